@@ -1,0 +1,42 @@
+# `make serve` and `make test` are all that a newcomer needs; `make help` lists the rest.
+CONFIG ?= configs/embedded.yaml
+PORT ?= 8000
+EXTRA ?= $(if $(shell command -v nvidia-smi 2>/dev/null),gpu,cpu)
+TESTS ?= tests
+BIN := .venv/bin
+
+.PHONY: help serve test test-fast check format install clean
+.DEFAULT_GOAL := help
+# No "Entering directory", no echo of recipes: what is printed is what pith says.
+MAKEFLAGS += --no-print-directory
+.SILENT:
+
+help: ## this list
+	sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
+
+serve: install ## start the server (CONFIG=configs/embedded.yaml PORT=8000)
+	exec $(BIN)/pith serve --config $(CONFIG) --port $(PORT)
+
+test: install ## every test, with real Ray and vLLM where a test says so (TESTS=tests/...)
+	exec $(BIN)/python -m pytest $(TESTS)
+
+test-fast: install ## the tests that start neither Ray nor vLLM, within a minute
+	exec $(BIN)/python -m pytest -m "not integration" $(TESTS)
+
+check: install ## what CI runs before the tests: format, lint, types, import arrows, fast tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m pytest -q -m "not integration"
+
+format: install ## rewrite the code as `make check` wants it
+	$(BIN)/ruff check --fix --quiet .
+	$(BIN)/ruff format .
+
+install: ## make .venv, or bring it up to date (EXTRA=cpu or gpu)
+	exec scripts/install $(EXTRA)
+
+clean: ## remove what make made; keeps var/, where the ledger is
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis pith.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
