@@ -1,0 +1,1 @@
+"""The chat models: what is served and at what price, what a request may ask of them, and their engines."""
