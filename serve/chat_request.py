@@ -196,9 +196,8 @@ class ChatCompletionRequest(BaseModel):
         return self.max_completion_tokens or self.max_tokens
 
     def option_fields(self) -> dict[str, Any]:
-        """What the caller set beyond conversation, model, limit and `stream`; always the temperature."""
-        fields = self.model_dump(exclude=_NOT_OPTIONS, by_alias=True, exclude_unset=True)
-        return {**fields, "temperature": self.temperature}
+        """What the caller set beyond the conversation, the model, the token limit and `stream`."""
+        return self.model_dump(exclude=_NOT_OPTIONS, exclude_unset=True)
 
     def message_fields(self) -> list[dict[str, Any]]:
         """The messages as the caller sent them, extra properties included."""

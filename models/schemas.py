@@ -1,0 +1,113 @@
+"""Bounds on the JSON Schemas that callers send, since a grammar is compiled from them inside the engine.
+
+A malformed `type` or `pattern` has crashed engines (CVE-2025-48944), and a counted repetition is compiled in
+quadratic time: `a{1,10000}` alone costs xgrammar 0.2.x several seconds of a core.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from models.errors import InvalidField
+
+Loc = tuple[str | int, ...]
+
+MAX_DEPTH = 32
+MAX_NODES = 10_000
+MAX_TEXT_CHARS = 65_536
+MAX_PATTERN_CHARS = 512
+MAX_REPETITIONS = 1000
+
+_TYPES = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
+_COUNTS = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties")
+_REPETITION = re.compile(r"\{(\d+)(?:,(\d*))?\}")
+# Below these keys stand names of the caller's own or literal values, where `type` and `pattern` mean nothing.
+_NAMED = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+_LITERAL = frozenset({"const", "enum", "default", "examples"})
+
+
+def check_schema(schema: Mapping[str, Any], loc: Loc) -> None:
+    """Raise `InvalidField` where the schema is too large, too deep, or malformed in what engines compile."""
+    _check_size(schema, loc)
+    repetitions = 0
+    for node, place in _schemas(schema, loc):
+        _check_types(node, place)
+        _check_counts(node, place)
+        repetitions += _check_pattern(node, place)
+    if repetitions > MAX_REPETITIONS:
+        raise InvalidField(loc, f"patterns may count {MAX_REPETITIONS} repetitions in all, not {repetitions}")
+
+
+def _check_size(schema: Any, loc: Loc) -> None:
+    nodes, chars = 0, 0
+    waiting = [(schema, loc, 1)]
+    while waiting:
+        value, place, depth = waiting.pop()
+        if depth > MAX_DEPTH:
+            raise InvalidField(loc, f"the schema is nested deeper than {MAX_DEPTH} levels")
+        if isinstance(value, Mapping):
+            waiting += [(item, (*place, key), depth + 1) for key, item in value.items()]
+            chars += sum(map(len, value))
+        elif isinstance(value, list):
+            waiting += [(item, (*place, index), depth + 1) for index, item in enumerate(value)]
+        elif isinstance(value, str):
+            chars += len(value)
+        else:
+            _check_number(value, place)
+        nodes += 1
+        if nodes + len(waiting) > MAX_NODES:
+            raise InvalidField(loc, f"the schema has more than {MAX_NODES} values")
+        if chars > MAX_TEXT_CHARS:
+            raise InvalidField(loc, f"the schema has more than {MAX_TEXT_CHARS} characters of text")
+
+
+def _check_number(value: Any, loc: Loc) -> None:
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise InvalidField(loc, "integers must fit in 64 bits")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InvalidField(loc, "numbers must be finite")
+
+
+def _schemas(value: Any, loc: Loc) -> Iterator[tuple[Mapping[str, Any], Loc]]:
+    """Every object that is read as a schema, with its place. Recursion is bounded by `MAX_DEPTH`."""
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _schemas(item, (*loc, index))
+    if not isinstance(value, Mapping):
+        return
+    yield value, loc
+    for key, item in value.items():
+        if key in _NAMED and isinstance(item, Mapping):
+            for name, member in item.items():
+                yield from _schemas(member, (*loc, key, name))
+        elif key not in _LITERAL:
+            yield from _schemas(item, (*loc, key))
+
+
+def _check_types(node: Mapping[str, Any], loc: Loc) -> None:
+    if "type" not in node:
+        return
+    types = node["type"] if isinstance(node["type"], list) else [node["type"]]
+    if not types or not all(isinstance(name, str) and name in _TYPES for name in types):
+        raise InvalidField((*loc, "type"), f"must be one of {', '.join(sorted(_TYPES))}, or a list of them")
+
+
+def _check_counts(node: Mapping[str, Any], loc: Loc) -> None:
+    for key in _COUNTS:
+        value = node.get(key, 0)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise InvalidField((*loc, key), "must be an integer of at least 0")
+
+
+def _check_pattern(node: Mapping[str, Any], loc: Loc) -> int:
+    """Check the node's pattern, if it has one, and return how many repetitions it counts."""
+    pattern = node.get("pattern", "")
+    if not isinstance(pattern, str):
+        raise InvalidField((*loc, "pattern"), "must be a string")
+    if len(pattern) > MAX_PATTERN_CHARS:
+        raise InvalidField((*loc, "pattern"), f"must have at most {MAX_PATTERN_CHARS} characters")
+    counts = (int(high or low) for low, high in _REPETITION.findall(pattern))
+    return sum(counts)
