@@ -1,0 +1,40 @@
+"""Who is asking, as every later step needs it: identity, whether its usage is metered, and its limits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectLimits:
+    """Limits of one project; None is without limit."""
+
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    max_in_flight: int | None = None
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+                raise ValueError(f"{field.name}: must be an integer of at least 1, or none; not {value!r}")
+
+    @property
+    def unlimited(self) -> bool:
+        return (
+            self.requests_per_minute is None and self.tokens_per_minute is None and self.max_in_flight is None
+        )
+
+
+NO_LIMITS = ProjectLimits()
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The account behind a valid key. Usage of a project that is not metered is neither held nor recorded."""
+
+    workspace_id: str
+    project_id: str
+    key_id: str
+    metered: bool
+    limits: ProjectLimits

@@ -1,0 +1,108 @@
+"""What can go wrong with identity and money, named for what happened; none knows an HTTP status."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Span = Literal["total", "month"]
+
+
+class BillingError(Exception):
+    """Base of every error of this folder."""
+
+
+class InvalidKey(BillingError):
+    """The key is malformed, unknown or wrong, or its key, project or workspace was revoked.
+
+    `reason` is for the operator's log. In the message it would help someone who guesses keys.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__("the API key is invalid or was revoked")
+        self.reason = reason
+
+
+class LedgerUnavailable(BillingError):
+    """The ledger's database could not be reached, was locked, or broke off; the write may have failed."""
+
+
+class RowRefused(BillingError):
+    """The ledger's database answered, and a constraint refused the row: trying again cannot help."""
+
+
+class DatabaseConfigError(BillingError, ValueError):
+    """The database URL cannot be used; the message says which part and why."""
+
+
+class PricesUnavailable(BillingError):
+    """No price list was ever published, or it cannot be read."""
+
+
+class QuotaExceeded(BillingError):
+    """The worst case of this request would pass the workspace's spend limit. Nothing was held."""
+
+    def __init__(
+        self, *, span: Span, limit_nano_usd: int, committed_nano_usd: int, wanted_nano_usd: int
+    ) -> None:
+        what = "spend limit" if span == "total" else "spend limit of this calendar month (UTC)"
+        super().__init__(
+            f"workspace quota exceeded: this request may cost up to {_usd(wanted_nano_usd)} and "
+            f"{_usd(committed_nano_usd)} of the {what} of {_usd(limit_nano_usd)} is spent or held"
+        )
+        self.span = span
+        self.limit_nano_usd = limit_nano_usd
+        self.committed_nano_usd = committed_nano_usd
+        self.wanted_nano_usd = wanted_nano_usd
+
+
+class BillingDisabled(BillingError):
+    """The workspace's billing is switched off, so nothing may be charged to it."""
+
+    def __init__(self) -> None:
+        super().__init__("billing is disabled for this workspace")
+
+
+class UsageNotRecorded(BillingError):
+    """Neither the ledger nor the spool took the usage event. The operator's log has it in full."""
+
+    def __init__(self, event_id: str, reason: str) -> None:
+        super().__init__(f"usage event {event_id} is in neither the ledger nor the spool: {reason}")
+        self.event_id = event_id
+
+
+class SpoolFull(BillingError):
+    """The spool holds as many events as it may; nothing was added."""
+
+    def __init__(self, max_rows: int) -> None:
+        super().__init__(f"the usage spool is full ({max_rows} events)")
+        self.max_rows = max_rows
+
+
+class UnknownAccount(BillingError, LookupError):
+    """No workspace, project or key answers to this id or name."""
+
+    def __init__(self, kind: str, ref: str) -> None:
+        super().__init__(f"no {kind} has the id or name {ref!r}")
+        self.kind = kind
+        self.ref = ref
+
+
+class AccountExists(BillingError):
+    """The name is taken."""
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(f"a {kind} named {name!r} already exists")
+        self.kind = kind
+        self.name = name
+
+
+class InvalidAccount(BillingError, ValueError):
+    """A name or a figure of a workspace, project or key cannot be used; the message names it."""
+
+
+class LimitsUnavailable(BillingError):
+    """The store of the rate limits (Redis, say) could not be reached."""
+
+
+def _usd(nano_usd: int) -> str:
+    return f"${nano_usd // 10**9}.{nano_usd % 10**9:09d}".rstrip("0").rstrip(".")

@@ -1,0 +1,179 @@
+"""The ledger as a request meets it: prices, then hold, then settle or release, come what may."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Sequence
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from billing import posting, price_list
+from billing.caller import Caller
+from billing.database import Database
+from billing.errors import (
+    LedgerUnavailable,
+    PricesUnavailable,
+    RowRefused,
+    SpoolFull,
+    UsageNotRecorded,
+)
+from billing.price import Cost, ModelPrice
+from billing.price_list import PriceList
+from billing.spool import Spool
+from billing.usage import Hold, Outcome, Settlement, UsageEvent, UsageFigures, mint_event_id
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+PUBLISH_ATTEMPTS = 10
+
+
+class Ledger:
+    """Money moves here and nowhere else. Every write goes on to its end when its caller is cancelled."""
+
+    def __init__(self, database: Database, spool: Spool) -> None:
+        self._database = database
+        self._spool = spool
+        self._writes: set[asyncio.Task[Any]] = set()
+
+    async def publish_prices(self, prices: Sequence[ModelPrice], *, now: datetime) -> int:
+        """The version in force for these prices: a new one if any differs. Raises `LedgerUnavailable`."""
+        for _ in range(PUBLISH_ATTEMPTS):
+            try:
+                return await self._database.write(lambda c: price_list.publish(c, prices, now))
+            except RowRefused:
+                continue
+        raise LedgerUnavailable(f"other servers published prices {PUBLISH_ATTEMPTS} times meanwhile")
+
+    async def current_prices(self) -> PriceList:
+        """Raises `PricesUnavailable` when none was ever published or they cannot be read."""
+        try:
+            found = await self._database.read(price_list.latest)
+        except LedgerUnavailable as error:
+            raise PricesUnavailable(str(error)) from error
+        if found is None:
+            raise PricesUnavailable("no price list was published yet")
+        return found
+
+    async def hold(
+        self,
+        caller: Caller,
+        *,
+        model_id: str,
+        pricing_version: int,
+        amount_nano_usd: int,
+        request_id: str,
+        now: datetime,
+    ) -> Hold:
+        """Sets the worst case aside. Raises `QuotaExceeded`, `BillingDisabled`, `InvalidKey` (the workspace
+        was revoked) or `LedgerUnavailable`, and then nothing is held."""
+        hold = Hold(
+            event_id=mint_event_id(now),
+            kind="held" if caller.metered else "not_applicable",
+            request_id=request_id,
+            workspace_id=caller.workspace_id,
+            project_id=caller.project_id,
+            key_id=caller.key_id,
+            model_id=model_id,
+            pricing_version=pricing_version,
+            amount_nano_usd=amount_nano_usd,
+            created_at=now,
+        )
+        if not caller.metered:
+            return hold
+        writing = self._begin(self._database.write(lambda c: posting.open_hold(c, hold), durable=False))
+        try:
+            await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            # The statement may be under way. Nobody else knows this hold, so it is given back from here.
+            self._begin(self._release_after(writing, hold))
+            raise
+        return hold
+
+    async def settle(
+        self, hold: Hold, *, figures: UsageFigures, cost: Cost, outcome: Outcome, now: datetime
+    ) -> Settlement:
+        """Charges what was used and closes the hold; a second call for the same hold changes nothing.
+
+        Raises `UsageNotRecorded` when neither the ledger nor the spool took the event.
+        """
+        if hold.kind == "not_applicable":
+            return Settlement(hold.event_id, "not_applicable")
+        event = _usage_event(hold, figures, cost, outcome, now)
+        return await asyncio.shield(self._begin(self._record(event)))
+
+    async def release(self, hold: Hold, *, now: datetime) -> bool:
+        """Gives the hold back uncharged. False when it was closed already, or when the ledger is away: then
+        the sweeper closes it later."""
+        if hold.kind == "not_applicable":
+            return False
+        return await asyncio.shield(self._begin(self._release(hold)))
+
+    async def release_expired(self, now: datetime, older_than: timedelta) -> int:
+        """Closes the holds of requests that died with their server; how many. `older_than` must exceed the
+        longest request, and spooled events should be replayed first. Raises `LedgerUnavailable`."""
+        return await self._database.write(lambda c: posting.expire_holds(c, now - older_than))
+
+    async def close(self) -> None:
+        """Waits for the writes whose callers have gone. Call it before the databases are closed."""
+        while self._writes:
+            await asyncio.gather(*self._writes, return_exceptions=True)
+
+    async def _record(self, event: UsageEvent) -> Settlement:
+        try:
+            await self._database.write(lambda c: posting.post(c, event))
+        except (LedgerUnavailable, RowRefused) as error:
+            # A refused row is spooled too: the replayer sets it aside where an operator sees it.
+            log.warning("usage event %s goes to the spool: %s", event.event_id, error)
+            await self._record_in_spool(event)
+            return Settlement(event.event_id, "degraded")
+        return Settlement(event.event_id, "persisted")
+
+    async def _record_in_spool(self, event: UsageEvent) -> None:
+        try:
+            await self._spool.append(event)
+        except (LedgerUnavailable, RowRefused, SpoolFull) as error:
+            log.critical("usage is lost unless it is entered by hand: %r: %s", event, error)
+            raise UsageNotRecorded(event.event_id, str(error)) from error
+
+    async def _release(self, hold: Hold) -> bool:
+        try:
+            return await self._database.write(lambda c: posting.close_hold(c, hold.event_id), durable=False)
+        except (LedgerUnavailable, RowRefused) as error:
+            log.warning("hold %s is left to the sweeper: %s", hold.event_id, error)
+            return False
+
+    async def _release_after(self, writing: asyncio.Task[None], hold: Hold) -> None:
+        await asyncio.wait([writing])
+        if not writing.cancelled() and writing.exception() is None:
+            await self._release(hold)
+
+    def _begin(self, write: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.create_task(write)
+        self._writes.add(task)
+        task.add_done_callback(self._writes.discard)
+        return task
+
+
+def _usage_event(
+    hold: Hold, figures: UsageFigures, cost: Cost, outcome: Outcome, now: datetime
+) -> UsageEvent:
+    return UsageEvent(
+        event_id=hold.event_id,
+        request_id=hold.request_id,
+        workspace_id=hold.workspace_id,
+        project_id=hold.project_id,
+        key_id=hold.key_id,
+        model_id=hold.model_id,
+        pricing_version=hold.pricing_version,
+        prompt_tokens=figures.prompt_tokens,
+        completion_tokens=figures.completion_tokens,
+        cached_tokens=figures.cached_tokens,
+        subtotal_nano_usd=cost.subtotal_nano_usd,
+        minimum_applied=cost.minimum_applied,
+        cost_nano_usd=cost.nano_usd,
+        outcome=outcome,
+        stream=figures.stream,
+        created_at=hold.created_at,
+        settled_at=now,
+    )

@@ -1,0 +1,78 @@
+"""The only place where usage becomes cost: integers in, integers out, rounded once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PICO_PER_NANO = 1000
+NANO_PER_USD = 1_000_000_000
+# Costs live in signed 64-bit columns. At a dollar a token, a billion tokens each way still fit.
+MAX_MICRO_USD_PER_MTOK = 10**12
+MAX_MINIMUM_NANO_USD = 10**15
+MAX_TOKENS = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPrice:
+    """Prices of one model. A micro-USD per million tokens is a pico-USD per token: products are exact."""
+
+    model_id: str
+    input_micro_usd_per_mtok: int
+    output_micro_usd_per_mtok: int
+    minimum_nano_usd: int
+
+    def __post_init__(self) -> None:
+        if not self.model_id:
+            raise ValueError("model_id: must not be empty")
+        _check("input_micro_usd_per_mtok", self.input_micro_usd_per_mtok, MAX_MICRO_USD_PER_MTOK)
+        _check("output_micro_usd_per_mtok", self.output_micro_usd_per_mtok, MAX_MICRO_USD_PER_MTOK)
+        _check("minimum_nano_usd", self.minimum_nano_usd, MAX_MINIMUM_NANO_USD)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """`nano_usd` is what is charged; `minimum_applied` is true when the minimum, not the tokens, set it."""
+
+    subtotal_nano_usd: int
+    nano_usd: int
+    minimum_applied: bool
+
+
+def cost(price: ModelPrice, *, prompt_tokens: int, completion_tokens: int, minimum: bool) -> Cost:
+    """The greater of the token subtotal and, where `minimum` says that it counts, the request minimum."""
+    _check("prompt_tokens", prompt_tokens)
+    _check("completion_tokens", completion_tokens)
+    pico_usd = (
+        prompt_tokens * price.input_micro_usd_per_mtok + completion_tokens * price.output_micro_usd_per_mtok
+    )
+    subtotal_nano_usd = round_half_even(pico_usd, PICO_PER_NANO)
+    # Compared before rounding: a subtotal a pico-USD short of the minimum is under it.
+    if minimum and pico_usd < price.minimum_nano_usd * PICO_PER_NANO:
+        return Cost(subtotal_nano_usd, price.minimum_nano_usd, minimum_applied=True)
+    return Cost(subtotal_nano_usd, subtotal_nano_usd, minimum_applied=False)
+
+
+def worst_case(price: ModelPrice, *, prompt_tokens_bound: int, max_tokens: int) -> Cost:
+    """No outcome of the request costs more. `max_tokens` counts every choice: n x the limit of one."""
+    return cost(price, prompt_tokens=prompt_tokens_bound, completion_tokens=max_tokens, minimum=True)
+
+
+def usd(nano: int) -> float:
+    """For JSON only: the float nearest to the exact amount."""
+    return nano / NANO_PER_USD
+
+
+def round_half_even(numerator: int, denominator: int) -> int:
+    """`numerator / denominator` of non-negative integers, rounded to the nearest, ties to the even one."""
+    quotient, remainder = divmod(numerator, denominator)
+    twice = 2 * remainder
+    if twice > denominator or (twice == denominator and quotient % 2 == 1):
+        return quotient + 1
+    return quotient
+
+
+def _check(name: str, value: int, most: int = MAX_TOKENS) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name}: must be an integer, not {type(value).__name__}")
+    if not 0 <= value <= most:
+        raise ValueError(f"{name}: must be between 0 and {most}, not {value}")

@@ -1,0 +1,200 @@
+"""SQLite as a ledger: one thread writes and commits in groups, a few others read."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from sqlite3 import Connection as SqliteConnection
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+from sqlalchemy.pool import NullPool, QueuePool
+
+from billing.database import Database, Work, translated_errors
+from billing.errors import BillingError, LedgerUnavailable
+
+T = TypeVar("T")
+
+MAX_GROUP = 64
+READERS = 2
+
+
+@dataclass(slots=True)
+class Job:
+    """One unit of work that waits for the writer."""
+
+    work: Work[Any]
+    durable: bool
+    done: Future[Any] = field(default_factory=Future)
+
+
+class SqliteDatabase(Database):
+    """WAL with one writer thread. A commit that must be durable syncs the log; the work that queues meanwhile
+    shares the next commit, so that throughput does not end at the disk's syncs a second."""
+
+    def __init__(self, path: str, *, timeout_s: float) -> None:
+        self._path = path
+        self._timeout_s = timeout_s
+        self._writer = Writer(_engine(path, timeout_s, read_only=False))
+        self._reading = _engine(path, timeout_s, read_only=True)
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="ledger-read")
+
+    async def write(self, work: Work[T], *, durable: bool = True) -> T:
+        Path(self._path).parent.mkdir(parents=True, exist_ok=True)
+        job = self._writer.submit(work, durable=durable)
+        with translated_errors():
+            # Twice, since SQLite itself may wait once for another process's lock.
+            async with asyncio.timeout(2 * self._timeout_s):
+                result: T = await asyncio.wrap_future(job)
+        return result
+
+    async def read(self, work: Work[T]) -> T:
+        loop = asyncio.get_running_loop()
+        with translated_errors():
+            async with asyncio.timeout(2 * self._timeout_s):
+                return await loop.run_in_executor(self._readers, self._read, work)
+
+    def _read(self, work: Work[T]) -> T:
+        # Or SQLite would make an empty database, and the error would be of a missing table.
+        if not Path(self._path).exists():
+            raise LedgerUnavailable(f"the ledger's database does not exist: {self._path}")
+        with self._reading.begin() as connection:
+            return work(connection)
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._writer.close)
+        self._readers.shutdown()
+        self._reading.dispose()
+
+
+class Writer:
+    """The thread that owns the writing connection. It starts with the first job."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        self._connection: Connection | None = None
+        self._synchronous = ""
+
+    def submit(self, work: Work[Any], *, durable: bool) -> Future[Any]:
+        with self._lock:
+            if self._closed:
+                raise LedgerUnavailable("the ledger is closed")
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="ledger-write", daemon=True)
+                self._thread.start()
+            job = Job(work, durable)
+            self._jobs.put(job)
+        return job.done
+
+    def close(self) -> None:
+        """Returns when every job that was submitted is done."""
+        with self._lock:
+            self._closed = True
+            self._jobs.put(None)
+        if self._thread is not None:
+            self._thread.join()
+        self._engine.dispose()
+
+    def _run(self) -> None:
+        open_for_jobs = True
+        while open_for_jobs:
+            group, open_for_jobs = self._next_group()
+            if group:
+                self._commit(group)
+        self._disconnect()
+
+    def _next_group(self) -> tuple[list[Job], bool]:
+        """All jobs that wait, at least one; false when the closing mark was among them."""
+        group: list[Job] = []
+        job = self._jobs.get()
+        while job is not None:
+            if job.done.set_running_or_notify_cancel():
+                group.append(job)
+            if len(group) == MAX_GROUP or (self._jobs.empty() and group):
+                return group, True
+            job = self._jobs.get()
+        return group, False
+
+    def _commit(self, group: list[Job]) -> None:
+        try:
+            results = self._transact(group)
+        except Exception as error:
+            if len(group) > 1 and not isinstance(error, SQLAlchemyError):
+                # One job is at fault and the rest was rolled back with it: each again, by itself.
+                for job in group:
+                    self._commit([job])
+                return
+            if isinstance(error, SQLAlchemyError):
+                self._disconnect()
+            for job in group:
+                job.done.set_exception(error)
+            return
+        for job, result in zip(group, results, strict=True):
+            if isinstance(result, Exception):
+                job.done.set_exception(result)
+            else:
+                job.done.set_result(result)
+
+    def _transact(self, group: list[Job]) -> list[Any]:
+        connection = self._connected(durable=any(job.durable for job in group))
+        with connection.begin():
+            if len(group) == 1:
+                return [group[0].work(connection)]
+            return [self._attempt(connection, job) for job in group]
+
+    @staticmethod
+    def _attempt(connection: Connection, job: Job) -> Any:
+        """Within a group, a refusal undoes its own job alone. Any other error undoes the group."""
+        try:
+            with connection.begin_nested():
+                return job.work(connection)
+        except (BillingError, IntegrityError) as refusal:
+            return refusal
+
+    def _connected(self, *, durable: bool) -> Connection:
+        if self._connection is None:
+            self._connection = self._engine.connect()
+            self._synchronous = ""
+        synchronous = "FULL" if durable else "NORMAL"
+        if synchronous != self._synchronous:
+            driver = self._connection.connection.driver_connection
+            assert isinstance(driver, SqliteConnection)
+            # Past SQLAlchemy, since a pragma within a transaction would have no effect.
+            driver.execute(f"PRAGMA synchronous={synchronous}")
+            self._synchronous = synchronous
+        return self._connection
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def _engine(path: str, timeout_s: float, *, read_only: bool) -> Engine:
+    engine = create_engine(
+        f"sqlite:///{path}",
+        connect_args={"timeout": timeout_s, "check_same_thread": False, "isolation_level": None},
+        poolclass=QueuePool if read_only else NullPool,
+    )
+
+    @event.listens_for(engine, "connect")
+    def configure(connection: SqliteConnection, _: object) -> None:
+        connection.execute("PRAGMA foreign_keys=ON")
+        # Setting the mode takes a lock, and it is a property of the file: readers find it set.
+        connection.execute("PRAGMA query_only=ON" if read_only else "PRAGMA journal_mode=WAL")
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        # IMMEDIATE: a transaction that reads first and then cannot write would fail at once, not wait.
+        connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
+
+    return engine

@@ -1,0 +1,109 @@
+"""The values that travel from a hold to the ledger: holds, usage events and what became of them."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+HoldKind = Literal["held", "not_applicable"]
+Outcome = Literal["completed", "disconnected", "failed"]
+MeteringStatus = Literal["persisted", "degraded", "not_applicable"]
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Money set aside for one request. `event_id` is the server's, and becomes the usage event's id."""
+
+    event_id: str
+    kind: HoldKind
+    request_id: str
+    workspace_id: str
+    project_id: str
+    key_id: str
+    model_id: str
+    pricing_version: int
+    amount_nano_usd: int
+    created_at: datetime
+
+    @property
+    def status(self) -> MeteringStatus:
+        """What the header of a streamed response may say before the settlement."""
+        return "persisted" if self.kind == "held" else "not_applicable"
+
+
+@dataclass(frozen=True, slots=True)
+class UsageFigures:
+    """Tokens as the engine counted them. Cached tokens are part of the prompt tokens, not added to them."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+    stream: bool
+
+
+@dataclass(frozen=True, slots=True)
+class UsageEvent:
+    """One row of the append-only usage table."""
+
+    event_id: str
+    request_id: str
+    workspace_id: str
+    project_id: str
+    key_id: str
+    model_id: str
+    pricing_version: int
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+    subtotal_nano_usd: int
+    minimum_applied: bool
+    cost_nano_usd: int
+    outcome: Outcome
+    stream: bool
+    created_at: datetime
+    settled_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """`persisted`: in the ledger. `degraded`: in the spool, to be replayed. `not_applicable`: not metered."""
+
+    event_id: str
+    status: MeteringStatus
+
+    @property
+    def persisted(self) -> bool:
+        return self.status == "persisted"
+
+
+def mint_event_id(now: datetime) -> str:
+    """32 hex digits: the millisecond, then 80 random bits, so that new rows land at the index's end."""
+    return f"{int(now.timestamp() * 1000):012x}{secrets.token_hex(10)}"
+
+
+def month_of(moment: datetime) -> str:
+    """The calendar month, in UTC, that a spend counts to: `2026-11`."""
+    return moment.astimezone(UTC).strftime("%Y-%m")
+
+
+def event_to_json(event: UsageEvent) -> str:
+    fields = asdict(event)
+    for name in ("created_at", "settled_at"):
+        fields[name] = fields[name].astimezone(UTC).isoformat()
+    return json.dumps(fields, separators=(",", ":"))
+
+
+def event_from_json(text: str) -> UsageEvent:
+    """Raises `ValueError` for text that `event_to_json` cannot have written."""
+    fields = json.loads(text)
+    if not isinstance(fields, dict):
+        raise ValueError("a spooled event must be a JSON object")
+    try:
+        for name in ("created_at", "settled_at"):
+            fields[name] = datetime.fromisoformat(fields[name])
+        return UsageEvent(**fields)
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"a spooled event has the wrong fields: {error}") from error
