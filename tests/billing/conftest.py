@@ -1,0 +1,192 @@
+"""A ledger on each database that pith supports: SQLite in a file, and a PostgreSQL of this test run's own."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from billing.accounts import Accounts
+from billing.caller import NO_LIMITS, Caller, ProjectLimits
+from billing.database import Database, open_database
+from billing.ledger import Ledger
+from billing.migration import upgrade
+from billing.price import Cost, ModelPrice
+from billing.spool import Spool
+from billing.usage import Hold, Settlement, UsageFigures
+from sqlalchemy import text
+
+NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+PEPPER = b"a pepper for the tests only"
+PRICES = (
+    ModelPrice("model-a", 150_000, 600_000, 20_000),
+    ModelPrice("model-b", 0, 0, 0),
+)
+
+
+@dataclass
+class Books:
+    """One ledger with one paying workspace, and everything that a test wants to do with it."""
+
+    url: str
+    database: Database
+    accounts: Accounts
+    ledger: Ledger
+    spool: Spool
+    pricing_version: int
+    spool_path: Path
+    now: datetime = NOW
+
+    async def new_caller(
+        self,
+        *,
+        spend_limit_nano_usd: int | None = None,
+        monthly_limit_nano_usd: int | None = None,
+        metered: bool = True,
+        limits: ProjectLimits = NO_LIMITS,
+        now: datetime = NOW,
+    ) -> Caller:
+        workspace = await self.accounts.create_workspace(
+            f"workspace {uuid4().hex}",
+            spend_limit_nano_usd=spend_limit_nano_usd,
+            monthly_limit_nano_usd=monthly_limit_nano_usd,
+            now=now,
+        )
+        project = await self.accounts.create_project(
+            workspace.id, "project", metered=metered, limits=limits, now=now
+        )
+        _, token = await self.accounts.create_key(project.id, "key", now=now)
+        return await self.accounts.authenticate(token, now=now)
+
+    async def settle(self, hold: Hold, cost_nano_usd: int = 400, *, now: datetime = NOW) -> Settlement:
+        return await self.ledger.settle(
+            hold,
+            figures=UsageFigures(prompt_tokens=10, completion_tokens=20, cached_tokens=3, stream=True),
+            cost=Cost(subtotal_nano_usd=cost_nano_usd, nano_usd=cost_nano_usd, minimum_applied=False),
+            outcome="completed",
+            now=now,
+        )
+
+    async def money(self, caller: Caller) -> tuple[int, int]:
+        """Posted and held, as the workspace's row has them, after they were found to match the rows below."""
+        workspace = await self.accounts.find_workspace(caller.workspace_id)
+        parameters = {"workspace": caller.workspace_id}
+        for column, table, sum_of in (
+            ("posted", "usage_events", "cost_nano_usd"),
+            ("held", "holds", "amount_nano_usd"),
+        ):
+            statement = text(f"SELECT coalesce(sum({sum_of}), 0) FROM {table} WHERE workspace_id = :workspace")
+            total = await self.database.read(lambda c, s=statement: c.execute(s, parameters).scalar_one())
+            assert int(total) == getattr(workspace, f"{column}_nano_usd"), column
+        return workspace.posted_nano_usd, workspace.held_nano_usd
+
+    async def count_events(self) -> int:
+        return await self.database.read(
+            lambda c: c.execute(text("SELECT count(*) FROM usage_events")).scalar_one()
+        )
+
+    async def hold(self, caller: Caller, amount_nano_usd: int = 1000, *, now: datetime = NOW) -> Hold:
+        return await self.ledger.hold(
+            caller,
+            model_id="model-a",
+            pricing_version=self.pricing_version,
+            amount_nano_usd=amount_nano_usd,
+            request_id="request",
+            now=now,
+        )
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[str]:
+    """The URL prefix of a PostgreSQL that listens on loopback only and is gone after the run."""
+    binaries = _postgres_binaries()
+    if binaries is None:
+        message = "PostgreSQL was not found; install it (Debian: apt-get install postgresql) to run these"
+        if os.environ.get("CI"):
+            pytest.fail(message)
+        pytest.skip(message)
+    user = _unprivileged_user()
+    with tempfile.TemporaryDirectory(prefix="pith-postgres-") as folder:
+        data = Path(folder) / "data"
+        if user is not None:
+            shutil.chown(folder, user)
+        initialise = [binaries / "initdb", "-D", data, "-U", "pith", "-A", "trust", "-E", "UTF8", "--no-sync"]
+        subprocess.run(initialise, check=True, capture_output=True, user=user, cwd=folder)
+        port = _free_port()
+        options = f"-c listen_addresses=127.0.0.1 -c port={port} -c unix_socket_directories={folder}"
+        control = [binaries / "pg_ctl", "-D", data, "-w", "-l", Path(folder) / "log"]
+        # "fsync" is left on: what the tests measure and break is what an operator has.
+        subprocess.run([*control, "-o", options, "start"], check=True, capture_output=True, user=user, cwd=folder)
+        try:
+            yield f"postgresql+asyncpg://pith@127.0.0.1:{port}"
+        finally:
+            subprocess.run(
+                [*control, "-m", "immediate", "stop"], check=True, capture_output=True, user=user, cwd=folder
+            )
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+async def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database, not migrated."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'ledger.db'}"
+    return await _new_postgres_database(request.getfixturevalue("postgres_server"))
+
+
+@pytest.fixture
+async def books(database_url: str, tmp_path: Path) -> AsyncIterator[Books]:
+    await upgrade(database_url)
+    database = open_database(database_url)
+    spool = Spool(tmp_path / "spool.db", max_rows=20)
+    ledger = Ledger(database, spool)
+    version = await ledger.publish_prices(PRICES, now=NOW)
+    accounts = Accounts(database, pepper=PEPPER)
+    yield Books(database_url, database, accounts, ledger, spool, version, tmp_path / "spool.db")
+    await ledger.close()
+    await spool.close()
+    await database.close()
+
+
+async def _new_postgres_database(server: str) -> str:
+    import asyncpg
+
+    name = f"pith_{uuid4().hex}"
+    connection = await asyncpg.connect(server.replace("+asyncpg", "") + "/postgres")
+    try:
+        await connection.execute(f"CREATE DATABASE {name}")
+    finally:
+        await connection.close()
+    return f"{server}/{name}"
+
+
+def _postgres_binaries() -> Path | None:
+    on_path = shutil.which("initdb")
+    if on_path:
+        return Path(on_path).resolve().parent
+    # Debian keeps the server's programs off the path.
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: path.parts[-3])
+    return found[-1].parent if found else None
+
+
+def _unprivileged_user() -> str | None:
+    """PostgreSQL refuses to run as root: the user to run it as, or None for the present one."""
+    if os.geteuid() != 0:
+        return None
+    known = {entry.pw_name for entry in pwd.getpwall()}
+    return next((name for name in ("postgres", "nobody") if name in known), None)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

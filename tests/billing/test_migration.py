@@ -1,0 +1,78 @@
+"""The migrations: up from nothing, again, by two at once, and to the schema that the code expects."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from billing.database import open_database
+from billing.errors import DatabaseConfigError, LedgerUnavailable, RowRefused
+from billing.migration import current_revision, head_revision, upgrade
+from billing.schema import metadata
+from sqlalchemy import text
+
+if TYPE_CHECKING:
+    from tests.billing.conftest import Books
+
+
+async def test_an_empty_database_is_brought_to_the_latest_schema(database_url: str) -> None:
+    assert await upgrade(database_url) == head_revision()
+    assert await current_revision(database_url) == head_revision()
+
+
+async def test_the_migrated_schema_is_the_one_the_code_uses(database_url: str) -> None:
+    await upgrade(database_url)
+    database = open_database(database_url)
+    try:
+        differences = await database.read(
+            lambda c: compare_metadata(MigrationContext.configure(c, opts={"compare_type": True}), metadata)
+        )
+    finally:
+        await database.close()
+    assert differences == []
+
+
+async def test_migrating_again_keeps_what_is_there(books: Books) -> None:
+    caller = await books.new_caller()
+    await books.settle(await books.hold(caller))
+    assert await upgrade(books.url) == head_revision()
+    assert await books.money(caller) == (400, 0)
+
+
+async def test_two_servers_may_migrate_at_once(database_url: str) -> None:
+    assert await asyncio.gather(*(upgrade(database_url) for _ in range(4))) == [head_revision()] * 4
+
+
+@pytest.mark.parametrize("table", ["usage_events", "price_lists", "prices"])
+@pytest.mark.parametrize("statement", ["DELETE FROM {}", "UPDATE {} SET {} = {}"])
+async def test_the_database_refuses_to_rewrite_history(books: Books, table: str, statement: str) -> None:
+    await books.settle(await books.hold(await books.new_caller()))
+    column = "settled_at" if table == "usage_events" else "version"
+    rewriting = text(statement.format(table, column, column))
+    with pytest.raises(RowRefused, match="append-only"):
+        await books.database.write(lambda c: c.execute(rewriting))
+
+
+async def test_a_ledger_that_was_never_migrated_is_unavailable(tmp_path: Path) -> None:
+    with pytest.raises(LedgerUnavailable, match="does not exist"):
+        await current_revision(f"sqlite:///{tmp_path / 'none.db'}")
+    assert not (tmp_path / "none.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("not a url", "not a URL"),
+        ("sqlite://", "must name a file"),
+        ("sqlite:///:memory:", "must name a file"),
+        ("mysql://user:hunter2@host/name", "sqlite or postgresql, not 'mysql'"),
+    ],
+)
+def test_a_database_url_that_cannot_work_is_refused(url: str, message: str) -> None:
+    with pytest.raises(DatabaseConfigError, match=message) as caught:
+        open_database(url)
+    assert "hunter2" not in str(caught.value)
