@@ -1,0 +1,36 @@
+"""The shape and the schooling of each embedded model, as plain values without torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+HEAD_SIZE = 32  # the smallest that vLLM's CPU attention takes
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """`steps_per_minute` turns minutes into a fixed number of steps, so that a run can be repeated exactly.
+
+    It was measured on two cores of a server; elsewhere the minutes are only nominal.
+    """
+
+    model_type: str
+    context_length: int
+    hidden_size: int
+    intermediate_size: int
+    layers: int
+    heads: int
+    key_value_heads: int
+    rope_theta: float
+    minutes: float
+    steps_per_minute: int
+    seed: int
+    repetition_penalty: float = 1.15
+
+
+RECIPES: dict[str, Recipe] = {
+    "pith-mini": Recipe("llama", 4096, 128, 352, 5, 4, 4, 10_000.0, 6.0, 200, 1),
+    "pith-small": Recipe("qwen2", 2048, 64, 192, 5, 2, 1, 10_000.0, 2.0, 400, 2),
+    "pith-base": Recipe("qwen3", 8192, 64, 192, 8, 2, 2, 100_000.0, 2.0, 330, 3),
+    "pith-wide": Recipe("llama", 2048, 128, 352, 2, 4, 2, 10_000.0, 2.0, 330, 4),
+}

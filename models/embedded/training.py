@@ -1,0 +1,172 @@
+"""Trains one embedded model from its recipe: the only file here that imports torch and transformers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    PretrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
+
+from models.embedded.corpus import Conversation
+from models.embedded.recipes import HEAD_SIZE, Recipe
+from models.embedded.tokenizer_training import END_OF_TEXT, TURN_END, VOCABULARY_SIZE
+
+TOKENS_PER_STEP = 4096
+ROW_LENGTH = 512
+LONG_ROW_SHARE = 0.12
+LOSS_CHUNK = 512
+WARM_UP = 0.04
+COOL_DOWN = 0.45
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where a run stands. `loss` is a running mean, in nats per token."""
+
+    step: int
+    steps: int
+    loss: float
+
+
+def load_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
+    return PreTrainedTokenizerFast.from_pretrained(folder)
+
+
+def model_config(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> PretrainedConfig:
+    """The Hugging Face configuration of a recipe; the embedding is tied to the output."""
+    return AutoConfig.for_model(
+        recipe.model_type,
+        vocab_size=VOCABULARY_SIZE,
+        hidden_size=recipe.hidden_size,
+        intermediate_size=recipe.intermediate_size,
+        num_hidden_layers=recipe.layers,
+        num_attention_heads=recipe.heads,
+        num_key_value_heads=recipe.key_value_heads,
+        head_dim=HEAD_SIZE,
+        max_position_embeddings=recipe.context_length,
+        rope_parameters={"rope_type": "default", "rope_theta": recipe.rope_theta},
+        tie_word_embeddings=True,
+        attention_bias=recipe.model_type == "qwen2",
+        bos_token_id=None,
+        eos_token_id=tokenizer.convert_tokens_to_ids(TURN_END),
+        pad_token_id=tokenizer.convert_tokens_to_ids(END_OF_TEXT),
+    )
+
+
+class _TiedLoss(torch.autograd.Function):
+    """Cross entropy against a tied embedding, in chunks that fit the cache.
+
+    The whole matrix of logits would be 128 MiB, and writing it twice costs more than computing it.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, embedding: Tensor, targets: Tensor) -> Tensor:
+        weight = embedding.bfloat16()
+        grad_hidden = torch.empty_like(hidden)
+        grad_weight = torch.zeros_like(embedding)
+        total = torch.zeros(())
+        for start in range(0, len(hidden), LOSS_CHUNK):
+            piece = slice(start, start + LOSS_CHUNK)
+            states = hidden[piece].bfloat16()
+            log_p = F.log_softmax((states @ weight.T).float(), dim=-1)
+            picked = targets[piece, None]
+            total -= log_p.gather(1, picked).sum()
+            slope = log_p.exp_()
+            slope.scatter_add_(1, picked, torch.full(picked.shape, -1.0))
+            slope16 = slope.bfloat16()
+            grad_hidden[piece] = (slope16 @ weight).to(hidden.dtype)
+            grad_weight += (slope16.T @ states).float()
+        ctx.save_for_backward(grad_hidden / len(hidden), grad_weight / len(hidden))
+        return total / len(hidden)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
+        grad_hidden, grad_weight = ctx.saved_tensors
+        return grad_hidden * grads[0], grad_weight * grads[0], None
+
+
+def _rows(
+    conversations: Iterator[Conversation], tokenizer: PreTrainedTokenizerFast, length: int
+) -> Iterator[list[int]]:
+    """Rows of `length + 1` tokens. Each starts where a conversation does, as every request will."""
+    row: list[int] = []
+    for conversation in conversations:
+        text = tokenizer.apply_chat_template(conversation, tokenize=False)
+        row += tokenizer(text, add_special_tokens=False)["input_ids"]
+        if len(row) > length:
+            yield row[: length + 1]
+            row = []
+
+
+def _optimizers(model: nn.Module) -> list[torch.optim.Optimizer]:
+    """Muon for the matrices within layers, AdamW for the rest: it learns about twice as much a minute."""
+    inner = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
+    outer = [p for name, p in model.named_parameters() if p.ndim != 2 or "embed" in name]
+    return [
+        torch.optim.Muon(inner, lr=0.02, weight_decay=0.01),
+        torch.optim.AdamW(outer, lr=0.004, betas=(0.9, 0.95), weight_decay=0.0),
+    ]
+
+
+def _rate(step: int, steps: int) -> float:
+    """A trapezoid: a short rise, a plateau, a long fall to a tenth."""
+    done = step / steps
+    if done < WARM_UP:
+        return (done + 1 / steps) / WARM_UP
+    return 1.0 if done < 1 - COOL_DOWN else max(0.05, (1 - done) / COOL_DOWN)
+
+
+def _long_row_length(recipe: Recipe) -> int:
+    return min(2048, recipe.context_length)
+
+
+def train_model(
+    recipe: Recipe,
+    steps: int,
+    conversations: Iterator[Conversation],
+    tokenizer: PreTrainedTokenizerFast,
+    report: Callable[[Progress], None],
+) -> PreTrainedModel:
+    """Runs exactly `steps` steps of `TOKENS_PER_STEP` tokens and returns the model."""
+    torch.manual_seed(recipe.seed)
+    torch.set_flush_denormal(True)
+    model = AutoModelForCausalLM.from_config(model_config(recipe, tokenizer))
+    embedding = model.get_input_embeddings().weight
+    body = torch.compile(model.get_decoder(), dynamic=False)
+    optimizers = _optimizers(model)
+    base_rates = [group["lr"] for optimizer in optimizers for group in optimizer.param_groups]
+    lengths = (ROW_LENGTH, _long_row_length(recipe))
+    streams = [_rows(conversations, tokenizer, length) for length in lengths]
+    every, mean = math.ceil(1 / LONG_ROW_SHARE), 0.0
+    for step in range(steps):
+        kind = int(step % every == every - 1)
+        batch = torch.tensor([next(streams[kind]) for _ in range(TOKENS_PER_STEP // lengths[kind])])
+        for optimizer, rate in zip(optimizers, base_rates, strict=True):
+            optimizer.param_groups[0]["lr"] = rate * _rate(step, steps)
+        with torch.autocast("cpu", torch.bfloat16):
+            hidden = body(input_ids=batch[:, :-1], use_cache=False).last_hidden_state
+        loss = _TiedLoss.apply(hidden.flatten(0, 1).float(), embedding, batch[:, 1:].flatten())
+        loss.backward()
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+        mean = loss.item() if step == 0 else 0.95 * mean + 0.05 * loss.item()
+        report(Progress(step + 1, steps, mean))
+    return model.eval()
+
+
+def save_checkpoint(model: PreTrainedModel, folder: Path) -> None:
+    """Writes bfloat16 safetensors and the configuration; the loop penalty is the caller's to add."""
+    model.to(torch.bfloat16).save_pretrained(folder, safe_serialization=True)
