@@ -36,7 +36,7 @@ def check_schema(schema: Mapping[str, Any], loc: Loc) -> None:
     for node, place in _schemas(schema, loc):
         _check_types(node, place)
         _check_counts(node, place)
-        repetitions += _check_pattern(node, place)
+        repetitions += _check_patterns(node, place)
     if repetitions > MAX_REPETITIONS:
         raise InvalidField(loc, f"patterns may count {MAX_REPETITIONS} repetitions in all, not {repetitions}")
 
@@ -102,12 +102,18 @@ def _check_counts(node: Mapping[str, Any], loc: Loc) -> None:
             raise InvalidField((*loc, key), "must be an integer of at least 0")
 
 
-def _check_pattern(node: Mapping[str, Any], loc: Loc) -> int:
-    """Check the node's pattern, if it has one, and return how many repetitions it counts."""
-    pattern = node.get("pattern", "")
-    if not isinstance(pattern, str):
-        raise InvalidField((*loc, "pattern"), "must be a string")
-    if len(pattern) > MAX_PATTERN_CHARS:
-        raise InvalidField((*loc, "pattern"), f"must have at most {MAX_PATTERN_CHARS} characters")
-    counts = (int(high or low) for low, high in _REPETITION.findall(pattern))
-    return sum(counts)
+def _check_patterns(node: Mapping[str, Any], loc: Loc) -> int:
+    """Check the node's patterns, and return how many repetitions they count."""
+    patterns: list[tuple[Loc, Any]] = [((*loc, "pattern"), node["pattern"])] if "pattern" in node else []
+    named = node.get("patternProperties")
+    if isinstance(named, Mapping):
+        patterns += [((*loc, "patternProperties"), text) for text in named]
+    for place, text in patterns:
+        if not isinstance(text, str):
+            raise InvalidField(place, "must be a string", kind="string_type")
+        if len(text) > MAX_PATTERN_CHARS:
+            raise InvalidField(
+                place, f"must have at most {MAX_PATTERN_CHARS} characters", kind="string_too_long"
+            )
+    found = (count for _, text in patterns for count in _REPETITION.findall(text))
+    return sum(int(high or low) for low, high in found)

@@ -1,0 +1,103 @@
+"""Schemas that are harmless pass, and those that have crashed or stalled engines do not."""
+
+from typing import Any
+
+import pytest
+
+from models.errors import InvalidField
+from models.schemas import MAX_DEPTH, MAX_NODES, MAX_REPETITIONS, MAX_TEXT_CHARS, check_schema
+
+
+def refused(schema: dict[str, Any]) -> tuple[tuple[str | int, ...], str]:
+    with pytest.raises(InvalidField) as caught:
+        check_schema(schema, ("at",))
+    return caught.value.loc[1:], caught.value.message
+
+
+def nested(depth: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {}
+    for _ in range(depth - 1):
+        schema = {"items": schema}
+    return schema
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {},
+        {
+            "type": "object",
+            "properties": {"type": {"type": "string"}, "pattern": {"type": ["string", "null"]}},
+        },
+        {"properties": {"pattern": {"minLength": 0, "maxLength": 65_536, "pattern": "^[a-z]{2,8}$"}}},
+        {"enum": [{"type": 5}, "x", None, 1.5], "const": {"pattern": 7}, "default": {"type": []}},
+        {
+            "anyOf": [{"$ref": "#/$defs/a"}, {"type": "null"}],
+            "$defs": {"a": {"type": "integer", "minimum": -(2**63)}},
+        },
+        {"type": "array", "prefixItems": [{"type": "string"}], "items": False, "additionalProperties": True},
+        {"x-own": "anything"},
+        {"pattern": "a{1,1000}"},
+    ],
+)
+def test_an_ordinary_schema_passes(schema: dict[str, Any]) -> None:
+    check_schema(schema, ())
+
+
+@pytest.mark.parametrize(
+    ("schema", "loc"),
+    [
+        ({"type": "text"}, ("type",)),
+        ({"type": 5}, ("type",)),
+        ({"type": None}, ("type",)),
+        ({"type": []}, ("type",)),
+        ({"type": {"x": 1}}, ("type",)),
+        ({"type": ["string", "x"]}, ("type",)),
+        ({"type": [["string"]]}, ("type",)),
+        ({"pattern": 5}, ("pattern",)),
+        ({"pattern": {"x": 1}}, ("pattern",)),
+        ({"pattern": "x" * 513}, ("pattern",)),
+        ({"minLength": -1}, ("minLength",)),
+        ({"maxItems": "5"}, ("maxItems",)),
+        ({"maxItems": 1.5}, ("maxItems",)),
+        ({"minItems": True}, ("minItems",)),
+        ({"minimum": 2**63}, ("minimum",)),
+        ({"const": [1, -(2**63) - 1]}, ("const", 1)),
+        ({"maximum": float("inf")}, ("maximum",)),
+        ({"properties": {"a": {"items": {"type": "x"}}}}, ("properties", "a", "items", "type")),
+        ({"anyOf": [{}, {"pattern": 1}]}, ("anyOf", 1, "pattern")),
+        ({"$defs": {"properties": {"type": 1}}}, ("$defs", "properties", "type")),
+    ],
+)
+def test_what_engines_compile_must_be_well_formed(schema: dict[str, Any], loc: tuple[str | int, ...]) -> None:
+    assert refused(schema)[0] == loc
+
+
+def test_a_pattern_must_not_count_far() -> None:
+    check_schema({"pattern": f"a{{0,{MAX_REPETITIONS}}}"}, ())
+    for pattern in (
+        f"a{{0,{MAX_REPETITIONS + 1}}}",
+        f"a{{{MAX_REPETITIONS + 1}}}",
+        f"a{{{MAX_REPETITIONS + 1},}}",
+    ):
+        assert "repetitions" in refused({"pattern": pattern})[1]
+    assert "repetitions" in refused({"anyOf": [{"pattern": "a{600}"}, {"pattern": "b{600}"}]})[1]
+
+
+def test_names_of_pattern_properties_are_patterns_too() -> None:
+    assert refused({"patternProperties": {"^a{1,5000}$": {}}})[0] == ()
+    assert refused({"patternProperties": {"x" * 513: {}}})[0] == ("patternProperties",)
+
+
+def test_depth_is_bounded() -> None:
+    check_schema(nested(MAX_DEPTH), ())
+    assert "deeper" in refused(nested(MAX_DEPTH + 1))[1]
+    assert "deeper" in refused(nested(100_000))[1]
+
+
+def test_size_is_bounded() -> None:
+    check_schema({"enum": [None] * (MAX_NODES - 2)}, ())
+    assert "values" in refused({"enum": [None] * (MAX_NODES - 1)})[1]
+    check_schema({"title": "x" * (MAX_TEXT_CHARS - 5)}, ())
+    assert "characters" in refused({"title": "x" * (MAX_TEXT_CHARS - 4)})[1]
+    assert "characters" in refused({"properties": {"x" * MAX_TEXT_CHARS: {}}})[1]
