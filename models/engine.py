@@ -1,0 +1,91 @@
+"""What the service asks of an engine: one method that streams bytes with the usage so far.
+
+The engine's side builds the bytes, where the typed outputs are at hand; the service forwards them untouched
+and keeps the last usage, so that a caller who leaves is billed for what was generated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from models.errors import EngineError, EngineFailed, EngineRejected, EngineUnavailable
+
+
+@dataclass(frozen=True, slots=True)
+class TokenUsage:
+    """Tokens of one request so far. `cached_tokens` are the prompt tokens found in the prefix cache."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+
+    @property
+    def total_tokens(self) -> int:
+        return self.prompt_tokens + self.completion_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRequest:
+    """One chat request, checked and stripped of everything that may not reach an engine.
+
+    `options` holds OpenAI names (`temperature`, `stop`, …) with JSON values; `cache_salt` parts the prefix
+    cache between workspaces, since a shared one leaks prompts by timing.
+    """
+
+    request_id: str
+    model_id: str
+    messages: tuple[Mapping[str, Any], ...]
+    max_tokens: int
+    stream: bool
+    cache_salt: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineChunk:
+    """A piece of the reply.
+
+    `data` is whole SSE events (`data: {…}\\n\\n`, never `[DONE]`, never a usage event) when streaming, and
+    else the reply's JSON object in the last chunk; it is empty when a chunk only reports progress.
+    `usage` is the total so far, never less than in the chunk before.
+    """
+
+    data: bytes
+    usage: TokenUsage
+    finished: bool
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFault:
+    """An engine's refusal or failure as a value, since exceptions with fields do not survive every process hop."""
+
+    kind: Literal["rejected", "unavailable", "failed"]
+    message: str
+    param: str | None = None
+    retry_after_s: int = 1
+
+    def error(self) -> EngineError:
+        """The exception that this fault stands for."""
+        if self.kind == "rejected":
+            return EngineRejected(self.message, param=self.param)
+        if self.kind == "unavailable":
+            return EngineUnavailable(self.message, retry_after_s=self.retry_after_s)
+        return EngineFailed(self.message)
+
+
+class Engine(Protocol):
+    """One model's engine, wherever it runs."""
+
+    def generate(self, request: EngineRequest) -> AsyncGenerator[EngineChunk, None]:
+        """Yield at least one chunk; the last one, and only the last, has `finished`.
+
+        Closing the iterator aborts the generation. Raises `EngineRejected`, `EngineUnavailable` or
+        `EngineFailed`, before the first chunk or after any.
+        """
+        ...
+
+    async def ready(self) -> bool:
+        """Say whether a replica is up and healthy, without starting one."""
+        ...

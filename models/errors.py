@@ -1,0 +1,62 @@
+"""What can go wrong between a chat request and its engine, named for what happened."""
+
+from __future__ import annotations
+
+
+class UnknownModel(LookupError):
+    """The catalog has no model of this id."""
+
+    def __init__(self, model_id: str, known: tuple[str, ...]) -> None:
+        super().__init__(f"model {model_id!r} is not served here; choose one of: {', '.join(known)}")
+        self.model_id = model_id
+        self.known = known
+
+
+class UnsupportedOption(ValueError):
+    """The request uses a chat option that this service or this model does not offer."""
+
+    def __init__(self, option: str, reason: str) -> None:
+        super().__init__(f"{option}: {reason}")
+        self.option = option
+        self.reason = reason
+
+
+class InvalidField(ValueError):
+    """A field has the right name and a value that cannot be used.
+
+    `loc` is the path from the body's root, as in a validation issue: `("messages", 0, "content")`.
+    """
+
+    def __init__(self, loc: tuple[str | int, ...], message: str, *, kind: str = "value_error") -> None:
+        super().__init__(message)
+        self.loc = loc
+        self.message = message
+        self.kind = kind
+
+
+class EngineError(Exception):
+    """Base of everything an engine can answer instead of tokens."""
+
+
+class EngineUnavailable(EngineError):
+    """No replica took the request in time, or the queue is full. Nothing was generated."""
+
+    def __init__(self, message: str, *, retry_after_s: int) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class EngineFailed(EngineError):
+    """The engine took the request and then died or answered with something that is no completion."""
+
+
+class EngineRejected(EngineError):
+    """The engine read the request and refused it: the caller's input is at fault.
+
+    `param` is the body field that the engine named, or None.
+    """
+
+    def __init__(self, message: str, *, param: str | None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param

@@ -1,0 +1,218 @@
+"""The one place that knows vLLM: runs a chat request on an engine in this process and yields bytes with usage.
+
+It stands on vLLM's own OpenAI layer (templates, structured outputs, tool parsers, logprobs) and reads usage from
+the typed outputs beneath it, so no event is parsed to be counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+from pydantic import ValidationError
+from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest, ChatCompletionResponse
+from vllm.entrypoints.serve.engine.protocol import ErrorResponse
+from vllm.exceptions import GracefulHTTPError, VLLMClientError
+from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
+
+from models.coalesce import coalesce
+from models.engine import EngineChunk, EngineFault, EngineRequest, TokenUsage
+
+HEARTBEAT_S = 0.5
+JSON_PROGRESS_S = 0.2
+DONE = "data: [DONE]\n\n"
+REPLY_FIELDS = ("id", "object", "created", "model", "choices", "system_fingerprint")
+
+
+@dataclass(slots=True)
+class UsageMeter:
+    """Counts one request's tokens from vLLM's outputs, while they are made."""
+
+    engine_client: Any
+    external_id: str
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    counted: int = 0
+    seen: dict[str, int] = field(default_factory=dict)
+    failure: BaseException | None = None
+
+    def count(self, output: Any) -> None:
+        """Take in a `RequestOutput`: a delta when streaming, else the only and final one."""
+        if output.prompt_token_ids is not None:
+            self.prompt_tokens = len(output.prompt_token_ids)
+        self.cached_tokens = max(self.cached_tokens, output.num_cached_tokens or 0)
+        self.counted += sum(len(choice.token_ids) for choice in output.outputs)
+
+    def peek(self) -> TokenUsage:
+        """Usage so far, with what the engine has generated and not yet handed out."""
+        processor = self.engine_client.output_processor
+        for internal_id in processor.external_req_ids.get(self.external_id, ()):
+            state = processor.request_states.get(internal_id)
+            if state is None or state.detokenizer is None:
+                continue
+            self.seen[internal_id] = state.detokenizer.num_output_tokens()
+            self.prompt_tokens = state.prompt_len
+            self.cached_tokens = max(self.cached_tokens, state.num_cached_tokens or 0)
+        return self.usage()
+
+    def usage(self) -> TokenUsage:
+        completion = max(self.counted, sum(self.seen.values()))
+        if completion == 0:
+            return TokenUsage()
+        return TokenUsage(self.prompt_tokens, completion, self.cached_tokens)
+
+
+class _CountingClient:
+    """vLLM's engine client, with each request's outputs passing its meter on their way."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self.meters: dict[str, UsageMeter] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    async def generate(
+        self, prompt: Any, sampling_params: Any, request_id: str, **options: Any
+    ) -> AsyncGenerator[Any, None]:
+        meter = self.meters[request_id]
+        try:
+            async with aclosing(
+                self._client.generate(prompt, sampling_params, request_id, **options)
+            ) as outputs:
+                async for output in outputs:
+                    meter.count(output)
+                    yield output
+        except Exception as error:
+            meter.failure = error
+            raise
+
+
+class VLLMChat:
+    """Chat completions of one vLLM engine."""
+
+    def __init__(self, serving_chat: Any, engine_client: Any, *, coalesce_s: float) -> None:
+        self._client = _CountingClient(engine_client)
+        self._serving = serving_chat
+        self._serving.engine_client = self._client
+        self._coalesce_s = coalesce_s
+
+    def unfinished_requests(self) -> int:
+        """Requests that the engine is working on."""
+        return int(self._client.output_processor.get_num_unfinished_requests())
+
+    async def generate(self, request: EngineRequest) -> AsyncGenerator[EngineChunk | EngineFault, None]:
+        """Yield chunks; the last item is a chunk with `finished`, or a fault."""
+        external_id = f"chatcmpl-{request.request_id}"
+        meter = UsageMeter(self._client, external_id)
+        self._client.meters[external_id] = meter
+        try:
+            run = self._stream if request.stream else self._complete
+            async with aclosing(run(vllm_request(request), meter)) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+        except (VLLMClientError, ValidationError, ValueError) as error:
+            yield EngineFault("rejected", _message(error), param=getattr(error, "parameter", None))
+        except GracefulHTTPError as error:
+            yield EngineFault("unavailable", str(error))
+        except (EngineDeadError, EngineGenerateError):
+            yield EngineFault("failed", "the engine died while it worked on this request")
+        finally:
+            self._client.meters.pop(external_id, None)
+
+    async def _stream(
+        self, request: ChatCompletionRequest, meter: UsageMeter
+    ) -> AsyncGenerator[EngineChunk | EngineFault, None]:
+        reply = await self._serving.create_chat_completion(request)
+        if isinstance(reply, ErrorResponse):
+            yield fault_of(reply)
+            return
+        source = _events(reply, meter)
+        async with aclosing(coalesce(source, interval_s=self._coalesce_s, heartbeat_s=HEARTBEAT_S)) as pieces:
+            async for piece in pieces:
+                yield EngineChunk(piece, meter.usage(), finished=False)
+        if meter.failure is not None:
+            raise meter.failure
+        yield EngineChunk(b"", meter.usage(), finished=True)
+
+    async def _complete(
+        self, request: ChatCompletionRequest, meter: UsageMeter
+    ) -> AsyncGenerator[EngineChunk | EngineFault, None]:
+        task = asyncio.create_task(self._serving.create_chat_completion(request))
+        try:
+            while not (await asyncio.wait((task,), timeout=JSON_PROGRESS_S))[0]:
+                yield EngineChunk(b"", meter.peek(), finished=False)
+            reply = task.result()
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        if meter.failure is not None:
+            raise meter.failure
+        if isinstance(reply, ErrorResponse):
+            yield fault_of(reply)
+            return
+        yield EngineChunk(reply_bytes(reply), meter.usage(), finished=True)
+
+
+async def _events(reply: AsyncGenerator[str, None], meter: UsageMeter) -> AsyncGenerator[bytes, None]:
+    async with aclosing(reply) as events:
+        async for event in events:
+            # vLLM turns an exception into an error event; ours is written by the service, after settling.
+            if event == DONE or meter.failure is not None:
+                continue
+            # The usage event of `include_usage`; the service sends its own, with billing.
+            if '"choices":[]' in event[:400]:
+                continue
+            yield event.encode()
+
+
+def vllm_request(request: EngineRequest) -> ChatCompletionRequest:
+    """The request in vLLM's shape. Raises `pydantic.ValidationError` for an option that vLLM cannot read."""
+    options = dict(request.options)
+    if request.stream and (options.pop("stream_options", None) or {}).get("continuous_usage_stats"):
+        options["stream_options"] = {"include_usage": True, "continuous_usage_stats": True}
+    else:
+        options.pop("stream_options", None)
+    return ChatCompletionRequest(
+        model=request.model_id,
+        messages=[dict(message) for message in request.messages],
+        max_completion_tokens=request.max_tokens,
+        stream=request.stream,
+        cache_salt=request.cache_salt,
+        request_id=request.request_id,
+        **options,
+    )
+
+
+def reply_bytes(reply: ChatCompletionResponse) -> bytes:
+    """OpenAI's chat completion object as JSON, without vLLM's own fields and without usage."""
+    fields = reply.model_dump(include=set(REPLY_FIELDS), exclude_none=True)
+    for choice in fields["choices"]:
+        choice.setdefault("logprobs", None)
+        choice.pop("routed_experts", None)
+        message = choice["message"]
+        message.setdefault("content", None)
+        message.setdefault("refusal", None)
+        if not message.get("tool_calls"):
+            message.pop("tool_calls", None)
+    return orjson.dumps(fields)
+
+
+def fault_of(reply: ErrorResponse) -> EngineFault:
+    """vLLM's error object as a fault, by the status that vLLM gave it."""
+    error = reply.error
+    if error.code < 500:
+        return EngineFault("rejected", error.message, param=error.param)
+    if error.code == 503:
+        return EngineFault("unavailable", "the engine is too busy to take this request")
+    return EngineFault("failed", "the engine could not complete this request")
+
+
+def _message(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        return "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+    return str(error)

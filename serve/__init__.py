@@ -1,0 +1,1 @@
+"""The HTTP service: it knows models, compression and billing, and translates between their types."""

@@ -1,0 +1,81 @@
+"""The ASGI application, built from plain collaborators: it knows no Ray, so it runs under test as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+
+from fastapi import FastAPI, Request
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from billing.accounts import Accounts
+from billing.errors import RateLimited
+from billing.limits import RateLimits
+from models.catalog import Catalog
+from serve.auth import authenticator
+from serve.chat import ChatService
+from serve.contract import ChatCompletionRequest
+from serve.errors import STATUSES, http_problem, problem_of, unexpected_problem
+from serve.limits import rate_limit_headers
+from serve.middleware import BodyLimitMiddleware, RequestIdMiddleware
+from serve.prices import PriceBook
+from serve.routes.catalog import catalog_routes
+from serve.routes.chat import chat_routes
+from serve.routes.health import health_routes
+from serve.routes.models import model_routes
+from serve.routes.openapi import document_request_models
+
+INTERFACE_VERSION = "1.2.1"
+DESCRIPTION = """OpenAI-compatible chat completions on your own machines, metered and billed on every request.
+
+Keys are project keys, sent as `Authorization: Bearer <API_KEY>`. Every response carries `X-Request-ID`.
+"""
+
+
+def create_api(
+    *,
+    catalog: Catalog,
+    chat: ChatService,
+    accounts: Accounts,
+    limiter: RateLimits,
+    prices: PriceBook,
+    ready: Callable[[], Awaitable[bool]],
+    clock: Callable[[], datetime],
+    max_body_bytes: int,
+    collection_threshold_cents: int,
+) -> ASGIApp:
+    """The whole HTTP interface. `ready` says whether the default model answers."""
+    api = FastAPI(title="pith", version=INTERFACE_VERSION, description=DESCRIPTION, redirect_slashes=False)
+    authenticate = authenticator(accounts, clock)
+    api.include_router(health_routes(ready))
+    api.include_router(catalog_routes(catalog, prices, collection_threshold_cents))
+    api.include_router(model_routes(catalog, prices, limiter, authenticate, clock))
+    api.include_router(chat_routes(chat, authenticate))
+    for kind in STATUSES:
+        api.add_exception_handler(kind, _answer)
+    api.add_exception_handler(HTTPException, _answer_http)
+    api.add_exception_handler(Exception, _answer_unexpected)
+    document_request_models(api, ChatCompletionRequest)
+    return RequestIdMiddleware(BodyLimitMiddleware(api, max_body_bytes))
+
+
+async def _answer(request: Request, error: Exception) -> Response:
+    response = problem_of(error).response()
+    if isinstance(error, RateLimited):
+        response.headers.update(rate_limit_headers(error.state))
+    return response
+
+
+async def _answer_unexpected(request: Request, error: Exception) -> Response:
+    return unexpected_problem().response()
+
+
+async def _answer_http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    response = http_problem(
+        error.status_code, f"{error.detail}: {request.method} {request.url.path}"
+    ).response()
+    response.headers.update(error.headers or {})
+    return response

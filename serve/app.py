@@ -1,0 +1,168 @@
+"""Builds the HTTP service from its settings: the one place where collaborators meet, and the server they run in."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import uvicorn
+
+from billing.accounts import Accounts
+from billing.database import Database, open_database
+from billing.key_cache import KeyCacheTimes
+from billing.ledger import Ledger
+from billing.limits import RateLimits
+from billing.spool import Spool
+from models.catalog import Capabilities, Catalog, ChatModel
+from models.engine import Engine
+from serve.api import create_api
+from serve.chat import ChatService
+from serve.pepper import read_pepper
+from serve.prices import PriceBook
+from serve.settings import ModelSettings, Settings
+
+BACKLOG = 4096
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def catalog_of(settings: Settings) -> Catalog:
+    """The catalog that callers see, from the configuration."""
+    return Catalog(tuple(_chat_model(model, index == 0) for index, model in enumerate(settings.models)))
+
+
+def _chat_model(model: ModelSettings, is_default: bool) -> ChatModel:
+    capabilities = model.capabilities
+    return ChatModel(
+        id=model.id,
+        name=model.name,
+        blurb=model.blurb,
+        context_length=model.context_length,
+        input_micro_usd_per_mtok=int(model.price.input_usd_per_mtok * 10**6),
+        output_micro_usd_per_mtok=int(model.price.output_usd_per_mtok * 10**6),
+        minimum_nano_usd=int(model.price.minimum_request_usd * 10**9),
+        is_default=is_default,
+        capabilities=Capabilities(
+            tools=capabilities.tools,
+            reasoning_effort=capabilities.reasoning_effort,
+            media=frozenset(capabilities.media),
+            template_roles=frozenset(capabilities.template_roles),
+            chat_template_kwargs=frozenset(capabilities.chat_template_kwargs),
+        ),
+    )
+
+
+@dataclass(slots=True)
+class Service:
+    """The running HTTP server of one ingress replica."""
+
+    server: uvicorn.Server
+    task: asyncio.Task[None]
+    ledger: Ledger
+    database: Database
+
+    def check(self) -> None:
+        """Raise when the server has stopped, so that Ray replaces this replica."""
+        if self.task.done():
+            raise RuntimeError("the HTTP server has stopped")
+
+    async def stop(self) -> None:
+        """Take no more requests, let the running ones end within the drain time, and close the ledger."""
+        self.server.should_exit = True
+        await asyncio.gather(self.task, return_exceptions=True)
+        await self.ledger.close()
+        await self.database.close()
+
+
+async def start_service(settings: Settings, engine_handle: Callable[[str], Any]) -> Service:
+    """Build everything from `settings` and listen. `engine_handle` gives a model's Ray Serve handle."""
+    from serve.ray_engine import RayEngine
+
+    server = settings.server
+    engines: dict[str, Engine] = {
+        model.id: RayEngine(
+            model.id,
+            engine_handle(model.id),
+            start_wait_s=server.start_wait_s,
+            stall_s=server.stall_s,
+            retry_after_s=server.retry_after_s,
+        )
+        for model in settings.models
+    }
+    database = open_database(settings.billing.database_url)
+    ledger = Ledger(database, Spool(settings.billing.spool_path))
+    api = build_api(settings, engines=engines, database=database, ledger=ledger)
+    http = PithServer(http_config(api, settings))
+    task = asyncio.create_task(http.serve(sockets=[listening_socket(server.host, server.port)]))
+    return Service(http, task, ledger, database)
+
+
+def build_api(settings: Settings, *, engines: dict[str, Engine], database: Database, ledger: Ledger) -> Any:
+    """The ASGI application, from settings, engines and a ledger."""
+    catalog = catalog_of(settings)
+    prices = PriceBook(ledger)
+    limiter = RateLimits(settings.billing.rate_limit_storage)
+    accounts = Accounts(
+        database,
+        pepper=read_pepper(settings.state_dir),
+        cache_times=KeyCacheTimes(ttl_s=settings.billing.key_cache_s),
+    )
+    chat = ChatService(
+        catalog=catalog, engines=engines, prices=prices, ledger=ledger, limiter=limiter, clock=now
+    )
+    default = settings.models[0]
+
+    async def ready() -> bool:
+        return default.replicas.min == 0 or await engines[default.id].ready()
+
+    return create_api(
+        catalog=catalog,
+        chat=chat,
+        accounts=accounts,
+        limiter=limiter,
+        prices=prices,
+        ready=ready,
+        clock=now,
+        max_body_bytes=settings.server.max_body_bytes,
+        collection_threshold_cents=settings.billing.collection_threshold_cents,
+    )
+
+
+class PithServer(uvicorn.Server):
+    """A uvicorn server that leaves the process's signal handlers alone: the process belongs to Ray."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def http_config(api: Any, settings: Settings) -> uvicorn.Config:
+    return uvicorn.Config(
+        api,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        lifespan="off",
+        timeout_graceful_shutdown=int(settings.server.drain_s),
+        h11_max_incomplete_event_size=64 * 1024,
+        backlog=BACKLOG,
+    )
+
+
+def listening_socket(host: str, port: int) -> socket.socket:
+    """A socket that other ingress replicas may share: the kernel spreads connections over them."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    listener.bind((host, port))
+    listener.listen(BACKLOG)
+    listener.setblocking(False)
+    return listener

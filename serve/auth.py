@@ -1,0 +1,34 @@
+"""Who is calling: the bearer key in a request, as a caller that billing knows."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+
+from starlette.requests import Request
+
+from billing.accounts import Accounts
+from billing.caller import Caller
+from serve.errors import MissingKey
+
+MAX_KEY_LENGTH = 512
+
+Authenticate = Callable[[Request], Awaitable[Caller]]
+
+
+def bearer_key(authorization: str | None) -> str:
+    """The key of an `Authorization: Bearer KEY` header. Raises `MissingKey` when there is none."""
+    scheme, _, key = (authorization or "").partition(" ")
+    key = key.strip()
+    if scheme.lower() != "bearer" or not key:
+        raise MissingKey("send your project API key as: Authorization: Bearer <API_KEY>")
+    return key[: MAX_KEY_LENGTH + 1]
+
+
+def authenticator(accounts: Accounts, clock: Callable[[], datetime]) -> Authenticate:
+    """A dependency that resolves the caller of a request."""
+
+    async def caller(request: Request) -> Caller:
+        return await accounts.authenticate(bearer_key(request.headers.get("authorization")), now=clock())
+
+    return caller

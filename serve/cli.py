@@ -1,0 +1,122 @@
+"""The `pith` command: start the server, check a configuration, keep accounts."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from billing.errors import BillingError
+from serve.cli_accounts import key_commands, project_commands, workspace_commands
+from serve.progress import Progress
+from serve.settings import ConfigError, Settings, load_settings
+
+USAGE_ERROR = 2
+
+app = typer.Typer(
+    help="Inference, compression and billing on your own machines.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+config = typer.Typer(help="Work with configuration files.", no_args_is_help=True)
+app.add_typer(config, name="config")
+app.add_typer(workspace_commands, name="workspace")
+app.add_typer(project_commands, name="project")
+app.add_typer(key_commands, name="key")
+
+
+@app.command()
+def serve(
+    config: Annotated[Path, typer.Option(help="Configuration file.")] = Path("configs/embedded.yaml"),
+    host: Annotated[str | None, typer.Option(help="Listen on this address instead of the file's.")] = None,
+    port: Annotated[int | None, typer.Option(help="Listen on this port instead of the file's.")] = None,
+) -> None:
+    """Start the server and serve until Ctrl-C."""
+    from serve.app import catalog_of
+    from serve.launch import StartError, run_server
+    from serve.prepare import prepare_ledger
+
+    progress = Progress()
+    settings = with_address(load_settings(config), host, port).anchored(Path.cwd())
+    require_free_port(settings.server.host, settings.server.port)
+    progress.say(f"pith starts from {config}")
+    progress.begin("opening the ledger")
+    key = asyncio.run(prepare_ledger(settings, catalog_of(settings), now=datetime.now(UTC)))
+    try:
+        run_server(settings, announce=lambda: announce(settings, key, progress), progress=progress)
+    except StartError as error:
+        raise SystemExit(_complain(str(error), 1)) from error
+
+
+@config.command("check")
+def check(file: Annotated[Path, typer.Argument(help="Configuration file.")]) -> None:
+    """Validate a configuration without starting anything."""
+    settings = load_settings(file)
+    models = ", ".join(model.id for model in settings.models)
+    typer.echo(f"{file}: valid; serves {models}")
+
+
+def with_address(settings: Settings, host: str | None, port: int | None) -> Settings:
+    """The settings with the command line's address. Raises `ConfigError` for a port that is none."""
+    if port is not None and not 1 <= port <= 65535:
+        raise ConfigError(f"--port: {port} is no TCP port (1 to 65535)")
+    given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
+    return settings.model_copy(update={"server": settings.server.model_copy(update=given)})
+
+
+def require_free_port(host: str, port: int) -> None:
+    """Raises `ConfigError` when something listens there already, or the address is not this machine's."""
+    try:
+        with socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET):
+            pass
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ConfigError(
+            f"cannot listen on {host}:{port}: {reason}; choose another with PORT= or --port"
+        ) from error
+
+
+def announce(settings: Settings, key: str | None, progress: Progress) -> None:
+    """Say that the server is ready, and how to talk to it."""
+    base = f"http://{settings.server.host}:{settings.server.port}"
+    progress.say(f"ready: {base} (docs: {base}/docs)")
+    if key is None:
+        print("Make a key with: pith workspace create NAME, pith project create, pith key create", flush=True)
+        return
+    print(
+        f"""
+  address   {base}/v1
+  demo key  {key}
+  key file  {settings.demo.key_path} (mode 0600)
+
+Try it:
+
+  curl {base}/v1/chat/completions \\
+    -H "Authorization: Bearer {key}" -H "Content-Type: application/json" \\
+    -d '{{"messages": [{{"role": "user", "content": "Tell me about the river."}}], "max_tokens": 60}}'
+
+Ctrl-C stops everything.
+""",
+        flush=True,
+    )
+
+
+def main() -> None:
+    """Run a command. Whatever the operator did wrong ends with one line and exit code 2; no trace is shown."""
+    try:
+        app()
+    except ConfigError as error:
+        raise SystemExit(_complain(str(error), USAGE_ERROR)) from error
+    except BillingError as error:
+        raise SystemExit(_complain(str(error), 1)) from error
+
+
+def _complain(message: str, code: int) -> int:
+    print(f"pith: {message}", file=sys.stderr, flush=True)
+    return code

@@ -1,0 +1,259 @@
+"""`pith workspace|project|key`: who may call, what they may spend, and how fast."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict, is_dataclass
+from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from billing.accounts import Accounts
+from billing.caller import ProjectLimits
+from billing.directory import KeyRecord, Project, Workspace
+from serve.settings import ConfigError, load_settings
+
+T = TypeVar("T")
+NANO = 10**9
+
+workspace_commands = typer.Typer(help="Accounts that pay.", no_args_is_help=True)
+project_commands = typer.Typer(help="Sets of keys with their own rate limits.", no_args_is_help=True)
+key_commands = typer.Typer(help="API keys.", no_args_is_help=True)
+
+Config = Annotated[Path, typer.Option("--config", help="Configuration file that names the ledger.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Usd = Annotated[str | None, typer.Option(help="US dollars, or `none` for no limit.")]
+PerMinute = Annotated[int | None, typer.Option(min=0, help="0 for no limit.")]
+DEFAULT_CONFIG = Path("configs/embedded.yaml")
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def on_accounts(config: Path, work: Callable[[Accounts], Awaitable[T]]) -> T:
+    """Run `work` on the ledger that `config` names."""
+    from serve.prepare import open_accounts
+
+    async def run() -> T:
+        database, accounts = await open_accounts(load_settings(config).anchored(Path.cwd()))
+        try:
+            return await work(accounts)
+        finally:
+            await database.close()
+
+    return asyncio.run(run())
+
+
+@workspace_commands.command("create")
+def create_workspace(
+    name: str,
+    limit_usd: Usd = None,
+    monthly_limit_usd: Usd = None,
+    billing: Annotated[bool, typer.Option(help="Whether requests may be charged.")] = True,
+    config: Config = DEFAULT_CONFIG,
+    as_json: Json = False,
+) -> None:
+    """Make a workspace."""
+    show(
+        on_accounts(
+            config,
+            lambda accounts: accounts.create_workspace(
+                name,
+                spend_limit_nano_usd=nano_usd(limit_usd, "--limit-usd"),
+                monthly_limit_nano_usd=nano_usd(monthly_limit_usd, "--monthly-limit-usd"),
+                billing_enabled=billing,
+                now=now(),
+            ),
+        ),
+        as_json,
+    )
+
+
+@workspace_commands.command("set")
+def set_workspace(
+    workspace: str,
+    limit_usd: Usd = None,
+    monthly_limit_usd: Usd = None,
+    billing: Annotated[bool | None, typer.Option("--billing/--no-billing")] = None,
+    config: Config = DEFAULT_CONFIG,
+    as_json: Json = False,
+) -> None:
+    """Change a workspace's limits, or switch its billing on or off."""
+
+    async def change(accounts: Accounts) -> Workspace:
+        found = await accounts.find_workspace(workspace)
+        if limit_usd is not None or monthly_limit_usd is not None:
+            total = (
+                nano_usd(limit_usd, "--limit-usd") if limit_usd is not None else found.spend_limit_nano_usd
+            )
+            month = (
+                nano_usd(monthly_limit_usd, "--monthly-limit-usd")
+                if monthly_limit_usd is not None
+                else found.monthly_limit_nano_usd
+            )
+            found = await accounts.set_spend_limits(
+                workspace, spend_limit_nano_usd=total, monthly_limit_nano_usd=month
+            )
+        return await accounts.set_billing(workspace, enabled=billing) if billing is not None else found
+
+    show(on_accounts(config, change), as_json)
+
+
+@workspace_commands.command("list")
+def list_workspaces(config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
+    """List workspaces with what they have spent."""
+    show(on_accounts(config, lambda accounts: accounts.list_workspaces()), as_json)
+
+
+@workspace_commands.command("revoke")
+def revoke_workspace(workspace: str, config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
+    """Revoke a workspace with all its keys."""
+    show(on_accounts(config, lambda accounts: accounts.revoke_workspace(workspace, now=now())), as_json)
+
+
+@project_commands.command("create")
+def create_project(
+    workspace: str,
+    name: str,
+    metered: Annotated[bool, typer.Option(help="Whether usage is recorded and charged.")] = True,
+    requests_per_minute: PerMinute = None,
+    tokens_per_minute: PerMinute = None,
+    max_in_flight: PerMinute = None,
+    config: Config = DEFAULT_CONFIG,
+    as_json: Json = False,
+) -> None:
+    """Make a project in a workspace."""
+    limits = ProjectLimits(requests_per_minute or None, tokens_per_minute or None, max_in_flight or None)
+    show(
+        on_accounts(
+            config,
+            lambda accounts: accounts.create_project(
+                workspace, name, metered=metered, limits=limits, now=now()
+            ),
+        ),
+        as_json,
+    )
+
+
+@project_commands.command("set")
+def set_project(
+    project: str,
+    requests_per_minute: PerMinute = None,
+    tokens_per_minute: PerMinute = None,
+    max_in_flight: PerMinute = None,
+    config: Config = DEFAULT_CONFIG,
+    as_json: Json = False,
+) -> None:
+    """Change a project's rate limits; those not named stay."""
+
+    async def change(accounts: Accounts) -> Project:
+        old = (await accounts.find_project(project)).limits
+        limits = ProjectLimits(
+            _changed(requests_per_minute, old.requests_per_minute),
+            _changed(tokens_per_minute, old.tokens_per_minute),
+            _changed(max_in_flight, old.max_in_flight),
+        )
+        return await accounts.set_project_limits(project, limits)
+
+    show(on_accounts(config, change), as_json)
+
+
+@project_commands.command("list")
+def list_projects(
+    workspace: str | None = None, config: Config = DEFAULT_CONFIG, as_json: Json = False
+) -> None:
+    """List projects."""
+    show(on_accounts(config, lambda accounts: accounts.list_projects(workspace)), as_json)
+
+
+@project_commands.command("revoke")
+def revoke_project(project: str, config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
+    """Revoke a project with all its keys."""
+    show(on_accounts(config, lambda accounts: accounts.revoke_project(project, now=now())), as_json)
+
+
+@key_commands.command("create")
+def create_key(
+    project: str, name: str = "key", config: Config = DEFAULT_CONFIG, as_json: Json = False
+) -> None:
+    """Make a key for a project (WORKSPACE/PROJECT or its id). The secret is shown this once."""
+    record, secret = on_accounts(config, lambda accounts: accounts.create_key(project, name, now=now()))
+    if as_json:
+        typer.echo(json.dumps({**_fields(record), "key": secret}))
+    else:
+        typer.echo(f"{secret}\nThis key is shown once. Id: {record.id}")
+
+
+@key_commands.command("list")
+def list_keys(project: str | None = None, config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
+    """List keys, without their secrets."""
+    show(on_accounts(config, lambda accounts: accounts.list_keys(project)), as_json)
+
+
+@key_commands.command("revoke")
+def revoke_key(key: str, config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
+    """Revoke a key, by its id or as a whole. It stops working within 5 seconds everywhere."""
+    show(on_accounts(config, lambda accounts: accounts.revoke_key(key, now=now())), as_json)
+
+
+def nano_usd(text: str | None, option: str) -> int | None:
+    """An amount from the command line. Raises `ConfigError` for one that is no amount."""
+    if text is None or text.lower() == "none":
+        return None
+    try:
+        amount = Decimal(text) * NANO
+    except InvalidOperation:
+        amount = Decimal(-1)
+    if not amount.is_finite() or amount < 0 or amount != int(amount):
+        raise ConfigError(f"{option}: {text!r} is no amount of US dollars with at most 9 decimals")
+    return int(amount)
+
+
+def show(
+    found: Workspace | Project | KeyRecord | Sequence[Workspace | Project | KeyRecord], as_json: bool
+) -> None:
+    """Print one record or a list of them, as JSON or as a table."""
+    rows = [_fields(row) for row in (found if isinstance(found, Sequence) else [found])]
+    if as_json:
+        typer.echo(json.dumps(rows if isinstance(found, Sequence) else rows[0]))
+        return
+    if not rows:
+        typer.echo("none")
+        return
+    widths = {name: max(len(name), *(len(_cell(row[name])) for row in rows)) for name in rows[0]}
+    typer.echo("  ".join(name.ljust(width) for name, width in widths.items()).rstrip())
+    for row in rows:
+        typer.echo("  ".join(_cell(row[name]).ljust(width) for name, width in widths.items()).rstrip())
+
+
+def _changed(given: int | None, old: int | None) -> int | None:
+    return old if given is None else given or None
+
+
+def _fields(record: Any) -> dict[str, Any]:
+    assert is_dataclass(record) and not isinstance(record, type)
+    flat: dict[str, Any] = {}
+    for name, value in asdict(record).items():
+        if isinstance(value, dict):
+            flat |= value
+        elif name.endswith("_nano_usd"):
+            flat[name.removesuffix("_nano_usd") + "_usd"] = (
+                None if value is None else str(Decimal(value) / NANO)
+            )
+        elif isinstance(value, datetime):
+            flat[name] = value.isoformat(timespec="seconds")
+        else:
+            flat[name] = value
+    return flat
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return str(value).lower() if isinstance(value, bool) else str(value)

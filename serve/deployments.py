@@ -1,0 +1,127 @@
+"""Ray's shells around plain objects: one deployment a model, and the ingress that listens on the HTTP port."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from ray import serve
+from ray.serve.handle import DeploymentHandle
+from ray.serve.llm import LLMConfig, LLMServer, build_llm_deployment
+
+from models.engine import EngineChunk, EngineFault, EngineRequest
+from serve.settings import ModelSettings, Settings
+
+HEALTH_CHECK_PERIOD_S = 2.0
+HEALTH_CHECK_TIMEOUT_S = 15.0
+INGRESS_APP = "ingress"
+
+
+def model_app(model_id: str) -> str:
+    """The Ray Serve application of a model: one each, so that a model that cannot start takes no other with it."""
+    return f"model:{model_id}"
+
+
+class ChatReplica(LLMServer):
+    """A vLLM engine's replica. Its logic is `models.vllm_engine.VLLMChat`."""
+
+    async def __init__(self, llm_config: LLMConfig, *, coalesce_s: float) -> None:  # type: ignore[misc]
+        from models.vllm_engine import VLLMChat
+
+        await super().__init__(llm_config)
+        self._chat = VLLMChat(
+            self.engine._oai_serving_chat, self.engine._engine_client, coalesce_s=coalesce_s
+        )
+
+    async def generate(self, request: EngineRequest) -> AsyncIterator[EngineChunk | EngineFault]:
+        async for item in self._chat.generate(request):
+            yield item
+
+    async def unfinished_requests(self) -> int:
+        return self._chat.unfinished_requests()
+
+
+class IngressReplica:
+    """The HTTP server. Its logic is `serve.app.Service`, which listens on the port itself."""
+
+    async def __init__(self, settings: Settings) -> None:  # type: ignore[misc]
+        from serve.app import start_service
+
+        self._service = await start_service(settings, engine_handle)
+
+    async def check_health(self) -> None:
+        self._service.check()
+
+    async def __del__(self) -> None:
+        await self._service.stop()
+
+
+def engine_handle(model_id: str) -> DeploymentHandle:
+    """A handle to a model's replicas, which need not be up."""
+    return serve.get_app_handle(model_app(model_id))
+
+
+def build_ingress(settings: Settings) -> Any:
+    """The Ray Serve application that listens on the HTTP port."""
+    deployment = serve.deployment(
+        IngressReplica,
+        name=INGRESS_APP,
+        num_replicas=settings.server.ingress_replicas,
+        health_check_period_s=HEALTH_CHECK_PERIOD_S,
+        health_check_timeout_s=HEALTH_CHECK_TIMEOUT_S,
+        graceful_shutdown_timeout_s=settings.server.drain_s + 1,
+    )
+    return deployment.bind(settings)
+
+
+def build_model(model: ModelSettings, checkpoint: str, *, coalesce_s: float) -> Any:
+    """The Ray Serve application of one catalog model. `checkpoint` is a hub name or a folder."""
+    return build_llm_deployment(
+        llm_config(model, checkpoint),
+        name_prefix="",
+        bind_kwargs={"coalesce_s": coalesce_s},
+        deployment_cls=ChatReplica,
+    )
+
+
+def llm_config(model: ModelSettings, checkpoint: str) -> LLMConfig:
+    """A model's settings in the terms of `ray.serve.llm`."""
+    engine = model.engine.model_dump(exclude_none=True)
+    if model.revision is not None:
+        engine |= {"revision": model.revision, "tokenizer_revision": model.revision}
+    replicas = model.replicas
+    return LLMConfig(
+        model_loading_config={"model_id": model.id, "model_source": checkpoint},
+        engine_kwargs={
+            **engine,
+            "max_model_len": model.context_length,
+            "load_format": "safetensors",
+            "trust_remote_code": False,
+        },
+        accelerator_type=model.accelerator.type,
+        accelerator_config={"kind": model.accelerator.kind} if model.accelerator.kind == "cpu" else None,
+        deployment_config={
+            "name": model.id.replace("/", "--"),
+            "autoscaling_config": {
+                "min_replicas": replicas.min,
+                "initial_replicas": replicas.min,
+                "max_replicas": replicas.max,
+                "target_ongoing_requests": replicas.target_ongoing_requests,
+                "downscale_delay_s": replicas.idle_s,
+                "downscale_to_zero_delay_s": replicas.idle_s,
+                "upscale_delay_s": 0,
+                "metrics_interval_s": 2,
+                "look_back_period_s": 4,
+            },
+            "max_ongoing_requests": replicas.max_ongoing_requests,
+            "max_queued_requests": replicas.max_queued_requests,
+            "health_check_period_s": HEALTH_CHECK_PERIOD_S,
+            "health_check_timeout_s": HEALTH_CHECK_TIMEOUT_S,
+            "graceful_shutdown_timeout_s": 5,
+        },
+        runtime_env={"env_vars": dict(model.environment)},
+        log_engine_metrics=False,
+        placement_group_config={"strategy": replicas.placement_strategy, "bundle_per_worker": {"CPU": 1}}
+        if replicas.placement_strategy and model.accelerator.kind == "cpu"
+        else None,
+    )

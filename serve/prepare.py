@@ -1,0 +1,101 @@
+"""What must be in the ledger before the server starts: its tables, the price list in force, the demo key."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime
+from pathlib import Path
+
+from billing.accounts import Accounts
+from billing.database import Database, open_database
+from billing.errors import AccountExists, InvalidKey
+from billing.ledger import Ledger
+from billing.migration import upgrade
+from billing.price import ModelPrice
+from billing.spool import Spool
+from models.catalog import Catalog
+from serve.pepper import read_pepper
+from serve.settings import Settings
+
+DEMO = "demo"
+
+
+async def prepare_ledger(settings: Settings, catalog: Catalog, *, now: datetime) -> str | None:
+    """Migrate, publish the prices, and return the demo key, or None when the demo is off.
+
+    Raises `billing.errors.LedgerUnavailable` or `DatabaseConfigError`.
+    """
+    make_folders(settings)
+    await upgrade(settings.billing.database_url)
+    database = open_database(settings.billing.database_url)
+    try:
+        await Ledger(database, Spool(settings.billing.spool_path)).publish_prices(prices_of(catalog), now=now)
+        if not settings.demo.enabled:
+            return None
+        accounts = Accounts(database, pepper=read_pepper(settings.state_dir))
+        return await demo_key(accounts, settings.demo.key_path, now=now)
+    finally:
+        await database.close()
+
+
+async def open_accounts(settings: Settings) -> tuple[Database, Accounts]:
+    """The accounts for a command that changes them; close the database after use."""
+    make_folders(settings)
+    await upgrade(settings.billing.database_url)
+    database = open_database(settings.billing.database_url)
+    return database, Accounts(database, pepper=read_pepper(settings.state_dir))
+
+
+def make_folders(settings: Settings) -> None:
+    settings.state_dir.mkdir(parents=True, exist_ok=True)
+    settings.billing.spool_path.parent.mkdir(parents=True, exist_ok=True)
+    scheme, _, path = settings.billing.database_url.partition(":///")
+    if scheme == "sqlite":
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+
+
+def prices_of(catalog: Catalog) -> list[ModelPrice]:
+    """The catalog's prices in billing's terms."""
+    return [
+        ModelPrice(
+            model_id=model.id,
+            input_micro_usd_per_mtok=model.input_micro_usd_per_mtok,
+            output_micro_usd_per_mtok=model.output_micro_usd_per_mtok,
+            minimum_nano_usd=model.minimum_nano_usd,
+        )
+        for model in catalog.models
+    ]
+
+
+async def demo_key(accounts: Accounts, path: Path, *, now: datetime) -> str:
+    """The key in `path` while it is valid, else a new one, written there for its owner alone."""
+    kept = _kept_key(path)
+    if kept is not None:
+        try:
+            await accounts.authenticate(kept, now=now)
+            return kept
+        except InvalidKey:
+            pass
+    try:
+        await accounts.create_workspace(DEMO, now=now)
+        await accounts.create_project(DEMO, DEMO, now=now)
+    except AccountExists:
+        pass
+    _, key = await accounts.create_key(f"{DEMO}/{DEMO}", DEMO, now=now)
+    _keep_key(path, key)
+    return key
+
+
+def _kept_key(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except (FileNotFoundError, UnicodeDecodeError):
+        return None
+
+
+def _keep_key(path: Path, key: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(key + "\n")

@@ -1,0 +1,35 @@
+"""The price list in force, read from the ledger once it is there and then kept: a running server never reprices."""
+
+from __future__ import annotations
+
+import asyncio
+
+from billing.errors import PricesUnavailable
+from billing.ledger import Ledger
+from billing.price import ModelPrice
+from billing.price_list import PriceList
+
+
+class PriceBook:
+    """Reads the ledger's current price list. Until a read succeeds each call tries again."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._prices: PriceList | None = None
+        self._reading = asyncio.Lock()
+
+    async def current(self) -> PriceList:
+        """Raises `billing.errors.PricesUnavailable`."""
+        if self._prices is None:
+            async with self._reading:
+                if self._prices is None:
+                    self._prices = await self._ledger.current_prices()
+        return self._prices
+
+
+def price_of(prices: PriceList, model_id: str) -> ModelPrice:
+    """Raises `PricesUnavailable` for a model that this list does not price."""
+    price = prices.of(model_id)
+    if price is None:
+        raise PricesUnavailable(f"price list {prices.version} has no price for model {model_id!r}")
+    return price

@@ -1,0 +1,27 @@
+"""Makes sure that no process outlives the server: engines start children of their own, which a crash orphans."""
+
+from __future__ import annotations
+
+import ctypes
+
+import psutil
+
+PR_SET_CHILD_SUBREAPER = 36
+TERMINATE_S = 0.5
+
+
+def adopt_orphans() -> None:
+    """Make this process the parent of every orphaned descendant (Linux), so that it can find and stop them."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def stop_descendants() -> None:
+    """Stop every process that this one started, directly or not: first asked, then killed."""
+    for ask in (psutil.Process.terminate, psutil.Process.kill):
+        running = psutil.Process().children(recursive=True)
+        for process in running:
+            try:
+                ask(process)
+            except psutil.NoSuchProcess:
+                continue
+        psutil.wait_procs(running, timeout=TERMINATE_S)

@@ -1,0 +1,51 @@
+"""Tells the operator in plain words what is going on while the server starts, and for how long so far."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from typing import TextIO
+
+REMIND_S = 5.0
+
+
+class Progress:
+    """Prints a line when a step begins, and again every few seconds while it lasts."""
+
+    def __init__(self, out: TextIO = sys.stdout) -> None:
+        self._out = out
+        self._started = time.monotonic()
+        self._step = ""
+        self._said_at = 0.0
+        self._lock = threading.Lock()
+        threading.Thread(target=self._remind, daemon=True).start()
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self._started
+
+    def begin(self, step: str) -> None:
+        """Say that `step` has begun, unless it is the current one."""
+        with self._lock:
+            if step != self._step:
+                self._step = step
+                self._print(f"{step} …")
+
+    def say(self, line: str) -> None:
+        """Say something that is no step, and end the step before it."""
+        with self._lock:
+            self._step = ""
+            self._print(line)
+
+    def _print(self, line: str) -> None:
+        self._said_at = time.monotonic()
+        print(f"[{self.elapsed_s:5.1f} s] {line}", file=self._out, flush=True)
+
+    def _remind(self) -> None:
+        tick = threading.Event()
+        while not tick.wait(1):
+            with self._lock:
+                if self._step and time.monotonic() - self._said_at >= REMIND_S:
+                    self._print(f"still {self._step} …")

@@ -1,0 +1,1 @@
+"""One module a group of routes; each parses, calls and responds."""

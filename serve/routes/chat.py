@@ -1,0 +1,61 @@
+"""Chat completions: the request's checks here, the reply in `ChatReply`, the money in `serve.chat`."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from fastapi import APIRouter, Depends, Request
+from starlette.responses import Response
+
+from serve.auth import Authenticate
+from serve.body import parse_chat_request
+from serve.chat import ChatService
+from serve.chat_reply import METERING_HEADER, ChatReply
+from serve.contract import ChatCompletionResponse
+from serve.request_size import refuse_oversized
+from serve.routes.openapi import BEARER, REQUEST_ID_HEADER, document_request_id, error_responses
+
+_OK: dict[str, Any] = {
+    "description": "The completion; server-sent events when `stream` is true, the last one with usage and billing.",
+    "headers": {
+        **REQUEST_ID_HEADER,
+        METERING_HEADER: {
+            "description": "Whether usage is recorded. When streaming it tells of the hold; the last event tells of "
+            "the settlement.",
+            "schema": {"type": "string", "enum": ["persisted", "degraded", "not_applicable"]},
+        },
+    },
+    "content": {
+        "text/event-stream": {
+            "schema": {"type": "string"},
+            "example": 'data: {"object":"chat.completion.chunk","choices":[…]}\n\n'
+            'data: {"object":"chat.completion.chunk","choices":[],"usage":{…},"service":{…}}\n\ndata: [DONE]\n\n',
+        }
+    },
+}
+_REQUEST_BODY = {
+    "required": True,
+    "content": {"application/json": {"schema": {"$ref": "#/components/schemas/ChatCompletionRequest"}}},
+}
+
+
+def chat_routes(service: ChatService, authenticate: Authenticate) -> APIRouter:
+    routes = APIRouter(tags=["chat"], dependencies=[BEARER, Depends(document_request_id)])
+
+    @routes.post(
+        "/v1/chat/completions",
+        response_model=ChatCompletionResponse,
+        responses={200: _OK, **error_responses(400, 401, 402, 403, 422, 429, 500, 502, 503)},
+        openapi_extra={"requestBody": _REQUEST_BODY},
+    )
+    async def create_chat_completion(request: Request) -> Response:
+        """OpenAI-compatible chat completion; every reply carries its usage, its price and its metering status."""
+        caller = await authenticate(request)
+        raw = await request.body()
+        refuse_oversized(request)
+        body = parse_chat_request(raw, request.headers.get("content-type"))
+        chat = service.prepare(caller, body, uuid.uuid4().hex)
+        return ChatReply(service, caller, chat, request.state.request_id)
+
+    return routes

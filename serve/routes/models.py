@@ -1,0 +1,53 @@
+"""The models that a key may use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+import orjson
+from fastapi import APIRouter, Depends, Request
+from starlette.responses import Response
+
+from billing.limits import RateLimits
+from models.catalog import Catalog
+from serve import contract
+from serve.auth import Authenticate
+from serve.limits import rate_limit_headers
+from serve.prices import PriceBook, price_of
+from serve.routes.catalog import model_fields
+from serve.routes.openapi import BEARER, REQUEST_ID_HEADER, document_request_id, error_responses
+
+
+def model_routes(
+    catalog: Catalog,
+    prices: PriceBook,
+    limiter: RateLimits,
+    authenticate: Authenticate,
+    clock: Callable[[], datetime],
+) -> APIRouter:
+    routes = APIRouter(tags=["models"], dependencies=[BEARER, Depends(document_request_id)])
+
+    @routes.get(
+        "/v1/models",
+        response_model=list[contract.Model],
+        responses={200: {"headers": REQUEST_ID_HEADER}, **error_responses(401, 403, 429, 500, 503)},
+    )
+    async def list_models(request: Request) -> Response:
+        """The models with their prices, in the catalog's order."""
+        caller = await authenticate(request)
+        admission = await limiter.admit(caller, tokens_bound=0, now=clock())
+        try:
+            price_list = await prices.current()
+            models = [
+                model_fields(model, price_of(price_list, model.id)).model_dump() for model in catalog.models
+            ]
+        finally:
+            await admission.done(0)
+        return Response(
+            orjson.dumps(models),
+            media_type="application/json",
+            headers=rate_limit_headers(admission.headers_state),
+        )
+
+    return routes

