@@ -77,7 +77,7 @@ def translated_errors() -> Iterator[None]:
     """The errors of SQLAlchemy, the driver and the network, as this folder's own."""
     try:
         yield
-    except (SQLAlchemyError, OverflowError) as error:
+    except (SQLAlchemyError, OverflowError, UnicodeError) as error:
         if _blames_the_row(error):
             raise RowRefused(f"the ledger refused the row: {describe(error)}") from error
         raise LedgerUnavailable(f"the ledger is unavailable: {describe(error)}") from error
@@ -88,7 +88,7 @@ def translated_errors() -> Iterator[None]:
 
 def _blames_the_row(error: Exception) -> bool:
     """True where the same row would be refused again: a constraint, or a value that does not fit."""
-    if isinstance(error, IntegrityError | DataError | OverflowError):
+    if isinstance(error, IntegrityError | DataError | OverflowError | UnicodeError):
         return True
     if not isinstance(error, DBAPIError):
         # A value that could not even be bound.

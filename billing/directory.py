@@ -142,6 +142,7 @@ def insert_key(
 
 def find_workspace(connection: Connection, ref: str) -> Workspace:
     """By id or by name."""
+    _check_storable("workspace", ref)
     statement = select(workspaces).where(or_(workspaces.c.id == ref, workspaces.c.name == ref))
     row = connection.execute(statement).one_or_none()
     if row is None:
@@ -151,6 +152,7 @@ def find_workspace(connection: Connection, ref: str) -> Workspace:
 
 def find_project(connection: Connection, ref: str) -> Project:
     """By id, or as `workspace/project` by names or ids."""
+    _check_storable("project", ref)
     matches = projects.c.id == ref
     if "/" in ref:
         workspace, _, name = ref.partition("/")
@@ -165,6 +167,7 @@ def find_project(connection: Connection, ref: str) -> Project:
 
 
 def find_key(connection: Connection, key_id: str) -> KeyRecord:
+    _check_storable("key", key_id)
     row = connection.execute(select(api_keys).where(api_keys.c.id == key_id)).one_or_none()
     if row is None:
         raise UnknownAccount("key", key_id)
@@ -206,6 +209,12 @@ def limit_columns(limits: ProjectLimits) -> dict[str, object]:
         "tokens_per_minute": limits.tokens_per_minute,
         "max_in_flight": limits.max_in_flight,
     }
+
+
+def _check_storable(kind: str, ref: str) -> None:
+    """NUL and lone surrogates, which databases refuse each in its own way, name nothing."""
+    if not ref.isprintable():
+        raise UnknownAccount(kind, ref)
 
 
 def _limits(row: AnyRow) -> ProjectLimits:

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Literal
 
+from billing.window import LimitState
+
 Span = Literal["total", "month"]
+LimitName = Literal["requests", "tokens", "in_flight"]
+
+_LIMIT_WORDS: dict[LimitName, str] = {
+    "requests": "{} requests a minute",
+    "tokens": "{} tokens a minute",
+    "in_flight": "{} requests at the same time",
+}
 
 
 class BillingError(Exception):
@@ -98,6 +107,20 @@ class AccountExists(BillingError):
 
 class InvalidAccount(BillingError, ValueError):
     """A name or a figure of a workspace, project or key cannot be used; the message names it."""
+
+
+class RateLimited(BillingError):
+    """A limit of the project is used up; no limit has counted the request.
+
+    `state` is for the response's headers. `retry_after_s` is the soonest that the same request can fit.
+    """
+
+    def __init__(self, *, which: LimitName, limit: int, retry_after_s: int, state: LimitState) -> None:
+        super().__init__(f"project rate limit exceeded: {_LIMIT_WORDS[which].format(limit)}")
+        self.which = which
+        self.limit = limit
+        self.retry_after_s = retry_after_s
+        self.state = state
 
 
 class LimitsUnavailable(BillingError):

@@ -40,12 +40,11 @@ class SqliteDatabase(Database):
     def __init__(self, path: str, *, timeout_s: float) -> None:
         self._path = path
         self._timeout_s = timeout_s
-        self._writer = Writer(_engine(path, timeout_s, read_only=False))
+        self._writer = Writer(_engine(path, timeout_s, read_only=False), Path(path).parent)
         self._reading = _engine(path, timeout_s, read_only=True)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="ledger-read")
 
     async def write(self, work: Work[T], *, durable: bool = True) -> T:
-        Path(self._path).parent.mkdir(parents=True, exist_ok=True)
         job = self._writer.submit(work, durable=durable)
         with translated_errors():
             # Twice, since SQLite itself may wait once for another process's lock.
@@ -75,8 +74,9 @@ class SqliteDatabase(Database):
 class Writer:
     """The thread that owns the writing connection. It starts with the first job."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, folder: Path) -> None:
         self._engine = engine
+        self._folder = folder
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -128,7 +128,7 @@ class Writer:
         try:
             results = self._transact(group)
         except Exception as error:
-            if len(group) > 1 and not isinstance(error, SQLAlchemyError):
+            if len(group) > 1 and not isinstance(error, SQLAlchemyError | OSError):
                 # One job is at fault and the rest was rolled back with it: each again, by itself.
                 for job in group:
                     self._commit([job])
@@ -162,6 +162,7 @@ class Writer:
 
     def _connected(self, *, durable: bool) -> Connection:
         if self._connection is None:
+            self._folder.mkdir(parents=True, exist_ok=True)
             self._connection = self._engine.connect()
             self._synchronous = ""
         synchronous = "FULL" if durable else "NORMAL"

@@ -15,6 +15,8 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from sqlalchemy import text
+
 from billing.accounts import Accounts
 from billing.caller import NO_LIMITS, Caller, ProjectLimits
 from billing.database import Database, open_database
@@ -23,7 +25,6 @@ from billing.migration import upgrade
 from billing.price import Cost, ModelPrice
 from billing.spool import Spool
 from billing.usage import Hold, Settlement, UsageFigures
-from sqlalchemy import text
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 PEPPER = b"a pepper for the tests only"
@@ -84,7 +85,9 @@ class Books:
             ("posted", "usage_events", "cost_nano_usd"),
             ("held", "holds", "amount_nano_usd"),
         ):
-            statement = text(f"SELECT coalesce(sum({sum_of}), 0) FROM {table} WHERE workspace_id = :workspace")
+            statement = text(
+                f"SELECT coalesce(sum({sum_of}), 0) FROM {table} WHERE workspace_id = :workspace"
+            )
             total = await self.database.read(lambda c, s=statement: c.execute(s, parameters).scalar_one())
             assert int(total) == getattr(workspace, f"{column}_nano_usd"), column
         return workspace.posted_nano_usd, workspace.held_nano_usd
@@ -125,7 +128,9 @@ def postgres_server() -> Iterator[str]:
         options = f"-c listen_addresses=127.0.0.1 -c port={port} -c unix_socket_directories={folder}"
         control = [binaries / "pg_ctl", "-D", data, "-w", "-l", Path(folder) / "log"]
         # "fsync" is left on: what the tests measure and break is what an operator has.
-        subprocess.run([*control, "-o", options, "start"], check=True, capture_output=True, user=user, cwd=folder)
+        subprocess.run(
+            [*control, "-o", options, "start"], check=True, capture_output=True, user=user, cwd=folder
+        )
         try:
             yield f"postgresql+asyncpg://pith@127.0.0.1:{port}"
         finally:

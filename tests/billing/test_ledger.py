@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from sqlalchemy import text
+
 from billing.database import open_database
 from billing.errors import (
     BillingDisabled,
@@ -19,7 +21,6 @@ from billing.errors import (
 from billing.ledger import Ledger
 from billing.price import ModelPrice
 from billing.spool import Spool
-from sqlalchemy import text
 
 if TYPE_CHECKING:
     from tests.billing.conftest import Books
@@ -297,9 +298,7 @@ async def test_a_price_version_rises_only_when_a_price_changed(books: Books) -> 
 
 async def test_servers_that_start_together_publish_one_version(books: Books) -> None:
     prices = [ModelPrice("model-c", 1, 2, 3)]
-    versions = await asyncio.gather(
-        *(books.ledger.publish_prices(prices, now=books.now) for _ in range(20))
-    )
+    versions = await asyncio.gather(*(books.ledger.publish_prices(prices, now=books.now) for _ in range(20)))
     assert set(versions) == {books.pricing_version + 1}
 
 

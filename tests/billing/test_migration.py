@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from sqlalchemy import text
+
 from billing.database import open_database
 from billing.errors import DatabaseConfigError, LedgerUnavailable, RowRefused
 from billing.migration import current_revision, head_revision, upgrade
 from billing.schema import metadata
-from sqlalchemy import text
 
 if TYPE_CHECKING:
     from tests.billing.conftest import Books

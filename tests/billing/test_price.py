@@ -6,9 +6,10 @@ from decimal import ROUND_HALF_EVEN, Decimal
 from fractions import Fraction
 
 import pytest
-from billing.price import MAX_MICRO_USD_PER_MTOK, MAX_TOKENS, Cost, ModelPrice, cost, usd, worst_case
 from hypothesis import given
 from hypothesis import strategies as st
+
+from billing.price import MAX_MICRO_USD_PER_MTOK, MAX_TOKENS, Cost, ModelPrice, cost, usd, worst_case
 
 prices = st.builds(
     ModelPrice,

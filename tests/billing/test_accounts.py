@@ -1,0 +1,254 @@
+"""`billing.accounts`: keys work until they are revoked, within the published bound, and nothing else works."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+from sqlalchemy import text
+
+from billing import keys
+from billing.accounts import Accounts
+from billing.caller import ProjectLimits
+from billing.errors import AccountExists, InvalidAccount, InvalidKey, LedgerUnavailable, UnknownAccount
+from billing.fake_database import FakeOutageDatabase
+from billing.key_cache import KeyCacheTimes
+
+if TYPE_CHECKING:
+    from tests.billing.conftest import Books
+
+PEPPER = b"a pepper for the tests only"
+
+
+async def new_token(accounts: Accounts, books: Books) -> tuple[str, str]:
+    """A fresh key: its id and its token."""
+    caller = await books.new_caller()
+    record, token = await accounts.create_key(caller.project_id, "another", now=books.now)
+    return record.id, token
+
+
+async def test_a_key_leads_to_its_project_workspace_and_limits(books: Books) -> None:
+    workspace = await books.accounts.create_workspace("acme", now=books.now)
+    limits = ProjectLimits(requests_per_minute=7, max_in_flight=2)
+    project = await books.accounts.create_project(
+        "acme", "search", metered=False, limits=limits, now=books.now
+    )
+    record, token = await books.accounts.create_key("acme/search", "laptop", now=books.now)
+    caller = await books.accounts.authenticate(token, now=books.now)
+    assert (caller.workspace_id, caller.project_id, caller.key_id) == (workspace.id, project.id, record.id)
+    assert (caller.metered, caller.limits) == (False, limits)
+
+
+async def test_neither_a_secret_nor_a_token_is_stored(books: Books) -> None:
+    _, token = await new_token(books.accounts, books)
+    rows = await books.database.read(lambda c: c.execute(text("SELECT * FROM api_keys")).all())
+    stored = " ".join(str(value) for row in rows for value in row)
+    assert keys.parse(token).secret not in stored
+
+
+@pytest.mark.parametrize("part", ["secret", "id"])
+async def test_a_key_with_another_secret_or_id_is_invalid(books: Books, part: str) -> None:
+    _, token = await new_token(books.accounts, books)
+    mine, other = keys.parse(token), keys.mint()
+    forged = (
+        keys.ApiKey(mine.key_id, other.secret) if part == "secret" else keys.ApiKey(other.key_id, mine.secret)
+    )
+    with pytest.raises(InvalidKey):
+        await books.accounts.authenticate(forged.token, now=books.now)
+    await books.accounts.authenticate(token, now=books.now)
+
+
+async def test_a_key_of_another_servers_pepper_is_invalid(books: Books) -> None:
+    _, token = await new_token(books.accounts, books)
+    stranger = Accounts(books.database, pepper=b"the pepper of another server")
+    with pytest.raises(InvalidKey):
+        await stranger.authenticate(token, now=books.now)
+
+
+@pytest.mark.parametrize("kind", ["key", "project", "workspace"])
+async def test_revoking_takes_effect_at_once_on_the_server_that_did_it(books: Books, kind: str) -> None:
+    key_id, token = await new_token(books.accounts, books)
+    caller = await books.accounts.authenticate(token, now=books.now)
+    if kind == "key":
+        await books.accounts.revoke_key(key_id, now=books.now)
+    elif kind == "project":
+        await books.accounts.revoke_project(caller.project_id, now=books.now)
+    else:
+        await books.accounts.revoke_workspace(caller.workspace_id, now=books.now)
+    with pytest.raises(InvalidKey):
+        await books.accounts.authenticate(token, now=books.now)
+
+
+async def test_revoking_takes_effect_within_the_bound_on_another_server(books: Books) -> None:
+    key_id, token = await new_token(books.accounts, books)
+    other = Accounts(books.database, pepper=PEPPER, cache_times=KeyCacheTimes(ttl_s=5))
+    await other.authenticate(token, now=books.now)
+    await books.accounts.revoke_key(key_id, now=books.now)
+    # In use all the time: being used must not keep it alive.
+    for seconds in (1, 2, 3, 4, 4.99):
+        await other.authenticate(token, now=books.now + timedelta(seconds=seconds))
+    with pytest.raises(InvalidKey):
+        await other.authenticate(token, now=books.now + timedelta(seconds=5))
+
+
+async def test_a_revoked_key_can_be_named_by_the_whole_token_and_keeps_its_first_date(books: Books) -> None:
+    _, token = await new_token(books.accounts, books)
+    first = await books.accounts.revoke_key(token, now=books.now)
+    again = await books.accounts.revoke_key(token, now=books.now + timedelta(days=1))
+    assert first.revoked_at == again.revoked_at == books.now
+
+
+async def test_changed_limits_reach_a_cached_caller(books: Books) -> None:
+    _, token = await new_token(books.accounts, books)
+    caller = await books.accounts.authenticate(token, now=books.now)
+    await books.accounts.set_project_limits(caller.project_id, ProjectLimits(tokens_per_minute=5))
+    await books.accounts.set_metered(caller.project_id, metered=False)
+    caller = await books.accounts.authenticate(token, now=books.now)
+    assert (caller.metered, caller.limits) == (False, ProjectLimits(tokens_per_minute=5))
+
+
+async def test_a_busy_key_is_read_once(books: Books) -> None:
+    _, token = await new_token(books.accounts, books)
+    counted = FakeOutageDatabase(books.database)
+    accounts = Accounts(counted, pepper=PEPPER)
+    await asyncio.gather(*(accounts.authenticate(token, now=books.now) for _ in range(50)))
+    assert counted.reads == 1
+
+
+async def test_a_caller_who_leaves_does_not_fail_the_others(books: Books) -> None:
+    _, token = await new_token(books.accounts, books)
+    first = asyncio.create_task(books.accounts.authenticate(token, now=books.now))
+    second = asyncio.create_task(books.accounts.authenticate(token, now=books.now))
+    await asyncio.sleep(0)
+    first.cancel()
+    assert (await second).key_id == keys.parse(token).key_id
+    with pytest.raises(asyncio.CancelledError):
+        await first
+
+
+async def test_an_unknown_id_is_remembered_for_a_second_only(books: Books) -> None:
+    counted = FakeOutageDatabase(books.database)
+    accounts = Accounts(counted, pepper=PEPPER)
+    token = keys.mint().token
+    for seconds in (0, 0.5, 0.9, 1.0):
+        with pytest.raises(InvalidKey):
+            await accounts.authenticate(token, now=books.now + timedelta(seconds=seconds))
+    assert counted.reads == 2
+
+
+async def test_a_ledger_that_is_away_is_not_an_invalid_key(books: Books) -> None:
+    _, token = await new_token(books.accounts, books)
+    outage = FakeOutageDatabase(books.database)
+    accounts = Accounts(outage, pepper=PEPPER)
+    outage.is_down = True
+    with pytest.raises(LedgerUnavailable):
+        await accounts.authenticate(token, now=books.now)
+    outage.is_down = False
+    await accounts.authenticate(token, now=books.now)
+
+
+async def test_while_the_ledger_is_away_a_known_key_works_for_the_configured_time(books: Books) -> None:
+    _, known = await new_token(books.accounts, books)
+    _, unknown = await new_token(books.accounts, books)
+    outage = FakeOutageDatabase(books.database)
+    accounts = Accounts(outage, pepper=PEPPER, cache_times=KeyCacheTimes(outage_s=60))
+    await accounts.authenticate(known, now=books.now)
+    outage.is_down = True
+    await accounts.authenticate(known, now=books.now + timedelta(seconds=59))
+    for token, seconds in ((known, 60), (unknown, 0)):
+        with pytest.raises(LedgerUnavailable):
+            await accounts.authenticate(token, now=books.now + timedelta(seconds=seconds))
+
+
+async def test_the_cache_is_bounded(books: Books) -> None:
+    from billing.key_cache import KeyCache
+
+    reads: list[str] = []
+
+    async def fetch(key_id: str) -> None:
+        reads.append(key_id)
+
+    cache = KeyCache(fetch, KeyCacheTimes(), max_entries=3)
+    for key_id in ("a", "b", "c", "d", "d", "a"):
+        await cache.get(key_id, books.now)
+    assert reads == ["a", "b", "c", "d", "a"]
+
+
+@pytest.mark.parametrize(
+    "evil", ["' OR '1'='1", 'x"; DROP TABLE api_keys; --', "%", "\\", "a\u0000b", "\ud800", "x" * 10_000]
+)
+async def test_no_name_is_read_as_sql(books: Books, evil: str) -> None:
+    with pytest.raises(UnknownAccount):
+        await books.accounts.find_workspace(evil)
+    with pytest.raises(UnknownAccount):
+        await books.accounts.find_project(evil)
+    with pytest.raises(UnknownAccount):
+        await books.accounts.revoke_key(evil, now=books.now)
+    with pytest.raises(UnknownAccount):
+        await books.accounts.list_projects(evil)
+    assert await books.accounts.list_keys() == []
+
+
+async def test_an_evil_name_that_may_be_stored_comes_back_as_it_was(books: Books) -> None:
+    name = "Robert'); DROP TABLE workspaces;--"
+    await books.accounts.create_workspace(name, now=books.now)
+    assert (await books.accounts.find_workspace(name)).name == name
+
+
+async def test_a_taken_name_is_refused_and_the_same_project_name_elsewhere_is_not(books: Books) -> None:
+    for workspace in ("one", "two"):
+        await books.accounts.create_workspace(workspace, now=books.now)
+        await books.accounts.create_project(workspace, "same", now=books.now)
+    with pytest.raises(AccountExists, match="workspace named 'one'"):
+        await books.accounts.create_workspace("one", now=books.now)
+    with pytest.raises(AccountExists, match="project named 'same'"):
+        await books.accounts.create_project("two", "same", now=books.now)
+
+
+@pytest.mark.parametrize("name", ["", " ", " a", "a/b", "ws_1", "prj_1", "a\nb", "x" * 65])
+async def test_a_name_that_could_mislead_is_refused(books: Books, name: str) -> None:
+    with pytest.raises(InvalidAccount, match="name"):
+        await books.accounts.create_workspace(name, now=books.now)
+
+
+async def test_a_limit_that_no_column_can_hold_is_refused_by_name(books: Books) -> None:
+    with pytest.raises(InvalidAccount, match="spend_limit_nano_usd"):
+        await books.accounts.create_workspace("a", spend_limit_nano_usd=2**63, now=books.now)
+    with pytest.raises(InvalidAccount, match="monthly_limit_nano_usd"):
+        await books.accounts.create_workspace("a", monthly_limit_nano_usd=-1, now=books.now)
+
+
+@pytest.mark.parametrize("limit", [0, -1, True, 1.5])
+def test_a_project_limit_that_is_no_positive_integer_is_refused_by_name(limit: int) -> None:
+    with pytest.raises(ValueError, match="tokens_per_minute"):
+        ProjectLimits(tokens_per_minute=limit)
+
+
+async def test_lists_come_in_order_of_creation_and_within_their_owner(books: Books) -> None:
+    for number, name in enumerate(("b", "a")):
+        await books.accounts.create_workspace(name, now=books.now + timedelta(seconds=number))
+        await books.accounts.create_project(name, "p", now=books.now)
+        await books.accounts.create_key(f"{name}/p", f"key of {name}", now=books.now)
+    assert [workspace.name for workspace in await books.accounts.list_workspaces()] == ["b", "a"]
+    assert len(await books.accounts.list_projects()) == 2
+    (project,) = await books.accounts.list_projects("a")
+    assert (await books.accounts.find_project("a/p")) == project
+    assert [key.name for key in await books.accounts.list_keys("a/p")] == ["key of a"]
+
+
+async def test_unknown_accounts_are_named(books: Books) -> None:
+    await books.accounts.create_workspace("acme", now=books.now)
+    with pytest.raises(UnknownAccount, match=r"project .* 'acme/none'"):
+        await books.accounts.create_key("acme/none", "k", now=books.now)
+    with pytest.raises(UnknownAccount, match=r"workspace .* 'none'"):
+        await books.accounts.create_project("none", "p", now=books.now)
+
+
+async def test_spend_limits_can_be_set_and_lifted(books: Books) -> None:
+    await books.accounts.create_workspace("acme", spend_limit_nano_usd=5, now=books.now)
+    changed = await books.accounts.set_spend_limits(
+        "acme", spend_limit_nano_usd=None, monthly_limit_nano_usd=7
+    )
+    assert (changed.spend_limit_nano_usd, changed.monthly_limit_nano_usd) == (None, 7)

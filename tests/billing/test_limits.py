@@ -1,0 +1,167 @@
+"""`billing.limits`: what is let in, what is refused, and that a refusal costs nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from billing.caller import Caller, ProjectLimits
+from billing.errors import RateLimited
+from billing.limits import Admission, RateLimits
+from billing.window import WindowState
+
+# At the start of a minute, so that a test's seconds stay within it.
+NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+
+
+def caller(project_id: str = "project", **limits: int) -> Caller:
+    return Caller("workspace", project_id, "key", metered=True, limits=ProjectLimits(**limits))
+
+
+async def admit(
+    limits: RateLimits, who: Caller, *, tokens: int = 10, seconds: float = 0
+) -> Admission | RateLimited:
+    try:
+        return await limits.admit(who, tokens_bound=tokens, now=NOW + timedelta(seconds=seconds))
+    except RateLimited as refusal:
+        return refusal
+
+
+async def count_admitted(limits: RateLimits, who: Caller, attempts: int, **options: float) -> int:
+    results = [await admit(limits, who, **options) for _ in range(attempts)]  # type: ignore[arg-type]
+    return sum(isinstance(result, Admission) for result in results)
+
+
+async def test_an_unlimited_project_is_always_let_in() -> None:
+    limits = RateLimits()
+    assert await count_admitted(limits, caller(), 1000) == 1000
+    admission = await limits.admit(caller(), tokens_bound=1, now=NOW)
+    assert (admission.headers_state.requests, admission.headers_state.tokens) == (None, None)
+
+
+async def test_as_many_requests_a_minute_as_the_limit_says() -> None:
+    limits = RateLimits()
+    assert await count_admitted(limits, caller(requests_per_minute=5), 20) == 5
+
+
+async def test_as_many_at_once_as_the_limit_says() -> None:
+    limits = RateLimits()
+    who = caller(requests_per_minute=5)
+    results = await asyncio.gather(*(admit(limits, who) for _ in range(50)))
+    assert sum(isinstance(result, Admission) for result in results) == 5
+
+
+async def test_projects_do_not_share_their_limits() -> None:
+    limits = RateLimits()
+    for project in ("a", "b"):
+        assert await count_admitted(limits, caller(project, requests_per_minute=3), 10) == 3
+
+
+async def test_a_refusal_says_which_limit_and_when_to_come_back() -> None:
+    limits = RateLimits()
+    who = caller(requests_per_minute=2, tokens_per_minute=1000)
+    await count_admitted(limits, who, 2)
+    refusal = await admit(limits, who, seconds=10)
+    assert isinstance(refusal, RateLimited)
+    assert (refusal.which, refusal.limit) == ("requests", 2)
+    # The minute ends in 50 s; half of it must have sunk by then plus 30 s.
+    assert refusal.retry_after_s == 80
+    assert refusal.state.requests == WindowState(limit=2, remaining=0, reset_s=110)
+    assert refusal.state.tokens == WindowState(limit=1000, remaining=980, reset_s=110)
+    assert isinstance(await admit(limits, who, seconds=90), Admission)
+
+
+async def test_an_admission_tells_what_remains_after_it() -> None:
+    limits = RateLimits()
+    who = caller(requests_per_minute=5, tokens_per_minute=100)
+    admission = await limits.admit(who, tokens_bound=30, now=NOW)
+    assert admission.headers_state.requests == WindowState(limit=5, remaining=4, reset_s=120)
+    assert admission.headers_state.tokens == WindowState(limit=100, remaining=70, reset_s=120)
+
+
+async def test_a_request_refused_for_its_tokens_uses_up_no_request() -> None:
+    limits = RateLimits()
+    who = caller(requests_per_minute=3, tokens_per_minute=100)
+    for _ in range(10):
+        refusal = await admit(limits, who, tokens=101)
+        assert isinstance(refusal, RateLimited)
+        assert refusal.which == "tokens"
+    assert await count_admitted(limits, who, 10, tokens=1) == 3
+
+
+async def test_a_request_refused_for_its_number_uses_up_no_tokens() -> None:
+    limits = RateLimits()
+    who = caller(requests_per_minute=1, tokens_per_minute=100)
+    await count_admitted(limits, who, 10, tokens=40)
+    refusal = await admit(limits, who, tokens=40)
+    assert isinstance(refusal, RateLimited)
+    assert refusal.state.tokens is not None
+    assert refusal.state.tokens.remaining == 60
+
+
+async def test_a_request_refused_for_those_in_flight_uses_up_nothing() -> None:
+    limits = RateLimits()
+    who = caller(requests_per_minute=5, max_in_flight=1)
+    first = await limits.admit(who, tokens_bound=1, now=NOW)
+    for _ in range(10):
+        refusal = await admit(limits, who)
+        assert isinstance(refusal, RateLimited)
+        assert refusal.which == "in_flight"
+    await first.done(1)
+    second = await limits.admit(who, tokens_bound=1, now=NOW)
+    assert second.headers_state.requests is not None
+    assert second.headers_state.requests.remaining == 3
+
+
+async def test_a_request_refused_by_a_rate_takes_no_slot() -> None:
+    limits = RateLimits()
+    who = caller(tokens_per_minute=100, max_in_flight=1)
+    for _ in range(5):
+        assert isinstance(await admit(limits, who, tokens=101), RateLimited)
+    assert isinstance(await admit(limits, who, tokens=1), Admission)
+
+
+async def test_tokens_that_were_not_used_are_given_back_once() -> None:
+    limits = RateLimits()
+    who = caller(tokens_per_minute=100)
+    admission = await limits.admit(who, tokens_bound=100, now=NOW)
+    assert isinstance(await admit(limits, who, tokens=1), RateLimited)
+    await admission.done(20)
+    await admission.done(20)
+    assert isinstance(await admit(limits, who, tokens=81), RateLimited)
+    assert isinstance(await admit(limits, who, tokens=80), Admission)
+
+
+async def test_tokens_given_back_late_open_no_room_in_a_minute_that_never_counted_them() -> None:
+    limits = RateLimits()
+    who = caller(tokens_per_minute=100)
+    admission = await limits.admit(who, tokens_bound=100, now=NOW)
+    # Two minutes on nothing of it counts any more.
+    assert isinstance(await admit(limits, who, tokens=100, seconds=125), Admission)
+    await admission.done(0)
+    assert isinstance(await admit(limits, who, tokens=1, seconds=125), RateLimited)
+
+
+async def test_a_slot_is_freed_once() -> None:
+    limits = RateLimits()
+    who = caller(max_in_flight=2)
+    first = await limits.admit(who, tokens_bound=1, now=NOW)
+    await limits.admit(who, tokens_bound=1, now=NOW)
+    await first.done(1)
+    await first.done(1)
+    assert await count_admitted(limits, who, 5) == 1
+
+
+async def test_a_minutes_end_does_not_open_a_second_budget() -> None:
+    limits = RateLimits()
+    who = caller(requests_per_minute=60)
+    assert await count_admitted(limits, who, 100, seconds=59) == 60
+    # A fixed window would let another sixty in.
+    assert await count_admitted(limits, who, 100, seconds=61) == 1
+
+
+def test_an_unknown_storage_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="'nonsense'"):
+        RateLimits("nonsense://host")

@@ -1,0 +1,153 @@
+"""What SQLite alone does: group commits, a second process on the file, and a lock that another one holds."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import sqlite3
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Connection, text
+
+from billing.accounts import Accounts
+from billing.caller import Caller
+from billing.database import Database, open_database
+from billing.errors import LedgerUnavailable, QuotaExceeded, RowRefused
+from billing.ledger import Ledger
+from billing.migration import upgrade
+from billing.price import ModelPrice
+from billing.spool import Spool
+
+NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+PEPPER = b"a pepper for the tests only"
+
+
+@pytest.fixture
+async def database(tmp_path: Path):  # type: ignore[no-untyped-def]
+    database = open_database(f"sqlite:///{tmp_path / 'rows.db'}", timeout_s=0.2)
+    await database.write(lambda c: c.execute(text("CREATE TABLE numbers (n INTEGER PRIMARY KEY)")))
+    yield database
+    await database.close()
+
+
+def inserting(number: int):  # type: ignore[no-untyped-def]
+    def work(connection: Connection) -> int:
+        connection.execute(text("INSERT INTO numbers VALUES (:n)"), {"n": number})
+        return number
+
+    return work
+
+
+async def numbers(database: Database) -> list[int]:
+    return await database.read(lambda c: list(c.execute(text("SELECT n FROM numbers ORDER BY n")).scalars()))
+
+
+async def test_a_refused_write_fails_alone_in_its_group(database: Database) -> None:
+    wanted = [1, 2, 2, 3, 1, 4]
+    results = await asyncio.gather(*(database.write(inserting(n)) for n in wanted), return_exceptions=True)
+    assert [n for n in results if isinstance(n, int)] == [1, 2, 3, 4]
+    assert sum(isinstance(result, RowRefused) for result in results) == 2
+    assert await numbers(database) == [1, 2, 3, 4]
+
+
+async def test_a_faulty_write_fails_alone_in_its_group(database: Database) -> None:
+    def faulty(connection: Connection) -> int:
+        inserting(100)(connection)
+        raise ZeroDivisionError("a bug")
+
+    works = [inserting(1), faulty, inserting(2)]
+    results = await asyncio.gather(*(database.write(work) for work in works), return_exceptions=True)
+    assert (results[0], results[2]) == (1, 2)
+    assert isinstance(results[1], ZeroDivisionError)
+    assert await numbers(database) == [1, 2]
+
+
+async def test_a_reader_cannot_write(database: Database) -> None:
+    with pytest.raises(LedgerUnavailable, match="readonly"):
+        await database.read(inserting(1))
+
+
+async def test_a_write_after_close_is_refused_and_one_before_it_is_done(tmp_path: Path) -> None:
+    database = open_database(f"sqlite:///{tmp_path / 'rows.db'}")
+    await database.write(lambda c: c.execute(text("CREATE TABLE numbers (n INTEGER PRIMARY KEY)")))
+    writing = [asyncio.create_task(database.write(inserting(n))) for n in range(100)]
+    await asyncio.sleep(0)
+    await database.close()
+    assert await asyncio.gather(*writing) == list(range(100))
+    with pytest.raises(LedgerUnavailable, match="closed"):
+        await database.write(inserting(1))
+
+
+async def test_a_lock_of_another_process_makes_the_ledger_unavailable_until_it_is_gone(
+    database: Database, tmp_path: Path
+) -> None:
+    other = sqlite3.connect(tmp_path / "rows.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(LedgerUnavailable, match="locked"):
+        await database.write(inserting(1))
+    assert await numbers(database) == []
+    other.execute("ROLLBACK")
+    other.close()
+    assert await database.write(inserting(2)) == 2
+
+
+async def test_the_commit_of_a_settlement_is_synced_and_that_of_a_hold_is_not(database: Database) -> None:
+    def synchronous(connection: Connection) -> int:
+        return connection.exec_driver_sql("PRAGMA synchronous").scalar_one()
+
+    assert await database.write(synchronous, durable=False) == 1
+    assert await database.write(synchronous, durable=True) == 2
+    assert await database.write(synchronous, durable=False) == 1
+    mode = await database.write(lambda c: c.exec_driver_sql("PRAGMA journal_mode").scalar_one())
+    assert mode == "wal"
+
+
+async def hold_until_refused(url: str, folder: str, caller: Caller) -> int:
+    database = open_database(url, timeout_s=30)
+    spool = Spool(Path(folder) / "spool.db")
+    ledger = Ledger(database, spool)
+    held = 0
+    try:
+        while True:
+            await ledger.hold(
+                caller,
+                model_id="m",
+                pricing_version=1,
+                amount_nano_usd=1000,
+                request_id="r",
+                now=NOW,
+            )
+            held += 1
+    except QuotaExceeded:
+        return held
+    finally:
+        await ledger.close()
+        await spool.close()
+        await database.close()
+
+
+def hold_in_process(url: str, folder: str, caller: Caller) -> int:
+    return asyncio.run(hold_until_refused(url, folder, caller))
+
+
+async def test_processes_on_one_file_cannot_overspend_together(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    await upgrade(url)
+    database = open_database(url)
+    accounts = Accounts(database, pepper=PEPPER)
+    await accounts.create_workspace("w", spend_limit_nano_usd=100 * 1000, now=NOW)
+    await accounts.create_project("w", "p", now=NOW)
+    _, token = await accounts.create_key("w/p", "k", now=NOW)
+    caller = await accounts.authenticate(token, now=NOW)
+    await Ledger(database, Spool(tmp_path / "spool.db")).publish_prices([ModelPrice("m", 1, 1, 1)], now=NOW)
+
+    # "spawn": a fork would copy threads' locks and SQLite's, which neither survives.
+    with multiprocessing.get_context("spawn").Pool(3) as pool:
+        jobs = [pool.apply_async(hold_in_process, (url, str(tmp_path / str(n)), caller)) for n in range(3)]
+        held = [await asyncio.to_thread(job.get, 60) for job in jobs]
+
+    assert sum(held) == 100
+    assert (await accounts.find_workspace("w")).held_nano_usd == 100 * 1000
+    await database.close()
