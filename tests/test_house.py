@@ -67,7 +67,9 @@ def test_modules_stay_under_300_lines() -> None:
 
 def test_no_module_is_a_drawer_for_what_has_no_name() -> None:
     drawers = {"utils.py", "util.py", "helpers.py", "common.py", "misc.py"}
-    found = [str(path) for package in PACKAGES for path in (ROOT / package).rglob("*.py") if path.name in drawers]
+    found = [
+        str(path) for package in PACKAGES for path in (ROOT / package).rglob("*.py") if path.name in drawers
+    ]
     assert not found
 
 
