@@ -144,11 +144,10 @@ class ChatService:
 
     def prepare(self, caller: Caller, body: ChatCompletionRequest, completion_id: str) -> PreparedChat:
         """Check what needs no I/O. Raises `UnknownModel`, `UnsupportedOption` or `InvalidField`."""
-        fields = body.model_dump(exclude_none=True, exclude_unset=True)
         model = self._catalog.get(body.model) if body.model else self._catalog.default
-        options = select_options(fields, capabilities=model.capabilities)
-        messages = engine_messages(fields["messages"], capabilities=model.capabilities)
-        max_tokens = body.max_completion_tokens or body.max_tokens
+        options = select_options(body.option_fields(), capabilities=model.capabilities)
+        messages = engine_messages(body.message_fields(), capabilities=model.capabilities)
+        max_tokens = body.token_limit
         request = EngineRequest(
             request_id=completion_id,
             model_id=model.id,
