@@ -8,7 +8,8 @@ from collections.abc import Coroutine, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from billing import posting, price_list
+from billing import audit, posting, price_list
+from billing.audit import Difference
 from billing.caller import Caller
 from billing.database import Database
 from billing.errors import (
@@ -20,7 +21,7 @@ from billing.errors import (
 )
 from billing.price import Cost, ModelPrice
 from billing.price_list import PriceList
-from billing.spool import Spool
+from billing.spool import Replayed, Spool, replay
 from billing.usage import Hold, Outcome, Settlement, UsageEvent, UsageFigures, mint_event_id
 
 T = TypeVar("T")
@@ -113,6 +114,23 @@ class Ledger:
         """Closes the holds of requests that died with their server; how many. `older_than` must exceed the
         longest request, and spooled events should be replayed first. Raises `LedgerUnavailable`."""
         return await self._database.write(lambda c: posting.expire_holds(c, now - older_than))
+
+    async def replay_spool(self) -> Replayed:
+        """Moves what waits in the spool into the ledger, exactly once. Raises `LedgerUnavailable` where the
+        spool cannot be read."""
+        return await replay(self._spool, self._database)
+
+    async def recent_events(
+        self, *, workspace_id: str | None = None, project_id: str | None = None, limit: int = 100
+    ) -> list[UsageEvent]:
+        """The last events to be settled, newest first."""
+        return await self._database.read(
+            lambda c: audit.recent_events(c, workspace_id=workspace_id, project_id=project_id, limit=limit)
+        )
+
+    async def differences(self) -> list[Difference]:
+        """Balances that the ledger's own rows do not add up to: none, unless somebody edited the database."""
+        return await self._database.read(audit.differences)
 
     async def close(self) -> None:
         """Waits for the writes whose callers have gone. Call it before the databases are closed."""

@@ -64,9 +64,13 @@ _CLOSE = (
     .where(holds.c.event_id == bindparam("event"))
     .returning(holds.c.workspace_id, holds.c.amount_nano_usd)
 )
+# Two sweepers skip each other's rows, where they would deadlock. SQLite has one writer, and ignores the clause.
+_EXPIRED = (
+    select(holds.c.event_id).where(holds.c.created_at < bindparam("cutoff")).with_for_update(skip_locked=True)
+)
 _EXPIRE = (
     delete(holds)
-    .where(holds.c.created_at < bindparam("cutoff"))
+    .where(holds.c.event_id.in_(_EXPIRED))
     .returning(holds.c.workspace_id, holds.c.amount_nano_usd)
 )
 _WHY_NOT = select(workspaces, _month_committed.label("month_committed")).where(
