@@ -7,8 +7,20 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 UnitKind = Literal[
-    "sentence", "heading", "turn", "list_item", "table_header", "table_row", "code_block", "json_member", "line"
+    "sentence",
+    "heading",
+    "turn",
+    "speaker",
+    "list_item",
+    "table_header",
+    "table_row",
+    "code_block",
+    "fence",
+    "json_member",
+    "bracket",
+    "line",
 ]
+FrameKind = Literal["json", "string", "code", "table", "turn", "tag"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +28,8 @@ class Unit:
     """A slice `source[start:end]` that is kept or dropped as one piece; offsets count code points.
 
     `document` and `paragraph` are indices; units of one paragraph are neighbours. `protected` units are kept
-    whatever their score (what protects is the configuration's business).
+    whatever their score (what protects is the configuration's business). `frame` is the index of the frame that
+    the unit cannot stand without.
     """
 
     start: int
@@ -25,6 +38,21 @@ class Unit:
     document: int
     paragraph: int
     protected: bool = False
+    frame: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Units kept whenever one inside is: brackets of JSON, fences of code, a table's header, a turn's speaker.
+
+    `open` and `close` are indices of units (kinds `bracket`, `fence`, `table_header`, `speaker`); they are never
+    chosen for themselves. `parent` is the frame around this one.
+    """
+
+    kind: FrameKind
+    open: int
+    close: int | None
+    parent: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +75,7 @@ class Segmentation:
     source: str
     units: tuple[Unit, ...]
     documents: tuple[Document, ...]
+    frames: tuple[Frame, ...] = ()
 
     def text(self, unit: int) -> str:
         return self.source[self.units[unit].start : self.units[unit].end]

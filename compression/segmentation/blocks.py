@@ -1,0 +1,235 @@
+"""Reads the lines of one document and gives every run of like lines to the part that cuts it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from compression.segmentation.builder import Builder
+from compression.segmentation.code import add_code, add_fenced, indented_until, trace_until
+from compression.segmentation.json_units import add_json_value, json_until
+from compression.segmentation.lines import HEADING, LIST_ITEM, LOG_LINE, SPEAKER, Line, is_blank
+from compression.segmentation.prose import add_paragraph, add_sentences, add_turn
+from compression.segmentation.settings import SegmentationSettings
+from compression.segmentation.tables import add_table, markdown_until, separated_until
+
+_CLOSING_TAG = re.compile(r"[ \t]*</[a-zA-Z_]{1,20}>[ \t]*\Z")
+_TITLE_TAG = re.compile(r"[ \t]*<(?:title|source|name|heading)>", re.IGNORECASE)
+_UNDERLINE = re.compile(r"[ \t]{0,3}(?:=+|-{2,})[ \t]*\Z")
+_SPACE_FIRST = re.compile(r"[ \t]+\S")
+
+
+class Blocks:
+    """One pass over the lines of a document. `offset` is the number of its first line in the source."""
+
+    def __init__(
+        self,
+        builder: Builder,
+        lines: Sequence[Line],
+        offset: int,
+        fences: dict[int, int],
+        settings: SegmentationSettings,
+    ) -> None:
+        self._builder = builder
+        self._source = builder.source
+        self._lines = lines
+        self._offset = offset
+        self._fences = fences
+        self._settings = settings
+        self._is_dialogue = _is_dialogue(self._source, lines)
+        self._json_from = 0
+
+    def add(self) -> None:
+        at = 0
+        while at < len(self._lines):
+            at = self._next(at)
+
+    def _next(self, at: int) -> int:
+        """Add the block that begins at line `at`; the line after it."""
+        if is_blank(self._source, self._lines[at]):
+            self._builder.end_paragraph()
+            return at + 1
+        for rule in (
+            self._fenced,
+            self._json,
+            self._heading,
+            self._trace,
+            self._table,
+            self._log,
+            self._item,
+        ):
+            after = rule(at)
+            if after > at:
+                return after
+        if self._is_dialogue and SPEAKER.match(self._source, *self._lines[at]):
+            return self._turn(at)
+        return self._indented(at) or self._prose(at)
+
+    def _fenced(self, at: int) -> int:
+        last = self._fences.get(at + self._offset)
+        if last is None or last - self._offset >= len(self._lines):
+            return at
+        add_fenced(self._builder, self._lines[at : last - self._offset + 1], self._settings)
+        return last - self._offset + 1
+
+    def _json(self, at: int) -> int:
+        line = self._lines[at]
+        if line.start < self._json_from:
+            return at
+        end, failed = json_until(self._source, line.start, self._lines[-1].end)
+        self._json_from = failed
+        if end is None:
+            return at
+        after = at
+        while after < len(self._lines) and self._lines[after].start < end:
+            after += 1
+        if self._source[end : self._lines[after - 1].end].strip():
+            return at
+        add_json_value(self._builder, line.start, end, self._settings)
+        self._builder.end_paragraph()
+        return after
+
+    def _heading(self, at: int) -> int:
+        line = self._lines[at]
+        after = at + 1
+        if _TITLE_TAG.match(self._source, *line):
+            self._builder.set_title(self._builder.add(*line, "heading"))
+        elif HEADING.match(self._source, *line):
+            self._builder.add(*line, "heading")
+        elif self._is_underlined(at):
+            after = at + 2
+            self._builder.add(line.start, self._lines[at + 1].end, "heading")
+        else:
+            return at
+        self._builder.end_paragraph()
+        return after
+
+    def _is_underlined(self, at: int) -> bool:
+        if at + 1 >= len(self._lines) or self._lines[at].end - self._lines[at].start > 120:
+            return False
+        return _UNDERLINE.match(self._source, *self._lines[at + 1]) is not None
+
+    def _trace(self, at: int) -> int:
+        after = trace_until(self._source, self._lines, at)
+        if after > at:
+            add_code(self._builder, self._lines[at:after], self._settings)
+            self._builder.end_paragraph()
+        return after
+
+    def _table(self, at: int) -> int:
+        after = markdown_until(self._source, self._lines, at)
+        if after > at:
+            add_table(self._builder, self._lines[at:after], 2, self._settings)
+            return after
+        if self._is_dialogue or LOG_LINE.match(self._source, *self._lines[at]):
+            return at
+        after = separated_until(self._source, self._lines, at)
+        if after > at:
+            add_table(self._builder, self._lines[at:after], 1, self._settings)
+        return after
+
+    def _log(self, at: int) -> int:
+        after = at
+        while after < len(self._lines) and LOG_LINE.match(self._source, *self._lines[after]):
+            add_sentences(self._builder, *self._lines[after], self._settings, "line", whole=True)
+            after += 1
+        if after > at:
+            self._builder.end_paragraph()
+        return after
+
+    def _item(self, at: int) -> int:
+        after = at
+        while after < len(self._lines) and LIST_ITEM.match(self._source, *self._lines[after]):
+            first = after
+            after += 1
+            while after < len(self._lines) and self._goes_on(after):
+                after += 1
+            start, end = self._lines[first].start, self._lines[after - 1].end
+            add_sentences(self._builder, start, end, self._settings, "list_item", whole=True)
+        if after > at:
+            self._builder.end_paragraph()
+        return after
+
+    def _goes_on(self, at: int) -> bool:
+        line = self._lines[at]
+        return _SPACE_FIRST.match(self._source, *line) is not None and not LIST_ITEM.match(
+            self._source, *line
+        )
+
+    def _turn(self, at: int) -> int:
+        after = at + 1
+        while (
+            after < len(self._lines)
+            and self._is_plain(after)
+            and not SPEAKER.match(self._source, *self._lines[after])
+        ):
+            after += 1
+        add_turn(self._builder, self._lines[at:after], self._settings)
+        return after
+
+    def _indented(self, at: int) -> int:
+        if at and not is_blank(self._source, self._lines[at - 1]):
+            return 0
+        after = indented_until(self._source, self._lines, at)
+        if after == at:
+            return 0
+        add_code(self._builder, self._lines[at:after], self._settings)
+        self._builder.end_paragraph()
+        return after
+
+    def _prose(self, at: int) -> int:
+        after = at + 1
+        while after < len(self._lines) and self._is_plain(after):
+            after += 1
+        add_paragraph(self._builder, self._lines[at:after], self._settings)
+        return after
+
+    def _is_plain(self, at: int) -> bool:
+        """True where line `at` begins no block of its own."""
+        line = self._lines[at]
+        if is_blank(self._source, line) or at + self._offset in self._fences:
+            return False
+        if any(pattern.match(self._source, *line) for pattern in (HEADING, LIST_ITEM, LOG_LINE)):
+            return False
+        if self._is_dialogue and SPEAKER.match(self._source, *line):
+            return False
+        if self._source[line.start : line.end].lstrip()[:1] in ("{", "["):
+            return False
+        return markdown_until(self._source, self._lines, at) == at
+
+
+def _is_dialogue(source: str, lines: Sequence[Line]) -> bool:
+    """Several lines begin with a name and a colon, and some name comes back or nearly every line has one."""
+    names: Counter[str] = Counter()
+    filled = 0
+    for line in lines:
+        if line.end > line.start and not is_blank(source, line):
+            filled += 1
+            found = SPEAKER.match(source, *line)
+            if found:
+                names[found.group().strip()] += 1
+    labelled = sum(names.values())
+    return labelled >= 2 and (max(names.values()) >= 2 or labelled * 2 >= filled) and labelled * 5 >= filled
+
+
+def add_blocks(
+    builder: Builder,
+    lines: Sequence[Line],
+    offset: int,
+    fences: dict[int, int],
+    settings: SegmentationSettings,
+    *,
+    tag: bool,
+) -> tuple[int, int] | None:
+    """Add all units of a document's body. With `tag`, its closing tag is left out and its span returned."""
+    closing = None
+    if tag:
+        last = len(lines) - 1
+        while last >= 0 and is_blank(builder.source, lines[last]):
+            last -= 1
+        if last >= 0 and _CLOSING_TAG.match(builder.source, *lines[last]):
+            closing = (lines[last].start, lines[last].end)
+            lines = lines[:last]
+    Blocks(builder, lines, offset, fences, settings).add()
+    return closing

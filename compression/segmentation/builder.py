@@ -1,0 +1,84 @@
+"""Collects units, frames and documents while the source is read, so that indices are given out in one place."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from compression.units import Document, Frame, FrameKind, Segmentation, Unit, UnitKind
+
+
+class Builder:
+    """Units are added in source order; a frame is opened before its members and closed after them."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.units: list[Unit] = []
+        self.frames: list[Frame] = []
+        self.frame: int | None = None
+        self._documents: list[Document] = []
+        self._document_start = 0
+        self._first_unit = 0
+        self._title: int | None = None
+        self._paragraph = 0
+
+    def add(self, start: int, end: int, kind: UnitKind) -> int:
+        """Add `source[start:end]`, trimmed of whitespace at both ends; -1 where nothing is left."""
+        while start < end and self.source[start].isspace():
+            start += 1
+        while end > start and self.source[end - 1].isspace():
+            end -= 1
+        return self._append(start, end, kind) if start < end else -1
+
+    def _append(self, start: int, end: int, kind: UnitKind) -> int:
+        self.units.append(Unit(start, end, kind, len(self._documents), self._paragraph, frame=self.frame))
+        return len(self.units) - 1
+
+    def add_exactly(self, start: int, end: int, kind: UnitKind) -> int:
+        """Add with the first line's indentation, which is part of code; line ends are trimmed on both sides."""
+        while start < end and self.source[start] in "\r\n":
+            start += 1
+        while end > start and self.source[end - 1].isspace():
+            end -= 1
+        text_start = start
+        while text_start < end and self.source[text_start].isspace():
+            text_start += 1
+        return self._append(start, end, kind) if text_start < end else -1
+
+    def end_paragraph(self) -> None:
+        if self.units and self.units[-1].paragraph == self._paragraph:
+            self._paragraph += 1
+
+    def open_frame(self, kind: FrameKind, open_unit: int) -> int:
+        """`open_unit` is added already; units from here on stand inside the frame."""
+        self.frames.append(Frame(kind, open_unit, None, self.frame))
+        self.frame = len(self.frames) - 1
+        return self.frame
+
+    def close_frame(
+        self, start: int | None = None, end: int | None = None, kind: UnitKind = "bracket"
+    ) -> None:
+        """Leave the innermost frame; `source[start:end]`, where given, is what closes it."""
+        assert self.frame is not None
+        index = self.frame
+        self.frame = self.frames[index].parent
+        if start is not None and end is not None:
+            close = self.add(start, end, kind)
+            self.frames[index] = replace(self.frames[index], close=close if close >= 0 else None)
+
+    def set_title(self, unit: int) -> None:
+        if self._title is None and unit >= 0:
+            self._title = unit
+
+    def end_document(self, end: int) -> None:
+        """Close the document at offset `end`; a document without units is none."""
+        self.end_paragraph()
+        if len(self.units) > self._first_unit:
+            units = (self._first_unit, len(self.units))
+            self._documents.append(Document(self._document_start, end, units, self._title))
+        self._document_start = end
+        self._first_unit = len(self.units)
+        self._title = None
+
+    def build(self) -> Segmentation:
+        self.end_document(len(self.source))
+        return Segmentation(self.source, tuple(self.units), tuple(self._documents), tuple(self.frames))

@@ -1,0 +1,212 @@
+"""Where one retrieved document ends and the next begins: the common ways of writing several into one context."""
+
+# Marks of other scripts look like ASCII ones; here they are meant.
+# ruff: noqa: RUF001
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from compression.segmentation.lines import HEADING, SPEAKER, Line, is_blank, looks_like_title
+
+_NAMES = (
+    "Document|Doc|Passage|Source|Context|Reference|Ref|Chunk|Result|Snippet|Article|Page|Section|Text|File|Evidence"
+    "|Dokument|Quelle|Artikel|Fuente|Documento|Texte|文档|文章|段落|资料|文書"
+)
+# "Document [3](Title: Rachel Tucker) text", "Passage 2: text", "**Source #4** - text"
+_LABELLED = re.compile(
+    rf"[ \t]*(?:#{{1,6}}[ \t]*)?\*{{0,2}}\[?(?:{_NAMES})[ \t]?"
+    r"(?:\[[ \t]*\#?\d+[ \t]*\]|\([ \t]*\d+[ \t]*\)|\#?\d+(?=[ \t]*[\])*:.(–—-]|[ \t]*\Z))\]?\*{0,2}"
+    r"(?P<title>[ \t]*\([ \t]*Title:[ \t]*(?:[^()\n]|\([^()\n]*\)){0,300}\))?"
+    r"[ \t]*(?:[:：.–—-]\*{0,2}(?=\s|\Z))?",
+    re.IGNORECASE,
+)
+_TAG = re.compile(
+    r"[ \t]*<(?P<name>document|doc|passage|source|context|chunk|article|result|page|item|file|snippet|text)"
+    r"(?:\s[^<>\n]{0,300})?>",
+    re.IGNORECASE,
+)
+_TITLED = re.compile(
+    r"[ \t]*\*{0,2}(?:title|titel|titre|título|titolo|headline|标题|題名)\*{0,2}[ \t]*[:：]\*{0,2}[ \t]*\S",
+    re.IGNORECASE,
+)
+_NUMBERED = re.compile(r"[ \t]*\[(\d{1,4})\][:.]?(?=\s|\Z)")
+_RULE = re.compile(r"[ \t]*(?:-{3,}|\*{3,}|={3,}|_{3,}|#{3,}|~{5,})[ \t]*\Z")
+_TOP_HEADING = re.compile(r"[ \t]{0,3}#[ \t]+\S")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Lines `[first, last)` are one document; `heading` is the span of what names it, `body` where its text begins.
+
+    `opening` and `closing` are spans of tags around it, None where there are none.
+    """
+
+    first: int
+    last: int
+    heading: tuple[int, int] | None
+    body: int
+    opening: tuple[int, int] | None = None
+
+
+def split_documents(source: str, lines: Sequence[Line], free: Sequence[bool]) -> list[Part]:
+    """The documents of the source, in order, without gaps. `free[i]` is false for a line inside a code fence."""
+    candidates = [number for number, line in enumerate(lines) if free[number] and line.end > line.start]
+    for style in (_labelled, _tagged, _titled, _numbered, _ruled, _top_headings, _title_lines):
+        parts = style(source, lines, candidates)
+        if parts:
+            return _with_preamble(source, lines, parts)
+    return [_untitled(source, lines, 0, len(lines))]
+
+
+def _with_preamble(source: str, lines: Sequence[Line], parts: list[Part]) -> list[Part]:
+    first = parts[0].first
+    if any(not is_blank(source, line) for line in lines[:first]):
+        return [_untitled(source, lines, 0, first), *parts]
+    return parts
+
+
+def _matching(
+    pattern: re.Pattern[str], source: str, lines: Sequence[Line], candidates: Sequence[int]
+) -> list[int]:
+    return [number for number in candidates if pattern.match(source, lines[number].start, lines[number].end)]
+
+
+def _labelled(source: str, lines: Sequence[Line], candidates: Sequence[int]) -> list[Part]:
+    starts = _matching(_LABELLED, source, lines, candidates)
+
+    def read(first: int, last: int) -> Part:
+        line = lines[first]
+        found = _LABELLED.match(source, line.start, line.end)
+        assert found is not None
+        end = found.end()
+        rest = source[end : line.end]
+        if not found.group("title") and looks_like_title(rest) and _text_follows(source, lines, first, last):
+            end = line.end
+        return Part(first, last, (line.start, end), end)
+
+    return _cut(lines, starts, read)
+
+
+def _tagged(source: str, lines: Sequence[Line], candidates: Sequence[int]) -> list[Part]:
+    starts = _matching(_TAG, source, lines, candidates)
+
+    def read(first: int, last: int) -> Part:
+        line = lines[first]
+        found = _TAG.match(source, line.start, line.end)
+        assert found is not None
+        return Part(first, last, None, found.end(), opening=(line.start, found.end()))
+
+    # The outer tag of many, as <documents> is, holds nothing itself; a lone tag may be any markup.
+    return _cut(lines, starts, read)
+
+
+def _titled(source: str, lines: Sequence[Line], candidates: Sequence[int]) -> list[Part]:
+    return _cut(lines, _matching(_TITLED, source, lines, candidates), _whole_line(lines))
+
+
+def _numbered(source: str, lines: Sequence[Line], candidates: Sequence[int]) -> list[Part]:
+    starts = _matching(_NUMBERED, source, lines, candidates)
+    numbers = []
+    for number in starts:
+        found = _NUMBERED.match(source, lines[number].start, lines[number].end)
+        assert found is not None
+        numbers.append(int(found.group(1)))
+    if len(numbers) < 2 or any(after <= before for before, after in pairwise(numbers)):
+        return []
+
+    def read(first: int, last: int) -> Part:
+        line = lines[first]
+        found = _NUMBERED.match(source, line.start, line.end)
+        assert found is not None
+        end = found.end()
+        if looks_like_title(source[end : line.end]) and _text_follows(source, lines, first, last):
+            end = line.end
+        return Part(first, last, (line.start, end), end)
+
+    return _cut(lines, starts, read)
+
+
+def _ruled(source: str, lines: Sequence[Line], candidates: Sequence[int]) -> list[Part]:
+    rules = [
+        number
+        for number in _matching(_RULE, source, lines, candidates)
+        if _stands_alone(source, lines, number)
+    ]
+    if not rules:
+        return []
+    parts = []
+    for first, last in zip([0, *rules], [*rules, len(lines)], strict=True):
+        begin = first + 1 if first in (rules[0], *rules) else first
+        if any(not is_blank(source, line) for line in lines[begin:last]):
+            parts.append(_untitled(source, lines, begin, last))
+    return parts if len(parts) > 1 else []
+
+
+def _stands_alone(source: str, lines: Sequence[Line], number: int) -> bool:
+    """False for the rule under a heading: a short line right above it that ends no sentence."""
+    if number == 0 or is_blank(source, lines[number - 1]):
+        return True
+    above = source[lines[number - 1].start : lines[number - 1].end]
+    return not (looks_like_title(above) and (number == 1 or is_blank(source, lines[number - 2])))
+
+
+def _top_headings(source: str, lines: Sequence[Line], candidates: Sequence[int]) -> list[Part]:
+    starts = _matching(_TOP_HEADING, source, lines, candidates)
+    return _cut(lines, starts, _whole_line(lines)) if len(starts) > 1 else []
+
+
+def _title_lines(source: str, lines: Sequence[Line], candidates: Sequence[int]) -> list[Part]:
+    """Blocks between blank lines, where most begin with a short line that names the text under it."""
+    blocks = [number for number in candidates if number == 0 or is_blank(source, lines[number - 1])]
+    blocks = [number for number in blocks if not is_blank(source, lines[number])]
+    titled = [number for number in blocks if _is_title_line(source, lines, number)]
+    if len(titled) < 2 or len(titled) * 5 < len(blocks) * 3:
+        return []
+    return _cut(lines, titled, _whole_line(lines))
+
+
+def _is_title_line(source: str, lines: Sequence[Line], number: int) -> bool:
+    line = lines[number]
+    if line.end - line.start > 120 or number + 1 == len(lines) or HEADING.match(source, line.start, line.end):
+        return False
+    below = lines[number + 1]
+    text = source[line.start : line.end]
+    if SPEAKER.match(text) or not looks_like_title(text):
+        return False
+    length = below.end - below.start
+    return length >= 80 and length >= 2 * len(text) and source[line.start].isspace() is False
+
+
+def _text_follows(source: str, lines: Sequence[Line], first: int, last: int) -> bool:
+    return any(not is_blank(source, line) for line in lines[first + 1 : min(last, first + 4)])
+
+
+def _untitled(source: str, lines: Sequence[Line], first: int, last: int) -> Part:
+    """A document without a marker: its first line names it where it looks like a title with text under it."""
+    start = lines[first].start if first < len(lines) else len(source)
+    for number in range(first, min(last, first + 50)):
+        line = lines[number]
+        if is_blank(source, line):
+            continue
+        if _TITLED.match(source, line.start, line.end) or _TOP_HEADING.match(source, line.start, line.end):
+            return Part(first, last, (line.start, line.end), line.end)
+        if number + 1 < last and _is_title_line(source, lines, number):
+            return Part(first, last, (line.start, line.end), line.end)
+        break
+    return Part(first, last, None, start)
+
+
+def _whole_line(lines: Sequence[Line]) -> Callable[[int, int], Part]:
+    return lambda first, last: Part(first, last, (lines[first].start, lines[first].end), lines[first].end)
+
+
+def _cut(lines: Sequence[Line], starts: Sequence[int], read: Callable[[int, int], Part]) -> list[Part]:
+    return (
+        [read(first, last) for first, last in zip(starts, [*starts[1:], len(lines)], strict=True)]
+        if starts
+        else []
+    )

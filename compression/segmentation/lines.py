@@ -1,0 +1,53 @@
+"""Lines of the source and what a line looks like: the cheap tests that every other part of segmentation asks."""
+
+# Marks of other scripts look like ASCII ones; here they are meant.
+# ruff: noqa: RUF001
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+_LINE = re.compile(r"([^\r\n]*)(?:\r\n|\r|\n|\Z)")
+_TERMINAL = re.compile(r"[.!?…。！？｡।؟۔:;：；,，、][\"'”’」』）)\]»*_]*\s*\Z")
+FENCE = re.compile(r"[ \t]{0,8}(`{3,}|~{3,})([^`\n]{0,80})\Z")
+HEADING = re.compile(r"[ \t]{0,3}#{1,6}[ \t]+\S")
+LIST_ITEM = re.compile(r"[ \t]*(?:[-*+•‣▪●–]|\(?(?:\d{1,3}|[a-zA-Z]|[ivx]{1,5})[.)])[ \t]+\S")
+SPEAKER = re.compile(
+    r"[ \t]*(?:\[[^\]\n]{1,20}\][ \t]*)?(?:\*\*)?[^\W\d_][\w.'’\- ]{0,40}(?:[ \t]?\([^)\n]{1,40}\))?"
+    r"(?:\*\*)?[ \t]?[:：](?:\*\*)?(?=\s|\Z|[^\x00-\x7f])"
+)
+LOG_LINE = re.compile(
+    r"[ \t]*(?:[\[(]?\d{4}[-/]\d\d[-/]\d\d[T ,]+\d\d:\d\d|\[?\d\d:\d\d:\d\d[\].,\s]"
+    r"|[A-Z][a-z]{2} {1,2}\d{1,2} \d\d:\d\d:\d\d|\d{1,3}(?:\.\d{1,3}){3} - "
+    r"|\[?(?:DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|FATAL|CRITICAL|TRACE)\b[\]:| ])"
+)
+
+
+class Line(NamedTuple):
+    """`source[start:end]`, without its line end."""
+
+    start: int
+    end: int
+
+
+def split_lines(source: str) -> list[Line]:
+    """Lines ended by LF, CRLF or CR; what other characters Unicode calls line ends stay inside."""
+    return [Line(*found.span(1)) for found in _LINE.finditer(source)]
+
+
+def is_blank(source: str, line: Line) -> bool:
+    return not source[line.start : line.end].strip()
+
+
+def ends_sentence(text: str) -> bool:
+    """True where `text` ends in a mark that no title ends in."""
+    return _TERMINAL.search(text[-12:]) is not None
+
+
+def looks_like_title(text: str) -> bool:
+    """A short line that ends in no mark, and is no list item, heading mark, bracket or row."""
+    text = text.strip()
+    if not 1 < len(text) <= 120 or ends_sentence(text) or LIST_ITEM.match(text) or LOG_LINE.match(text):
+        return False
+    return text[0] not in "{[|<`>" and any(character.isalnum() for character in text[:40])

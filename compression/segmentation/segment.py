@@ -1,0 +1,46 @@
+"""Reads a source from its first line to its last and gives every stretch to the part that knows its kind."""
+
+from __future__ import annotations
+
+from compression.segmentation.blocks import add_blocks
+from compression.segmentation.builder import Builder
+from compression.segmentation.code import fenced_lines
+from compression.segmentation.documents import Part, split_documents
+from compression.segmentation.json_units import add_json_source
+from compression.segmentation.lines import Line, split_lines
+from compression.segmentation.settings import SegmentationSettings
+from compression.units import Segmentation
+
+_DEFAULT = SegmentationSettings()
+
+
+def segment(source: str, settings: SegmentationSettings = _DEFAULT) -> Segmentation:
+    """Units, paragraphs and documents of `source`; the work grows with its length and with nothing else."""
+    builder = Builder(source)
+    if add_json_source(builder, settings):
+        return builder.build()
+    lines = split_lines(source)
+    fences = fenced_lines(source, lines)
+    free = [True] * len(lines)
+    for first, last in fences.items():
+        free[first : last + 1] = [False] * (last + 1 - first)
+    for part in split_documents(source, lines, free):
+        _add_document(builder, lines, part, fences, settings)
+    return builder.build()
+
+
+def _add_document(
+    builder: Builder, lines: list[Line], part: Part, fences: dict[int, int], settings: SegmentationSettings
+) -> None:
+    if part.opening is not None:
+        builder.open_frame("tag", builder.add(*part.opening, "bracket"))
+    if part.heading is not None:
+        builder.set_title(builder.add(*part.heading, "heading"))
+        builder.end_paragraph()
+    own = lines[part.first : part.last]
+    body = [Line(max(line.start, part.body), line.end) for line in own]
+    body = [line if line.start <= line.end else Line(line.end, line.end) for line in body]
+    closing = add_blocks(builder, body, part.first, fences, settings, tag=part.opening is not None)
+    if part.opening is not None:
+        builder.close_frame(*closing) if closing else builder.close_frame()
+    builder.end_document(own[-1].end)

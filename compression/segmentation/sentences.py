@@ -1,0 +1,236 @@
+"""Sentences in any script, and the cut of what is too long to be one: offsets only, linear in the text."""
+
+# Marks of other scripts look like ASCII ones; here they are meant.
+# ruff: noqa: RUF001
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+# A mark that may end a sentence. After Western marks white space must follow; after the others nothing need.
+_END = re.compile(
+    r"(?:[.!?…]+[\"'”’)\]»*_]{0,4}(?=\s)|[。！？｡．]+[\"'”’」』）)】》]{0,4}|[।॥؟۔።።။៕༎]+[\"'”’)»]{0,3}(?=\s|\Z))\s*"
+)
+_LAST_WORD = re.compile(r"(?:[^\W\d_]\.)*[\w'’-]{1,20}\Z")
+_MONTH = re.compile(
+    r"(?:jan|feb|mär|mar|apr|mai|may|jun|jul|aug|sep|okt|oct|nov|dez|dec)[^\W\d_]{0,7}\b", re.IGNORECASE
+)
+_ABBREVIATIONS = frozenset(
+    [
+        "mr",
+        "mrs",
+        "ms",
+        "dr",
+        "prof",
+        "rev",
+        "gen",
+        "col",
+        "sgt",
+        "capt",
+        "lt",
+        "hon",
+        "sr",
+        "jr",
+        "st",
+        "ste",
+        "mt",
+        "ft",
+        "vs",
+        "etc",
+        "eg",
+        "ie",
+        "e.g",
+        "i.e",
+        "cf",
+        "al",
+        "approx",
+        "dept",
+        "est",
+        "inc",
+        "ltd",
+        "co",
+        "corp",
+        "llc",
+        "bros",
+        "no",
+        "nos",
+        "vol",
+        "vols",
+        "fig",
+        "figs",
+        "eq",
+        "sec",
+        "ch",
+        "pp",
+        "p",
+        "ed",
+        "eds",
+        "op",
+        "cit",
+        "u.s",
+        "u.k",
+        "u.n",
+        "d.c",
+        "a.m",
+        "p.m",
+        "ph.d",
+        "z.b",
+        "d.h",
+        "u.a",
+        "o.ä",
+        "usw",
+        "bzw",
+        "ca",
+        "nr",
+        "bspw",
+        "ggf",
+        "evtl",
+        "str",
+        "bd",
+        "hr",
+        "fr",
+        "geb",
+        "gest",
+        "vgl",
+        "abs",
+        "art",
+        "m",
+        "mm",
+        "mme",
+        "mlle",
+        "sra",
+        "srta",
+        "núm",
+        "pág",
+        "av",
+        "ing",
+        "lic",
+        "dott",
+        "sig",
+        "г",
+        "ул",
+        "им",
+        "тыс",
+        "млн",
+        "млрд",
+        "др",
+        "пр",
+        "см",
+        "рис",
+        "т.е",
+        "т.к",
+    ]
+)
+_CLAUSE = re.compile(r"[;；,，、:：–—]\s*|\s+")
+_SPACE = re.compile(r"\s+")
+# Never between a base character and what changes it: joiners, variation selectors, combining marks, skin tones.
+_ATTACHED = re.compile(
+    "[\u200d\ufe00-\ufe0f\u0300-\u036f\u0e31\u0e34-\u0e3a\u0e47-\u0e4e\u20d0-\u20ff\U0001f3fb-\U0001f3ff]"
+)
+_QUOTES = {"“": "”", "「": "」", "『": "』", "«": "»", "„": "“"}
+# How many sentences a quotation may hold together; also bounds the work on quotations that never close.
+_QUOTED_SENTENCES = 8
+_QUOTE = re.compile(r'["“”„«»「」『』]')
+
+
+def split_sentences(source: str, start: int, end: int, *, longest: int) -> Iterator[tuple[int, int]]:
+    """Spans of the sentences of `source[start:end]`, whitespace between them left out.
+
+    A quotation of up to `longest` characters is not cut; a sentence of more than `longest` characters is.
+    """
+    for first, last in _join_quotations(source, list(_sentences(source, start, end)), longest):
+        if last - first > longest:
+            yield from split_long(source, first, last, longest=longest)
+        else:
+            yield first, last
+
+
+def _sentences(source: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    begin = start
+    for found in _END.finditer(source, start, end):
+        if found.end() >= end:
+            break
+        if _is_boundary(source, begin, found):
+            yield begin, found.start() + len(found.group().rstrip())
+            begin = found.end()
+    if begin < end:
+        yield begin, end
+
+
+def _is_boundary(source: str, begin: int, found: re.Match[str]) -> bool:
+    mark = found.group()[0]
+    if mark in "。！？｡．।॥؟۔።။៕༎":
+        return True
+    after = source[found.end()]
+    if after.islower() or (mark == "." and after in ",;:.!?)"):
+        return False
+    if mark != "." or found.group().startswith(".."):
+        return True
+    word = _LAST_WORD.search(source, max(begin, found.start() - 24), found.start())
+    if word is None:
+        return True
+    text = word.group()
+    if text.isdigit():
+        return not (len(text) <= 2 and _MONTH.match(source, found.end()))
+    is_initial = len(text) == 1 and text.isalpha() and text.isupper()
+    return not is_initial and text.lower() not in _ABBREVIATIONS
+
+
+def _join_quotations(source: str, spans: list[tuple[int, int]], longest: int) -> Iterator[tuple[int, int]]:
+    """Join sentences while a quotation that began in them is open, up to `longest` characters."""
+    at = 0
+    while at < len(spans):
+        first, last = spans[at]
+        closing = _open_quotation(source, first, last, "")
+        upto = at
+        limit = min(len(spans), at + _QUOTED_SENTENCES)
+        while closing and upto + 1 < limit and spans[upto + 1][1] - first <= longest:
+            upto += 1
+            closing = _open_quotation(source, *spans[upto], closing)
+        # A quotation that never closes holds nothing together.
+        if not closing:
+            at, last = upto, spans[upto][1]
+        yield first, last
+        at += 1
+
+
+def _open_quotation(source: str, start: int, end: int, closing: str) -> str:
+    """The mark that would close what is open at `end`, given what was open at `start`; "" where nothing is."""
+    for found in _QUOTE.finditer(source, start, end):
+        mark = found.group()
+        if closing:
+            closing = "" if mark == closing else closing
+        elif mark == '"':
+            closing = mark
+        else:
+            closing = _QUOTES.get(mark, "")
+    return closing
+
+
+def split_long(source: str, start: int, end: int, *, longest: int) -> Iterator[tuple[int, int]]:
+    """Cut at the last clause mark, else at the last white space, else anywhere, each piece at most `longest`."""
+    while end - start > longest:
+        cut = _last_cut(source, start, start + longest)
+        yield start, cut
+        start = cut
+    if start < end:
+        yield start, end
+
+
+def _last_cut(source: str, start: int, limit: int) -> int:
+    half = start + (limit - start) // 2
+    best = 0
+    for found in _CLAUSE.finditer(source, half, limit):
+        if not found.group().isspace() or not best:
+            best = found.end()
+    if not best:
+        spaces = [found.end() for found in _SPACE.finditer(source, start + 1, limit)]
+        best = spaces[-1] if spaces else limit
+    while (
+        best < limit + 32
+        and best < len(source)
+        and (_ATTACHED.match(source, best) or source[best - 1] == "\u200d")
+    ):
+        best += 1
+    return best

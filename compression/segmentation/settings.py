@@ -1,0 +1,22 @@
+"""Bounds of segmentation, given once and shared by all its parts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentationSettings:
+    """Lengths in characters. `longest_unit` bounds a sentence, `longest_dense` one in a script without spaces.
+
+    `longest_block` bounds what is better kept whole: a code block, a stack trace, a JSON value, a short turn.
+    """
+
+    longest_unit: int = 600
+    longest_dense: int = 200
+    longest_block: int = 400
+
+    def __post_init__(self) -> None:
+        for name in ("longest_unit", "longest_dense", "longest_block"):
+            if getattr(self, name) < 40:
+                raise ValueError(f"{name}: must be at least 40 characters, not {getattr(self, name)}")
