@@ -92,6 +92,7 @@ async def start_service(settings: Settings, engine_handle: Callable[[str], Any])
             engine_handle(model.id),
             start_wait_s=server.start_wait_s,
             stall_s=server.stall_s,
+            progress_s=server.progress_s,
             retry_after_s=server.retry_after_s,
         )
         for model in settings.models

@@ -29,12 +29,14 @@ class RayEngine:
         *,
         start_wait_s: float,
         stall_s: float,
+        progress_s: float,
         retry_after_s: int,
     ) -> None:
         self._model_id = model_id
         self._handle = handle.options(stream=True, method_name="generate")
         self._start_wait_s = start_wait_s
         self._stall_s = stall_s
+        self._progress_s = progress_s
         self._retry_after_s = retry_after_s
         self._ready = (float("-inf"), False)
 
@@ -42,6 +44,7 @@ class RayEngine:
         """Yield the replica's chunks. A replica sends a sign of life at least every half second."""
         response = self._handle.remote(request)
         wait_s, taken = self._start_wait_s, False
+        tokens, progress_at = 0, time.monotonic()
         try:
             while True:
                 async with asyncio.timeout(wait_s):
@@ -53,6 +56,12 @@ class RayEngine:
                 yield item
                 if item.finished:
                     return
+                if not taken or item.usage.completion_tokens > tokens:
+                    tokens, progress_at = item.usage.completion_tokens, time.monotonic()
+                elif time.monotonic() - progress_at > self._progress_s:
+                    raise EngineFailed(
+                        f"{self._model_id}: no token from the engine for {self._progress_s:g} s"
+                    )
                 wait_s, taken = self._stall_s, True
         except TimeoutError:
             raise self._silence(taken, wait_s) from None

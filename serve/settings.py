@@ -34,6 +34,9 @@ class ServerSettings(Section):
     stall_s: float = Field(
         30, gt=1, description="Seconds without a sign of life from a replica that took a request before 502."
     )
+    progress_s: float = Field(
+        300, gt=1, description="Seconds without a new token from a replica that took a request before 502."
+    )
     retry_after_s: int = Field(
         10, ge=1, description="Seconds named by Retry-After when an engine is unavailable."
     )
