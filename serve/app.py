@@ -68,6 +68,7 @@ class Service:
     task: asyncio.Task[None]
     upkeep: asyncio.Task[None]
     ledger: Ledger
+    spool: Spool
     database: Database
 
     def check(self) -> None:
@@ -81,6 +82,7 @@ class Service:
         self.upkeep.cancel()
         await asyncio.gather(self.task, self.upkeep, return_exceptions=True)
         await self.ledger.close()
+        await self.spool.close()
         await self.database.close()
 
 
@@ -102,7 +104,8 @@ async def start_service(settings: Settings, engine_handle: Callable[[str], Any])
         for model in settings.models
     }
     database = open_database(settings.billing.database_url)
-    ledger = Ledger(database, Spool(settings.billing.spool_path))
+    spool = Spool(settings.billing.spool_path)
+    ledger = Ledger(database, spool)
     api = build_api(settings, engines=engines, database=database, ledger=ledger)
     http = PithServer(http_config(api, settings))
     task = asyncio.create_task(http.serve(sockets=[listening_socket(server.host, server.port)]))
@@ -111,7 +114,7 @@ async def start_service(settings: Settings, engine_handle: Callable[[str], Any])
             ledger, every_s=settings.billing.upkeep_s, expire_holds_after=hold_lifetime(server), clock=now
         )
     )
-    return Service(http, task, upkeep, ledger, database)
+    return Service(http, task, upkeep, ledger, spool, database)
 
 
 def hold_lifetime(server: ServerSettings) -> timedelta:
