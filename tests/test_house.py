@@ -15,6 +15,8 @@ from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from serve.settings import load_settings
+
 ROOT = Path(__file__).parents[1]
 PYTHONS = ("3.11", "3.12", "3.13")
 PACKAGES = ("serve", "models", "compression", "billing", "benchmarks")
@@ -76,6 +78,16 @@ def test_no_module_is_a_drawer_for_what_has_no_name() -> None:
 
 def test_tests_are_no_package() -> None:
     assert not list((ROOT / "tests").rglob("__init__.py"))
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.name)
+def test_each_shipped_config_is_valid_and_pins_what_it_fetches(path: Path) -> None:
+    fetched = [
+        model
+        for model in load_settings(path).models
+        if not model.checkpoint.startswith(("embedded:", ".", "/", "~"))
+    ]
+    assert not [model.id for model in fetched if not re.fullmatch(r"[0-9a-f]{40}", model.revision or "")]
 
 
 def lock(extra: str) -> dict[str, str]:
