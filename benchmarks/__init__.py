@@ -1,1 +1,1 @@
-"""Load and quality measurements of a running server, over HTTP only: nothing here imports the rest of pith."""
+"""Measures a running server from outside, as its users meet it; imports nothing of the server's code."""

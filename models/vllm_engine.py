@@ -24,6 +24,7 @@ from models.engine import EngineChunk, EngineFault, EngineRequest, TokenUsage
 
 HEARTBEAT_S = 0.5
 JSON_PROGRESS_S = 0.2
+RESTART_S = 10
 DONE = "data: [DONE]\n\n"
 REPLY_FIELDS = ("id", "object", "created", "model", "choices", "system_fingerprint")
 
@@ -101,12 +102,22 @@ class VLLMChat:
         self._serving.engine_client = self._client
         self._coalesce_s = coalesce_s
 
+    @property
+    def dead(self) -> bool:
+        """Whether the engine's own process has died: it never comes back by itself."""
+        return bool(self._client.errored)
+
     def unfinished_requests(self) -> int:
         """Requests that the engine is working on."""
         return int(self._client.output_processor.get_num_unfinished_requests())
 
     async def generate(self, request: EngineRequest) -> AsyncGenerator[EngineChunk | EngineFault, None]:
         """Yield chunks; the last item is a chunk with `finished`, or a fault."""
+        if self.dead:
+            yield EngineFault(
+                "unavailable", "the engine has died and is being replaced", retry_after_s=RESTART_S
+            )
+            return
         external_id = f"chatcmpl-{request.request_id}"
         meter = UsageMeter(self._client, external_id)
         self._client.meters[external_id] = meter

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import uvicorn
@@ -18,13 +18,14 @@ from billing.key_cache import KeyCacheTimes
 from billing.ledger import Ledger
 from billing.limits import RateLimits
 from billing.spool import Spool
+from billing.upkeep import keep_up
 from models.catalog import Capabilities, Catalog, ChatModel
 from models.engine import Engine
 from serve.api import create_api
 from serve.chat import ChatService
 from serve.pepper import read_pepper
 from serve.prices import PriceBook
-from serve.settings import ModelSettings, Settings
+from serve.settings import ModelSettings, ServerSettings, Settings
 
 BACKLOG = 4096
 
@@ -65,7 +66,9 @@ class Service:
 
     server: uvicorn.Server
     task: asyncio.Task[None]
+    upkeep: asyncio.Task[None]
     ledger: Ledger
+    spool: Spool
     database: Database
 
     def check(self) -> None:
@@ -76,8 +79,10 @@ class Service:
     async def stop(self) -> None:
         """Take no more requests, let the running ones end within the drain time, and close the ledger."""
         self.server.should_exit = True
-        await asyncio.gather(self.task, return_exceptions=True)
+        self.upkeep.cancel()
+        await asyncio.gather(self.task, self.upkeep, return_exceptions=True)
         await self.ledger.close()
+        await self.spool.close()
         await self.database.close()
 
 
@@ -92,16 +97,29 @@ async def start_service(settings: Settings, engine_handle: Callable[[str], Any])
             engine_handle(model.id),
             start_wait_s=server.start_wait_s,
             stall_s=server.stall_s,
+            progress_s=server.progress_s,
+            longest_s=server.longest_request_s,
             retry_after_s=server.retry_after_s,
         )
         for model in settings.models
     }
     database = open_database(settings.billing.database_url)
-    ledger = Ledger(database, Spool(settings.billing.spool_path))
+    spool = Spool(settings.billing.spool_path)
+    ledger = Ledger(database, spool)
     api = build_api(settings, engines=engines, database=database, ledger=ledger)
     http = PithServer(http_config(api, settings))
     task = asyncio.create_task(http.serve(sockets=[listening_socket(server.host, server.port)]))
-    return Service(http, task, ledger, database)
+    upkeep = asyncio.create_task(
+        keep_up(
+            ledger, every_s=settings.billing.upkeep_s, expire_holds_after=hold_lifetime(server), clock=now
+        )
+    )
+    return Service(http, task, upkeep, ledger, spool, database)
+
+
+def hold_lifetime(server: ServerSettings) -> timedelta:
+    """After this long a hold's request cannot be running any more."""
+    return timedelta(seconds=server.start_wait_s + server.longest_request_s + server.stall_s)
 
 
 def build_api(settings: Settings, *, engines: dict[str, Engine], database: Database, ledger: Ledger) -> Any:

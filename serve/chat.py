@@ -16,7 +16,6 @@ from billing.usage import Hold, Outcome, Settlement, UsageFigures
 from billing.window import LimitState
 from models.catalog import Catalog, ChatModel
 from models.engine import Engine, EngineChunk, EngineRequest, TokenUsage
-from models.errors import EngineError
 from models.messages import engine_messages
 from models.options import select_options
 from serve.contract import ChatCompletionRequest
@@ -67,6 +66,8 @@ class Exchange:
         self.hold = hold
         self.limits = limits
         self.usage = TokenUsage()
+        # Set by who sends the reply, before its first byte leaves.
+        self.delivered = False
         self._engine = engine
         self._chat = chat
         self._price = price
@@ -111,15 +112,14 @@ class Exchange:
 
     async def close(self, failure: BaseException) -> None:
         """Settle what was generated before `failure`, or release the hold when nothing was."""
+        is_our_fault = isinstance(failure, Exception)
         if self._settling is not None:
             await asyncio.shield(self._settling)
-        elif self.usage.completion_tokens == 0 or (
-            isinstance(failure, EngineError) and not self._chat.request.stream
-        ):
-            # A JSON reply that failed was never seen by its caller.
+        elif self.usage.completion_tokens == 0 or (is_our_fault and not self.delivered):
+            # Nobody pays for a reply of which only an error was seen.
             await asyncio.shield(asyncio.create_task(self._ledger.release(self.hold, now=self._clock())))
         else:
-            await self.settle("failed" if isinstance(failure, Exception) else "disconnected")
+            await self.settle("failed" if is_our_fault else "disconnected")
 
 
 class ChatService:

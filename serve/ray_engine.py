@@ -29,22 +29,26 @@ class RayEngine:
         *,
         start_wait_s: float,
         stall_s: float,
+        progress_s: float,
+        longest_s: float,
         retry_after_s: int,
     ) -> None:
         self._model_id = model_id
         self._handle = handle.options(stream=True, method_name="generate")
         self._start_wait_s = start_wait_s
         self._stall_s = stall_s
+        self._progress_s = progress_s
+        self._longest_s = longest_s
         self._retry_after_s = retry_after_s
         self._ready = (float("-inf"), False)
 
     async def generate(self, request: EngineRequest) -> AsyncGenerator[EngineChunk, None]:
         """Yield the replica's chunks. A replica sends a sign of life at least every half second."""
         response = self._handle.remote(request)
-        wait_s, taken = self._start_wait_s, False
+        watch: _Watch | None = None
         try:
             while True:
-                async with asyncio.timeout(wait_s):
+                async with asyncio.timeout(self._stall_s if watch else self._start_wait_s):
                     item = await anext(response, None)
                 if item is None:
                     raise EngineFailed(f"{self._model_id}: the reply broke off")
@@ -53,9 +57,12 @@ class RayEngine:
                 yield item
                 if item.finished:
                     return
-                wait_s, taken = self._stall_s, True
+                watch = watch or _Watch(time.monotonic(), self._progress_s, self._longest_s)
+                watch.see(item.usage.completion_tokens, time.monotonic())
         except TimeoutError:
-            raise self._silence(taken, wait_s) from None
+            raise self._silence(taken=watch is not None) from None
+        except _Overdue as overdue:
+            raise EngineFailed(f"{self._model_id}: {overdue}") from None
         except (BackPressureError, DeploymentUnavailableError) as error:
             raise EngineUnavailable(
                 f"{self._model_id}: no replica can take the request", retry_after_s=self._retry_after_s
@@ -67,11 +74,11 @@ class RayEngine:
         finally:
             response.cancel()
 
-    def _silence(self, taken: bool, waited_s: float) -> EngineFailed | EngineUnavailable:
+    def _silence(self, *, taken: bool) -> EngineFailed | EngineUnavailable:
         if taken:
-            return EngineFailed(f"{self._model_id}: no sign of life from the engine for {waited_s:g} s")
+            return EngineFailed(f"{self._model_id}: no sign of life from the engine for {self._stall_s:g} s")
         return EngineUnavailable(
-            f"{self._model_id}: no replica took the request within {waited_s:g} s; it may still be starting",
+            f"{self._model_id}: no replica took the request within {self._start_wait_s:g} s; it may still be starting",
             retry_after_s=self._retry_after_s,
         )
 
@@ -91,3 +98,26 @@ class RayEngine:
             deployment.replica_states.get(ReplicaState.RUNNING, 0) > 0
             for deployment in application.deployments.values()
         )
+
+
+class _Overdue(Exception):
+    """The engine lives and does not get on with this request."""
+
+
+class _Watch:
+    """Notices a request that makes no progress, or goes on for longer than any may; times in seconds."""
+
+    def __init__(self, now: float, progress_s: float, longest_s: float) -> None:
+        self._began = self._progress_at = now
+        self._tokens = 0
+        self._progress_s = progress_s
+        self._longest_s = longest_s
+
+    def see(self, completion_tokens: int, now: float) -> None:
+        """Take in a sign of life. Raises `_Overdue`."""
+        if completion_tokens > self._tokens:
+            self._tokens, self._progress_at = completion_tokens, now
+        if now - self._progress_at > self._progress_s:
+            raise _Overdue(f"no token from the engine for {self._progress_s:g} s")
+        if now - self._began > self._longest_s:
+            raise _Overdue(f"not done after {self._longest_s:g} s")

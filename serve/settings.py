@@ -34,6 +34,12 @@ class ServerSettings(Section):
     stall_s: float = Field(
         30, gt=1, description="Seconds without a sign of life from a replica that took a request before 502."
     )
+    progress_s: float = Field(
+        300, gt=1, description="Seconds without a new token from a replica that took a request before 502."
+    )
+    longest_request_s: float = Field(
+        3600, gt=1, description="Seconds that a request may take at most once a replica took it; then 502."
+    )
     retry_after_s: int = Field(
         10, ge=1, description="Seconds named by Retry-After when an engine is unavailable."
     )
@@ -58,6 +64,9 @@ class BillingSettings(Section):
     )
     collection_threshold_cents: int = Field(
         500, ge=1, description="Uncollected cents at which a collection is cut."
+    )
+    upkeep_s: float = Field(
+        30, gt=0, description="Seconds between replays of the spool and sweeps of dead holds."
     )
     key_cache_s: float = Field(
         5, ge=0, le=5, description="Seconds for which a checked key is trusted unseen."

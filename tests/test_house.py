@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 
@@ -13,6 +14,8 @@ import pytest
 from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+from serve.settings import load_settings
 
 ROOT = Path(__file__).parents[1]
 PYTHONS = ("3.11", "3.12", "3.13")
@@ -77,6 +80,16 @@ def test_tests_are_no_package() -> None:
     assert not list((ROOT / "tests").rglob("__init__.py"))
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.name)
+def test_each_shipped_config_is_valid_and_pins_what_it_fetches(path: Path) -> None:
+    fetched = [
+        model
+        for model in load_settings(path).models
+        if not model.checkpoint.startswith(("embedded:", ".", "/", "~"))
+    ]
+    assert not [model.id for model in fetched if not re.fullmatch(r"[0-9a-f]{40}", model.revision or "")]
+
+
 def lock(extra: str) -> dict[str, str]:
     lines = (ROOT / "constraints" / f"{extra}.txt").read_text().splitlines()
     pins = [line.split("==") for line in lines if line and not line.startswith("#")]
@@ -93,22 +106,17 @@ def test_a_lock_is_nothing_but_exact_versions(extra: str) -> None:
 @pytest.mark.parametrize("extra", ["cpu", "gpu"])
 def test_a_lock_satisfies_what_the_project_asks_for(extra: str) -> None:
     versions = lock(extra)
-    asked = PROJECT["dependencies"] + PROJECT["optional-dependencies"][extra]
-    asked += PROJECT["optional-dependencies"]["dev"]
-    assert not [text for text in asked if not is_met(Requirement(text), versions)]
+    assert not [text for text in asked_for(extra) if not is_met(Requirement(text), versions)]
 
 
 @pytest.mark.parametrize("python", PYTHONS)
 def test_the_installed_lock_is_complete_on_every_supported_python(python: str) -> None:
     """pip installs the lock without resolving, so what 3.12 or 3.13 needs beyond 3.11 must be in it already."""
-    versions = lock(installed_extra())
-    environment = {**default_environment(), "python_version": python, "python_full_version": f"{python}.0"}
+    extra = installed_extra()
+    versions = lock(extra)
     unmet = [
         f"{name} needs {requirement}"
-        for name, distribution in installed().items()
-        if name in versions
-        for requirement in map(Requirement, distribution.requires or [])
-        if requirement.marker is None or requirement.marker.evaluate({**environment, "extra": ""})
+        for name, requirement in everything_needed(asked_for(extra), python)
         if not is_met(requirement, versions)
     ]
     assert not unmet
@@ -147,6 +155,30 @@ def installed() -> dict[str, Distribution]:
 
 def site_packages() -> list[str]:
     return [entry for entry in sys.path if entry.endswith("site-packages")]
+
+
+def asked_for(extra: str) -> list[str]:
+    optional = PROJECT["optional-dependencies"]
+    return [*PROJECT["dependencies"], *optional[extra], *optional["dev"]]
+
+
+def everything_needed(asked: list[str], python: str) -> Iterator[tuple[str, Requirement]]:
+    """Each requirement with the name of what requires it, through all that is installed."""
+    environment = {**default_environment(), "python_version": python, "python_full_version": f"{python}.0"}
+    found = installed()
+    todo = [("pith", Requirement(text)) for text in asked]
+    seen: set[tuple[str, str]] = set()
+    while todo:
+        by, requirement = todo.pop()
+        yield by, requirement
+        name = canonicalize_name(requirement.name)
+        for extra in {"", *requirement.extras} if name in found else ():
+            if (name, extra) in seen:
+                continue
+            seen.add((name, extra))
+            needs = map(Requirement, found[name].requires or [])
+            at_hand = {**environment, "extra": extra}
+            todo += [(name, need) for need in needs if need.marker is None or need.marker.evaluate(at_hand)]
 
 
 def installed_extra() -> str:

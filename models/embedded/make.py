@@ -21,6 +21,13 @@ TEMPLATE = "chat_template.jinja"
 SEED = 0
 
 
+def positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < 1000:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of minutes between 0 and 1000")
+    return value
+
+
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m models.embedded.make",
@@ -29,9 +36,11 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--out", type=Path, required=True, help="folder to write; models/embedded to replace")
     parser.add_argument("--model", choices=list(RECIPES), help="make this one only; default: all four")
-    parser.add_argument("--train-data", type=Path, default=Path("../shared/eval"), help="default: %(default)s")
     parser.add_argument(
-        "--minutes", type=float, help="nominal, per model: it sets the number of steps, not a clock"
+        "--train-data", type=Path, default=Path("../shared/eval"), help="default: %(default)s"
+    )
+    parser.add_argument(
+        "--minutes", type=positive, help="nominal, per model: it sets the number of steps, not a clock"
     )
     parser.add_argument("--threads", type=int, default=2, help="default: %(default)s")
     return parser.parse_args(arguments)
@@ -80,7 +89,11 @@ def make_model(model_id: str, corpus: Corpus, options: argparse.Namespace, conso
     minutes = recipe.minutes if options.minutes is None else options.minutes
     steps = max(1, round(minutes * recipe.steps_per_minute))
     bar = Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=console
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=console,
     )
     with bar:
         task = bar.add_task(f"Training {model_id}: compiling", total=steps)
@@ -88,6 +101,8 @@ def make_model(model_id: str, corpus: Corpus, options: argparse.Namespace, conso
         def report(stand: Stand) -> None:
             text = f"Training {model_id}: {stand.loss:.2f} nats a token"
             bar.update(task, completed=stand.step, description=text)
+            if not console.is_terminal and stand.step % 100 == 0:
+                console.print(f"{text}, step {stand.step} of {steps}")
 
         conversations = iter(ConversationStream(corpus, SEED + recipe.seed))
         tokenizer = load_tokenizer(options.out / "tokenizer")
@@ -99,7 +114,7 @@ def make_model(model_id: str, corpus: Corpus, options: argparse.Namespace, conso
 
 
 def write_generation_config(recipe: Recipe, folder: Path) -> None:
-    """What engines take as sampling defaults. The penalty keeps greedy replies from going round in circles."""
+    """What engines take as sampling defaults; the penalty keeps greedy replies from going in circles."""
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     defaults = {
         "eos_token_id": [config["eos_token_id"], config["pad_token_id"]],

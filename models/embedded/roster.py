@@ -1,4 +1,4 @@
-"""Names the four embedded models and the shape of each, for the catalog and for the script that makes them."""
+"""Names the four embedded models, with what a catalog has to know of each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class EmbeddedModel:
 
 EMBEDDED_MODELS: tuple[EmbeddedModel, ...] = (
     EmbeddedModel("pith-mini", "LlamaForCausalLM", 4096, 2_053_504),
-    EmbeddedModel("pith-small", "Qwen2ForCausalLM", 2048, 0),
-    EmbeddedModel("pith-base", "Qwen3ForCausalLM", 8192, 0),
-    EmbeddedModel("pith-wide", "LlamaForCausalLM", 2048, 0),
+    EmbeddedModel("pith-small", "Qwen2ForCausalLM", 2048, 820_800),
+    EmbeddedModel("pith-base", "Qwen3ForCausalLM", 8192, 951_872),
+    EmbeddedModel("pith-wide", "LlamaForCausalLM", 2048, 983_616),
 )

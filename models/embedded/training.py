@@ -19,11 +19,12 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from models.embedded.corpus import Conversation
+from models.embedded.corpus import Conversation, Turn
 from models.embedded.recipes import HEAD_SIZE, Recipe
 from models.embedded.tokenizer_training import END_OF_TEXT, TURN_END, VOCABULARY_SIZE
 
-TOKENS_PER_STEP = 4096
+IGNORED = -100
+TOKENS_PER_STEP = 2048
 ROW_LENGTH = 512
 LONG_ROW_SHARE = 0.12
 LOSS_CHUNK = 512
@@ -65,7 +66,7 @@ def model_config(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Pretrain
     )
 
 
-class _TiedLoss(torch.autograd.Function):
+class _TiedLoss(torch.autograd.Function):  # type: ignore[misc]  # torch leaves it untyped
     """Cross entropy against a tied embedding, in chunks that fit the cache.
 
     The whole matrix of logits would be 128 MiB, and writing it twice costs more than computing it.
@@ -73,6 +74,8 @@ class _TiedLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, embedding: Tensor, targets: Tensor) -> Tensor:
+        learnt = (targets != IGNORED).nonzero()[:, 0]
+        all_hidden, hidden, targets = hidden, hidden[learnt], targets[learnt]
         weight = embedding.bfloat16()
         grad_hidden = torch.empty_like(hidden)
         grad_weight = torch.zeros_like(embedding)
@@ -88,7 +91,8 @@ class _TiedLoss(torch.autograd.Function):
             slope16 = slope.bfloat16()
             grad_hidden[piece] = (slope16 @ weight).to(hidden.dtype)
             grad_weight += (slope16.T @ states).float()
-        ctx.save_for_backward(grad_hidden / len(hidden), grad_weight / len(hidden))
+        grad_all = torch.zeros_like(all_hidden).index_copy_(0, learnt, grad_hidden)
+        ctx.save_for_backward(grad_all / len(hidden), grad_weight / len(hidden))
         return total / len(hidden)
 
     @staticmethod
@@ -97,17 +101,30 @@ class _TiedLoss(torch.autograd.Function):
         return grad_hidden * grads[0], grad_weight * grads[0], None
 
 
+def _lesson(turn: Turn, tokenizer: PreTrainedTokenizerFast) -> tuple[list[int], list[int]]:
+    """A turn's tokens, and the same with `IGNORED` for those that are not to be learnt."""
+    text = tokenizer.apply_chat_template([{"role": turn.role, "content": turn.content}], tokenize=False)
+    tokens: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
+    if turn.learn == "all":
+        return tokens, tokens
+    kept = 2 if turn.learn == "end" else 0  # the end of the turn and its newline
+    return tokens, [IGNORED] * (len(tokens) - kept) + tokens[len(tokens) - kept :]
+
+
 def _rows(
     conversations: Iterator[Conversation], tokenizer: PreTrainedTokenizerFast, length: int
-) -> Iterator[list[int]]:
-    """Rows of `length + 1` tokens. Each starts where a conversation does, as every request will."""
-    row: list[int] = []
+) -> Iterator[tuple[list[int], list[int]]]:
+    """Inputs and targets of `length` tokens. Each row starts with a conversation, as requests do."""
+    tokens: list[int] = []
+    targets: list[int] = []
     for conversation in conversations:
-        text = tokenizer.apply_chat_template(conversation, tokenize=False)
-        row += tokenizer(text, add_special_tokens=False)["input_ids"]
-        if len(row) > length:
-            yield row[: length + 1]
-            row = []
+        for turn in conversation:
+            more_tokens, more_targets = _lesson(turn, tokenizer)
+            tokens += more_tokens
+            targets += more_targets
+        if len(tokens) > length:
+            yield tokens[:length], targets[1 : length + 1]
+            tokens, targets = [], []
 
 
 def _optimizers(model: nn.Module) -> list[torch.optim.Optimizer]:
@@ -152,12 +169,13 @@ def train_model(
     every, mean = math.ceil(1 / LONG_ROW_SHARE), 0.0
     for step in range(steps):
         kind = int(step % every == every - 1)
-        batch = torch.tensor([next(streams[kind]) for _ in range(TOKENS_PER_STEP // lengths[kind])])
+        rows = [next(streams[kind]) for _ in range(TOKENS_PER_STEP // lengths[kind])]
+        inputs, targets = (torch.tensor(part) for part in zip(*rows, strict=True))
         for optimizer, rate in zip(optimizers, base_rates, strict=True):
             optimizer.param_groups[0]["lr"] = rate * _rate(step, steps)
         with torch.autocast("cpu", torch.bfloat16):
-            hidden = body(input_ids=batch[:, :-1], use_cache=False).last_hidden_state
-        loss = _TiedLoss.apply(hidden.flatten(0, 1).float(), embedding, batch[:, 1:].flatten())
+            hidden = body(input_ids=inputs, use_cache=False).last_hidden_state
+        loss = _TiedLoss.apply(hidden.flatten(0, 1).float(), embedding, targets.flatten())
         loss.backward()
         for optimizer in optimizers:
             optimizer.step()

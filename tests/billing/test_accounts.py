@@ -162,20 +162,6 @@ async def test_while_the_ledger_is_away_a_known_key_works_for_the_configured_tim
             await accounts.authenticate(token, now=books.now + timedelta(seconds=seconds))
 
 
-async def test_the_cache_is_bounded(books: Books) -> None:
-    from billing.key_cache import KeyCache
-
-    reads: list[str] = []
-
-    async def fetch(key_id: str) -> None:
-        reads.append(key_id)
-
-    cache = KeyCache(fetch, KeyCacheTimes(), max_entries=3)
-    for key_id in ("a", "b", "c", "d", "d", "a"):
-        await cache.get(key_id, books.now)
-    assert reads == ["a", "b", "c", "d", "a"]
-
-
 @pytest.mark.parametrize(
     "evil", ["' OR '1'='1", 'x"; DROP TABLE api_keys; --', "%", "\\", "a\u0000b", "\ud800", "x" * 10_000]
 )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from typing import ClassVar
 
 import pytest
+from limits.aio.storage import MemoryStorage
 
 from billing.caller import Caller, ProjectLimits
 from billing.errors import RateLimited
@@ -51,6 +53,27 @@ async def test_as_many_at_once_as_the_limit_says() -> None:
     who = caller(requests_per_minute=5)
     results = await asyncio.gather(*(admit(limits, who) for _ in range(50)))
     assert sum(isinstance(result, Admission) for result in results) == 5
+
+
+class FakeDistantStorage(MemoryStorage):
+    """A fake of Redis: every call lets others go first, so that two requests read the same counts."""
+
+    STORAGE_SCHEME: ClassVar = ["async+fake-distant"]
+
+    async def get(self, key: str) -> int:
+        await asyncio.sleep(0)
+        return await super().get(key)
+
+
+async def test_requests_that_read_the_same_counts_are_not_all_let_in_and_the_refused_count_nothing() -> None:
+    limits = RateLimits("fake-distant://")
+    who = caller(requests_per_minute=20, tokens_per_minute=50)
+    results = await asyncio.gather(*(admit(limits, who, tokens=10) for _ in range(30)))
+    admitted = sum(isinstance(result, Admission) for result in results)
+    assert admitted <= 5
+    # What is left is exactly what the admitted did not take.
+    assert await count_admitted(limits, who, 10, tokens=10) == 5 - admitted
+    assert await count_admitted(limits, caller(requests_per_minute=20), 30) == 15
 
 
 async def test_projects_do_not_share_their_limits() -> None:

@@ -1,0 +1,153 @@
+"""How long the server takes to be ready, how much memory each of its processes holds, how long it takes to stop.
+
+    python -m benchmarks.startup [--config configs/embedded.yaml] [--runs 3]
+
+Each run starts `pith serve` on a free port with the state that the configuration names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import re
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import psutil
+
+MIB = 2**20
+READY_S = 900
+ROLES = (
+    (r"VLLM::EngineCore", "vLLM engine core"),
+    (r"VLLM::Worker", "vLLM worker"),
+    (r"ServeReplica:model", "engine replica"),
+    (r"ServeReplica:ingress", "ingress replica"),
+    (r"ServeController", "Ray Serve controller"),
+    (r"gcs_server|raylet", "Ray core (gcs, raylet)"),
+    (r"pith serve|serve\.cli", "pith serve (this command)"),
+    (r"ray", "Ray helpers (agents, monitors, idle workers)"),
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    """Seconds to ready, to the first completion after it, and to stop; MiB of memory by role."""
+
+    ready_s: float
+    first_reply_s: float
+    stop_s: float
+    processes: dict[str, int]
+    memory_mib: dict[str, float]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--config", type=Path, default=Path("configs/embedded.yaml"))
+    parser.add_argument("--runs", type=int, default=3, choices=range(1, 11), metavar="1..10")
+    arguments = parser.parse_args()
+    runs = [measure(arguments.config) for _ in range(arguments.runs)]
+    print(report(runs))
+    print(json.dumps([vars(run) for run in runs]))
+
+
+def measure(config: Path) -> Run:
+    """One start, one completion, one stop."""
+    port = free_port()
+    began = time.monotonic()
+    pith = Path(sys.executable).with_name("pith")
+    with subprocess.Popen(
+        [str(pith), "serve", "--config", str(config), "--port", str(port)], stdout=subprocess.PIPE, text=True
+    ) as server:
+        try:
+            key = wait_until_ready(server)
+            ready_s = time.monotonic() - began
+            first_reply_s = time_one_completion(port, key)
+            processes, memory = memory_by_role(server.pid)
+        finally:
+            began = time.monotonic()
+            server.send_signal(signal.SIGINT)
+            server.wait(60)
+    return Run(ready_s, first_reply_s, time.monotonic() - began, processes, memory)
+
+
+def wait_until_ready(server: subprocess.Popen[str]) -> str:
+    """Read what the server prints until the demo key. Raises `RuntimeError` when it ends or takes too long."""
+    assert server.stdout is not None
+    watchdog = threading.Timer(READY_S, server.kill)
+    watchdog.start()
+    try:
+        for line in server.stdout:
+            print(line, end="", file=sys.stderr)
+            if found := re.search(r"demo key\s+(\S+)", line):
+                return found[1]
+    finally:
+        watchdog.cancel()
+    raise RuntimeError(f"the server ended before it was ready (exit code {server.wait()})")
+
+
+def time_one_completion(port: int, key: str) -> float:
+    began = time.monotonic()
+    reply = httpx.post(
+        f"http://127.0.0.1:{port}/v1/chat/completions",
+        headers={"Authorization": f"Bearer {key}"},
+        json={"messages": [{"role": "user", "content": "Tell me about the river."}], "max_tokens": 16},
+        timeout=120,
+    )
+    reply.raise_for_status()
+    return time.monotonic() - began
+
+
+def memory_by_role(pid: int) -> tuple[dict[str, int], dict[str, float]]:
+    """Processes and MiB by role. Memory is the proportional set: shared pages are split among those who share."""
+    processes: dict[str, int] = {}
+    memory: dict[str, float] = {}
+    root = psutil.Process(pid)
+    for process in (root, *root.children(recursive=True)):
+        try:
+            command = f"{process.name()} {' '.join(process.cmdline())}"
+            size = process.memory_full_info().pss / MIB
+        except psutil.Error:
+            continue
+        role = next((role for pattern, role in ROLES if re.search(pattern, command)), "other")
+        processes[role] = processes.get(role, 0) + 1
+        memory[role] = memory.get(role, 0) + size
+    return processes, memory
+
+
+def report(runs: list[Run]) -> str:
+    """A Markdown table of medians."""
+    cpu = f"{psutil.cpu_count()} cores, {psutil.virtual_memory().total / 2**30:.0f} GiB, {platform.machine()}"
+    rows = [
+        f"Machine: {cpu}, Python {platform.python_version()}; median of {len(runs)} runs.",
+        "",
+        "| what | figure |",
+        "|---|---|",
+        f"| start to ready | {statistics.median(run.ready_s for run in runs):.1f} s |",
+        f"| first completion after that, 16 tokens | {statistics.median(run.first_reply_s for run in runs):.2f} s |",
+        f"| Ctrl-C to the last process gone | {statistics.median(run.stop_s for run in runs):.1f} s |",
+    ]
+    for role in sorted(runs[0].memory_mib, key=lambda role: -runs[0].memory_mib[role]):
+        size = statistics.median(run.memory_mib.get(role, 0) for run in runs)
+        rows.append(f"| memory: {role}, {runs[0].processes[role]} of them | {size:.0f} MiB |")
+    total = statistics.median(sum(run.memory_mib.values()) for run in runs)
+    return "\n".join([*rows, f"| memory: all | {total:.0f} MiB |"])
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+if __name__ == "__main__":
+    main()

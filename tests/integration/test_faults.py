@@ -1,0 +1,149 @@
+"""Engines that die, hang or are not up yet: a caller hears of it, never waits for ever, and pays for what it got."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from tests.integration.running import Server, wait_for
+
+RESTART_S = 180
+LONG = {"messages": [{"role": "user", "content": "Tell me."}], "max_tokens": 3500, "ignore_eos": True}
+SHORT = {"messages": [{"role": "user", "content": "Tell me."}], "max_tokens": 4}
+
+
+@pytest.fixture(autouse=True)
+def engine_is_up_again(server: Server) -> Iterator[None]:
+    """Each fault is followed by a normal answer, and leaves no hold open."""
+    yield
+    wait_for(
+        lambda: answers(server), timeout_s=RESTART_S, what="the default model answers again", every_s=0.5
+    )
+    wait_for(lambda: open_holds(server) == 0, timeout_s=10, what="no hold is open")
+
+
+def answers(server: Server, **fields: Any) -> bool:
+    with server.client() as client:
+        return client.post("/v1/chat/completions", json={**SHORT, **fields}).status_code == 200
+
+
+def rows(server: Server, query: str) -> list[sqlite3.Row]:
+    with sqlite3.connect(server.state_dir / "pith.db", timeout=10) as database:
+        database.row_factory = sqlite3.Row
+        return database.execute(query).fetchall()
+
+
+def open_holds(server: Server) -> int:
+    return int(rows(server, "select count(*) as n from holds")[0]["n"])
+
+
+def usage_event(server: Server, request_id: str) -> sqlite3.Row | None:
+    found = [row for row in rows(server, "select * from usage_events") if row["request_id"] == request_id]
+    assert len(found) <= 1, f"request {request_id} was charged {len(found)} times"
+    return found[0] if found else None
+
+
+def engine_core(server: Server) -> psutil.Process:
+    return wait_for(server.engine_processes, timeout_s=RESTART_S, what="an engine process runs")[0]
+
+
+def read_events(
+    response: httpx.Response, fault: psutil.Process | None, number: int, after: int
+) -> list[dict[str, Any]]:
+    events: list[dict[str, Any]] = []
+    for line in response.iter_lines():
+        if line.startswith("data: {"):
+            events.append(json.loads(line.removeprefix("data: ")))
+        if len(events) == after and fault is not None:
+            fault.send_signal(number)
+            fault = None
+    return events
+
+
+@pytest.mark.parametrize("victim", ["engine core", "replica"])
+def test_an_engine_killed_mid_stream_ends_the_stream_with_an_error_and_bills_what_came(
+    server: Server, victim: str
+) -> None:
+    core = engine_core(server)
+    process = core if victim == "engine core" else core.parent()
+    assert process is not None
+    with (
+        server.client() as client,
+        client.stream("POST", "/v1/chat/completions", json={**LONG, "stream": True}) as reply,
+    ):
+        assert reply.status_code == 200
+        events = read_events(reply, process, signal.SIGKILL, after=20)
+    assert events[-1]["error"]["type"] == "server_error"
+    assert isinstance(events[-1]["detail"], str)
+    seen = sum(1 for event in events if event.get("choices") and event["choices"][0]["delta"].get("content"))
+    event = usage_event(server, reply.headers["x-request-id"])
+    assert event is not None
+    assert event["outcome"] == "failed"
+    assert seen <= event["completion_tokens"] < LONG["max_tokens"]
+    assert event["cost_nano_usd"] == event["prompt_tokens"] * 100 + event["completion_tokens"] * 400
+
+
+def test_an_engine_killed_mid_request_answers_502_and_bills_nothing(server: Server) -> None:
+    core = engine_core(server)
+    replies: list[httpx.Response] = []
+
+    def ask() -> None:
+        with server.client() as client:
+            replies.append(client.post("/v1/chat/completions", json=LONG))
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    wait_for(lambda: open_holds(server), timeout_s=10, what="the request is held")
+    core.kill()
+    asking.join(30)
+    assert replies, "the request hung"
+    assert replies[0].status_code in (502, 503)
+    assert replies[0].json()["detail"]
+    assert usage_event(server, replies[0].headers["x-request-id"]) is None
+
+
+def test_an_engine_that_hangs_is_given_up(server: Server) -> None:
+    core = engine_core(server)
+    began = time.monotonic()
+    try:
+        with (
+            server.client() as client,
+            client.stream("POST", "/v1/chat/completions", json={**LONG, "stream": True}) as reply,
+        ):
+            events = read_events(reply, core, signal.SIGSTOP, after=20)
+    finally:
+        core.send_signal(signal.SIGCONT)
+    assert "no token from the engine" in events[-1]["detail"]
+    assert time.monotonic() - began < 45
+
+
+def test_a_model_on_demand_is_waited_for_up_to_the_bound_then_503_and_goes_idle_again(server: Server) -> None:
+    model = "pith-small"
+    first = _ask(server, model)
+    assert first.status_code == 503, (
+        "the first request cannot find an engine that takes longer than the bound"
+    )
+    assert int(first.headers["retry-after"]) >= 1
+    assert model in first.json()["detail"]
+    before = len(server.engine_processes())
+
+    wait_for(lambda: _ask(server, model).status_code == 200, timeout_s=RESTART_S, what=f"{model} has started")
+    assert len(server.engine_processes()) >= 2
+    wait_for(
+        lambda: len(server.engine_processes()) < 2, timeout_s=90, what=f"{model} is idle again", every_s=0.5
+    )
+    assert before >= 1
+
+
+def _ask(server: Server, model: str) -> httpx.Response:
+    with server.client(timeout_s=120) as client:
+        return client.post("/v1/chat/completions", json={**SHORT, "model": model})

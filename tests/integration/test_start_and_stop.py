@@ -1,0 +1,100 @@
+"""What an operator sees when the server starts, cannot start, and stops."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import stat
+import subprocess
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.integration.running import PITH, ROOT, STOP_S, Server, stop_server
+
+PITH_ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
+def pith(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [*PITH, *arguments]
+    return subprocess.run(
+        command, cwd=ROOT, env=PITH_ENVIRONMENT, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_the_start_says_what_is_loaded_and_for_how_long(server: Server) -> None:
+    text = "".join(server.lines)
+    assert re.search(r"\[ *\d+\.\d s\] loading .*pith-mini", text), text
+    assert "Traceback" not in text
+
+
+def test_the_ready_message_has_all_that_a_first_request_needs(server: Server) -> None:
+    text = "".join(server.lines)
+    assert f"{server.url}/v1" in text
+    assert server.key in text
+    assert str(server.state_dir / "demo-key") in text
+
+
+def test_the_curl_of_the_ready_message_works_as_pasted(server: Server) -> None:
+    text = "".join(server.lines)
+    curl = text[text.index("  curl ") : text.index("Ctrl-C")]
+    done = subprocess.run(["bash", "-c", curl], capture_output=True, text=True, timeout=60, check=True)
+    assert '"request_cost_usd"' in done.stdout
+
+
+def test_the_demo_key_is_for_its_owner_alone(server: Server) -> None:
+    assert stat.S_IMODE((server.state_dir / "demo-key").stat().st_mode) == 0o600
+
+
+def test_every_port_is_on_loopback(server: Server) -> None:
+    processes = [psutil.Process(server.pid), *psutil.Process(server.pid).children(recursive=True)]
+    listening = [
+        (process.name(), connection.laddr.ip)
+        for process in processes
+        for connection in process.net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN
+    ]
+    assert listening
+    assert not [found for found in listening if found[1] not in ("127.0.0.1", "::1", "::ffff:127.0.0.1")]
+
+
+def test_a_used_port_ends_with_one_line_and_exit_code_2(server: Server) -> None:
+    done = pith("serve", "--config", str(server.config), "--port", str(server.port))
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert str(server.port) in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("models: [", "not valid YAML"),
+        ("modelz: 1", "modelz"),
+        ("server: {port: high}\nmodels: []", "server.port"),
+    ],
+)
+def test_a_broken_config_ends_with_one_line_and_exit_code_2(tmp_path: Path, text: str, named: str) -> None:
+    config = tmp_path / "broken.yaml"
+    config.write_text(text)
+    done = pith("serve", "--config", str(config))
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert named in done.stderr
+
+
+@pytest.mark.last
+def test_ctrl_c_stops_everything_in_time(server: Server) -> None:
+    if server.process is None:
+        pytest.skip("this server was started by somebody else")
+    started = psutil.Process(server.pid).children(recursive=True)
+    took_s = stop_server(server)
+    assert server.process.returncode == 0
+    assert took_s < STOP_S
+    left = [
+        process for process in started if process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    ]
+    assert not left
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", server.port)) != 0
