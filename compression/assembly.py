@@ -1,0 +1,122 @@
+"""Puts kept units together again with nothing but slices of the source, separators included."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from compression.ordering import movable_groups
+from compression.units import Segmentation
+
+_LONGEST_GAP = 40
+
+
+class Slice(NamedTuple):
+    """`source[start:end]`, in code points."""
+
+    start: int
+    end: int
+
+
+class Assembler:
+    """Knows, for one segmentation, what stands between any two kept units."""
+
+    def __init__(self, text: Segmentation) -> None:
+        self._text = text
+        self._opens = {frame.open for frame in text.frames}
+        self._closes = {frame.close for frame in text.frames if frame.close is not None}
+        self._paragraph_first: dict[int, int] = {}
+        for index, unit in enumerate(text.units):
+            self._paragraph_first.setdefault(unit.paragraph, index)
+
+    def gap_before(self, unit: int) -> Slice:
+        """What the source has between `unit` and the one before it; long runs of white space are cut short."""
+        if unit == 0:
+            return Slice(self._text.units[0].start, self._text.units[0].start)
+        return self._shortened(self._text.units[unit - 1].end, self._text.units[unit].start)
+
+    def pieces(self) -> list[str]:
+        """The text of every unit with the separator before it: what keeping it adds to the output."""
+        source = self._text.source
+        gaps = [self.gap_before(unit) for unit in range(len(self._text.units))]
+        return [
+            source[gap.start : gap.end] + source[unit.start : unit.end]
+            for gap, unit in zip(gaps, self._text.units, strict=True)
+        ]
+
+    def _shortened(self, start: int, end: int) -> Slice:
+        if end - start > 4:
+            gap = self._text.source[start:end]
+            if gap.isspace() and (len(gap) > _LONGEST_GAP or gap.count("\n") > 2):
+                second = gap.find("\n", gap.find("\n") + 1)
+                return Slice(start, start + second + 1 if second >= 0 else start + 1)
+        return Slice(start, end)
+
+    def between(self, before: int, after: int) -> Slice:
+        """The separator that the source itself has, chosen so that JSON keeps its commas and paragraphs part."""
+        units = self._text.units
+        if after == before + 1 or after in self._closes:
+            return self.gap_before(after)
+        if before in self._opens:
+            return self.gap_before(before + 1)
+        frame = units[after].frame
+        if frame is not None and self._text.frames[frame].kind == "json":
+            return self.gap_before(after)
+        if units[before].document != units[after].document:
+            return self.gap_before(self._text.documents[units[after].document].units[0])
+        if units[before].paragraph != units[after].paragraph:
+            return self.gap_before(self._paragraph_first[units[after].paragraph])
+        return self.gap_before(after)
+
+    def assemble(self, kept: Sequence[int]) -> list[Slice]:
+        """Slices, in source order, whose concatenation is the output. `kept` is sorted; frames are complete in it."""
+        slices: list[Slice] = []
+        for position, unit in enumerate(kept):
+            if position:
+                slices.append(self.between(kept[position - 1], unit))
+            slices.append(Slice(self._text.units[unit].start, self._text.units[unit].end))
+        return merged(slices)
+
+    def assemble_by_relevance(self, kept: Sequence[int], scores: Sequence[float]) -> list[Slice]:
+        """Whole documents, or paragraphs where there is one document, the most relevant first."""
+        groups = movable_groups(self._text, kept)
+        if len(groups) < 2:
+            return self.assemble(kept)
+        ranked = sorted(groups, key=lambda group: -max(scores[unit] for unit in group))
+        separator = self.between(groups[0][-1], groups[1][0])
+        slices: list[Slice] = []
+        for group in ranked:
+            if slices:
+                slices.append(separator)
+            slices.extend(self.assemble(group))
+        return merged(slices)
+
+
+def merged(slices: Sequence[Slice]) -> list[Slice]:
+    """Join slices that touch, and leave out the empty ones."""
+    result: list[Slice] = []
+    for piece in slices:
+        if piece.start == piece.end:
+            continue
+        if result and result[-1].end == piece.start:
+            result[-1] = Slice(result[-1].start, piece.end)
+        else:
+            result.append(piece)
+    return result
+
+
+def join(source: str, slices: Sequence[Slice]) -> str:
+    return "".join([source[start:end] for start, end in slices])
+
+
+def kept_parts(slices: Sequence[Slice], start: int, end: int) -> list[Slice]:
+    """What of `[start, end)` is in `slices`, which are in source order."""
+    at = max(0, bisect_left(slices, (start, start)) - 1)
+    parts = []
+    while at < len(slices) and slices[at].start < end:
+        low, high = max(start, slices[at].start), min(end, slices[at].end)
+        if low < high:
+            parts.append(Slice(low, high))
+        at += 1
+    return parts

@@ -1,0 +1,53 @@
+"""What can be wrong with a compression request, named for what happened. Only `serve` knows HTTP statuses."""
+
+from __future__ import annotations
+
+
+class CompressionError(ValueError):
+    """Base of what a caller can put right. `field` is the path of the field at fault, dots between its parts."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(f"{field}: {message}")
+        self.field = field
+        self.message = message
+
+
+class EmptyInput(CompressionError):
+    """There is nothing to compress."""
+
+    def __init__(self) -> None:
+        super().__init__("input", "must hold at least one character")
+
+
+class InputTooLarge(CompressionError):
+    """The input or the query is over what this compressor takes."""
+
+    def __init__(self, field: str, *, size: int, limit: int, unit: str) -> None:
+        super().__init__(field, f"holds {size:,} {unit}; the limit is {limit:,}")
+        self.size = size
+        self.limit = limit
+
+
+class RatioOutOfRange(CompressionError):
+    """The target ratio is not one that this compressor takes."""
+
+    def __init__(self, ratio: float, *, lowest: float, highest: float) -> None:
+        bound = f"at least {lowest:g}" if lowest > 0 else "greater than 0"
+        super().__init__(
+            "compression.target_ratio", f"must be {bound} and at most {highest:g}, not {ratio!r}"
+        )
+        self.ratio = ratio
+
+
+class NotText(CompressionError):
+    """A half of a surrogate pair stands alone: no tokenizer and no encoding can take it."""
+
+    def __init__(self, field: str, position: int) -> None:
+        super().__init__(
+            field, f"the character at position {position} is half of a surrogate pair and no text"
+        )
+        self.position = position
+
+
+class ScoresMismatch(RuntimeError):
+    """A scorer gave something other than one finite number a unit: a fault of ours, and none of the caller's."""

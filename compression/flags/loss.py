@@ -1,0 +1,79 @@
+"""What was lost inside units that were kept: a negation, a number, a name, an address."""
+
+# ruff: noqa: RUF001
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from compression.flags.evidence import Evidence
+from compression.flags.flag import Flag
+from compression.protection import NUMBER, URL
+
+_NEGATION = re.compile(
+    r"\b(?:not|no|never|none|neither|nor|nobody|nothing|nowhere|without|cannot|hardly|unless|except|\w+n['’]t"
+    r"|nicht|kein|keine|keinen|keiner|keinem|keines|nie|niemals|niemand|nichts|ohne|weder"
+    r"|ne|pas|jamais|aucun|aucune|sans|ni|rien|non|nunca|jamás|ningún|ninguno|ninguna|nadie|nada|sin|tampoco"
+    r"|não|nem|nenhum|nenhuma|sem|niet|geen|nooit|zonder|не|нет|ни|никогда|никто|ничего|без"
+    r"|değil|yok|nie|bez|inte|ingen|aldrig|utan|ikke|aldri)\b"
+    r"|لا|لم|لن|ليس|ليست|بدون|غير|नहीं|न\b|मत|बिना|[不没沒無无非未别別]|ない|ません|なく|ไม่|않|없|못",
+    re.IGNORECASE,
+)
+_NAME = re.compile(r"(?<![.!?\s])\s(?P<name>[A-ZÀ-ÖØ-ÞА-ЯΑ-Ω][\w’'-]+(?:\s[A-ZÀ-ÖØ-ÞА-ЯΑ-Ω][\w’'-]+){0,5})")
+_CLAUSE_END = re.compile(r"[,;:，；、。.!?！？]\s|[，；、。！？]|[()\[\]–—]")
+
+
+def lost_in_units(evidence: Evidence) -> Iterator[Flag]:
+    """Whole units may go: that is the intention. What goes out of a kept one changes what it says."""
+    if not evidence.cut_units:
+        return
+    urls = _lost(evidence, URL)
+    yield from _flag(evidence, "negation_dropped", _negations(evidence))
+    yield from _flag(
+        evidence, "number_dropped", [span for span in _lost(evidence, NUMBER) if not _within(span, urls)]
+    )
+    yield from _flag(evidence, "entity_dropped", _lost(evidence, _NAME, "name"))
+    yield from _flag(evidence, "url_dropped", urls)
+
+
+def _flag(evidence: Evidence, code: str, spans: list[tuple[int, int]]) -> Iterator[Flag]:
+    if spans:
+        yield evidence.flag(code, spans)
+
+
+def _lost(evidence: Evidence, pattern: re.Pattern[str], group: str | int = 0) -> list[tuple[int, int]]:
+    return [
+        found.span(group)
+        for index in evidence.cut_units
+        for found in pattern.finditer(
+            evidence.source, evidence.text.units[index].start, evidence.text.units[index].end
+        )
+        if not evidence.is_whole(*found.span(group))
+    ]
+
+
+def _within(span: tuple[int, int], others: list[tuple[int, int]]) -> bool:
+    return any(start <= span[0] and span[1] <= end for start, end in others)
+
+
+def _negations(evidence: Evidence) -> list[tuple[int, int]]:
+    """Negations that went while something of their clause stayed."""
+    return [span for span in _lost(evidence, _NEGATION) if evidence.kept_length(*_clause(evidence, span))]
+
+
+def _clause(evidence: Evidence, span: tuple[int, int]) -> tuple[int, int]:
+    index = next(
+        index
+        for index in evidence.cut_units
+        if evidence.text.units[index].start <= span[0] < evidence.text.units[index].end
+    )
+    unit = evidence.text.units[index]
+    start, end = unit.start, unit.end
+    for found in _CLAUSE_END.finditer(evidence.source, unit.start, unit.end):
+        if found.start() < span[0]:
+            start = found.end()
+        elif found.start() >= span[1]:
+            end = found.start()
+            break
+    return start, end

@@ -1,0 +1,91 @@
+"""Which parts of prose must not be cut: what would turn wrong, not merely shorter, if a word inside it went."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+Span = tuple[int, int]
+
+# Scripts written without spaces: there a word is what a tokenizer makes of it, not what lies between spaces.
+DENSE = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fff\u3005-\u30ff\u3100-\u312f\u31f0-\u31ff"
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003134f"
+)
+_MONTHS = (
+    "Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?|Sep(?:t(?:ember)?)?|"
+    "Oct(?:ober)?|Nov(?:ember)?|Dec(?:ember)?|Januar|Februar|März|Mai|Juni|Juli|Oktober|Dezember"
+)
+_UNITS = (
+    r"%|‰|°\s?[CFK]?|percent|per cent|Prozent|(?:hundred|thousand|million|billion|trillion|Millionen|Milliarden)"
+    r"(?:\s(?:dollars|euros|pounds|people))?|[kKMGT]i?B|[kmcµn]?m²?|[kmµ]?g|[mµn]?s|k?Hz|[kMG]Hz|[kM]?W|[kM]?V|mAh|"
+    r"mph|km/h|hours?|minutes?|seconds?|days?|weeks?|months?|years?|miles?|feet|inch(?:es)?|metres?|meters?|"
+    r"kilomet(?:er|re)s?|kilograms?|tons?|tonnes?|dollars?|euros?|pounds?|yen|USD|EUR|GBP|Uhr|Jahre?n?|am|pm|BC|AD|BCE|CE"
+)
+_CJK_UNITS = "年月日時时点點分秒億亿万萬千百元円圆人个個名歳岁米度倍次回号號％℃公里吨"
+_NUMBER = re.compile(
+    rf"(?:\b\d{{1,2}}(?:st|nd|rd|th|\.)?\s(?:of\s)?(?:{_MONTHS})\b\.?(?:,?\s\d{{2,4}})?"
+    rf"|\b(?:{_MONTHS})\.?\s\d{{1,2}}(?:st|nd|rd|th)?\b(?:,?\s\d{{4}})?"
+    rf"|(?:[-+±~<>≤≥=$€£¥₹#§]|\b[A-Z]{{2,3}}\s?\$)?\s?\d(?:[\d.,:/×x^eE–-]*\d)?[{_CJK_UNITS}]*"
+    rf"(?:(?:st|nd|rd|th)\b)?(?:[\s-]?(?:{_UNITS})(?![^\W_]))?)"
+)
+_URL = re.compile(
+    r"\b(?:[a-z][a-z0-9+.-]*://|www\.)[^\s<>\"'”’）】]+|\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
+    r"|(?<![\w.])(?:~|\.{1,2}|[A-Za-z]:)?(?:[\\/][\w.@%+-]+){2,}[\\/]?|\b(?:\w+\.){2,}\w+\b",
+    re.IGNORECASE,
+)
+_CODE = re.compile(
+    r"```[\s\S]*?(?:```|\Z)|`[^`\n]+`|\b\w+(?:\.\w+)*\([^()\n]*\)|\b[A-Za-z]\w*_\w+\b|(?<!\w)--?[A-Za-z][\w-]*=?\S*"
+    r"|\{[^{}\n]*\}|\[[^\[\]\n]*\]|<[A-Za-z/][^<>\n]*>|\b\w+\s?(?:==|!=|<=|>=|:=|=>|->|\+=|&&|\|\|)\s?\S+"
+)
+_QUOTE = re.compile(
+    r"“[^”]{1,400}”|„[^“”]{1,400}[“”]|«[^»]{1,400}»|「[^」]{1,400}」|『[^』]{1,400}』|‘[^’\n]{1,200}’(?!\w)"
+    r"|(?<![\w\"])\"[^\"\n]{1,400}\"(?!\w)|(?<![\w'])'[^'\n]{2,200}'(?!\w)"
+)
+_TABLE_LINE = re.compile(r"^[^\n|]*\|[^\n|]*\|[^\n]*$|^[^\n\t]+\t[^\n\t]+\t[^\n]*$", re.MULTILINE)
+_NEGATION = (
+    r"not|no|never|none|nobody|nothing|nowhere|neither|nor|without|cannot|unless|except|hardly|barely|scarcely|lacks?|"
+    r"fail(?:s|ed)?\sto|\w+n['’]t|nicht|kein\w*|nie|niemals|ohne|weder|noch|außer|ne|pas|jamais|sans|aucune?|ni|nunca|"
+    r"sin|jamás|ningun\w*|não|nem|sem|non|mai|senza|не|ни|нет|без|никогда|nie|bez|niet|geen|zonder|inte|ikke|ej"
+)
+# The verb before and two words after: "is not a suspect", "kein einziges Mal".
+_NEGATED = re.compile(rf"(?:[^\W\d]+\s+)?\b(?:{_NEGATION})\b(?:[ \t]+[^\s,;.!?]+){{0,2}}", re.IGNORECASE)
+_NEGATED_DENSE = re.compile(
+    f"(?:不|没有?|沒有?|無|无|未|非|勿|莫|别)[{DENSE}]{{1,3}}|[{DENSE}]{{1,3}}(?:ない|ません|なかった|ず|ぬ)|ไม่[{DENSE}]{{1,4}}"
+)
+_NAME = re.compile(r"\b[^\W\d_a-z]\w*(?:[ '’-](?:of|de|von|van|der|la|al|the)?(?:(?<= )| )?[^\W\d_a-z]\w*)+")
+
+
+@dataclass(frozen=True, slots=True)
+class Guards:
+    """`locked` spans stay whole wherever their unit stays; `bound` spans stay or go as one piece. Sorted, disjoint."""
+
+    locked: tuple[Span, ...]
+    bound: tuple[Span, ...]
+
+
+def find_guards(text: str) -> Guards:
+    """Numbers with their units, addresses, code, tables and quotations are locked.
+
+    Bound are a negation with what it negates, and a name of several words. Offsets count code points of `text`.
+    """
+    locked = [
+        match.span()
+        for pattern in (_NUMBER, _URL, _CODE, _QUOTE, _TABLE_LINE)
+        for match in pattern.finditer(text)
+    ]
+    bound = [match.span() for pattern in (_NEGATED, _NEGATED_DENSE) for match in pattern.finditer(text)]
+    bound += [match.span() for match in _NAME.finditer(text) if any(c.islower() for c in match.group())]
+    return Guards(tuple(_merged(locked)), tuple(_merged(bound)))
+
+
+def _merged(spans: Iterable[Span]) -> list[Span]:
+    """Overlapping spans made one, in order."""
+    out: list[Span] = []
+    for start, end in sorted(spans):
+        if out and start < out[-1][1]:
+            out[-1] = (out[-1][0], max(end, out[-1][1]))
+        elif end > start:
+            out.append((start, end))
+    return out

@@ -1,0 +1,183 @@
+"""Chooses units under one budget for the whole source: the best first, as many as fit, with what each needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from compression.units import Segmentation
+
+
+@dataclass(frozen=True, slots=True)
+class SelectionSettings:
+    """`keep_titles`: whoever keeps a part of a document pays for its title. `density`: 0 ranks units by score alone,
+    1 by score a token. `swaps`: how many good units that did not fit are tried in the place of worse ones.
+    """
+
+    keep_titles: bool = True
+    density: float = 0.0
+    swaps: int = 16
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.density <= 1:
+            raise ValueError(f"density: must be from 0 to 1, not {self.density}")
+        if self.swaps < 0:
+            raise ValueError(f"swaps: must not be negative, not {self.swaps}")
+
+
+@dataclass(slots=True)
+class _Group:
+    """Units that are kept while anything is that needs them: a frame's ends, a document's title."""
+
+    units: tuple[int, ...]
+    needs: tuple[int, ...]
+    cost: int = 0
+    users: int = 0
+
+
+class Selection:
+    """What is kept so far and what it is estimated to cost, in tokens."""
+
+    def __init__(
+        self, text: Segmentation, scores: Sequence[float], costs: Sequence[int], settings: SelectionSettings
+    ) -> None:
+        self._text = text
+        self._scores = scores
+        self._costs = costs
+        self._settings = settings
+        self._groups: list[_Group] = []
+        self._needs: list[tuple[int, ...]] = [() for _ in text.units]
+        self._attach_frames()
+        if settings.keep_titles:
+            self._attach_titles()
+        self._group_of = {unit: number for number, group in enumerate(self._groups) for unit in group.units}
+        free = [unit for unit in range(len(text.units)) if unit not in self._group_of]
+        self._ranked = sorted(free, key=lambda unit: (-self._worth(unit), unit))
+        self._chosen: set[int] = set()
+        self.cost = 0
+
+    def _worth(self, unit: int) -> float:
+        cost: float = max(1, self._costs[unit]) ** self._settings.density
+        return self._scores[unit] / cost
+
+    def _attach_frames(self) -> None:
+        for frame in self._text.frames:
+            ends = (frame.open,) if frame.close is None else (frame.open, frame.close)
+            self._add_group(ends, () if frame.parent is None else (frame.parent,))
+        for index, unit in enumerate(self._text.units):
+            if unit.frame is not None:
+                self._needs[index] = (unit.frame,)
+
+    def _attach_titles(self) -> None:
+        for document in self._text.documents:
+            title = document.title
+            members = [unit for unit in range(*document.units) if unit != title]
+            if title is None or not members:
+                continue
+            frame = self._text.units[title].frame
+            group = self._add_group((title,), () if frame is None else (frame,))
+            for unit in members:
+                self._needs[unit] = (*self._needs[unit], group)
+
+    def _add_group(self, units: tuple[int, ...], needs: tuple[int, ...]) -> int:
+        self._groups.append(_Group(units, needs, sum(self._costs[unit] for unit in units)))
+        return len(self._groups) - 1
+
+    def _missing(self, unit: int) -> set[int]:
+        """Groups that would have to come in with `unit`."""
+        found: set[int] = set()
+        waiting = [group for group in self._needs[unit] if not self._groups[group].users]
+        while waiting:
+            group = waiting.pop()
+            if group not in found:
+                found.add(group)
+                waiting.extend(need for need in self._groups[group].needs if not self._groups[need].users)
+        return found
+
+    def price(self, unit: int) -> int:
+        """What it would cost to keep `unit` too, with all that it needs."""
+        return self._costs[unit] + sum(self._groups[group].cost for group in self._missing(unit))
+
+    def add(self, unit: int) -> None:
+        if unit not in self._chosen:
+            self._chosen.add(unit)
+            self.cost += self._costs[unit]
+            self._use(self._needs[unit], +1)
+
+    def remove(self, unit: int) -> None:
+        self._chosen.remove(unit)
+        self.cost -= self._costs[unit]
+        self._use(self._needs[unit], -1)
+
+    def _use(self, groups: Sequence[int], change: int) -> None:
+        waiting = list(groups)
+        while waiting:
+            group = self._groups[waiting.pop()]
+            before, group.users = group.users, group.users + change
+            if not before or not group.users:
+                self.cost += group.cost if change > 0 else -group.cost
+                waiting.extend(group.needs)
+
+    def keep_protected(self) -> None:
+        for index, unit in enumerate(self._text.units):
+            if unit.protected and index in self._group_of:
+                self._use((self._group_of[index],), +1)
+            elif unit.protected:
+                self.add(index)
+
+    def fill(self, limit: int) -> bool:
+        """Add the best units that fit under `limit`; true if any was added."""
+        before = len(self._chosen)
+        for unit in self._ranked:
+            if self.cost + self._costs[unit] <= limit and unit not in self._chosen:
+                self._add_if_it_fits(unit, limit)
+        return len(self._chosen) > before
+
+    def _add_if_it_fits(self, unit: int, limit: int) -> bool:
+        fits = self.cost + self.price(unit) <= limit
+        if fits:
+            self.add(unit)
+        return fits
+
+    def shed(self, limit: int) -> bool:
+        """Drop the worst units that nothing protects until the cost is at most `limit`; true if any was dropped."""
+        before = len(self._chosen)
+        for unit in reversed(self._ranked):
+            if self.cost <= limit:
+                break
+            if unit in self._chosen and not self._text.units[unit].protected:
+                self.remove(unit)
+        return len(self._chosen) < before
+
+    def improve(self, limit: int) -> None:
+        """Try the best units that did not fit in the place of the worst that did, where that gains score."""
+        left_out = [unit for unit in self._ranked if unit not in self._chosen][: self._settings.swaps]
+        for unit in left_out:
+            taken = self._make_room(unit, limit)
+            if self.cost + self.price(unit) > limit or self._worth_of(taken) >= self._scores[unit]:
+                for other in taken:
+                    self.add(other)
+            else:
+                self.add(unit)
+
+    def _make_room(self, unit: int, limit: int) -> list[int]:
+        taken: list[int] = []
+        for other in reversed(self._ranked):
+            if self.cost + self.price(unit) <= limit or self._worth_of(taken) >= self._scores[unit]:
+                break
+            if other in self._chosen and not self._text.units[other].protected:
+                self.remove(other)
+                taken.append(other)
+        return taken
+
+    def _worth_of(self, units: Sequence[int]) -> float:
+        return sum(self._scores[unit] for unit in units)
+
+    def kept(self) -> list[int]:
+        """Indices of all kept units in source order, with what they need."""
+        return sorted(self._chosen.union(self._needed()))
+
+    def _needed(self) -> Iterator[int]:
+        for group in self._groups:
+            if group.users:
+                yield from group.units
