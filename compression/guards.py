@@ -1,5 +1,6 @@
 """Which parts of prose must not be cut: what would turn wrong, not merely shorter, if a word inside it went."""
 
+# ruff: noqa: RUF001 - the marks of other scripts are meant as they stand
 from __future__ import annotations
 
 import re
@@ -54,7 +55,10 @@ _NEGATED = re.compile(rf"(?:[^\W\d]+\s+)?\b(?:{_NEGATION})\b(?:[ \t]+[^\s,;.!?]+
 _NEGATED_DENSE = re.compile(
     f"(?:不|没有?|沒有?|無|无|未|非|勿|莫|别)[{DENSE}]{{1,3}}|[{DENSE}]{{1,3}}(?:ない|ません|なかった|ず|ぬ)|ไม่[{DENSE}]{{1,4}}"
 )
-_NAME = re.compile(r"\b[^\W\d_a-z]\w*(?:[ '’-](?:of|de|von|van|der|la|al|the)?(?:(?<= )| )?[^\W\d_a-z]\w*)+")
+_CAPITAL = "A-ZÀ-ÖØ-ÞŁŚŠŽČĆŃŐŰΑ-ΩА-ЯЁ"
+_NAME = re.compile(
+    rf"\b[{_CAPITAL}][\w'’.]*(?:[ -](?:(?:of|de|du|von|van|der|la|al|the)[ ])?[{_CAPITAL}][\w'’]*)+"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +80,7 @@ def find_guards(text: str) -> Guards:
         for match in pattern.finditer(text)
     ]
     bound = [match.span() for pattern in (_NEGATED, _NEGATED_DENSE) for match in pattern.finditer(text)]
-    bound += [match.span() for match in _NAME.finditer(text) if any(c.islower() for c in match.group())]
+    bound += [match.span() for match in _NAME.finditer(text)]
     return Guards(tuple(_merged(locked)), tuple(_merged(bound)))
 
 

@@ -1,0 +1,1 @@
+"""The scorers that need torch: encoders, token and query classifiers, and how their work is batched."""

@@ -1,0 +1,218 @@
+"""The forward passes: the only file of compression that runs torch when serving."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+)
+
+from compression.neural.checkpoints import read_json
+from compression.neural.errors import CheckpointRefused
+from compression.neural.heads import Dense, Pooling, load_weights
+from compression.neural.windows import Floats, Window
+
+Dtype = Literal["float32", "bfloat16", "float16"]
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a network runs and in what precision. `threads` (CPU, whole process): None leaves torch's own number."""
+
+    device: str = "cpu"
+    dtype: Dtype = "float32"
+    threads: int | None = None
+
+
+class TorchNetwork:
+    """A transformer and what it does with a batch: padded to its longest window, never further."""
+
+    def __init__(self, model: Any, placement: Placement, pad_id: int) -> None:
+        if placement.threads is not None:
+            torch.set_num_threads(placement.threads)
+        self.model = model.to(device=placement.device, dtype=DTYPES[placement.dtype]).eval()
+        self.device = torch.device(placement.device)
+        self.pad_id = pad_id
+        self.wants_types = getattr(model.config, "type_vocab_size", 0) > 1
+
+    @property
+    def longest_window(self) -> int:
+        """Tokens of the longest window that the position embeddings allow."""
+        config = self.model.config
+        limit = int(getattr(config, "max_position_embeddings", 512))
+        # RoBERTa's positions begin after the padding index.
+        return limit - config.pad_token_id - 1 if "roberta" in config.model_type else limit
+
+    def run(self, batch: Sequence[Window], padded_to: int = 0) -> list[Floats]:
+        """One output a window; see the subclass. `padded_to` is for fidelity to what pads further."""
+        if not batch:
+            return []
+        width = max(padded_to, max(map(len, batch)))
+        with torch.inference_mode():
+            inputs = self._inputs(batch, width)
+            found = self._outputs(inputs, [len(window) for window in batch])
+        return [np.ascontiguousarray(one, np.float32) for one in found]
+
+    def _inputs(self, batch: Sequence[Window], width: int) -> dict[str, Any]:
+        ids = np.full((len(batch), width), self.pad_id, np.int64)
+        for row, window in enumerate(batch):
+            ids[row, : len(window)] = window.ids
+        inputs = {"input_ids": torch.from_numpy(ids).to(self.device)}
+        if any(len(window) < width for window in batch):
+            lengths = np.array([len(window) for window in batch])
+            mask = np.arange(width)[None, :] < lengths[:, None]
+            inputs["attention_mask"] = torch.from_numpy(mask).to(self.device)
+        if self.wants_types and any(window.types for window in batch):
+            types = np.zeros((len(batch), width), np.int64)
+            for row, window in enumerate(batch):
+                types[row, : len(window)] = window.types or 0
+            inputs["token_type_ids"] = torch.from_numpy(types).to(self.device)
+        return inputs
+
+    def _outputs(self, inputs: dict[str, Any], lengths: Sequence[int]) -> list[Floats]:
+        raise NotImplementedError
+
+
+class TokenClassifierNetwork(TorchNetwork):
+    """The probability of label 1, keep, for each token of a window: shape (tokens,)."""
+
+    @classmethod
+    def load(cls, folder: Path, placement: Placement, pad_id: int) -> TokenClassifierNetwork:
+        model = _load(AutoModelForTokenClassification, folder)
+        if model.config.num_labels != 2:
+            raise CheckpointRefused(
+                str(folder), f"has {model.config.num_labels} labels a token, not drop and keep"
+            )
+        return cls(model, placement, pad_id)
+
+    def _outputs(self, inputs: dict[str, Any], lengths: Sequence[int]) -> list[Floats]:
+        kept = torch.softmax(self.model(**inputs).logits.float(), dim=-1)[..., 1].cpu().numpy()
+        return [row[:length] for row, length in zip(kept, lengths, strict=True)]
+
+
+class EncoderNetwork(TorchNetwork):
+    """A vector of length one for each window: shape (width,)."""
+
+    def __init__(
+        self, model: Any, placement: Placement, pad_id: int, pooling: Pooling, dense: Sequence[Dense]
+    ) -> None:
+        super().__init__(model, placement, pad_id)
+        self.pooling = pooling
+        self.dense = [layer.to(placement.device) for layer in dense]
+
+    @classmethod
+    def load(
+        cls, folder: Path, placement: Placement, pad_id: int, pooling: Pooling, dense: Sequence[Dense]
+    ) -> EncoderNetwork:
+        return cls(_load(AutoModel, folder), placement, pad_id, pooling, dense)
+
+    def _outputs(self, inputs: dict[str, Any], lengths: Sequence[int]) -> list[Floats]:
+        states = self.model(**inputs).last_hidden_state.float()
+        vectors = self.pooling.pool(states, torch.tensor(lengths, device=self.device))
+        for layer in self.dense:
+            vectors = layer.apply(vectors)
+        return list(torch.nn.functional.normalize(vectors, dim=-1).cpu().numpy())
+
+
+class CrossEncoderNetwork(TorchNetwork):
+    """How well the two texts of a window go together, in [0, 1]: shape (1,)."""
+
+    @classmethod
+    def load(cls, folder: Path, placement: Placement, pad_id: int) -> CrossEncoderNetwork:
+        model = _load(AutoModelForSequenceClassification, folder)
+        if model.config.num_labels > 2:
+            raise CheckpointRefused(str(folder), f"has {model.config.num_labels} labels: it does not rank")
+        return cls(model, placement, pad_id)
+
+    def _outputs(self, inputs: dict[str, Any], lengths: Sequence[int]) -> list[Floats]:
+        return list(_relevance(self.model(**inputs).logits).cpu().numpy()[:, None])
+
+
+class QueryClassifierNetwork(TorchNetwork):
+    """First the window's relevance, then each token's keep probability, all in [0, 1]: shape (1 + tokens,)."""
+
+    def __init__(
+        self, model: Any, placement: Placement, pad_id: int, head: Dense, *, before_norm: bool
+    ) -> None:
+        super().__init__(model, placement, pad_id)
+        self.head = head.to(placement.device)
+        self._before_norm: list[Any] = []
+        self._taps_norm = before_norm and hasattr(model.base_model, "final_norm")
+        if self._taps_norm:
+            model.base_model.final_norm.register_forward_pre_hook(
+                lambda _, inputs: self._before_norm.append(inputs[0])
+            )
+
+    @classmethod
+    def load(
+        cls, folder: Path, placement: Placement, pad_id: int, *, before_norm: bool | None
+    ) -> QueryClassifierNetwork:
+        """See `query_classifier` for the format. `before_norm` None: as the transformers that saved it had it."""
+        config = read_json(folder / "config.json")
+        base = dict(config.get("base_model_config") or {})
+        if "model_type" not in base:
+            raise CheckpointRefused(
+                str(folder), "config.json: base_model_config with its model_type is missing"
+            )
+        base_config = AutoConfig.for_model(base.pop("model_type"), **base)
+        base_config.num_labels = int(config.get("num_labels") or 1)
+        model = AutoModelForSequenceClassification.from_config(base_config)
+        head = load_weights(folder, model)
+        if before_norm is None:
+            before_norm = int(str(config.get("transformers_version") or "4").split(".")[0]) < 5
+        return cls(model, placement, pad_id, head, before_norm=before_norm)
+
+    def _outputs(self, inputs: dict[str, Any], lengths: Sequence[int]) -> list[Floats]:
+        self._before_norm.clear()
+        found = self.model(**inputs, output_hidden_states=not self._taps_norm)
+        states = self._before_norm.pop() if self._taps_norm else found.hidden_states[-1]
+        kept = torch.softmax(self.head.apply(states.float()), dim=-1)[..., 1].cpu().numpy()
+        relevance = _relevance(found.logits).cpu().numpy()
+        return [np.concatenate([[relevance[row]], kept[row, :length]]) for row, length in enumerate(lengths)]
+
+
+def _relevance(logits: Any) -> Any:
+    logits = logits.float()
+    return torch.sigmoid(logits[:, 0]) if logits.shape[-1] == 1 else torch.softmax(logits, dim=-1)[:, 1]
+
+
+def _load(kind: Any, folder: Path) -> Any:
+    """Safetensors only, nothing from the checkpoint is run, and every weight of the model is in it."""
+    config = read_json(folder / "config.json")
+    if "auto_map" in config and config.get("model_type") not in _known_types():
+        raise CheckpointRefused(
+            str(folder), f"model_type {config.get('model_type')!r} loads only by running its code"
+        )
+    try:
+        model, info = kind.from_pretrained(
+            str(folder),
+            dtype=torch.float32,
+            use_safetensors=True,
+            trust_remote_code=False,
+            local_files_only=True,
+            output_loading_info=True,
+        )
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise CheckpointRefused(str(folder), f"its model does not load: {error}") from error
+    missing = sorted(name for name in info["missing_keys"] if "pooler" not in name)
+    if missing:
+        raise CheckpointRefused(
+            str(folder), f"lacks weights of a {type(model).__name__}: {', '.join(missing[:5])}"
+        )
+    return model
+
+
+def _known_types() -> set[str]:
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+
+    return set(CONFIG_MAPPING_NAMES)

@@ -1,0 +1,133 @@
+"""Runs the jobs of concurrent requests on one network, their windows batched together. Knows asyncio, no Ray."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from compression.neural.batching import next_batch
+from compression.neural.errors import NeuralClosed, NeuralOverloaded
+from compression.neural.windows import Floats, Job, Network, Result, Window
+
+# Beyond this many waiting windows, which is many batches, a better fit is not worth sorting them all for.
+LOOKED_AT = 512
+
+
+@dataclass(eq=False)
+class _Request:
+    outputs: list[Floats | None]
+    missing: int
+    done: asyncio.Future[None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    request: _Request
+    place: int
+    window: Window
+
+
+class NeuralService:
+    """A network shared by requests. A batch is whatever waits when the network becomes free, within a token budget.
+
+    `max_waiting_tokens` bounds the queue: a request that would exceed it is refused with `NeuralOverloaded`, unless
+    nothing waits. Use it from one event loop.
+    """
+
+    def __init__(self, network: Network, *, token_budget: int, max_waiting_tokens: int) -> None:
+        self._network = network
+        self._token_budget = token_budget
+        self._limit = max_waiting_tokens
+        self._queue: list[_Waiting] = []
+        self._waiting_tokens = 0
+        self._worker: asyncio.Task[None] | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="neural")
+        self._closed = False
+
+    @property
+    def waiting_tokens(self) -> int:
+        """Tokens of windows that no batch has taken yet."""
+        return self._waiting_tokens
+
+    async def run(self, job: Job[Result]) -> Result:
+        """What the job makes of its windows' outputs. Raises NeuralOverloaded, NeuralClosed."""
+        outputs = await self._outputs(job.windows) if job.windows else []
+        return job.finish(outputs)
+
+    async def close(self) -> None:
+        """Fails what waits, lets the batch in the network end, and frees its thread."""
+        self._closed = True
+        for waiting in self._queue:
+            self._fail(waiting.request, NeuralClosed("the compression network is shutting down"))
+        self._queue.clear()
+        self._waiting_tokens = 0
+        if self._worker is not None:
+            await self._worker
+        self._thread.shutdown(wait=False)
+
+    async def _outputs(self, windows: Sequence[Window]) -> list[Floats]:
+        self._admit(sum(map(len, windows)))
+        request = _Request([None] * len(windows), len(windows), asyncio.get_running_loop().create_future())
+        self._queue += [_Waiting(request, place, window) for place, window in enumerate(windows)]
+        if self._worker is None:
+            self._worker = asyncio.create_task(self._work(), name="neural batches")
+        try:
+            await request.done
+        finally:
+            self._forget(request)
+        return [output for output in request.outputs if output is not None]
+
+    def _admit(self, tokens: int) -> None:
+        if self._closed:
+            raise NeuralClosed("the compression network is shut down")
+        if self._queue and self._waiting_tokens + tokens > self._limit:
+            raise NeuralOverloaded(self._waiting_tokens + tokens, self._limit)
+        self._waiting_tokens += tokens
+
+    def _forget(self, request: _Request) -> None:
+        """Takes a request's windows from the queue: a caller that left or failed costs no more forward passes."""
+        left = [waiting for waiting in self._queue if waiting.request is not request]
+        if len(left) != len(self._queue):
+            self._queue = left
+            self._waiting_tokens = sum(len(waiting.window) for waiting in left)
+
+    async def _work(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            while self._queue:
+                batch = self._take()
+                try:
+                    outputs = await loop.run_in_executor(
+                        self._thread, self._network.run, [w.window for w in batch]
+                    )
+                except Exception as error:
+                    for waiting in batch:
+                        self._fail(waiting.request, error)
+                else:
+                    for waiting, output in zip(batch, outputs, strict=True):
+                        self._deliver(waiting, output)
+        finally:
+            self._worker = None
+
+    def _take(self) -> list[_Waiting]:
+        seen = self._queue[:LOOKED_AT]
+        chosen = set(next_batch([len(waiting.window) for waiting in seen], self._token_budget))
+        batch = [seen[index] for index in sorted(chosen)]
+        self._queue = [w for i, w in enumerate(seen) if i not in chosen] + self._queue[LOOKED_AT:]
+        self._waiting_tokens -= sum(len(waiting.window) for waiting in batch)
+        return batch
+
+    @staticmethod
+    def _deliver(waiting: _Waiting, output: Floats) -> None:
+        request = waiting.request
+        request.outputs[waiting.place] = output
+        request.missing -= 1
+        if request.missing == 0 and not request.done.done():
+            request.done.set_result(None)
+
+    @staticmethod
+    def _fail(request: _Request, error: Exception) -> None:
+        if not request.done.done():
+            request.done.set_exception(error)

@@ -1,0 +1,243 @@
+"""Drops single words of prose: LLMLingua-2 checkpoints, and any token classifier with the labels drop and keep.
+
+The method is Pan et al., "LLMLingua-2" (arXiv 2403.12968). What its implementation gets wrong is not repeated here:
+see `llmlingua2` for the mode that does.
+"""
+
+# ruff: noqa: RUF001 - the marks of other scripts are meant as they stand
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from compression.guards import Guards, Span, find_guards
+from compression.neural.checkpoints import TextTokenizer, find_checkpoint
+from compression.neural.errors import CheckpointRefused
+from compression.neural.networks import Placement, TokenClassifierNetwork
+from compression.neural.windows import Floats, Job, Network, cut, run_job
+from compression.neural.words import Group, Word, group_words, join_words, split_words, word_probabilities
+from compression.units import Segmentation
+
+CountTokens = Callable[[Sequence[str]], Sequence[int]]
+_SENTENCE_ENDS = frozenset({".", "!", "?", "。", "！", "？", "▁.", "▁!", "▁?", "।", "؟"})
+_QUERY_WORD = re.compile(r"\w{3,}")
+_CORE = re.compile(r"\w+")
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredTokens:
+    """The tokens of some spans of a source and how probable each is to be kept; offsets into the source."""
+
+    offsets: tuple[Span, ...]
+    kept: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredWord:
+    """A word of the source and the mean keep probability of its tokens."""
+
+    start: int
+    end: int
+    kept: float
+
+
+@dataclass(frozen=True, slots=True)
+class TokenClassifierSettings:
+    """Tokens of a window with its special tokens, tokens that neighbours share, tokens of a batch with its padding."""
+
+    window: int = 512
+    overlap: int = 0
+    token_budget: int = 4096
+
+
+class TokenClassifier:
+    """Says which words of prose to keep. Whole words, no token unseen, the source's own characters."""
+
+    def __init__(
+        self,
+        network: Network,
+        tokenizer: TextTokenizer,
+        settings: TokenClassifierSettings,
+        count: CountTokens | None,
+    ) -> None:
+        self.network = network
+        self.tokenizer = tokenizer
+        self.settings = settings
+        self._count = count
+        self._room = settings.window - tokenizer.single.length
+
+    @classmethod
+    def load(
+        cls,
+        checkpoint: str,
+        placement: Placement,
+        *,
+        settings: TokenClassifierSettings | None = None,
+        count: CountTokens | None = None,
+    ) -> TokenClassifier:
+        """A folder or a hub name. `count` counts a receipt's tokens; without it the checkpoint's own are counted."""
+        folder, settings = find_checkpoint(checkpoint), settings or TokenClassifierSettings()
+        tokenizer = TextTokenizer.load(folder)
+        network = TokenClassifierNetwork.load(folder, placement, tokenizer.pad_id)
+        if settings.window > network.longest_window:
+            raise CheckpointRefused(
+                checkpoint, f"window: {settings.window} tokens, it takes {network.longest_window}"
+            )
+        return cls(network, tokenizer, settings, count)
+
+    def tokens_job(self, source: str, spans: Sequence[Span]) -> Job[ScoredTokens]:
+        """Keep probabilities of the tokens in the spans; only these are run through the network."""
+        found = self.tokenizer.many_tokens([source[start:end] for start, end in spans])
+        ids: list[int] = []
+        offsets: list[Span] = []
+        ends: list[int] = []
+        for (start, _), tokens in zip(spans, found, strict=True):
+            ends += [len(ids) + at + 1 for at, piece in enumerate(tokens.pieces) if piece in _SENTENCE_ENDS]
+            ids += tokens.ids
+            offsets += [(start + left, start + right) for left, right in tokens.offsets]
+            ends.append(len(ids))
+        ranges = cut(len(ids), self._room, self.settings.overlap, ends)
+        windows = tuple(self.tokenizer.window(ids[first:last]) for first, last in ranges)
+
+        def finish(outputs: Sequence[Floats]) -> ScoredTokens:
+            return ScoredTokens(tuple(offsets), self._average(ranges, outputs, len(ids)))
+
+        return Job(windows, finish)
+
+    def words_job(self, source: str, spans: Sequence[Span]) -> Job[list[list[ScoredWord]]]:
+        """The words of each span with their probabilities."""
+        tokens = self.tokens_job(source, spans)
+
+        def finish(outputs: Sequence[Floats]) -> list[list[ScoredWord]]:
+            scored = tokens.finish(outputs)
+            starts = [start for start, _ in scored.offsets]
+            words = [split_words(source, span, starts) for span in spans]
+            kept = iter(
+                word_probabilities([w for of_span in words for w in of_span], scored.offsets, scored.kept)
+            )
+            return [
+                [ScoredWord(word.start, word.end, float(next(kept))) for word in of_span] for of_span in words
+            ]
+
+        return Job(tokens.windows, finish)
+
+    def keep_words_job(
+        self, query: str, source: str, spans: Sequence[Span], budgets: Sequence[int]
+    ) -> Job[list[Span]]:
+        """Slices to keep of each span of prose, at most its budget of tokens; offsets into the source, in order.
+
+        Spans are sorted and disjoint. Numbers, addresses, code, tables and quotations stay where anything of their
+        span does, even over the budget; a negation stays or goes with what it negates. A span with room for
+        all stays as it is, one with no budget goes.
+        """
+        if len(budgets) != len(spans):
+            raise ValueError(f"budgets: {len(budgets)} for {len(spans)} spans")
+        if any(left[1] > right[0] for left, right in pairwise(spans)):
+            raise ValueError("spans: not sorted, or they overlap")
+        sizes = self._sizes([source[start:end] for start, end in spans])
+        cuts = [at for at, (size, budget) in enumerate(zip(sizes, budgets, strict=True)) if 0 < budget < size]
+        words = self.words_job(source, [spans[at] for at in cuts])
+        wanted = frozenset(word.casefold() for word in _QUERY_WORD.findall(query))
+
+        def finish(outputs: Sequence[Floats]) -> list[Span]:
+            scored = dict(zip(cuts, words.finish(outputs), strict=True))
+            kept: list[Span] = []
+            for at, span in enumerate(spans):
+                if at in scored:
+                    kept += self._keep(source, span, scored[at], budgets[at], wanted)
+                elif budgets[at] > 0:
+                    kept.append(span)
+            return kept
+
+        return Job(words.windows, finish)
+
+    def keep_words(
+        self, query: str, source: str, spans: Sequence[Span], budgets: Sequence[int]
+    ) -> list[Span]:
+        """`keep_words_job`, run here and now."""
+        return run_job(
+            self.network, self.keep_words_job(query, source, spans, budgets), self.settings.token_budget
+        )
+
+    def score_job(self, query: str, text: Segmentation) -> Job[list[float]]:
+        """How much of each unit the classifier would keep, in [0, 1]. It never sees the query."""
+        del query
+        words = self.words_job(text.source, [(unit.start, unit.end) for unit in text.units])
+
+        def finish(outputs: Sequence[Floats]) -> list[float]:
+            return [float(np.mean([w.kept for w in unit])) if unit else 0.0 for unit in words.finish(outputs)]
+
+        return Job(words.windows, finish)
+
+    def score(self, query: str, text: Segmentation) -> list[float]:
+        return run_job(self.network, self.score_job(query, text), self.settings.token_budget)
+
+    def _keep(
+        self, source: str, span: Span, scored: Sequence[ScoredWord], budget: int, wanted: frozenset[str]
+    ) -> list[Span]:
+        words = [
+            Word(word.start, word.end, word.start > span[0] and source[word.start - 1].isspace())
+            for word in scored
+        ]
+        # The mark that ends a sentence stays with what is left of it.
+        mark = (
+            len(words) - 1
+            if len(words) > 1 and not _CORE.search(source, words[-1].start, words[-1].end)
+            else None
+        )
+        groups = group_words(words, _shifted(find_guards(source[slice(*span)]), span[0]))
+        costs = self._sizes([source[w.start - w.spaced : w.end] for w in words])
+        rank = [
+            word.kept + any(part.casefold() in wanted for part in _CORE.findall(source, word.start, word.end))
+            for word in scored
+        ]
+        chosen = _choose(groups, rank, costs, budget, mark)
+        if not any(chosen[:mark]):
+            return []
+        return join_words(source, words, chosen)
+
+    def _average(self, ranges: Sequence[Span], outputs: Sequence[Floats], tokens: int) -> Floats:
+        before = len(self.tokenizer.single.before)
+        total, seen = np.zeros(tokens, np.float32), np.zeros(tokens, np.float32)
+        for (first, last), output in zip(ranges, outputs, strict=True):
+            total[first:last] += output[before : before + last - first]
+            seen[first:last] += 1
+        mean: Floats = total / np.maximum(seen, 1)
+        return mean
+
+    def _sizes(self, texts: Sequence[str]) -> Sequence[int]:
+        if self._count is not None:
+            return self._count(texts)
+        return [len(tokens) for tokens in self.tokenizer.many_tokens(texts)]
+
+
+def _choose(
+    groups: Sequence[Group], rank: Sequence[float], costs: Sequence[int], budget: int, mark: int | None
+) -> list[bool]:
+    """The locked groups and the last mark, then the groups that are likeliest to be kept and still fit."""
+    kept = [False] * len(rank)
+    forced = [group.locked or (mark is not None and group.first == mark) for group in groups]
+    order = sorted(range(len(groups)), key=lambda at: (not forced[at], -_mean(rank, groups[at]), at))
+    left = budget
+    for at in order:
+        group = groups[at]
+        cost = sum(costs[group.first : group.last])
+        if forced[at] or cost <= left:
+            kept[group.first : group.last] = [True] * (group.last - group.first)
+            left -= cost
+    return kept
+
+
+def _mean(rank: Sequence[float], group: Group) -> float:
+    return sum(rank[group.first : group.last]) / (group.last - group.first)
+
+
+def _shifted(guards: Guards, by: int) -> Guards:
+    return Guards(
+        tuple((start + by, end + by) for start, end in guards.locked),
+        tuple((start + by, end + by) for start, end in guards.bound),
+    )
