@@ -7,6 +7,7 @@ the typed outputs beneath it, so no event is parsed to be counted.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from models.engine import EngineChunk, EngineFault, EngineRequest, TokenUsage
 HEARTBEAT_S = 0.5
 JSON_PROGRESS_S = 0.2
 RESTART_S = 10
+VLLM_EXTRAS = re.compile(r" \(parameter=\w+(, value=.*)?\)$", re.DOTALL)
 DONE = "data: [DONE]\n\n"
 REPLY_FIELDS = ("id", "object", "created", "model", "choices", "system_fingerprint")
 
@@ -217,7 +219,7 @@ def fault_of(reply: ErrorResponse) -> EngineFault:
     """vLLM's error object as a fault, by the status that vLLM gave it."""
     error = reply.error
     if error.code < 500:
-        return EngineFault("rejected", error.message, param=error.param)
+        return EngineFault("rejected", without_internals(error.message), param=error.param)
     if error.code == 503:
         return EngineFault("unavailable", "the engine is too busy to take this request")
     return EngineFault("failed", "the engine could not complete this request")
@@ -226,4 +228,9 @@ def fault_of(reply: ErrorResponse) -> EngineFault:
 def _message(error: Exception) -> str:
     if isinstance(error, ValidationError):
         return "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-    return str(error)
+    return without_internals(str(error))
+
+
+def without_internals(message: str) -> str:
+    """vLLM's message without the repetition of its own parameter's name and value."""
+    return VLLM_EXTRAS.sub("", message)
