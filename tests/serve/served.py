@@ -101,6 +101,7 @@ class PausingDatabase(FakeOutageDatabase):
         self.reset()
 
     def reset(self) -> None:
+        """Every knob as it was."""
         self.is_down = self.loses_answers = False
         self.pauses: str | None = None
         self.paused = asyncio.Event()
@@ -149,6 +150,8 @@ class Client:
     sent: list[Message] = field(default_factory=list)
     read: int = 0
     gone: asyncio.Event = field(default_factory=asyncio.Event)
+    # Leaves when so many pieces of the body were read.
+    gone_after: int | None = None
 
     async def run(self) -> Client:
         await self.app(self.scope(), self.receive, self.send)
@@ -178,6 +181,8 @@ class Client:
         }
 
     async def receive(self) -> Message:
+        if self.read == self.gone_after:
+            self.gone.set()
         if self.read < len(self.pieces) and not self.gone.is_set():
             self.read += 1
             more = self.read < len(self.pieces)
