@@ -7,7 +7,6 @@ the typed outputs beneath it, so no event is parsed to be counted.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -22,11 +21,18 @@ from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
 from models.coalesce import coalesce
 from models.engine import EngineChunk, EngineFault, EngineRequest, TokenUsage
+from models.vllm_faults import constrained_by, located
 
 HEARTBEAT_S = 0.5
 JSON_PROGRESS_S = 0.2
 RESTART_S = 10
-VLLM_EXTRAS = re.compile(r" \(parameter=\w+(, value=.*)?\)$", re.DOTALL)
+# vLLM's own fields, which are null unless its own options ask for them; inside a text their quotes are escaped.
+NULL_FIELDS = (',"token_ids":null', ',"prompt_token_ids":null', ',"prompt_text":null')
+WARM_UP = ({"role": "user", "content": "Hello."},)
+WARM_UP_OPTIONS: tuple[dict[str, Any], ...] = (
+    {"temperature": 0.0},
+    {"temperature": 1.0, "n": 2, "response_format": {"type": "json_object"}},
+)
 DONE = "data: [DONE]\n\n"
 REPLY_FIELDS = ("id", "object", "created", "model", "choices", "system_fingerprint")
 
@@ -98,7 +104,8 @@ class _CountingClient:
 class VLLMChat:
     """Chat completions of one vLLM engine."""
 
-    def __init__(self, serving_chat: Any, engine_client: Any, *, coalesce_s: float) -> None:
+    def __init__(self, model_id: str, serving_chat: Any, engine_client: Any, *, coalesce_s: float) -> None:
+        self._model_id = model_id
         self._client = _CountingClient(engine_client)
         self._serving = serving_chat
         self._serving.engine_client = self._client
@@ -125,17 +132,35 @@ class VLLMChat:
         self._client.meters[external_id] = meter
         try:
             run = self._stream if request.stream else self._complete
-            async with aclosing(run(vllm_request(request), meter)) as chunks:
-                async for chunk in chunks:
-                    yield chunk
+            async with aclosing(run(vllm_request(request), meter)) as items:
+                async for item in items:
+                    yield located(item, request) if isinstance(item, EngineFault) else item
         except (VLLMClientError, ValidationError, ValueError) as error:
-            yield EngineFault("rejected", _message(error), param=getattr(error, "parameter", None))
+            yield located(
+                EngineFault("rejected", _message(error), getattr(error, "parameter", None)), request
+            )
         except GracefulHTTPError as error:
             yield EngineFault("unavailable", str(error))
         except (EngineDeadError, EngineGenerateError):
-            yield EngineFault("failed", "the engine died while it worked on this request")
+            yield self._broken(request, meter)
         finally:
             self._client.meters.pop(external_id, None)
+
+    def _broken(self, request: EngineRequest, meter: UsageMeter) -> EngineFault:
+        """What vLLM's one exception means that stands for its own death and for a grammar that it chokes on."""
+        field = constrained_by(request)
+        if not self.dead and meter.usage().completion_tokens == 0 and field is not None:
+            return EngineFault("rejected", "the engine cannot hold a reply to this schema", field)
+        return EngineFault("failed", "the engine died while it worked on this request")
+
+    async def warm_up(self) -> None:
+        """Answer once greedily and once sampled under a grammar, so that no caller waits for what loads lazily."""
+        for number, options in enumerate(WARM_UP_OPTIONS):
+            request = EngineRequest(
+                f"warm-up-{number}", self._model_id, WARM_UP, 4, False, "warm-up", options
+            )
+            async for _ in self.generate(request):
+                pass
 
     async def _stream(
         self, request: ChatCompletionRequest, meter: UsageMeter
@@ -180,6 +205,8 @@ async def _events(reply: AsyncGenerator[str, None], meter: UsageMeter) -> AsyncG
             # The usage event of `include_usage`; the service sends its own, with billing.
             if '"choices":[]' in event[:400]:
                 continue
+            for field in NULL_FIELDS:
+                event = event.replace(field, "")
             yield event.encode()
 
 
@@ -193,7 +220,7 @@ def vllm_request(request: EngineRequest) -> ChatCompletionRequest:
     return ChatCompletionRequest(
         model=request.model_id,
         messages=[dict(message) for message in request.messages],
-        max_completion_tokens=request.max_tokens,
+        max_tokens=request.max_tokens,
         stream=request.stream,
         cache_salt=request.cache_salt,
         request_id=request.request_id,
@@ -219,7 +246,7 @@ def fault_of(reply: ErrorResponse) -> EngineFault:
     """vLLM's error object as a fault, by the status that vLLM gave it."""
     error = reply.error
     if error.code < 500:
-        return EngineFault("rejected", without_internals(error.message), param=error.param)
+        return EngineFault("rejected", error.message, param=error.param)
     if error.code == 503:
         return EngineFault("unavailable", "the engine is too busy to take this request")
     return EngineFault("failed", "the engine could not complete this request")
@@ -228,9 +255,4 @@ def fault_of(reply: ErrorResponse) -> EngineFault:
 def _message(error: Exception) -> str:
     if isinstance(error, ValidationError):
         return "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-    return without_internals(str(error))
-
-
-def without_internals(message: str) -> str:
-    """vLLM's message without the repetition of its own parameter's name and value."""
-    return VLLM_EXTRAS.sub("", message)
+    return str(error)

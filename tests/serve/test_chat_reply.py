@@ -146,7 +146,7 @@ async def test_an_engine_that_fails_before_its_first_chunk_has_a_status_and_cost
 
 
 async def test_what_the_engine_rejects_names_the_field(served: Served) -> None:
-    served.engine.fails_with = EngineRejected("9000 tokens are too many", param="input_tokens")
+    served.engine.fails_with = EngineRejected("9000 tokens are too many", param="messages")
     reply = (await served.chat().run()).json()
     assert reply["detail"] == [
         {"type": "engine_rejected", "loc": ["body", "messages"], "msg": "9000 tokens are too many"}

@@ -28,13 +28,13 @@ async def with_id(service: Served, given: str, path: str = "/health") -> Client:
     return await Client(service.api, path, headers={"X-Request-ID": given}).run()
 
 
-@pytest.mark.parametrize("given", ["a", "req-1", "x" * 128, "!~#[]{}", "../../etc"])
+@pytest.mark.parametrize("given", ["a", "req-1", "x" * 128, "!~#[]{}", "../../etc", "two words"])
 async def test_a_usable_request_id_is_kept(service: Served, given: str) -> None:
     assert (await with_id(service, given)).reply_headers["x-request-id"] == given
 
 
 @pytest.mark.parametrize(
-    "given", ["", " ", "x" * 129, "x" * 10_000, "two words", "tab\there", "é", "\x7f", "a\r\nSet-Cookie: b"]
+    "given", ["", "x" * 129, "x" * 10_000, "tab\there", "é", "\x7f", "a\r\nSet-Cookie: b"]
 )
 async def test_an_unusable_request_id_is_replaced(service: Served, given: str) -> None:
     assert re.fullmatch("req_[0-9a-f]{32}", (await with_id(service, given)).reply_headers["x-request-id"])
