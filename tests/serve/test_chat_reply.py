@@ -127,7 +127,7 @@ async def test_a_project_that_is_not_metered_is_told_so_and_nothing_is_recorded(
     [
         (FAILED, 502, "engine_failed", {}),
         (EngineUnavailable("full", retry_after_s=17), 503, "engine_unavailable", {"retry-after": "17"}),
-        (EngineRejected("too long", param="input_tokens"), 422, "rejected_by_engine", {}),
+        (EngineRejected("too long", param="messages"), 422, "rejected_by_engine", {}),
     ],
     ids=["failed", "unavailable", "rejected"],
 )
