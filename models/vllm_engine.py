@@ -16,7 +16,7 @@ import orjson
 from pydantic import ValidationError
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest, ChatCompletionResponse
 from vllm.entrypoints.serve.engine.protocol import ErrorResponse
-from vllm.exceptions import GracefulHTTPError, VLLMClientError
+from vllm.exceptions import GenerationError, GracefulHTTPError, VLLMClientError
 from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
 from models.coalesce import coalesce
@@ -33,6 +33,7 @@ WARM_UP_OPTIONS: tuple[dict[str, Any], ...] = (
     {"temperature": 0.0},
     {"temperature": 1.0, "n": 2, "response_format": {"type": "json_object"}},
 )
+ERROR_EVENT = 'data: {"error"'
 DONE = "data: [DONE]\n\n"
 REPLY_FIELDS = ("id", "object", "created", "model", "choices", "system_fingerprint")
 
@@ -55,6 +56,8 @@ class UsageMeter:
             self.prompt_tokens = len(output.prompt_token_ids)
         self.cached_tokens = max(self.cached_tokens, output.num_cached_tokens or 0)
         self.counted += sum(len(choice.token_ids) for choice in output.outputs)
+        if any(choice.finish_reason == "error" for choice in output.outputs):
+            self.failure = GenerationError("the engine gave this request up")
 
     def peek(self) -> TokenUsage:
         """Usage so far, with what the engine has generated and not yet handed out."""
@@ -141,7 +144,7 @@ class VLLMChat:
             )
         except GracefulHTTPError as error:
             yield EngineFault("unavailable", str(error))
-        except (EngineDeadError, EngineGenerateError):
+        except (EngineDeadError, EngineGenerateError, GenerationError):
             yield self._broken(request, meter)
         finally:
             self._client.meters.pop(external_id, None)
@@ -151,7 +154,7 @@ class VLLMChat:
         field = constrained_by(request)
         if not self.dead and meter.usage().completion_tokens == 0 and field is not None:
             return EngineFault("rejected", "the engine cannot hold a reply to this schema", field)
-        return EngineFault("failed", "the engine died while it worked on this request")
+        return EngineFault("failed", "the engine failed while it worked on this request")
 
     async def warm_up(self) -> None:
         """Answer once greedily and once sampled under a grammar, so that no caller waits for what loads lazily."""
@@ -200,6 +203,8 @@ async def _events(reply: AsyncGenerator[str, None], meter: UsageMeter) -> AsyncG
     async with aclosing(reply) as events:
         async for event in events:
             # vLLM turns an exception into an error event; ours is written by the service, after settling.
+            if event.startswith(ERROR_EVENT):
+                meter.failure = meter.failure or GenerationError(event)
             if event == DONE or meter.failure is not None:
                 continue
             # The usage event of `include_usage`; the service sends its own, with billing.
@@ -220,7 +225,7 @@ def vllm_request(request: EngineRequest) -> ChatCompletionRequest:
     return ChatCompletionRequest(
         model=request.model_id,
         messages=[dict(message) for message in request.messages],
-        max_tokens=request.max_tokens,
+        **{request.max_tokens_field: request.max_tokens},
         stream=request.stream,
         cache_salt=request.cache_salt,
         request_id=request.request_id,

@@ -156,6 +156,7 @@ class ChatService:
             stream=body.stream,
             cache_salt=caller.workspace_id,
             options=options,
+            max_tokens_field="max_tokens" if body.max_completion_tokens is None else "max_completion_tokens",
         )
         return PreparedChat(
             model=model,
