@@ -41,6 +41,8 @@ class EngineRequest:
     stream: bool
     cache_salt: str
     options: Mapping[str, Any] = field(default_factory=dict)
+    # The name under which the caller gave the limit, for an engine's complaint about it.
+    max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,6 +96,9 @@ GREEDY_BELOW = 1e-5
 COLDEST = 0.01
 # vLLM wants top_p above 0; the likeliest token is kept however small it is.
 SMALLEST_TOP_P = 1e-6
+# vLLM reads -1 as "no seed"; the contract's seed repeats whatever it is, so -1 stands for another number.
+VLLM_NO_SEED = -1
+STAND_IN_SEED = 2**62 + 1
 
 
 def select_options(fields: Mapping[str, Any], *, capabilities: Capabilities) -> dict[str, Any]:
@@ -224,4 +227,6 @@ def _as_engines_take_it(options: dict[str, Any]) -> dict[str, Any]:
     if options.get("n", 1) > 1 and temperature < GREEDY_BELOW:
         # vLLM samples no two choices greedily, but does sample them among the one likeliest token.
         options |= {"temperature": COLDEST, "top_k": 1}
+    if options.get("seed") == VLLM_NO_SEED:
+        options["seed"] = STAND_IN_SEED
     return options

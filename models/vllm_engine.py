@@ -16,15 +16,24 @@ import orjson
 from pydantic import ValidationError
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest, ChatCompletionResponse
 from vllm.entrypoints.serve.engine.protocol import ErrorResponse
-from vllm.exceptions import GracefulHTTPError, VLLMClientError
+from vllm.exceptions import GenerationError, GracefulHTTPError, VLLMClientError
 from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
 from models.coalesce import coalesce
 from models.engine import EngineChunk, EngineFault, EngineRequest, TokenUsage
+from models.vllm_faults import constrained_by, located
 
 HEARTBEAT_S = 0.5
 JSON_PROGRESS_S = 0.2
 RESTART_S = 10
+# vLLM's own fields, which are null unless its own options ask for them; inside a text their quotes are escaped.
+NULL_FIELDS = (',"token_ids":null', ',"prompt_token_ids":null', ',"prompt_text":null')
+WARM_UP = ({"role": "user", "content": "Hello."},)
+WARM_UP_OPTIONS: tuple[dict[str, Any], ...] = (
+    {"temperature": 0.0},
+    {"temperature": 1.0, "n": 2, "response_format": {"type": "json_object"}},
+)
+ERROR_EVENT = 'data: {"error"'
 DONE = "data: [DONE]\n\n"
 REPLY_FIELDS = ("id", "object", "created", "model", "choices", "system_fingerprint")
 
@@ -47,6 +56,8 @@ class UsageMeter:
             self.prompt_tokens = len(output.prompt_token_ids)
         self.cached_tokens = max(self.cached_tokens, output.num_cached_tokens or 0)
         self.counted += sum(len(choice.token_ids) for choice in output.outputs)
+        if any(choice.finish_reason == "error" for choice in output.outputs):
+            self.failure = GenerationError("the engine gave this request up")
 
     def peek(self) -> TokenUsage:
         """Usage so far, with what the engine has generated and not yet handed out."""
@@ -96,7 +107,8 @@ class _CountingClient:
 class VLLMChat:
     """Chat completions of one vLLM engine."""
 
-    def __init__(self, serving_chat: Any, engine_client: Any, *, coalesce_s: float) -> None:
+    def __init__(self, model_id: str, serving_chat: Any, engine_client: Any, *, coalesce_s: float) -> None:
+        self._model_id = model_id
         self._client = _CountingClient(engine_client)
         self._serving = serving_chat
         self._serving.engine_client = self._client
@@ -123,17 +135,35 @@ class VLLMChat:
         self._client.meters[external_id] = meter
         try:
             run = self._stream if request.stream else self._complete
-            async with aclosing(run(vllm_request(request), meter)) as chunks:
-                async for chunk in chunks:
-                    yield chunk
+            async with aclosing(run(vllm_request(request), meter)) as items:
+                async for item in items:
+                    yield located(item, request) if isinstance(item, EngineFault) else item
         except (VLLMClientError, ValidationError, ValueError) as error:
-            yield EngineFault("rejected", _message(error), param=getattr(error, "parameter", None))
+            yield located(
+                EngineFault("rejected", _message(error), getattr(error, "parameter", None)), request
+            )
         except GracefulHTTPError as error:
             yield EngineFault("unavailable", str(error))
-        except (EngineDeadError, EngineGenerateError):
-            yield EngineFault("failed", "the engine died while it worked on this request")
+        except (EngineDeadError, EngineGenerateError, GenerationError):
+            yield self._broken(request, meter)
         finally:
             self._client.meters.pop(external_id, None)
+
+    def _broken(self, request: EngineRequest, meter: UsageMeter) -> EngineFault:
+        """What vLLM's one exception means that stands for its own death and for a grammar that it chokes on."""
+        field = constrained_by(request)
+        if not self.dead and meter.usage().completion_tokens == 0 and field is not None:
+            return EngineFault("rejected", "the engine cannot hold a reply to this schema", field)
+        return EngineFault("failed", "the engine failed while it worked on this request")
+
+    async def warm_up(self) -> None:
+        """Answer once greedily and once sampled under a grammar, so that no caller waits for what loads lazily."""
+        for number, options in enumerate(WARM_UP_OPTIONS):
+            request = EngineRequest(
+                f"warm-up-{number}", self._model_id, WARM_UP, 4, False, "warm-up", options
+            )
+            async for _ in self.generate(request):
+                pass
 
     async def _stream(
         self, request: ChatCompletionRequest, meter: UsageMeter
@@ -173,11 +203,15 @@ async def _events(reply: AsyncGenerator[str, None], meter: UsageMeter) -> AsyncG
     async with aclosing(reply) as events:
         async for event in events:
             # vLLM turns an exception into an error event; ours is written by the service, after settling.
+            if event.startswith(ERROR_EVENT):
+                meter.failure = meter.failure or GenerationError(event)
             if event == DONE or meter.failure is not None:
                 continue
             # The usage event of `include_usage`; the service sends its own, with billing.
             if '"choices":[]' in event[:400]:
                 continue
+            for field in NULL_FIELDS:
+                event = event.replace(field, "")
             yield event.encode()
 
 
@@ -191,7 +225,7 @@ def vllm_request(request: EngineRequest) -> ChatCompletionRequest:
     return ChatCompletionRequest(
         model=request.model_id,
         messages=[dict(message) for message in request.messages],
-        max_completion_tokens=request.max_tokens,
+        **{request.max_tokens_field: request.max_tokens},
         stream=request.stream,
         cache_salt=request.cache_salt,
         request_id=request.request_id,

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -23,11 +21,10 @@ from models.catalog import Capabilities, Catalog, ChatModel
 from models.engine import Engine
 from serve.api import create_api
 from serve.chat import ChatService
+from serve.http_server import PithServer, http_config, listening_socket
 from serve.pepper import read_pepper
 from serve.prices import PriceBook
 from serve.settings import ModelSettings, ServerSettings, Settings
-
-BACKLOG = 4096
 
 
 def now() -> datetime:
@@ -151,36 +148,3 @@ def build_api(settings: Settings, *, engines: dict[str, Engine], database: Datab
         max_body_bytes=settings.server.max_body_bytes,
         collection_threshold_cents=settings.billing.collection_threshold_cents,
     )
-
-
-class PithServer(uvicorn.Server):
-    """A uvicorn server that leaves the process's signal handlers alone: the process belongs to Ray."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
-def http_config(api: Any, settings: Settings) -> uvicorn.Config:
-    return uvicorn.Config(
-        api,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        lifespan="off",
-        timeout_graceful_shutdown=int(settings.server.drain_s),
-        h11_max_incomplete_event_size=64 * 1024,
-        backlog=BACKLOG,
-    )
-
-
-def listening_socket(host: str, port: int) -> socket.socket:
-    """A socket that other ingress replicas may share: the kernel spreads connections over them."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    listener.bind((host, port))
-    listener.listen(BACKLOG)
-    listener.setblocking(False)
-    return listener

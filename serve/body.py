@@ -161,7 +161,16 @@ def _short(value: Any) -> Any:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     except ValueError:
         return ABSENT
-    return value if len(text) <= MAX_INPUT_CHARS else ABSENT
+    return value if len(text) <= MAX_INPUT_CHARS and not _holds_huge_integer(value) else ABSENT
+
+
+def _holds_huge_integer(value: Any) -> bool:
+    """Whether an integer in it is too large for JSON as most readers, and our writer, know it: 64 bits."""
+    if isinstance(value, dict):
+        return any(map(_holds_huge_integer, value.values()))
+    if isinstance(value, list):
+        return any(map(_holds_huge_integer, value))
+    return isinstance(value, int) and not -(2**63) <= value < 2**64
 
 
 def _measure(value: Any, left: int) -> int:

@@ -144,7 +144,7 @@ class ChatService:
 
     def prepare(self, caller: Caller, body: ChatCompletionRequest, completion_id: str) -> PreparedChat:
         """Check what needs no I/O. Raises `UnknownModel`, `UnsupportedOption` or `InvalidField`."""
-        model = self._catalog.get(body.model) if body.model else self._catalog.default
+        model = self._catalog.get(body.model) if body.model is not None else self._catalog.default
         options = select_options(body.option_fields(), capabilities=model.capabilities)
         messages = engine_messages(body.message_fields(), capabilities=model.capabilities)
         max_tokens = body.token_limit
@@ -156,6 +156,7 @@ class ChatService:
             stream=body.stream,
             cache_salt=caller.workspace_id,
             options=options,
+            max_tokens_field="max_tokens" if body.max_completion_tokens is None else "max_completion_tokens",
         )
         return PreparedChat(
             model=model,

@@ -73,10 +73,12 @@ def with_address(settings: Settings, host: str | None, port: int | None) -> Sett
 def require_free_port(host: str, port: int) -> None:
     """Raises `ConfigError` when something listens there already, or the address is not this machine's."""
     try:
+        # First, since a name that cannot be a host's would leave the socket open.
+        host.encode("idna")
         with socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET):
             pass
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
+    except (OSError, UnicodeError) as error:
+        reason = (getattr(error, "strerror", None) or str(error)).lower()
         raise ConfigError(
             f"cannot listen on {host}:{port}: {reason}; choose another with PORT= or --port"
         ) from error
@@ -108,7 +110,10 @@ Ctrl-C stops everything.
 
 
 def main() -> None:
-    """Run a command. Whatever the operator did wrong ends with one line and exit code 2; no trace is shown."""
+    """Run a command. A failure ends with one line and no trace.
+
+    The exit code is 2 where the arguments or the configuration are wrong, and 1 where the ledger refuses.
+    """
     try:
         app()
     except ConfigError as error:

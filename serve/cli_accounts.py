@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from billing.accounts import Accounts
+from billing.accounts import MAX_LIMIT_NANO_USD, Accounts
 from billing.caller import ProjectLimits
 from billing.directory import KeyRecord, Project, Workspace
 from serve.settings import ConfigError, load_settings
@@ -206,13 +206,17 @@ def nano_usd(text: str | None, option: str) -> int | None:
     """An amount from the command line. Raises `ConfigError` for one that is no amount."""
     if text is None or text.lower() == "none":
         return None
+    most = Decimal(MAX_LIMIT_NANO_USD) / NANO
     try:
-        amount = Decimal(text) * NANO
+        usd = Decimal(text)
     except InvalidOperation:
-        amount = Decimal(-1)
-    if not amount.is_finite() or amount < 0 or amount != int(amount):
-        raise ConfigError(f"{option}: {text!r} is no amount of US dollars with at most 9 decimals")
-    return int(amount)
+        usd = Decimal(-1)
+    # Bounded before anything is computed: a million digits take minutes.
+    if not (usd.is_finite() and 0 <= usd <= most and usd * NANO == int(usd * NANO)):
+        raise ConfigError(
+            f"{option}: {text!r} is no amount of US dollars from 0 to {most} with at most 9 decimals"
+        )
+    return int(usd * NANO)
 
 
 def show(

@@ -33,9 +33,11 @@ class ChatReplica(LLMServer):
         from models.vllm_engine import VLLMChat
 
         await super().__init__(llm_config)
+        engine = self.engine
         self._chat = VLLMChat(
-            self.engine._oai_serving_chat, self.engine._engine_client, coalesce_s=coalesce_s
+            llm_config.model_id, engine._oai_serving_chat, engine._engine_client, coalesce_s=coalesce_s
         )
+        await self._chat.warm_up()
 
     async def generate(self, request: EngineRequest) -> AsyncIterator[EngineChunk | EngineFault]:
         async for item in self._chat.generate(request):

@@ -148,10 +148,7 @@ def _issues(error: Exception) -> tuple[list[dict[str, Any]] | None, str | None]:
 
 
 def _engine_loc(param: str | None) -> tuple[str, ...]:
-    """Where in the body a parameter stands that the engine names in its own terms."""
-    if param is None:
-        return ("body",)
-    return ("body", {"input_tokens": "messages", "input_text": "messages"}.get(param, param))
+    return ("body",) if param is None else ("body", param)
 
 
 def _issue(kind: str, loc: Sequence[str | int], message: str, given: Any = None) -> dict[str, Any]:
@@ -174,4 +171,7 @@ def _path(loc: Sequence[str | int]) -> str:
 
 
 def _param(loc: Sequence[str | int]) -> str | None:
+    if len(loc) == 2 and isinstance(loc[1], int):
+        # Malformed JSON: the place is an offset, and no field is known.
+        return None
     return _path(loc[1:]) or None if loc and loc[0] == "body" else _path(loc)

@@ -13,11 +13,12 @@ from pathlib import Path
 from types import FrameType
 
 from serve.loopback import SETUP_HOOK
-from serve.processes import adopt_orphans, stop_descendants
+from serve.processes import adopt_orphans, bury_orphans, children_of_this_process, stop_descendants
 from serve.progress import Progress
 from serve.settings import ModelSettings, Settings
 
 POLL_S = 0.25
+BURY_S = 2.0
 SHUTDOWN_S = 6.5
 FIRST_START_CHECKPOINTS = "embedded:"
 
@@ -59,7 +60,9 @@ def run_server(settings: Settings, *, announce: Callable[[], None], progress: Pr
     try:
         start(settings, progress)
         announce()
-        threading.Event().wait()
+        started, tick = children_of_this_process(), threading.Event()
+        while not tick.wait(BURY_S):
+            bury_orphans(started)
     except Stopped:
         progress.say("stopping …")
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from starlette.datastructures import MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serve.errors import unexpected_problem
@@ -37,6 +38,8 @@ class RequestIdMiddleware:
 
         try:
             await self._app(scope, receive, send_with_id)
+        except ClientDisconnect:
+            logger.info("request %s: the client left while it sent the body", request_id)
         except Exception:
             # The framework has answered already, unless it failed outside of every route.
             logger.exception("request %s failed unexpectedly", request_id)

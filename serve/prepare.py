@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from billing.price import ModelPrice
 from billing.spool import Spool
 from models.catalog import Catalog
 from serve.pepper import read_pepper
-from serve.settings import Settings
+from serve.settings import ConfigError, Settings
 
 DEMO = "demo"
 
@@ -23,7 +24,7 @@ DEMO = "demo"
 async def prepare_ledger(settings: Settings, catalog: Catalog, *, now: datetime) -> str | None:
     """Migrate, publish the prices, and return the demo key, or None when the demo is off.
 
-    Raises `billing.errors.LedgerUnavailable` or `DatabaseConfigError`.
+    Raises `ConfigError`, `billing.errors.LedgerUnavailable` or `DatabaseConfigError`.
     """
     make_folders(settings)
     await upgrade(settings.billing.database_url)
@@ -32,7 +33,7 @@ async def prepare_ledger(settings: Settings, catalog: Catalog, *, now: datetime)
         await Ledger(database, Spool(settings.billing.spool_path)).publish_prices(prices_of(catalog), now=now)
         if not settings.demo.enabled:
             return None
-        accounts = Accounts(database, pepper=read_pepper(settings.state_dir))
+        accounts = Accounts(database, pepper=pepper_of(settings))
         return await demo_key(accounts, settings.demo.key_path, now=now)
     finally:
         await database.close()
@@ -41,17 +42,31 @@ async def prepare_ledger(settings: Settings, catalog: Catalog, *, now: datetime)
 async def open_accounts(settings: Settings) -> tuple[Database, Accounts]:
     """The accounts for a command that changes them; close the database after use."""
     make_folders(settings)
+    pepper = pepper_of(settings)
     await upgrade(settings.billing.database_url)
     database = open_database(settings.billing.database_url)
-    return database, Accounts(database, pepper=read_pepper(settings.state_dir))
+    return database, Accounts(database, pepper=pepper)
 
 
 def make_folders(settings: Settings) -> None:
-    settings.state_dir.mkdir(parents=True, exist_ok=True)
-    settings.billing.spool_path.parent.mkdir(parents=True, exist_ok=True)
+    """Raises `ConfigError` for a folder that cannot be made."""
+    folders = [settings.state_dir, settings.billing.spool_path.parent]
     scheme, _, path = settings.billing.database_url.partition(":///")
     if scheme == "sqlite":
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        folders.append(Path(path).parent)
+    for folder in folders:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"cannot make the folder {folder}: {error.strerror}") from error
+
+
+def pepper_of(settings: Settings) -> bytes:
+    """Raises `ConfigError` for a pepper that is none."""
+    try:
+        return read_pepper(settings.state_dir)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
 
 
 def prices_of(catalog: Catalog) -> list[ModelPrice]:
@@ -76,11 +91,11 @@ async def demo_key(accounts: Accounts, path: Path, *, now: datetime) -> str:
             return kept
         except InvalidKey:
             pass
-    try:
+    # Apart, since a start may have died between them.
+    with suppress(AccountExists):
         await accounts.create_workspace(DEMO, now=now)
+    with suppress(AccountExists):
         await accounts.create_project(DEMO, DEMO, now=now)
-    except AccountExists:
-        pass
     _, key = await accounts.create_key(f"{DEMO}/{DEMO}", DEMO, now=now)
     _keep_key(path, key)
     return key

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import os
+from collections.abc import Collection
 
 import psutil
 
@@ -13,6 +15,21 @@ TERMINATE_S = 0.5
 def adopt_orphans() -> None:
     """Make this process the parent of every orphaned descendant (Linux), so that it can find and stop them."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def children_of_this_process() -> frozenset[int]:
+    """The ids of direct children: those that this process started, and those that it adopted."""
+    return frozenset(child.pid for child in psutil.Process().children())
+
+
+def bury_orphans(started: Collection[int]) -> None:
+    """Take the exit status of adopted processes that have ended; those in `started` have a parent that asks."""
+    for child in psutil.Process().children():
+        try:
+            if child.pid not in started and child.status() == psutil.STATUS_ZOMBIE:
+                os.waitpid(child.pid, os.WNOHANG)
+        except (psutil.NoSuchProcess, ChildProcessError):
+            continue
 
 
 def stop_descendants() -> None:

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 Price = Annotated[Decimal, Field(ge=0, le=1_000_000, max_digits=15, decimal_places=6)]
 MODELS_SERVED = 4
@@ -18,7 +26,16 @@ class ConfigError(ValueError):
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
+        # YAML reads `on` and `yes` as true, which pydantic would take for 1.
+        annotation = cls.model_fields[info.field_name or ""].annotation
+        if isinstance(value, bool) and annotation is not bool and bool not in get_args(annotation):
+            raise ValueError("must not be true or false")
+        return value
 
 
 class ServerSettings(Section):
@@ -76,7 +93,8 @@ class BillingSettings(Section):
     @field_validator("database_url")
     @classmethod
     def _known_database(cls, url: str) -> str:
-        if not url.startswith(("sqlite:", "postgresql+asyncpg:")):
+        names_a_file = url.startswith("sqlite:///") and url not in ("sqlite:///", "sqlite:///:memory:")
+        if not names_a_file and not url.startswith("postgresql+asyncpg://"):
             raise ValueError("use sqlite:///PATH or postgresql+asyncpg://USER@HOST/NAME")
         return url
 
@@ -237,7 +255,8 @@ def load_settings(path: Path) -> Settings:
         raise ConfigError(f"{path}: cannot be read: {reason}") from error
     try:
         document = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        # A date or a number that is none is a ValueError, and a nesting without end a RecursionError.
         raise ConfigError(f"{path}: is not valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(document, dict):
         raise ConfigError(f"{path}: must hold a mapping of keys")
@@ -248,7 +267,7 @@ def load_settings(path: Path) -> Settings:
 
 
 def _problem(issue: Any) -> str:
-    where = ".".join(str(part) for part in issue["loc"]) or "the file"
+    where = " ".join(".".join(str(part) for part in issue["loc"]).split()) or "the file"
     if issue["type"] == "extra_forbidden":
         return f"{where}: unknown key"
     return f"{where}: {issue['msg'].removeprefix('Value error, ')}"

@@ -13,12 +13,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from models.embedded.corpus import ConversationStream, Corpus, CorpusMissing, read_corpus
+from models.embedded.conversations import FINISHING, ConversationStream
+from models.embedded.corpus import Corpus, CorpusMissing, read_corpus
 from models.embedded.install import ARTEFACTS, write_manifest
 from models.embedded.recipes import RECIPES, Recipe
 
 TEMPLATE = "chat_template.jinja"
-SEED = 0
 
 
 def positive(text: str) -> float:
@@ -82,7 +82,7 @@ def make_model(model_id: str, corpus: Corpus, options: argparse.Namespace, conso
     import torch
 
     from models.embedded.training import Progress as Stand
-    from models.embedded.training import load_tokenizer, save_checkpoint, train_model
+    from models.embedded.training import finish_model, load_tokenizer, save_checkpoint, train_model
 
     recipe = RECIPES[model_id]
     torch.set_num_threads(options.threads)
@@ -100,13 +100,15 @@ def make_model(model_id: str, corpus: Corpus, options: argparse.Namespace, conso
 
         def report(stand: Stand) -> None:
             text = f"Training {model_id}: {stand.loss:.2f} nats a token"
-            bar.update(task, completed=stand.step, description=text)
+            bar.update(task, completed=stand.step, total=stand.steps, description=text)
             if not console.is_terminal and stand.step % 100 == 0:
-                console.print(f"{text}, step {stand.step} of {steps}")
+                console.print(f"{text}, step {stand.step} of {stand.steps}")
 
-        conversations = iter(ConversationStream(corpus, SEED + recipe.seed))
         tokenizer = load_tokenizer(options.out / "tokenizer")
-        model = train_model(recipe, steps, conversations, tokenizer, report)
+        school = iter(ConversationStream(corpus, recipe.seed))
+        model = train_model(recipe, steps, school, tokenizer, report)
+        finishing = iter(ConversationStream(corpus, recipe.seed, FINISHING))
+        model = finish_model(model, finishing, tokenizer, report)
     folder = options.out / "checkpoints" / model_id
     folder.mkdir(parents=True, exist_ok=True)
     save_checkpoint(model, folder)

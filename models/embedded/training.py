@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,17 +18,20 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from models.embedded.corpus import Conversation, Turn
+from models.embedded.conversations import Conversation, Turn
 from models.embedded.recipes import HEAD_SIZE, Recipe
 from models.embedded.tokenizer_training import END_OF_TEXT, TURN_END, VOCABULARY_SIZE
 
 IGNORED = -100
 TOKENS_PER_STEP = 2048
 ROW_LENGTH = 512
-LONG_ROW_SHARE = 0.12
+LONG_ROW_LENGTH = 2048
+LONG_ROWS_EVERY = 9
 LOSS_CHUNK = 512
 WARM_UP = 0.04
 COOL_DOWN = 0.45
+FINISHING_STEPS = 120
+FINISHING_RATE = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,15 +140,11 @@ def _optimizers(model: nn.Module) -> list[torch.optim.Optimizer]:
 
 
 def _rate(step: int, steps: int) -> float:
-    """A trapezoid: a short rise, a plateau, a long fall to a tenth."""
+    """A trapezoid: a short rise, a plateau, a long fall to a twentieth."""
     done = step / steps
     if done < WARM_UP:
         return (done + 1 / steps) / WARM_UP
     return 1.0 if done < 1 - COOL_DOWN else max(0.05, (1 - done) / COOL_DOWN)
-
-
-def _long_row_length(recipe: Recipe) -> int:
-    return min(2048, recipe.context_length)
 
 
 def train_model(
@@ -156,33 +154,59 @@ def train_model(
     tokenizer: PreTrainedTokenizerFast,
     report: Callable[[Progress], None],
 ) -> PreTrainedModel:
-    """Runs exactly `steps` steps of `TOKENS_PER_STEP` tokens and returns the model."""
+    """Runs exactly `steps` steps of `TOKENS_PER_STEP` tokens from random weights and returns the model."""
     torch.manual_seed(recipe.seed)
-    torch.set_flush_denormal(True)
     model = AutoModelForCausalLM.from_config(model_config(recipe, tokenizer))
+    _run(model, [_rate(step, steps) for step in range(steps)], conversations, tokenizer, report)
+    return model
+
+
+def finish_model(
+    model: PreTrainedModel,
+    conversations: Iterator[Conversation],
+    tokenizer: PreTrainedTokenizerFast,
+    report: Callable[[Progress], None],
+) -> PreTrainedModel:
+    """Runs `FINISHING_STEPS` more at a low rate.
+
+    It begins with weights rounded as in the file, so a written checkpoint can be finished again alike.
+    """
+    model = model.to(torch.bfloat16).to(torch.float32)
+    rates = [FINISHING_RATE * (1 - step / FINISHING_STEPS) for step in range(FINISHING_STEPS)]
+    _run(model, rates, conversations, tokenizer, report)
+    return model
+
+
+def _run(
+    model: PreTrainedModel,
+    rates: Sequence[float],
+    conversations: Iterator[Conversation],
+    tokenizer: PreTrainedTokenizerFast,
+    report: Callable[[Progress], None],
+) -> None:
+    """One step for each of `rates`, which scale the optimizers' own; every ninth step has long rows."""
+    torch.set_flush_denormal(True)
     embedding = model.get_input_embeddings().weight
     body = torch.compile(model.get_decoder(), dynamic=False)
     optimizers = _optimizers(model)
-    base_rates = [group["lr"] for optimizer in optimizers for group in optimizer.param_groups]
-    lengths = (ROW_LENGTH, _long_row_length(recipe))
+    own_rates = [optimizer.param_groups[0]["lr"] for optimizer in optimizers]
+    lengths = (ROW_LENGTH, min(LONG_ROW_LENGTH, model.config.max_position_embeddings))
     streams = [_rows(conversations, tokenizer, length) for length in lengths]
-    every, mean = math.ceil(1 / LONG_ROW_SHARE), 0.0
-    for step in range(steps):
-        kind = int(step % every == every - 1)
+    mean = 0.0
+    for step, scale in enumerate(rates):
+        kind = int(step % LONG_ROWS_EVERY == LONG_ROWS_EVERY - 1)
         rows = [next(streams[kind]) for _ in range(TOKENS_PER_STEP // lengths[kind])]
         inputs, targets = (torch.tensor(part) for part in zip(*rows, strict=True))
-        for optimizer, rate in zip(optimizers, base_rates, strict=True):
-            optimizer.param_groups[0]["lr"] = rate * _rate(step, steps)
         with torch.autocast("cpu", torch.bfloat16):
             hidden = body(input_ids=inputs, use_cache=False).last_hidden_state
         loss = _TiedLoss.apply(hidden.flatten(0, 1).float(), embedding, targets.flatten())
         loss.backward()
-        for optimizer in optimizers:
+        for optimizer, rate in zip(optimizers, own_rates, strict=True):
+            optimizer.param_groups[0]["lr"] = rate * scale
             optimizer.step()
             optimizer.zero_grad()
         mean = loss.item() if step == 0 else 0.95 * mean + 0.05 * loss.item()
-        report(Progress(step + 1, steps, mean))
-    return model.eval()
+        report(Progress(step + 1, len(rates), mean))
 
 
 def save_checkpoint(model: PreTrainedModel, folder: Path) -> None:

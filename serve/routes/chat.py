@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from serve.auth import Authenticate
@@ -14,12 +14,19 @@ from serve.chat import ChatService
 from serve.chat_reply import METERING_HEADER, ChatReply
 from serve.contract import ChatCompletionResponse
 from serve.request_size import refuse_oversized
-from serve.routes.openapi import BEARER, REQUEST_ID_HEADER, document_request_id, error_responses
+from serve.routes.openapi import (
+    BEARER,
+    RATE_LIMIT_HEADERS,
+    REQUEST_ID_HEADER,
+    REQUEST_ID_PARAMETER,
+    error_responses,
+)
 
 _OK: dict[str, Any] = {
     "description": "The completion; server-sent events when `stream` is true, the last one with usage and billing.",
     "headers": {
         **REQUEST_ID_HEADER,
+        **RATE_LIMIT_HEADERS,
         METERING_HEADER: {
             "description": "Whether usage is recorded. When streaming it tells of the hold; the last event tells of "
             "the settlement.",
@@ -41,13 +48,13 @@ _REQUEST_BODY = {
 
 
 def chat_routes(service: ChatService, authenticate: Authenticate) -> APIRouter:
-    routes = APIRouter(tags=["chat"], dependencies=[BEARER, Depends(document_request_id)])
+    routes = APIRouter(tags=["chat"], dependencies=[BEARER])
 
     @routes.post(
         "/v1/chat/completions",
         response_model=ChatCompletionResponse,
         responses={200: _OK, **error_responses(400, 401, 402, 403, 422, 429, 500, 502, 503)},
-        openapi_extra={"requestBody": _REQUEST_BODY},
+        openapi_extra={"requestBody": _REQUEST_BODY, "parameters": [REQUEST_ID_PARAMETER]},
     )
     async def create_chat_completion(request: Request) -> Response:
         """OpenAI-compatible chat completion; every reply carries its usage, its price and its metering status."""

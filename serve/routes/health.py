@@ -20,11 +20,13 @@ class Health(BaseModel):
 def health_routes(ready: Callable[[], Awaitable[bool]]) -> APIRouter:
     routes = APIRouter(tags=["health"])
 
+    @routes.head("/health", include_in_schema=False)
     @routes.get("/health", response_model=Health, responses={200: {"headers": REQUEST_ID_HEADER}})
     async def health() -> Response:
         """The HTTP server answers."""
         return JSONResponse({"status": "ok"})
 
+    @routes.head("/ready", include_in_schema=False)
     @routes.get(
         "/ready",
         response_model=Health,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 import orjson
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from billing.limits import RateLimits
@@ -16,7 +16,13 @@ from serve.auth import Authenticate
 from serve.limits import rate_limit_headers
 from serve.prices import PriceBook, price_of
 from serve.routes.catalog import model_fields
-from serve.routes.openapi import BEARER, REQUEST_ID_HEADER, document_request_id, error_responses
+from serve.routes.openapi import (
+    BEARER,
+    RATE_LIMIT_HEADERS,
+    REQUEST_ID_HEADER,
+    REQUEST_ID_PARAMETER,
+    error_responses,
+)
 
 
 def model_routes(
@@ -26,12 +32,16 @@ def model_routes(
     authenticate: Authenticate,
     clock: Callable[[], datetime],
 ) -> APIRouter:
-    routes = APIRouter(tags=["models"], dependencies=[BEARER, Depends(document_request_id)])
+    routes = APIRouter(tags=["models"], dependencies=[BEARER])
 
     @routes.get(
         "/v1/models",
         response_model=list[contract.Model],
-        responses={200: {"headers": REQUEST_ID_HEADER}, **error_responses(401, 403, 429, 500, 503)},
+        openapi_extra={"parameters": [REQUEST_ID_PARAMETER]},
+        responses={
+            200: {"headers": {**REQUEST_ID_HEADER, **RATE_LIMIT_HEADERS}},
+            **error_responses(401, 403, 429, 500, 503),
+        },
     )
     async def list_models(request: Request) -> Response:
         """The models with their prices, in the catalog's order."""

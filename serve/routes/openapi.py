@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import FastAPI, Header, Security
+from fastapi import FastAPI, Security
 from fastapi.security import HTTPBearer
 from pydantic import BaseModel
 
@@ -27,6 +27,18 @@ _WHEN = {
     502: "The inference service returned an invalid response.",
     503: "The service that this route needs is unavailable; `Retry-After` says when to try again.",
 }
+RATE_LIMIT_HEADERS: dict[str, Any] = {
+    f"x-ratelimit-{what}-{kind}": {
+        "description": f"{words} of the project's {kind} a minute; only where it has such a limit.",
+        "schema": {"type": "string"},
+    }
+    for kind in ("requests", "tokens")
+    for what, words in (
+        ("limit", "The limit"),
+        ("remaining", "What is left"),
+        ("reset", "Seconds to the reset"),
+    )
+}
 _RETRY_AFTER = {
     "Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer", "minimum": 1}}
 }
@@ -35,7 +47,7 @@ _CHALLENGE = {"WWW-Authenticate": {"description": "`Bearer`.", "schema": {"type"
 
 def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The documentation of a route's errors."""
-    extra = {401: _CHALLENGE, 429: _RETRY_AFTER, 503: _RETRY_AFTER}
+    extra = {401: _CHALLENGE, 429: {**_RETRY_AFTER, **RATE_LIMIT_HEADERS}, 503: _RETRY_AFTER}
     return {
         status: {
             "model": ErrorBody,
@@ -46,12 +58,14 @@ def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     }
 
 
-async def document_request_id(
-    x_request_id: str | None = Header(
-        None, description="Correlation id, at most 128 printable ASCII characters; a longer one is replaced."
-    ),
-) -> None:
-    """Documents the header; the middleware reads it."""
+# The middleware reads it; declared as data, it adds no validation of its own to a route.
+REQUEST_ID_PARAMETER: dict[str, Any] = {
+    "name": "X-Request-ID",
+    "in": "header",
+    "required": False,
+    "description": "Correlation id, at most 128 printable ASCII characters; a longer one is replaced.",
+    "schema": {"type": "string", "maxLength": 128},
+}
 
 
 # The scheme is for the documentation: `serve.auth` reads the header, so that its errors have the contract's shape.

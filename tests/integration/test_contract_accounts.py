@@ -156,7 +156,8 @@ def test_the_request_limit_of_a_project_is_a_429_on_both_routes(workspace: Works
 
 def check_limited(reply: httpx.Response) -> None:
     check_error(reply, 429, "rate_limit_exceeded")
-    assert 1 <= int(reply.headers["retry-after"]) <= 60
+    # The window slides over two whole minutes, so a wait may exceed one.
+    assert 1 <= int(reply.headers["retry-after"]) <= 120
     assert reply.headers["x-ratelimit-limit-requests"] == "2"
     assert reply.headers["x-ratelimit-remaining-requests"] == "0"
     assert 0 < float(reply.headers["x-ratelimit-reset-requests"].removesuffix("s")) <= 120

@@ -266,3 +266,7 @@ def test_the_given_fields_are_left_as_they_were() -> None:
 
 def test_the_tables_of_the_engines_options_hold_nothing_that_crosses_a_boundary() -> None:
     assert not (FORWARDED | CONDITIONAL) & {"cache_salt", "priority", "request_id", "kv_transfer_params"}
+
+
+def test_a_seed_of_minus_one_is_a_seed_and_not_vllms_word_for_none() -> None:
+    assert select_options({"seed": -1}, capabilities=Capabilities())["seed"] not in (None, -1)

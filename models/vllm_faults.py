@@ -1,0 +1,30 @@
+"""What vLLM says when it refuses a request, in the service's terms: the body's field, and none of its insides."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from models.engine import EngineFault, EngineRequest
+
+# vLLM appends its own parameter's name and value; xgrammar begins with a time and a line of its source.
+_EXTRAS = re.compile(r" \(parameter=\w+(, value=.*)?\)$", re.DOTALL)
+_SOURCE_LINE = re.compile(r"\[\d\d:\d\d:\d\d\] \S+:\d+: ")
+_PROMPT = {"input_tokens": "messages", "input_text": "messages", "prompt": "messages"}
+
+
+def located(fault: EngineFault, request: EngineRequest) -> EngineFault:
+    """The fault with the field of the caller's body that it is about, where that can be told."""
+    if fault.kind != "rejected":
+        return fault
+    param = _PROMPT.get(fault.param, fault.param) if fault.param is not None else constrained_by(request)
+    return replace(fault, message=without_internals(fault.message), param=param)
+
+
+def constrained_by(request: EngineRequest) -> str | None:
+    """The field that holds the reply to a grammar, if one does: what vLLM chokes on without naming it."""
+    return next((name for name in ("response_format", "tools") if name in request.options), None)
+
+
+def without_internals(message: str) -> str:
+    return _SOURCE_LINE.sub("", _EXTRAS.sub("", message))

@@ -1,0 +1,91 @@
+"""The HTTP server of an ingress replica: uvicorn, with bounded headers and our own words for broken HTTP."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from serve.errors import Problem
+from serve.request_id import accept_request_id
+from serve.settings import Settings
+
+BACKLOG = 4096
+MAX_HEADER_BYTES = 64 * 1024
+
+
+class PithServer(uvicorn.Server):
+    """A uvicorn server that leaves the process's signal handlers alone: the process belongs to Ray."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class BoundedHttp(HttpToolsProtocol):
+    """HTTP/1.1 whose headers end, or the connection does; what it refuses has the contract's error body."""
+
+    _header_bytes = 0
+    _in_headers = False
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_headers, self._header_bytes = True, 0
+
+    def on_headers_complete(self) -> None:
+        self._in_headers = False
+        super().on_headers_complete()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._in_headers:
+            self._header_bytes += len(data)
+            if self._header_bytes > MAX_HEADER_BYTES:
+                self._refuse(431, f"the request's headers are larger than {MAX_HEADER_BYTES} bytes")
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(400, "the request is not valid HTTP/1.1")
+
+    def _refuse(self, status: int, detail: str) -> None:
+        if self.transport.is_closing():
+            return
+        response = Problem(status, "invalid_request_error", "bad_http", detail).response()
+        reason = {400: "Bad Request", 431: "Request Header Fields Too Large"}[status]
+        lines = [
+            f"HTTP/1.1 {status} {reason}",
+            "connection: close",
+            f"x-request-id: {accept_request_id(None)}",
+        ]
+        lines += [f"{name.decode()}: {value.decode()}" for name, value in response.raw_headers]
+        self.transport.write("\r\n".join([*lines, "", ""]).encode() + bytes(response.body))
+        self.transport.close()
+
+
+def http_config(api: Any, settings: Settings) -> uvicorn.Config:
+    return uvicorn.Config(
+        api,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        lifespan="off",
+        timeout_graceful_shutdown=int(settings.server.drain_s),
+        http=BoundedHttp,
+        ws="none",
+        backlog=BACKLOG,
+    )
+
+
+def listening_socket(host: str, port: int) -> socket.socket:
+    """A socket that other ingress replicas may share: the kernel spreads connections over them."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    listener.bind((host, port))
+    listener.listen(BACKLOG)
+    listener.setblocking(False)
+    return listener

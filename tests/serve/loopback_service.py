@@ -1,0 +1,114 @@
+"""The real HTTP service on a loopback port in a thread, on fake engines and a ledger with fake outages."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from billing.database import Work, open_database
+from billing.fake_database import FakeOutageDatabase
+from billing.ledger import Ledger
+from billing.spool import Spool
+from models.engine import Engine, EngineChunk, EngineRequest
+from models.fake_engine import FakeEngine
+from serve.app import PithServer, build_api, catalog_of, http_config, listening_socket, now
+from serve.prepare import prepare_ledger
+from serve.settings import Settings, load_settings
+
+CONFIG = Path(__file__).resolve().parents[2] / "configs/embedded.yaml"
+START_S = 30
+SECRET = "the password is hunter2"
+
+
+class FakeBrokenEngine:
+    """A fake engine with a bug: it raises what no engine may, after the first event of a stream."""
+
+    async def ready(self) -> bool:
+        return True
+
+    async def generate(self, request: EngineRequest) -> AsyncGenerator[EngineChunk, None]:
+        if request.stream:
+            async with aclosing(FakeEngine().generate(request)) as chunks:
+                yield await anext(chunks)
+        raise RuntimeError(SECRET)
+
+
+class FakeFaultyDatabase(FakeOutageDatabase):
+    """A fake outage, and a bug: while `is_broken`, a read raises what no database may."""
+
+    is_broken = False
+
+    async def read(self, work: Work[Any]) -> Any:
+        if self.is_broken:
+            raise RuntimeError(SECRET)
+        return await super().read(work)
+
+
+@dataclass
+class Running:
+    """A service that listens. Its engine's and its database's knobs may be turned between requests."""
+
+    settings: Settings
+    url: str
+    key: str
+    database: FakeFaultyDatabase
+
+    def client(self) -> httpx.Client:
+        headers = {"Authorization": f"Bearer {self.key}"}
+        return httpx.Client(base_url=self.url, headers=headers, timeout=30)
+
+
+@contextmanager
+def service(state_dir: Path, engine: Engine) -> Iterator[Running]:
+    """Listen until the block ends. All four models are answered by `engine`."""
+    settings = load_settings(CONFIG).anchored(state_dir)
+    key = asyncio.run(prepare_ledger(settings, catalog_of(settings), now=now()))
+    assert key is not None
+    database = FakeFaultyDatabase(open_database(settings.billing.database_url))
+    engines = {model.id: engine for model in settings.models}
+    listener = listening_socket("127.0.0.1", 0)
+    up, stop = threading.Event(), threading.Event()
+
+    async def serve() -> None:
+        async with _listening(settings, engines, database, listener):
+            up.set()
+            await asyncio.to_thread(stop.wait)
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    try:
+        assert up.wait(START_S), "the service did not start"
+        yield Running(settings, f"http://127.0.0.1:{listener.getsockname()[1]}", key, database)
+    finally:
+        stop.set()
+        thread.join(START_S)
+        assert not thread.is_alive(), "the service did not stop"
+
+
+class _listening:
+    """An async context in which the service accepts requests."""
+
+    def __init__(
+        self, settings: Settings, engines: Mapping[str, Engine], database: FakeFaultyDatabase, listener: Any
+    ) -> None:
+        self._ledger = Ledger(database, Spool(settings.billing.spool_path))
+        self._database = database
+        self._listener = listener
+        api = build_api(settings, engines=dict(engines), database=database, ledger=self._ledger)
+        self._server = PithServer(http_config(api, settings))
+
+    async def __aenter__(self) -> None:
+        self._task = asyncio.create_task(self._server.serve(sockets=[self._listener]))
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.should_exit = True
+        await self._task
+        await self._ledger.close()
+        await self._database.close()

@@ -1,0 +1,376 @@
+"""The `pith` command as an operator meets it: what it prints, and how it ends when something is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from billing.errors import InvalidKey
+from serve.cli import main
+from serve.cli_accounts import nano_usd
+from serve.prepare import open_accounts
+from serve.settings import ConfigError, load_settings
+from tests.serve.served import migrated_file, settings_document
+
+KEY = re.compile(r"pith_[a-z0-9]{16}_[A-Za-z0-9]{43}")
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    def json(self) -> Any:
+        assert self.code == 0, self.err
+        return json.loads(self.out)
+
+    def complaint(self) -> str:
+        """The one line on stderr of a command that failed."""
+        assert self.code != 0 and self.out == ""
+        (line,) = self.err.splitlines()
+        assert line.startswith("pith: ") and "Traceback" not in line
+        return line.removeprefix("pith: ")
+
+
+Pith = Callable[..., Done]
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "pith.yaml"
+    path.write_text(yaml.safe_dump(settings_document(tmp_path)))
+    return path
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> None:
+    """An empty ledger, as every command but the first finds it."""
+    (tmp_path / "pith.db").write_bytes(asyncio.run(migrated_file()))
+
+
+@pytest.fixture
+def pith(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Pith:
+    """Runs the command in this process, with the arguments of a shell."""
+
+    def run(*arguments: object) -> Done:
+        monkeypatch.setattr(sys, "argv", ["pith", *map(str, arguments)])
+        capsys.readouterr()
+        try:
+            main()
+            code = 0
+        except SystemExit as ended:
+            assert ended.code is None or isinstance(ended.code, int)
+            code = ended.code or 0
+        return Done(code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def on(pith: Pith, config: Path, ledger: None) -> Pith:
+    """Runs an account command on the test's own ledger."""
+
+    def run(*arguments: object) -> Done:
+        return pith(*arguments, "--config", config)
+
+    return run
+
+
+def works(config: Path, key: str) -> bool:
+    """Whether a server of this configuration would take the key."""
+
+    async def ask() -> bool:
+        database, accounts = await open_accounts(load_settings(config))
+        try:
+            await accounts.authenticate(key, now=datetime.now(UTC))
+        except InvalidKey:
+            return False
+        finally:
+            await database.close()
+        return True
+
+    return asyncio.run(ask())
+
+
+def test_a_good_configuration_is_called_valid(pith: Pith, config: Path) -> None:
+    done = pith("config", "check", config)
+    assert (done.code, done.err) == (0, "")
+    assert done.out == f"{config}: valid; serves alpha, beta, gamma, delta\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("server: {prot: 1}", "server.prot: unknown key"),
+        ("models: []", "models: the catalog holds 4 models"),
+        ("a: [", "is not valid YAML"),
+        ("", "must hold a mapping of keys"),
+    ],
+)
+def test_a_bad_configuration_is_one_line_and_exit_code_2(
+    pith: Pith, tmp_path: Path, text: str, words: str
+) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(text)
+    done = pith("config", "check", path)
+    assert done.code == 2
+    assert done.complaint().startswith(f"{path}: ") and words in done.complaint()
+
+
+def test_a_configuration_that_is_not_there_is_one_line_and_exit_code_2(pith: Pith, tmp_path: Path) -> None:
+    done = pith("config", "check", tmp_path / "none.yaml")
+    assert done.code == 2
+    assert done.complaint() == f"{tmp_path / 'none.yaml'}: cannot be read: No such file or directory"
+
+
+@pytest.mark.parametrize("arguments", [("nonsense",), ("config", "check"), ("key", "create", "--nonsense")])
+def test_a_command_that_is_none_is_exit_code_2(pith: Pith, arguments: tuple[str, ...]) -> None:
+    done = pith(*arguments)
+    assert done.code == 2 and "Usage" in done.err and "Traceback" not in done.err
+
+
+def test_the_help_names_every_command(pith: Pith) -> None:
+    done = pith("--help")
+    assert done.code == 0
+    assert all(name in done.out for name in ("serve", "config", "workspace", "project", "key"))
+
+
+def test_an_account_from_nothing_to_a_key_that_works(on: Pith, config: Path, tmp_path: Path) -> None:
+    (tmp_path / "pith.db").unlink()
+    assert on("workspace", "create", "acme").code == 0
+    assert on("project", "create", "acme", "search").code == 0
+    made = on("key", "create", "acme/search", "--name", "ci")
+    key, *_ = made.out.splitlines()
+    assert KEY.fullmatch(key) and "shown once" in made.out
+    assert works(config, key)
+    assert on("key", "revoke", key).code == 0
+    assert not works(config, key)
+
+
+def test_accounts_as_json(on: Pith, config: Path) -> None:
+    workspace = on(
+        "workspace", "create", "acme", "--limit-usd", "12.5", "--monthly-limit-usd", "0.000000001", "--json"
+    ).json()
+    assert (workspace["name"], workspace["billing_enabled"]) == ("acme", True)
+    assert (workspace["spend_limit_usd"], workspace["posted_usd"]) == ("12.5", "0")
+    assert float(workspace["monthly_limit_usd"]) == 1e-9
+    assert datetime.fromisoformat(workspace["created_at"]).tzinfo is not None
+
+    project = on("project", "create", "acme", "search", "--max-in-flight", 3, "--json").json()
+    assert (project["metered"], project["max_in_flight"], project["tokens_per_minute"]) == (True, 3, None)
+
+    made = on("key", "create", "acme/search", "--json").json()
+    assert KEY.fullmatch(made["key"]) and made["id"] == made["key"].split("_")[1]
+    assert works(config, made["key"])
+
+    assert [row["name"] for row in on("workspace", "list", "--json").json()] == ["acme"]
+    assert [row["name"] for row in on("project", "list", "--json").json()] == ["search"]
+    (listed,) = on("key", "list", "--json").json()
+    assert listed["id"] == made["id"] and made["key"] not in json.dumps(listed)
+    assert "digest" not in listed
+
+    revoked = on("key", "revoke", made["id"], "--json").json()
+    assert revoked["revoked_at"] is not None
+    assert on("project", "revoke", "acme/search", "--json").json()["revoked_at"] is not None
+    assert on("workspace", "revoke", "acme", "--json").json()["revoked_at"] is not None
+
+
+def test_accounts_as_tables(on: Pith) -> None:
+    assert on("workspace", "list").out == "none\n"
+    assert on("workspace", "list", "--json").json() == []
+    on("workspace", "create", "acme", "--no-billing")
+    on("workspace", "create", "a-longer-name", "--limit-usd", "none")
+    head, first, second = on("workspace", "list").out.splitlines()
+    assert head.split()[:2] == ["id", "name"]
+    column = head.index("billing_enabled")
+    assert {first[column:].split()[0], second[column:].split()[0]} == {"false", "true"}
+    assert first[head.index("spend_limit_usd") :].split()[0] == "-"
+
+
+def test_lists_can_be_narrowed(on: Pith) -> None:
+    for workspace in ("one", "two"):
+        on("workspace", "create", workspace)
+        on("project", "create", workspace, "p")
+        on("key", "create", f"{workspace}/p")
+    assert len(on("project", "list", "--json").json()) == 2
+    assert len(on("project", "list", "--workspace", "one", "--json").json()) == 1
+    assert len(on("key", "list", "--json").json()) == 2
+    assert len(on("key", "list", "--project", "two/p", "--json").json()) == 1
+
+
+def test_a_workspace_keeps_what_is_not_set(on: Pith) -> None:
+    on("workspace", "create", "acme", "--limit-usd", 5, "--monthly-limit-usd", 1)
+    assert on("workspace", "set", "acme", "--limit-usd", 7, "--json").json()["monthly_limit_usd"] == "1"
+    changed = on("workspace", "set", "acme", "--monthly-limit-usd", "none", "--no-billing", "--json").json()
+    assert (changed["spend_limit_usd"], changed["monthly_limit_usd"]) == ("7", None)
+    assert changed["billing_enabled"] is False
+    assert on("workspace", "set", "acme", "--json").json() == changed
+    assert on("workspace", "set", "acme", "--billing", "--json").json()["billing_enabled"] is True
+
+
+def test_a_project_keeps_what_is_not_set(on: Pith) -> None:
+    on("workspace", "create", "acme")
+    on("project", "create", "acme", "p", "--requests-per-minute", 5, "--tokens-per-minute", 0, "--no-metered")
+    changed = on("project", "set", "acme/p", "--max-in-flight", 2, "--json").json()
+    limits = ("requests_per_minute", "tokens_per_minute", "max_in_flight")
+    assert [changed[name] for name in limits] == [5, None, 2]
+    assert changed["metered"] is False
+    changed = on("project", "set", "acme/p", "--requests-per-minute", 0, "--json").json()
+    assert [changed[name] for name in limits] == [None, None, 2]
+
+
+BAD_AMOUNTS = [
+    "-1",
+    "-0.01",
+    "a lot",
+    "",
+    "1,5",
+    "$5",
+    "nan",
+    "snan",
+    "inf",
+    "-inf",
+    "0.0000000001",
+    "1e999990",
+    "1e5000",
+    "9999999999.5",
+    "1e9999999",
+]
+
+
+@pytest.mark.parametrize("amount", BAD_AMOUNTS)
+def test_what_is_no_amount_is_refused_with_the_option(amount: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        nano_usd(amount, "--limit-usd")
+    assert str(caught.value).startswith(f"--limit-usd: {amount!r} is no amount of US dollars")
+
+
+def test_a_bad_amount_is_one_line_and_exit_code_2_and_changes_nothing(on: Pith) -> None:
+    for option in ("--limit-usd", "--monthly-limit-usd"):
+        done = on("workspace", "create", "acme", f"{option}=1,5")
+        assert done.code == 2
+        assert done.complaint().startswith(f"{option}: '1,5' is no amount of US dollars")
+    assert on("workspace", "list").out == "none\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "nano"),
+    [
+        (None, None),
+        ("none", None),
+        ("NONE", None),
+        ("0", 0),
+        ("1", 10**9),
+        ("0.000000001", 1),
+        ("1e3", 10**12),
+        ("9223372036.854775807", 2**63 - 1),
+    ],
+)
+def test_an_amount_is_whole_nano_dollars(text: str | None, nano: int | None) -> None:
+    assert nano_usd(text, "--limit-usd") == nano
+
+
+def test_the_first_amount_that_no_ledger_holds_is_refused() -> None:
+    with pytest.raises(ConfigError, match="--limit-usd"):
+        nano_usd("9223372036.854775808", "--limit-usd")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("workspace", "set", "nobody", "--limit-usd", "1"), "no workspace has the id or name 'nobody'"),
+        (("workspace", "revoke", "nobody"), "no workspace has the id or name 'nobody'"),
+        (("project", "create", "nobody", "p"), "no workspace has the id or name 'nobody'"),
+        (("project", "set", "acme/nothing"), "no project has the id or name 'acme/nothing'"),
+        (("project", "revoke", "nothing"), "no project has the id or name 'nothing'"),
+        (("project", "list", "--workspace", "nobody"), "no workspace has the id or name 'nobody'"),
+        (("key", "create", "acme/nothing"), "no project has the id or name 'acme/nothing'"),
+        (("key", "list", "--project", "acme/nothing"), "no project has the id or name 'acme/nothing'"),
+        (("key", "revoke", "nothing"), "no key has the id or name 'nothing'"),
+        (("key", "revoke", "pith_short"), "the API key is invalid"),
+        (("workspace", "create", "acme"), "a workspace named 'acme' already exists"),
+        (("workspace", "create", "a/b"), "name: "),
+        (("workspace", "create", ""), "name: "),
+        (("project", "create", "acme", "x" * 65), "name: "),
+    ],
+)
+def test_an_account_that_is_wrong_is_one_line_and_exit_code_1(
+    on: Pith, arguments: tuple[str, ...], words: str
+) -> None:
+    on("workspace", "create", "acme")
+    done = on(*arguments)
+    assert done.code == 1
+    assert words in done.complaint()
+
+
+def test_a_negative_rate_is_refused(on: Pith) -> None:
+    on("workspace", "create", "acme")
+    done = on("project", "create", "acme", "p", "--max-in-flight", -1)
+    assert done.code == 2 and "--max-in-flight" in done.err
+
+
+@pytest.mark.parametrize("content", [b"short", b""])
+def test_a_broken_pepper_is_one_line(on: Pith, config: Path, content: bytes) -> None:
+    state = load_settings(config).state_dir
+    state.mkdir()
+    (state / "pepper").write_bytes(content)
+    done = on("workspace", "list")
+    assert done.code == 2 and "restore it from a backup" in done.complaint()
+
+
+def test_a_ledger_that_is_no_database_is_one_line(on: Pith, tmp_path: Path) -> None:
+    (tmp_path / "pith.db").write_bytes(b"no database at all" * 100)
+    done = on("workspace", "list")
+    assert done.code == 1 and "the ledger is unavailable" in done.complaint()
+
+
+def test_a_port_that_is_taken_is_one_line_before_anything_is_started(
+    pith: Pith, config: Path, tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        done = pith("serve", "--config", config, "--port", port)
+    assert done.code == 2
+    assert done.complaint().startswith(f"cannot listen on 127.0.0.1:{port}: address already in use")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["pith.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--port", "0"), "--port: 0 is no TCP port"),
+        (("--port", "65536"), "--port: 65536 is no TCP port"),
+        (("--host", "192.0.2.1"), "cannot listen on 192.0.2.1:8000: "),
+        (("--host", "a..b"), "cannot listen on a..b:8000: "),
+        (("--host", "x" * 64), "cannot listen on xxx"),
+        (("--host", "\u00e4" * 64), "cannot listen on \u00e4\u00e4"),
+        (("--host", "1:2"), "cannot listen on 1:2:8000: "),
+    ],
+)
+def test_an_address_that_is_none_of_this_machine_is_one_line(
+    pith: Pith, config: Path, tmp_path: Path, options: tuple[str, str], words: str
+) -> None:
+    done = pith("serve", "--config", config, *options)
+    assert done.code == 2 and done.complaint().startswith(words)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["pith.yaml"]
+
+
+def test_a_bad_configuration_stops_the_start(pith: Pith, tmp_path: Path) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text("server: {port: yes}")
+    done = pith("serve", "--config", path)
+    assert done.code == 2 and "server.port: must not be true or false" in done.complaint()

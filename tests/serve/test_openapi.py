@@ -1,0 +1,251 @@
+"""`/openapi.json` documents every route, status and header of the contract (sections 2, 4 and 7), and is valid."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from jsonschema import Draft202012Validator
+
+from billing.database import open_database
+from billing.ledger import Ledger
+from billing.spool import Spool
+from models.fake_engine import FakeEngine
+from serve.api import INTERFACE_VERSION
+from serve.app import build_api
+from serve.errors import STATUSES
+from serve.settings import Settings
+from tests.serve.served import HI, Client, settings_document
+
+# Each route of the contract that this server has, its statuses, and whether it needs a key.
+ROUTES = {
+    ("GET", "/v1/catalog"): ({200, 503}, False),
+    ("GET", "/v1/models"): ({200, 401, 403, 429, 500, 503}, True),
+    ("POST", "/v1/chat/completions"): ({200, 400, 401, 402, 403, 422, 429, 500, 502, 503}, True),
+    ("GET", "/health"): ({200}, False),
+    ("GET", "/ready"): ({200, 503}, False),
+}
+CHAT = ("POST", "/v1/chat/completions")
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    settings = Settings.model_validate(settings_document(tmp_path_factory.mktemp("served")))
+    # Never asked: no ledger is needed to describe the service.
+    database = open_database(settings.billing.database_url)
+    ledger = Ledger(database, Spool(settings.billing.spool_path))
+    engines = {model.id: FakeEngine() for model in settings.models}
+    return build_api(settings, engines=engines, database=database, ledger=ledger)
+
+
+@pytest.fixture(scope="module")
+def document(api: Any) -> Any:
+
+    client = asyncio.run(Client(api, "/openapi.json").run())
+    assert client.status == 200 and client.reply_headers["content-type"] == "application/json"
+    return client.json()
+
+
+def operation(document: Any, route: tuple[str, str]) -> Any:
+    method, path = route
+    return document["paths"][path][method.lower()]
+
+
+def schema(document: Any, name: str) -> Draft202012Validator:
+    """A validator for one of the document's schemas."""
+    return Draft202012Validator({**document, "$ref": f"#/components/schemas/{name}"})
+
+
+def nodes(value: Any) -> Iterator[dict[str, Any]]:
+    """Every mapping in a document, but not those that are examples of data."""
+    if isinstance(value, dict):
+        yield value
+        for name, inner in value.items():
+            if name not in ("examples", "example", "default"):
+                yield from nodes(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from nodes(inner)
+
+
+def test_the_document_says_what_it_is(document: Any) -> None:
+    assert document["openapi"].startswith("3.1")
+    assert document["info"]["title"] == "pith" and document["info"]["version"] == INTERFACE_VERSION == "1.2.1"
+    assert document["info"]["description"]
+
+
+def test_every_reference_leads_somewhere(document: Any) -> None:
+    references = {node["$ref"] for node in nodes(document) if isinstance(node.get("$ref"), str)}
+    assert references
+    for reference in references:
+        place = document
+        assert reference.startswith("#/")
+        for part in reference.removeprefix("#/").split("/"):
+            place = place[part]
+
+
+def test_every_schema_is_a_json_schema(document: Any) -> None:
+    schemas = document["components"]["schemas"]
+    for found in schemas.values():
+        Draft202012Validator.check_schema(found)
+    assert {"ChatCompletionRequest", "ChatCompletionResponse", "Catalog", "ErrorBody", "Message"} <= set(
+        schemas
+    )
+
+
+def test_the_routes_are_those_of_the_contract_and_no_others(document: Any) -> None:
+    found = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
+    assert found == set(ROUTES)
+
+
+def test_every_operation_has_a_name_of_its_own_and_a_description(document: Any) -> None:
+    operations = [operation(document, route) for route in ROUTES]
+    assert len({each["operationId"] for each in operations}) == len(ROUTES)
+    assert all(each["description"] and each["tags"] for each in operations)
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=" ".join)
+def test_a_routes_statuses_are_the_contracts(document: Any, route: tuple[str, str]) -> None:
+    assert {int(status) for status in operation(document, route)["responses"]} == ROUTES[route][0]
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=" ".join)
+def test_every_response_has_a_description_a_body_and_the_request_id(
+    document: Any, route: tuple[str, str]
+) -> None:
+    for status, response in operation(document, route)["responses"].items():
+        assert response["description"], status
+        assert response["headers"]["X-Request-ID"]["schema"]["maxLength"] == 128
+        assert "application/json" in response["content"], status
+        if int(status) >= 400 and route[1].startswith("/v1/"):
+            assert response["content"]["application/json"]["schema"] == {
+                "$ref": "#/components/schemas/ErrorBody"
+            }
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=" ".join)
+def test_the_headers_of_errors_are_documented(document: Any, route: tuple[str, str]) -> None:
+    for status, response in operation(document, route)["responses"].items():
+        if route[1].startswith("/v1/"):
+            assert ("Retry-After" in response["headers"]) == (status in ("429", "503")), status
+            assert ("WWW-Authenticate" in response["headers"]) == (status == "401"), status
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=" ".join)
+def test_the_key_and_the_request_id_are_documented_where_they_count(
+    document: Any, route: tuple[str, str]
+) -> None:
+    found, needs_key = operation(document, route), ROUTES[route][1]
+    assert bool(found.get("security")) == needs_key
+    names = [(each["name"].lower(), each["in"], each["required"]) for each in found.get("parameters", [])]
+    assert names == ([("x-request-id", "header", False)] if needs_key else [])
+
+
+def test_the_scheme_of_keys_is_bearer(document: Any) -> None:
+    (scheme,) = document["components"]["securitySchemes"].values()
+    assert (scheme["type"], scheme["scheme"]) == ("http", "bearer")
+
+
+def test_every_status_of_the_table_is_documented_for_chat(document: Any) -> None:
+    documented = {int(status) for status in operation(document, CHAT)["responses"]}
+    assert {row.status for row in STATUSES.values()} <= documented
+
+
+def test_a_completion_is_json_or_a_stream_with_its_metering_status(document: Any) -> None:
+    found = operation(document, CHAT)["responses"]["200"]
+    assert set(found["content"]) == {"application/json", "text/event-stream"}
+    assert "data: [DONE]" in found["content"]["text/event-stream"]["example"]
+    assert found["headers"]["X-Service-Metering-Status"]["schema"]["enum"] == [
+        "persisted",
+        "degraded",
+        "not_applicable",
+    ]
+
+
+def test_the_chat_request_has_the_contracts_fields_defaults_and_bounds(document: Any) -> None:
+    body = operation(document, CHAT)["requestBody"]
+    assert body["required"] is True
+    assert body["content"]["application/json"]["schema"] == {
+        "$ref": "#/components/schemas/ChatCompletionRequest"
+    }
+    found = document["components"]["schemas"]["ChatCompletionRequest"]
+    fields = found["properties"]
+    assert found["required"] == ["messages"]
+    assert (fields["messages"]["minItems"], fields["messages"]["maxItems"]) == (1, 256)
+    bounds = [fields["max_tokens"][name] for name in ("minimum", "maximum", "default")]
+    assert bounds == [1, 16_384, 512]
+    assert [fields["temperature"][name] for name in ("minimum", "maximum", "default")] == [0, 2, 0]
+    assert fields["stream"]["default"] is False
+    assert all(field.get("description") for field in fields.values())
+    assert found.get("additionalProperties", True) is True
+
+
+@pytest.mark.parametrize(
+    ("body", "fits"),
+    [
+        ({"messages": HI}, True),
+        ({"messages": HI, "max_tokens": 16_384, "temperature": 2, "anything": {"else": 1}}, True),
+        ({"messages": [{"role": "user", "content": [{"type": "text", "text": "hi"}], "extra": 1}]}, True),
+        ({}, False),
+        ({"messages": []}, False),
+        ({"messages": [{"role": "king", "content": "hi"}]}, False),
+        ({"messages": HI, "max_tokens": 0}, False),
+        ({"messages": HI, "max_tokens": 16_385}, False),
+        ({"messages": HI, "temperature": 2.1}, False),
+        ({"messages": HI, "stream": "yes"}, False),
+    ],
+)
+def test_the_documented_request_takes_what_the_service_takes(document: Any, body: Any, fits: bool) -> None:
+    assert schema(document, "ChatCompletionRequest").is_valid(body) is fits
+
+
+def test_every_example_of_a_schema_fits_it(document: Any) -> None:
+    examples = [
+        (name, example)
+        for name, found in document["components"]["schemas"].items()
+        for example in found.get("examples", [])
+    ]
+    assert {"ChatCompletionRequest", "ChatCompletionResponse", "ErrorBody"} <= {name for name, _ in examples}
+    for name, example in examples:
+        schema(document, name).validate(example)
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        (
+            "Model",
+            "id name context_length input_price_per_mtok output_price_per_mtok minimum_request_charge_usd",
+        ),
+        ("Catalog", "pricing_version collection_threshold_cents models"),
+        ("Usage", "prompt_tokens completion_tokens total_tokens"),
+        ("Metering", "persisted status"),
+        (
+            "Billing",
+            "input_price_per_mtok output_price_per_mtok minimum_request_charge_usd minimum_applied "
+            "request_cost_usd",
+        ),
+        ("ServiceBlock", "billing metering"),
+        ("ChatCompletionResponse", "id object created model choices usage service"),
+        ("ErrorBody", "detail error"),
+    ],
+)
+def test_what_a_response_holds_is_required_and_described(document: Any, name: str, fields: str) -> None:
+    found = document["components"]["schemas"][name]
+    assert set(found["required"]) == set(fields.split())
+    assert all(field.get("description") for field in found["properties"].values())
+
+
+def test_a_catalogs_model_has_the_models_fields_and_two_more(document: Any) -> None:
+    schemas = document["components"]["schemas"]
+    assert set(schemas["CatalogModel"]["required"]) == {*schemas["Model"]["required"], "blurb", "is_default"}
+
+
+def test_the_document_is_made_once(api: Any, document: Any) -> None:
+    inner = api
+    while not isinstance(inner, FastAPI):
+        inner = inner._app
+    assert inner.openapi() == inner.openapi() == document
