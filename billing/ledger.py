@@ -194,4 +194,5 @@ def _usage_event(
         stream=figures.stream,
         created_at=hold.created_at,
         settled_at=now,
+        receipt=figures.receipt,
     )

@@ -18,6 +18,7 @@ from sqlalchemy import (
     MetaData,
     String,
     Table,
+    Text,
     TypeDecorator,
     UniqueConstraint,
 )
@@ -147,6 +148,7 @@ usage_events = Table(
     Column("stream", Boolean, nullable=False),
     Column("created_at", UtcDateTime, nullable=False),
     Column("settled_at", UtcDateTime, nullable=False),
+    Column("receipt", Text),
     ForeignKeyConstraint(["pricing_version", "model_id"], ["prices.version", "prices.model_id"]),
     CheckConstraint("cost_nano_usd >= 0", name="cost"),
     Index("ix_usage_events_workspace_id", "workspace_id", "settled_at"),

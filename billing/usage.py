@@ -42,6 +42,8 @@ class UsageFigures:
     completion_tokens: int
     cached_tokens: int
     stream: bool
+    # A compression's receipt as JSON: the project's usage log. None for a chat.
+    receipt: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,7 @@ class UsageEvent:
     stream: bool
     created_at: datetime
     settled_at: datetime
+    receipt: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
