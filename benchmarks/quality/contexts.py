@@ -1,0 +1,143 @@
+"""The long contexts that the suite compresses, built alike on every machine from the files of a data folder."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.quality import data
+from benchmarks.quality.data import Meeting, Paragraph, Passage, Records
+from benchmarks.quality.metrics import holds_answer
+from benchmarks.quality.retrieval import Bm25
+
+DOCUMENTS = 20
+PARAGRAPHS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One question to one context, and what must survive: any of `answers`, or the slices of `evidence`.
+
+    `documents` and `gold` are slices of the context too; `gold` is the document that answers. `name` is unique.
+    """
+
+    suite: str
+    name: str
+    query: str
+    context: str
+    documents: tuple[tuple[int, int], ...]
+    gold: tuple[int, int] | None = None
+    answers: tuple[str, ...] = ()
+    evidence: tuple[tuple[int, int], ...] = ()
+    is_held_out: bool = True
+
+
+def join(parts: Sequence[str], separator: str) -> tuple[str, tuple[tuple[int, int], ...]]:
+    """The parts in one string, and where each of them lies."""
+    spans, at = [], 0
+    for part in parts:
+        spans.append((at, at + len(part)))
+        at += len(part) + len(separator)
+    return separator.join(parts), tuple(spans)
+
+
+def seeded(name: str) -> random.Random:
+    # A string seed is hashed with SHA-512 by `random`, alike in every process, unlike `hash`.
+    return random.Random(f"pith quality {name}")
+
+
+class HardPassages:
+    """For each question, the passages of other rows that BM25 takes for its own, and that hold no answer to it."""
+
+    def __init__(self, rows: Sequence[Passage]) -> None:
+        self.rows = rows
+        self.index = Bm25([f"{row.title} {row.text}" for row in rows])
+
+    def beside(self, row: Passage, count: int) -> list[Passage]:
+        chosen: list[Passage] = []
+        seen = {row.text}
+        for index in self.index.ranking(row.question):
+            other = self.rows[index]
+            if other.text in seen or holds_answer(f"{other.title} {other.text}", row.answers):
+                continue
+            seen.add(other.text)
+            chosen.append(other)
+            if len(chosen) == count:
+                break
+        return chosen
+
+
+def passage_cases(rows: Sequence[Passage]) -> Iterator[Case]:
+    """The gold passage among hard ones, in a shuffled order, each under its title."""
+    hard = HardPassages(rows)
+    for number, row in enumerate(rows):
+        passages = [row, *hard.beside(row, DOCUMENTS - 1)]
+        seeded(f"nq {row.question}").shuffle(passages)
+        parts = [f"Document [{at}] (Title: {p.title}) {p.text}" for at, p in enumerate(passages, 1)]
+        context, spans = join(parts, "\n\n")
+        yield Case(
+            "nq", f"nq-{number}", row.question, context, spans, spans[passages.index(row)], row.answers,
+            is_held_out=data.is_held_out(row.question),
+        )  # fmt: skip
+
+
+def meeting_cases(meetings: Sequence[Meeting], suite: str, *, is_held_out: bool) -> Iterator[Case]:
+    """A whole meeting, a line a turn; the evidence is the turns that the annotators marked."""
+    for number, meeting in enumerate(meetings):
+        context, spans = join([f"{speaker}: {content}" for speaker, content in meeting.turns], "\n")
+        for at, query in enumerate(meeting.queries):
+            marked = sorted({t for first, last in query.spans for t in range(first, last + 1) if t < len(spans)})
+            evidence = tuple(spans[turn] for turn in marked)
+            name = f"{suite}-{number}-{at}"
+            yield Case(suite, name, query.query, context, spans, None, (), evidence, is_held_out)
+
+
+def paragraph_cases(rows: Sequence[Paragraph], suite: str) -> Iterator[Case]:
+    """Ten paragraphs that stand together in the file, five of the same article and five of another, shuffled."""
+    for start in range(0, len(rows), PARAGRAPHS):
+        block = list(rows[start : start + PARAGRAPHS])
+        order = list(range(len(block)))
+        seeded(f"xquad {start}").shuffle(order)
+        context, spans = join([block[index].text for index in order], "\n\n")
+        for index, row in enumerate(block):
+            for at, (question, answer) in enumerate(row.questions):
+                yield Case(
+                    suite, f"{suite}-{start + index}-{at}", question, context, spans, spans[order.index(index)],
+                    (answer,), is_held_out=data.is_held_out(f"xquad block {start}"),
+                )  # fmt: skip
+
+
+def record_cases(rows: Sequence[Records], suite: str) -> Iterator[Case]:
+    """A JSON object of many pairs, one of which is asked for."""
+    for number, row in enumerate(rows):
+        members = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in row.pairs]
+        body, spans = join(members, ",\n ")
+        spans = tuple((start + 1, end + 1) for start, end in spans)
+        pair = spans[[key for key, _ in row.pairs].index(row.key)]
+        query = f'Extract the value of the key "{row.key}" from the JSON object.'
+        yield Case(
+            suite, f"{suite}-{number}", query, "{" + body + "}", spans, pair, (row.key, row.value), (pair,),
+            data.is_held_out(row.key),
+        )  # fmt: skip
+
+
+def load(folder: Path) -> dict[str, list[Case]]:
+    """Every suite that the folder has files for, by name. Raises `FileNotFoundError` where it has none."""
+    found: dict[str, list[Case]] = {}
+    for path in sorted(folder.glob("*.jsonl.gz")):
+        stem = path.name.removesuffix(".jsonl.gz")
+        if stem.startswith("nq"):
+            found["nq"] = list(passage_cases(data.read(path, data.passage)))
+        elif stem.startswith("qmsum"):
+            is_held_out = stem != "qmsum_train"
+            found[stem] = list(meeting_cases(data.read(path, data.meeting), stem, is_held_out=is_held_out))
+        elif stem.startswith("xquad"):
+            found[stem] = list(paragraph_cases(data.read(path, data.paragraph), stem))
+        elif stem.startswith("kv"):
+            found[stem] = list(record_cases(data.read(path, data.records), stem))
+    if not found:
+        raise FileNotFoundError(f"{folder} holds no nq*, qmsum*, xquad* or kv* file ending in .jsonl.gz")
+    return found

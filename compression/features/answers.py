@@ -1,0 +1,101 @@
+"""What kind of answer a question asks for, and what kinds of answer a unit could give beyond the question's words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from compression.features.layout import Layout
+from compression.features.matching import Query
+from compression.features.words import Floats, Words, stem
+
+# Question words of the languages met most; a language without an entry is scored without this feature.
+ASKED = {
+    "person": (
+        r"who|whom|whose|wer|wen|wem|wessen|qui|quién|quien|quiénes|chi|quem|wie heet|кто|кого|кому|кем|من|किसने|कौन|किसके"
+        r"|kim|kimin|kime|ai|ποιος|ποια|ποιον|누가|누구",
+        "谁|誰|何人|ใคร",
+    ),
+    "time": (
+        r"when|(?:what|which) (?:year|date|day|month)|wann|welche[mns]? jahr|quand|cuándo|cuando|qué año|quando|когда|каком году"
+        r"|متى|أي عام|कब|किस वर्ष|ne zaman|hangi yıl\w*|khi nào|năm nào|bao giờ|πότε|언제",
+        "什么时候|何时|哪一年|几年|いつ|何年|เมื่อไร|เมื่อใด|เมื่อไหร่|ปีใด|ปีไหน",
+    ),
+    "number": (
+        r"how (?:many|much|old|long|far|tall|big|large|often|high|fast)|what (?:percentage|percent|number|age|size)"
+        r"|wie ?viele?|wie (?:hoch|lang|lange|alt|oft|groß)|combien|cuánt[oa]s?|quant[oiae]s?|сколько|какое количество|كم"
+        r"|कितन\w*|kaç|ne kadar|bao nhiêu|mấy|πόσ\w+|몇|얼마",
+        "多少|几个|幾|いくつ|いくら|กี่|เท่าไร|เท่าไหร่|เท่าใด",
+    ),
+    "place": (
+        r"where|(?:what|which) (?:country|city|state|place)|wo|woher|wohin|où|dónde|donde|dove|onde|где|куда|откуда|أين"
+        r"|कहाँ|कहां|किस देश|nerede|nereye|nereden|hangi ülke\w*|ở đâu|đâu|πού|어디\w*",
+        "哪里|哪裡|在哪|何处|どこ|ที่ไหน|ประเทศใด",
+    ),
+    "reason": (
+        r"why|how (?:did|does|do|is|are|was|were|to|can)|warum|weshalb|wieso|pourquoi|por qué|perché|por que|почему|зачем"
+        r"|لماذا|क्यों|neden|niçin|tại sao|vì sao|γιατί|왜",
+        "为什么|為什麼|为何|なぜ|ทำไม|เหตุใด",
+    ),
+    "discussion": (
+        r"summari[sz]e|discuss\w*|opinion|think|thought|attitude|talk\w* about|discussion|agree\w*|conclusion|deci\w+",
+        "讨论|討論|总结|議論",
+    ),
+}
+ASKS = {
+    kind: re.compile(rf"(?<!\w)(?:{spaced})(?!\w)|{unspaced}", re.IGNORECASE)
+    for kind, (spaced, unspaced) in ASKED.items()
+}
+MONTHS = frozenset(
+    "january february march april may june july august september october november december januar februar märz mai juni "
+    "juli oktober dezember".split()
+)
+YEAR = re.compile(r"(?:1\d|20)\d\d$")
+NUMBER_WORDS = frozenset(
+    "two three four five six seven eight nine ten eleven twelve hundred thousand million billion zwei drei vier fünf sechs "
+    "sieben acht neun zehn elf zwölf hundert tausend million millionen milliarden".split()
+)
+COUNTED = ("number", "year", "name", "other")
+
+
+def asked(query: Query) -> dict[str, float]:
+    """Which kinds of answer the query asks for."""
+    return {kind: float(bool(pattern.search(query.text))) for kind, pattern in ASKS.items()}
+
+
+def kind_of(spelling: str, folded: str) -> int:
+    """A word's kind of answer: an index into `COUNTED`."""
+    if YEAR.match(spelling) or folded in MONTHS:
+        return 1
+    if spelling[0].isdigit() or folded in NUMBER_WORDS:
+        return 0
+    return 2 if spelling[0].isupper() else 3
+
+
+def offered(words: Words, query: Query, layout: Layout) -> dict[str, Floats]:
+    """Per unit: numbers, years, names and other words that the query lacks; the first word of a unit is no name."""
+    terms = set(query.terms)
+    kinds = np.array(
+        [
+            4 if stem(folded) in terms else kind_of(spelling, folded)
+            for spelling, folded in zip(words.spellings, words.folded, strict=True)
+        ],
+        np.int64,
+    )
+    of = kinds[words.ids] if len(words.ids) else words.ids
+    is_first = np.r_[True, words.units[1:] != words.units[:-1]] if len(of) else np.zeros(0, bool)
+    of = np.where(is_first & (of == 2), 3, of)
+    counts = np.bincount(words.units * 5 + of, minlength=len(words.first) * 5).reshape(-1, 5).astype(np.float32)
+    return {name: counts[:, number] for number, name in enumerate(COUNTED)}
+
+
+def surfaces(texts: Sequence[str]) -> dict[str, Floats]:
+    """Marks of a unit's text: a question, a quotation, brackets."""
+    tests = {
+        "asks": [text.rstrip().endswith(("?", "？", "؟")) for text in texts],
+        "quotes": ['"' in text or "“" in text or "„" in text for text in texts],
+        "brackets": ["(" in text or "（" in text for text in texts],
+    }
+    return {name: np.array(values, np.float32) for name, values in tests.items()}

@@ -1,0 +1,88 @@
+"""Where each unit stands: its document, paragraph and head, and sums over them, the same for every query."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compression.features.words import Floats, Ints
+from compression.units import Segmentation
+
+
+@dataclass(frozen=True)
+class Group:
+    """A division of the units into runs: `first` and `last` are half-open ranges, `of` the run of each unit."""
+
+    first: Ints
+    last: Ints
+    of: Ints
+
+    @classmethod
+    def by(cls, labels: Ints) -> Group:
+        """Runs of equal labels."""
+        starts = np.flatnonzero(np.r_[True, labels[1:] != labels[:-1]]) if len(labels) else np.zeros(0, np.int64)
+        last = np.r_[starts[1:], len(labels)] if len(starts) else starts
+        of = np.repeat(np.arange(len(starts)), last - starts)
+        return cls(starts, last, of)
+
+    def total(self, values: Floats) -> Floats:
+        """Sums over each run: (runs, ...)."""
+        if not len(self.first):
+            return values
+        return np.add.reduceat(values, self.first, axis=0)
+
+    def largest(self, values: Floats) -> Floats:
+        if not len(self.first):
+            return values
+        return np.maximum.reduceat(values, self.first, axis=0)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Units in their documents and paragraphs. `heads` is each unit's title, or the first unit of its document."""
+
+    documents: Group
+    paragraphs: Group
+    heads: Ints
+    has_title: NDArray[np.bool_]
+    is_title: NDArray[np.bool_]
+
+    def smooth(self, values: Floats, reach: int) -> Floats:
+        """Mean over the neighbours within `reach` in the same document, near ones counting most."""
+        once = self._box(values, (reach + 1) // 2)
+        return self._box(once, reach - (reach + 1) // 2)
+
+    def _box(self, values: Floats, reach: int) -> Floats:
+        if reach == 0:
+            return values
+        at = np.arange(len(values))
+        low = np.maximum(self.documents.first[self.documents.of], at - reach)
+        high = np.minimum(self.documents.last[self.documents.of], at + reach + 1)
+        running = np.concatenate([np.zeros((1, *values.shape[1:])), np.cumsum(values, axis=0, dtype=np.float64)])
+        mean = (running[high] - running[low]).T / (high - low)
+        return mean.T.astype(np.float32)
+
+    def beside(self, values: Floats, offset: int) -> Floats:
+        """The value of the unit `offset` places away in the same document, else zero."""
+        out = np.zeros_like(values)
+        at = np.arange(len(values))
+        other = at + offset
+        inside = (other >= self.documents.first[self.documents.of]) & (other < self.documents.last[self.documents.of])
+        out[inside] = values[other[inside]]
+        return out
+
+
+def lay_out(segmentation: Segmentation) -> Layout:
+    documents = Group.by(np.array([unit.document for unit in segmentation.units], np.int64))
+    pairs = np.array([(unit.document << 32) + unit.paragraph for unit in segmentation.units], np.int64)
+    heads = documents.first[documents.of].copy()
+    has_title = np.zeros(len(heads), bool)
+    is_title = np.zeros(len(heads), bool)
+    for document in segmentation.documents:
+        if document.title is not None:
+            heads[slice(*document.units)] = document.title
+            has_title[slice(*document.units)] = True
+            is_title[document.title] = True
+    return Layout(documents, Group.by(pairs), heads, has_title, is_title)

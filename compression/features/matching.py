@@ -1,0 +1,117 @@
+"""How far a text has the query's words: BM25 and coverage over units, titled units, paragraphs and documents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from compression.features.layout import Layout
+from compression.features.words import Floats, Ints, Words, grams, split, stem
+from compression.features.words import fold as fold_word
+
+MOST_WORDS = 96
+MOST_GRAMS = 256
+K1 = 1.2
+B = 0.75
+
+
+@dataclass(frozen=True)
+class Query:
+    """The query's distinct terms in order of appearance, and its words as they follow one another."""
+
+    text: str
+    words: tuple[str, ...]
+    terms: tuple[str, ...]
+    grams: tuple[str, ...]
+
+    @classmethod
+    def of(cls, text: str) -> Query:
+        words = tuple(fold_word(word) for word in split(text)[0])
+        terms = tuple(dict.fromkeys(stem(word) for word in words))[:MOST_WORDS]
+        pieces = tuple(dict.fromkeys(gram for word in words for gram in grams(word)))[:MOST_GRAMS]
+        return cls(text, words, terms, pieces)
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How often each term of the query stands in each unit, (units, terms), at every level that is scored."""
+
+    unit: Floats
+    lengths: Floats
+    layout: Layout
+
+    def rarity(self, counts: Floats) -> Floats:
+        """BM25's inverse document frequency of each term among these texts."""
+        holding = (counts > 0).sum(axis=0)
+        return np.log1p((len(counts) - holding + 0.5) / (holding + 0.5)).astype(np.float32)
+
+    def bm25(self, counts: Floats, lengths: Floats, weight: Floats) -> Floats:
+        """One score a text, given what each term weighs."""
+        norm = K1 * (1 - B + B * lengths / max(1.0, float(lengths.mean())))
+        score: Floats = (counts * (K1 + 1) / (counts + norm[:, None])) @ weight
+        return score
+
+
+def count_words(words: Words, query: Query, layout: Layout) -> Counts:
+    """Terms of the query among the stems of the text."""
+    numbers = {term: number for number, term in enumerate(query.terms)}
+    term_of = np.array([numbers.get(stem(word), -1) for word in words.folded], np.int64)
+    counts = _table(words, *_expand(words, term_of), len(query.terms))
+    return Counts(counts, words.lengths, layout)
+
+
+def count_grams(words: Words, query: Query, layout: Layout) -> Counts:
+    """Parts of the query's words among the parts of the text's, so that inflected forms count too."""
+    numbers = {gram: number for number, gram in enumerate(query.grams)}
+    pairs = [
+        (at, numbers[gram]) for at, word in enumerate(words.folded) for gram in grams(word) if gram in numbers
+    ]
+    spelling, gram = np.array(pairs, np.int64).reshape(-1, 2).T
+    start = np.searchsorted(spelling, np.arange(len(words.spellings)))
+    size = np.bincount(spelling, minlength=len(words.spellings))
+    matched = np.flatnonzero(size[words.ids]) if len(words.ids) else words.ids
+    ids = words.ids[matched]
+    repeats = size[ids]
+    offset = np.arange(repeats.sum()) - np.repeat(np.cumsum(repeats) - repeats, repeats)
+    terms = gram[np.repeat(start[ids], repeats) + offset]
+    counts = _table(words, np.repeat(words.units[matched], repeats), terms, len(query.grams))
+    return Counts(counts, words.lengths, layout)
+
+
+def _expand(words: Words, term_of: Ints) -> tuple[Ints, Ints]:
+    terms = term_of[words.ids] if len(words.ids) else words.ids
+    found = terms >= 0
+    return words.units[found], terms[found]
+
+
+def _table(words: Words, units: Ints, terms: Ints, width: int) -> Floats:
+    flat = np.bincount(units * max(1, width) + terms, minlength=len(words.first) * max(1, width))
+    return flat.astype(np.float32).reshape(len(words.first), max(1, width))
+
+
+def pairs_kept(words: Words, query: Query) -> Floats:
+    """Share of the query's neighbouring words that also neighbour one another in a unit."""
+    wanted = list(dict.fromkeys(zip(query.words, query.words[1:], strict=False)))
+    out = np.zeros(len(words.first), np.float32)
+    if not wanted or len(words.ids) < 2:
+        return out
+    numbers = {word: number for number, word in enumerate(dict.fromkeys(query.words))}
+    number_of = np.array([numbers.get(word, -1) for word in words.folded], np.int64)[words.ids]
+    left, right = number_of[:-1], number_of[1:]
+    near = (left >= 0) & (right >= 0) & (words.units[:-1] == words.units[1:])
+    codes = left[near] * len(numbers) + right[near]
+    for first, second in wanted:
+        hit = words.units[:-1][near][codes == numbers[first] * len(numbers) + numbers[second]]
+        out[np.unique(hit)] += 1.0 / len(wanted)
+    return out
+
+
+def verbatim(source_units: Sequence[str], query: Query) -> Floats:
+    """1 where a unit holds an identifier of the query letter by letter: a key, a path, a number."""
+    marks = [mark.strip(".,;:!?\"'`()[]{}<>") for mark in query.text.split()]
+    wanted = [m for m in marks if len(m) > 2 and any(c.isdigit() or c in "-_/.@:#" for c in m)]
+    if not wanted:
+        return np.zeros(len(source_units), np.float32)
+    return np.array([sum(m in text for m in wanted) / len(wanted) for text in source_units], np.float32)

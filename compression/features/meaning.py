@@ -1,0 +1,100 @@
+"""How near a text is to the query in meaning: cosines of mean vectors, and the best match of each piece of the query."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from compression.embeddings import TokenEmbeddings, normalised
+from compression.features.layout import Layout
+from compression.features.matching import Query
+from compression.features.words import Floats, Ints, Words
+
+MOST_PIECES = 64
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """The word pieces of a text: `distinct` ids, `ids` into them by occurrence, the unit of each, and unit vectors."""
+
+    distinct: Ints
+    ids: Ints
+    units: Ints
+    vectors: Floats
+    weights: Floats
+    sums: Floats
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """`scores` are compared within the context; `plain` are taken as they are."""
+
+    scores: dict[str, Floats]
+    plain: dict[str, Floats]
+
+
+def break_up(words: Words, embeddings: TokenEmbeddings) -> Pieces:
+    """Every word in pieces. A word in many pieces weighs as much as one in few."""
+    split = [embeddings.pieces_of(word) for word in words.folded]
+    sizes = np.array([len(pieces) for pieces in split], np.int64)
+    flat = np.array([piece for pieces in split for piece in pieces], np.int64)
+    share = np.repeat(1.0 / np.maximum(1, sizes), sizes).astype(np.float32)
+    distinct, number = np.unique(flat, return_inverse=True)
+    start = np.cumsum(sizes) - sizes
+    repeats = sizes[words.ids] if len(words.ids) else words.ids
+    offset = np.arange(repeats.sum()) - np.repeat(np.cumsum(repeats) - repeats, repeats)
+    at = np.repeat(start[words.ids], repeats) + offset if len(words.ids) else words.ids
+    units = np.repeat(words.units, repeats)
+    ids = number[at]
+    weights = embeddings.weights[distinct][ids] * share[at]
+    vectors = embeddings.vectors(distinct)
+    sums = _sums(ids, units, weights, vectors, len(words.first))
+    return Pieces(distinct, ids, units, vectors, weights, sums)
+
+
+def _sums(ids: Ints, units: Ints, weights: Floats, vectors: Floats, height: int) -> Floats:
+    """Weighted sum of vectors a unit, in slices that bound the memory."""
+    out = np.zeros((height, vectors.shape[1]), np.float32)
+    for start in range(0, len(ids), 1 << 16):
+        stop = start + (1 << 16)
+        of = units[start:stop]
+        dense = vectors[ids[start:stop]] * weights[start:stop, None]
+        begins = np.flatnonzero(np.r_[True, of[1:] != of[:-1]])
+        out[of[begins]] += np.add.reduceat(dense, begins, axis=0)
+    return out
+
+
+def compare(query: Query, pieces: Pieces, words: Words, layout: Layout, embeddings: TokenEmbeddings) -> Meaning:
+    asked = np.array([p for word in query.words for p in embeddings.pieces_of(word)][:MOST_PIECES], np.int64)
+    vectors = embeddings.vectors(asked)
+    weights = embeddings.weights[asked]
+    scores = _cosines(pieces.sums, vectors, weights, layout)
+    best = _best_matches(pieces, vectors, len(words.first))
+    share = weights / max(float(weights.sum()), 1e-6)
+    titled = np.maximum(best, best[layout.heads])
+    scores["late.unit"] = best @ share
+    scores["late.titled"] = titled @ share
+    for level, group in (("paragraph", layout.paragraphs), ("document", layout.documents)):
+        scores[f"late.{level}"] = (group.largest(best) @ share)[group.of]
+    return Meaning(scores, {f"plain.{name}": values for name, values in scores.items()})
+
+
+def _cosines(sums: Floats, vectors: Floats, weights: Floats, layout: Layout) -> dict[str, Floats]:
+    asked = normalised(weights @ vectors) if len(weights) else np.zeros(sums.shape[1], np.float32)
+    titled = sums + sums[layout.heads] * (layout.heads != np.arange(len(sums)))[:, None]
+    scores = {"mean.unit": normalised(sums) @ asked, "mean.titled": normalised(titled) @ asked}
+    for level, group in (("paragraph", layout.paragraphs), ("document", layout.documents)):
+        scores[f"mean.{level}"] = (normalised(group.total(sums)) @ asked)[group.of]
+    return scores
+
+
+def _best_matches(pieces: Pieces, asked: Floats, height: int) -> Floats:
+    """For each unit and piece of the query, the cosine of the nearest piece in the unit: (units, pieces)."""
+    out = np.zeros((height, max(1, len(asked))), np.float32)
+    if not len(asked) or not len(pieces.ids):
+        return out
+    near = np.maximum(pieces.vectors @ asked.T, 0)
+    begins = np.flatnonzero(np.r_[True, pieces.units[1:] != pieces.units[:-1]])
+    out[pieces.units[begins]] = np.maximum.reduceat(near[pieces.ids], begins, axis=0)
+    return out

@@ -1,0 +1,73 @@
+"""Trains the lexical scorer: `python -m compression.training --data ../shared/eval --out compression/weights`."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import platform
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from compression.features.matrix import extract, prepare
+from compression.features.network import Network
+from compression.segmentation import segment
+from compression.training import quizzes, ranker
+from compression.training.artefact import write_record, write_weights
+from compression.training.distillation import distil
+from compression.training.examples import make_all
+from compression.training.teacher import Teacher, find_teacher
+from compression.training.validation import validate
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m compression.training", description=__doc__)
+    parser.add_argument("--data", type=Path, default=Path("../shared/eval"), help="folder of the .jsonl.gz files")
+    parser.add_argument("--out", type=Path, default=Path("compression/weights"), help="folder for weights and record")
+    parser.add_argument("--teacher", type=Path, help="folder of the sentence encoder; default: the installed package")
+    parser.add_argument("--seed", type=int, default=20261120)
+    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--networks", type=int, default=3, help="how many are averaged")
+    parser.add_argument("--workers", type=int, default=2, help="processes that compute features")
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = arguments()
+    if not options.data.is_dir():
+        raise SystemExit(f"--data {options.data}: no such folder")
+    started = time.perf_counter()
+    torch.set_num_threads(options.workers)
+    torch.use_deterministic_algorithms(True)
+    teacher = Teacher(find_teacher(options.teacher))
+    vocabulary = teacher.vocabulary()
+    embeddings = distil(vocabulary, teacher.embed_tokens())
+    cases = [*quizzes.training_cases(options.data), *quizzes.held_out_cases(options.data)]
+    examples = make_all(cases, embeddings, options.workers)
+    training = [example for example in examples if not example.is_held_out]
+    seeds = range(options.seed, options.seed + options.networks)
+    arrays = ranker.stack([ranker.train(training, seed=seed, epochs=options.epochs) for seed in seeds])
+    kept = validate(Network.of(arrays), examples)
+    text = segment("One unit.")
+    names, _ = extract("one", prepare(text, embeddings), embeddings)
+    weights = options.out / "lexical.npz"
+    write_weights(weights, vocabulary, embeddings, arrays, names)
+    facts = {
+        "command": f"python -m compression.training --seed {options.seed} --epochs {options.epochs} "
+        f"--networks {options.networks}",
+        "teacher": {"model": "sentence-transformers/all-MiniLM-L6-v2", "sha256": teacher.weights_sha256},
+        "examples": {"training": len(training), "held_out": len(examples) - len(training)},
+        "held_out_percent_kept": kept,
+        "seconds": round(time.perf_counter() - started),
+        "versions": {"python": platform.python_version(), "numpy": np.__version__, "torch": torch.__version__,
+                     "transformers": importlib.metadata.version("transformers")},
+    }  # fmt: skip
+    write_record(options.out / "record.json", options.data, weights, facts)
+    for suite, by_ratio in kept.items():
+        print(f"{suite:12}", *(f"{ratio}: {share:.1f}" for ratio, share in by_ratio.items()))
+
+
+if __name__ == "__main__":
+    main()

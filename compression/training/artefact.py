@@ -1,0 +1,49 @@
+"""Writes the weights as one file and the record of how they came to be beside it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compression.embeddings import TokenEmbeddings
+from compression.lexical import FORMAT
+
+LARGEST_BYTES = 6_000_000
+
+
+def write_weights(
+    path: Path, vocabulary: Sequence[str], embeddings: TokenEmbeddings, network: Mapping[str, NDArray[np.float32]],
+    features: Sequence[str],
+) -> None:  # fmt: skip
+    """One .npz without compression: it is read in milliseconds, and the same content gives the same bytes."""
+    about = json.dumps({"format": FORMAT, "features": list(features)}).encode()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    np.savez(
+        path,
+        about=np.frombuffer(about, np.uint8),
+        vocabulary=np.frombuffer("\n".join(vocabulary).encode(), np.uint8),
+        rows=embeddings.rows,
+        scales=embeddings.scales.astype(np.float16),
+        weights=embeddings.weights.astype(np.float16),
+        **{f"net.{name}": value.astype(np.float32) for name, value in network.items()},
+    )
+    if path.stat().st_size > LARGEST_BYTES:
+        raise ValueError(f"{path}: {path.stat().st_size} bytes, where at most {LARGEST_BYTES} are committed")
+
+
+def sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_record(path: Path, data: Path, weights: Path, facts: Mapping[str, Any]) -> None:
+    """What went in, by hash, and what came out."""
+    files = {file.name: sha256(file) for file in sorted(data.glob("*.jsonl.gz"))}
+    record = {"weights": {"file": weights.name, "sha256": sha256(weights)}, "data": files, **facts}
+    path.write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

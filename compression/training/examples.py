@@ -1,0 +1,81 @@
+"""Cases as arrays: the features of every unit, which units hold what is asked, and how the units are grouped."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from multiprocessing import get_context
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.progress import track
+
+from benchmarks.quality.contexts import Case
+from benchmarks.quality.metrics import holds_answer
+from compression.embeddings import TokenEmbeddings
+from compression.features.matrix import extract, prepare
+from compression.segmentation import segment
+from compression.units import Segmentation
+
+# Tokens for training and its own validation: words, ideographs one by one, and marks.
+TOKEN = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff]+|[^\w\s]")
+
+
+@dataclass(frozen=True)
+class Example:
+    """`wanted` marks the units to find; `holds` those in which an answer stands at all, by chance too."""
+
+    suite: str
+    name: str
+    is_held_out: bool
+    features: NDArray[np.float16]
+    wanted: NDArray[np.bool_]
+    holds: NDArray[np.bool_]
+    tokens: NDArray[np.float32]
+    documents: NDArray[np.int32]
+    paragraphs: NDArray[np.int32]
+
+
+def label(case: Case, text: Segmentation) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    starts = np.array([unit.start for unit in text.units])
+    ends = np.array([unit.end for unit in text.units])
+    if case.evidence:
+        wanted = np.zeros(len(starts), bool)
+        for start, end in case.evidence:
+            wanted |= (starts < end) & (ends > start)
+        return wanted, wanted
+    holds = np.array([holds_answer(text.text(number), case.answers) for number in range(len(starts))], bool)
+    if case.gold is None:
+        return np.zeros(len(starts), bool), holds
+    return holds & (starts < case.gold[1]) & (ends > case.gold[0]), holds
+
+
+def make(case: Case, embeddings: TokenEmbeddings) -> Example:
+    text = segment(case.context)
+    context = prepare(text, embeddings)
+    wanted, holds = label(case, text)
+    tokens = np.array([len(TOKEN.findall(piece)) for piece in context.texts], np.float32)
+    return Example(
+        case.suite, case.name, case.is_held_out, extract(case.query, context, embeddings)[1].astype(np.float16),
+        wanted, holds, tokens, context.layout.documents.of.astype(np.int32), context.layout.paragraphs.of.astype(np.int32),
+    )  # fmt: skip
+
+
+_shared: TokenEmbeddings | None = None
+
+
+def _make_shared(case: Case) -> Example:
+    assert _shared is not None
+    return make(case, _shared)
+
+
+def make_all(cases: Iterable[Case], embeddings: TokenEmbeddings, workers: int) -> list[Example]:
+    """All examples, in the order of the cases, computed in so many processes."""
+    global _shared
+    _shared = embeddings
+    ready = list(cases)
+    # Forked, so that the table is shared and not sent; the workers use numpy alone.
+    with get_context("fork").Pool(workers) as pool:
+        found = pool.imap(_make_shared, ready, chunksize=8)
+        return list(track(found, "features", total=len(ready)))

@@ -1,0 +1,87 @@
+"""The training and validation material, drawn from the data folder with a fixed seed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks.quality import contexts, data
+from benchmarks.quality.contexts import Case, HardPassages, seeded
+from benchmarks.quality.data import Paragraph, Passage
+from compression.training.rendering import SCRIPTS, Quiz, disguise, dressed
+
+KEY_QUERIES = (
+    '{key}',
+    'What is the value of "{key}"?',
+    'Extract the value corresponding to the specified key in the JSON object below. Key: "{key}"',
+    "key {key}",
+)
+
+
+def passage_quizzes(rows: Sequence[Passage]) -> Iterator[Quiz]:
+    """Each training question among passages of its kind: mostly the twenty hardest, sometimes fewer."""
+    hard = HardPassages(rows)
+    for number, row in enumerate(rows):
+        if data.is_held_out(row.question):
+            continue
+        rng = seeded(f"train nq {row.question}")
+        count = 19 if rng.random() < 0.8 else rng.randint(4, 30)
+        passages = [row, *hard.beside(row, count)]
+        rng.shuffle(passages)
+        documents = tuple((passage.title, passage.text) for passage in passages)
+        yield Quiz("nq", f"nq-{number}", row.question, row.answers, documents, passages.index(row), False)
+
+
+def paragraph_quizzes(rows: Sequence[Paragraph], suite: str) -> Iterator[Quiz]:
+    """Each training question among ten paragraphs: those that stand beside its own, or any others."""
+    blocks = [range(start, min(start + 10, len(rows))) for start in range(0, len(rows), 10)]
+    train = [block for block in blocks if not data.is_held_out(f"xquad block {block.start}")]
+    free = [index for block in train for index in block]
+    for block in train:
+        for index in block:
+            for at, (question, answer) in enumerate(rows[index].questions):
+                rng = seeded(f"train xquad {index} {at}")
+                beside = [other for other in block if other != index]
+                if rng.random() < 0.3:
+                    beside = rng.sample([other for other in free if other != index], rng.randint(5, 18))
+                chosen = [index, *beside]
+                rng.shuffle(chosen)
+                documents = tuple(("", rows[other].text) for other in chosen)
+                name = f"{suite}-{index}-{at}"
+                yield Quiz(suite, name, question, (answer,), documents, chosen.index(index), False)
+
+
+def without_gold(quiz: Quiz) -> Quiz:
+    """The same question where nothing answers it."""
+    documents = tuple(pair for number, pair in enumerate(quiz.documents) if number != quiz.gold)
+    return replace(quiz, suite=f"{quiz.suite}_none", documents=documents, gold=-1)
+
+
+def training_cases(folder: Path) -> Iterator[Case]:
+    """Every training question, in some dress; a part of them again in another script, or without their gold."""
+    quizzes = list(passage_quizzes(data.read(folder / "nq_open_oracle.jsonl.gz", data.passage)))
+    for path in sorted(folder.glob("xquad_*.jsonl.gz")):
+        suite = path.name.removesuffix(".jsonl.gz")
+        quizzes += paragraph_quizzes(data.read(path, data.paragraph), suite)
+    for quiz in quizzes:
+        rng = seeded(f"dress {quiz.name}")
+        yield dressed(quiz, rng)
+        draw = rng.random()
+        if draw < 0.1:
+            yield dressed(without_gold(quiz), rng)
+        elif draw < 0.35 and quiz.suite in ("nq", "xquad_en", "xquad_de"):
+            yield dressed(disguise(quiz, rng.choice(list(SCRIPTS))), rng)
+    yield from contexts.meeting_cases(
+        data.read(folder / "qmsum_train.jsonl.gz", data.meeting), "qmsum_train", is_held_out=False
+    )
+    for case in contexts.record_cases(data.read(folder / "kv_75.jsonl.gz", data.records), "kv_75"):
+        if not case.is_held_out:
+            rng = seeded(f"dress {case.name}")
+            yield replace(case, query=rng.choice(KEY_QUERIES).format(key=case.answers[0])) if rng.random() < 0.7 else case
+
+
+def held_out_cases(folder: Path) -> Iterator[Case]:
+    """What training never sees, as the quality suite builds it."""
+    for cases in contexts.load(folder).values():
+        yield from (case for case in cases if case.is_held_out)

