@@ -61,8 +61,12 @@ class Selection:
         return self._scores[unit] / cost
 
     def _attach_frames(self) -> None:
-        for frame in self._text.frames:
-            ends = (frame.open,) if frame.close is None else (frame.open, frame.close)
+        holding = {unit.frame for unit in self._text.units}.union(frame.parent for frame in self._text.frames)
+        for number, frame in enumerate(self._text.frames):
+            ends: tuple[int, ...] = (frame.open,) if frame.close is None else (frame.open, frame.close)
+            if number not in holding and frame.kind != "json":
+                # Nothing could ever bring in a frame around nothing: its ends stand for themselves.
+                ends = ()
             self._add_group(ends, () if frame.parent is None else (frame.parent,))
         for index, unit in enumerate(self._text.units):
             if unit.frame is not None:

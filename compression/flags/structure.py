@@ -51,7 +51,9 @@ def _invalid_json(evidence: Evidence) -> Iterator[tuple[int, int]]:
     the whole source."""
     slices = [Slice(*piece) for piece in sorted(evidence.slices)]
     for frame in evidence.text.frames:
-        if frame.kind != "json" or frame.parent is not None:
+        if frame.kind != "json" or (
+            frame.parent is not None and evidence.text.frames[frame.parent].kind == "json"
+        ):
             continue
         start, end = _span(evidence, frame)
         kept = join(evidence.source, kept_parts(slices, start, end))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from compression.segmentation.builder import Builder
 from compression.segmentation.code import add_code, add_fenced, indented_until, trace_until
-from compression.segmentation.json_units import add_json_value, json_until
+from compression.segmentation.json_units import JsonFinder, add_fenced_json, add_json_value
 from compression.segmentation.lines import HEADING, LIST_ITEM, LOG_LINE, SPEAKER, Line, is_blank
 from compression.segmentation.prose import add_paragraph, add_sentences, add_turn
 from compression.segmentation.settings import SegmentationSettings
@@ -20,25 +21,28 @@ _UNDERLINE = re.compile(r"[ \t]{0,3}(?:=+|-{2,})[ \t]*\Z")
 _SPACE_FIRST = re.compile(r"[ \t]+\S")
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What all documents of a source share while it is read. `fences` has first and last lines of fenced blocks."""
+
+    builder: Builder
+    fences: Mapping[int, int]
+    json_values: JsonFinder
+    settings: SegmentationSettings
+
+
 class Blocks:
     """One pass over the lines of a document. `offset` is the number of its first line in the source."""
 
-    def __init__(
-        self,
-        builder: Builder,
-        lines: Sequence[Line],
-        offset: int,
-        fences: dict[int, int],
-        settings: SegmentationSettings,
-    ) -> None:
-        self._builder = builder
-        self._source = builder.source
+    def __init__(self, reading: Reading, lines: Sequence[Line], offset: int) -> None:
+        self._builder = reading.builder
+        self._source = reading.builder.source
+        self._fences = reading.fences
+        self._json_values = reading.json_values
+        self._settings = reading.settings
         self._lines = lines
         self._offset = offset
-        self._fences = fences
-        self._settings = settings
         self._is_dialogue = _is_dialogue(self._source, lines)
-        self._json_from = 0
 
     def add(self) -> None:
         at = 0
@@ -70,15 +74,14 @@ class Blocks:
         last = self._fences.get(at + self._offset)
         if last is None or last - self._offset >= len(self._lines):
             return at
-        add_fenced(self._builder, self._lines[at : last - self._offset + 1], self._settings)
+        lines = self._lines[at : last - self._offset + 1]
+        if not add_fenced_json(self._builder, lines, self._json_values, self._settings):
+            add_fenced(self._builder, lines, self._settings)
         return last - self._offset + 1
 
     def _json(self, at: int) -> int:
         line = self._lines[at]
-        if line.start < self._json_from:
-            return at
-        end, failed = json_until(self._source, line.start, self._lines[-1].end)
-        self._json_from = failed
+        end = self._json_values.end(line.start, self._lines[-1].end)
         if end is None:
             return at
         after = at
@@ -86,7 +89,10 @@ class Blocks:
             after += 1
         if self._source[end : self._lines[after - 1].end].strip():
             return at
-        add_json_value(self._builder, line.start, end, self._settings)
+        if end - line.start > self._settings.longest_block:
+            add_json_value(self._builder, line.start, end, self._settings)
+        else:
+            self._builder.add(line.start, end, "json_member")
         self._builder.end_paragraph()
         return after
 
@@ -213,23 +219,16 @@ def _is_dialogue(source: str, lines: Sequence[Line]) -> bool:
     return labelled >= 2 and (max(names.values()) >= 2 or labelled * 2 >= filled) and labelled * 5 >= filled
 
 
-def add_blocks(
-    builder: Builder,
-    lines: Sequence[Line],
-    offset: int,
-    fences: dict[int, int],
-    settings: SegmentationSettings,
-    *,
-    tag: bool,
-) -> tuple[int, int] | None:
+def add_blocks(reading: Reading, lines: Sequence[Line], offset: int, *, tag: bool) -> tuple[int, int] | None:
     """Add all units of a document's body. With `tag`, its closing tag is left out and its span returned."""
     closing = None
+    source = reading.builder.source
     if tag:
         last = len(lines) - 1
-        while last >= 0 and is_blank(builder.source, lines[last]):
+        while last >= 0 and is_blank(source, lines[last]):
             last -= 1
-        if last >= 0 and _CLOSING_TAG.match(builder.source, *lines[last]):
+        if last >= 0 and _CLOSING_TAG.match(source, *lines[last]):
             closing = (lines[last].start, lines[last].end)
             lines = lines[:last]
-    Blocks(builder, lines, offset, fences, settings).add()
+    Blocks(reading, lines, offset).add()
     return closing

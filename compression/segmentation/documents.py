@@ -139,10 +139,10 @@ def _ruled(source: str, lines: Sequence[Line], candidates: Sequence[int]) -> lis
     if not rules:
         return []
     parts = []
-    for first, last in zip([0, *rules], [*rules, len(lines)], strict=True):
-        begin = first + 1 if first in (rules[0], *rules) else first
-        if any(not is_blank(source, line) for line in lines[begin:last]):
-            parts.append(_untitled(source, lines, begin, last))
+    starts = [0, *(number + 1 for number in rules)]
+    for first, last in zip(starts, [*rules, len(lines)], strict=True):
+        if any(not is_blank(source, line) for line in lines[first:last]):
+            parts.append(_untitled(source, lines, first, last))
     return parts if len(parts) > 1 else []
 
 

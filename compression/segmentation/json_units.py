@@ -1,36 +1,45 @@
 """JSON as units: members and elements that can go while what is left still parses."""
 
-# Marks of other scripts look like ASCII ones; here they are meant.
-# ruff: noqa: RUF001
-
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from compression.segmentation.builder import Builder
+from compression.segmentation.json_strings import split_string
 from compression.segmentation.json_tree import Node, json_end, read_tree
-from compression.segmentation.sentences import split_sentences
+from compression.segmentation.lines import Line
+from compression.segmentation.prose import longest_for
 from compression.segmentation.settings import SegmentationSettings
 
-_TITLE_KEYS = frozenset(
-    {'"title"', '"name"', '"heading"', '"headline"', '"subject"', '"question"', '"source"', '"id"'}
-)
-_PROSE = re.compile(r"[.!?][\"'”’)\]]{0,3}\s+[^\W\da-z_]|[。！？]")
+_TITLE_KEYS = frozenset({'"title"', '"name"', '"heading"', '"headline"', '"subject"'})
 _OPENING = re.compile(r"[ \t\r\n]*[\[{]")
+_LIKELY = re.compile(r'[ \t]*(?=\{\s*["}]|\[\s*(?:["\[{\]0-9-]|true|false|null))')
 _DEEPEST = 200
+_MOST_FAILURES = 50
 
 
-def json_until(source: str, start: int, stop: int) -> tuple[int | None, int]:
-    """Where the JSON value that begins at `start` ends, None where none does; and from where to look again."""
-    opening = _OPENING.match(source, start, stop)
-    if opening is None:
-        return None, start
-    end, failed = json_end(source, opening.end() - 1)
-    if end is None:
-        # Looking again inside what has just been read could cost the square of its length.
-        return None, stop if failed is None else failed
-    return (end if end <= stop else None), end
+class JsonFinder:
+    """Finds JSON values that begin a line. Failures are few: one that is told apart late costs the text's length."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._from = 0
+        self._failures_left = _MOST_FAILURES
+
+    def end(self, start: int, stop: int) -> int | None:
+        """Where the JSON value that begins the line at `start` ends, None where none does before `stop`."""
+        if start < self._from or not self._failures_left:
+            return None
+        opening = _LIKELY.match(self._source, start, stop)
+        if opening is None:
+            return None
+        end, failed = json_end(self._source, opening.end())
+        if end is None:
+            self._failures_left -= 1
+            # Looking again inside what has just been read could cost the square of its length.
+            self._from = stop if failed is None else failed
+        return end if end is not None and end <= stop else None
 
 
 def add_json_source(builder: Builder, settings: SegmentationSettings) -> bool:
@@ -54,8 +63,25 @@ def add_json_value(
     Writer(builder, settings).add(read_tree(builder.source, start, end), documents=documents)
 
 
+def add_fenced_json(
+    builder: Builder, lines: Sequence[Line], finder: JsonFinder, settings: SegmentationSettings
+) -> bool:
+    """Add a fenced block that holds one long JSON value; false, and nothing added, for any other."""
+    start, end = lines[0].end, lines[-1].start
+    while start < end and builder.source[start].isspace():
+        start += 1
+    stop = finder.end(start, end) if end - start > settings.longest_block else None
+    if stop is None or builder.source[stop:end].strip():
+        return False
+    builder.open_frame("code", builder.add(*lines[0], "fence"))
+    add_json_value(builder, start, stop, settings)
+    builder.close_frame(*lines[-1], "fence")
+    builder.end_paragraph()
+    return True
+
+
 class Writer:
-    """Writes a tree as frames and members."""
+    """Writes a tree as frames and members. Only a source that is JSON as a whole has its records as documents."""
 
     def __init__(self, builder: Builder, settings: SegmentationSettings) -> None:
         self._builder = builder
@@ -63,45 +89,58 @@ class Writer:
         self._longest = settings.longest_block
 
     def add(self, root: Node, *, documents: bool) -> None:
-        self._container(root, depth=0, records=documents)
+        self._container(root, 0, may_hold_records=documents, is_record=False)
 
-    def _container(self, node: Node, *, depth: int, records: bool = False) -> None:
+    def _container(self, node: Node, depth: int, *, may_hold_records: bool, is_record: bool) -> None:
         assert node.inside is not None
         self._builder.open_frame("json", self._builder.add(node.start, node.inside[0], "bracket"))
-        is_records = records and self._builder.source[node.value] == "["
+        holds_records = may_hold_records and self._is_record_list(node)
         for child in self._grouped(node.children):
-            self._child(child, depth + 1)
-            if is_records and child.inside is not None and child is not node.children[-1]:
+            if child.inside is not None and self._is_long(child) and child.children and depth < _DEEPEST:
+                goes_on = may_hold_records and not holds_records
+                self._container(child, depth + 1, may_hold_records=goes_on, is_record=holds_records)
+            else:
+                self._leaf(child, is_record=is_record)
+            if holds_records and child is not node.children[-1]:
                 self._builder.end_document(child.end)
         self._builder.close_frame(node.inside[1], node.end)
         self._builder.end_paragraph()
 
-    def _child(self, child: Node, depth: int) -> None:
-        size = child.end - child.start
-        if child.inside is not None and size > self._longest and child.children and depth < _DEEPEST:
-            self._container(child, depth=depth)
-        elif child.inside is None and size > self._longest and self._is_prose(child):
-            self._string(child)
-        else:
-            unit = self._builder.add(child.start, child.end, "json_member")
-            if child.key is not None and child.key.lower() in _TITLE_KEYS and depth > 1:
-                self._builder.set_title(unit)
-            if child.inside is not None:
-                self._builder.end_paragraph()
+    def _is_record_list(self, node: Node) -> bool:
+        """An array of at least two objects, most of which are too long to stay whole."""
+        if self._builder.source[node.value] != "[" or len(node.children) < 2:
+            return False
+        return sum(self._is_long(child) and child.inside is not None for child in node.children) * 2 >= len(
+            node.children
+        )
 
-    def _is_prose(self, node: Node) -> bool:
-        source = self._builder.source
-        return source[node.value] == '"' and _PROSE.search(source, node.value, node.end) is not None
+    def _is_long(self, node: Node) -> bool:
+        return node.end - node.start > self._longest
 
-    def _string(self, node: Node) -> None:
-        """A long text: its sentences may go one by one, and the quotes stay."""
-        opening = self._builder.add(node.start, node.value + 1, "bracket")
-        self._builder.open_frame("string", opening)
+    def _leaf(self, node: Node, *, is_record: bool) -> None:
+        if node.inside is None and self._is_long(node) and self._string(node):
+            return
+        unit = self._builder.add(node.start, node.end, "json_member")
+        if is_record and node.key is not None and node.key.lower() in _TITLE_KEYS:
+            self._builder.set_title(unit)
+        if node.inside is not None:
+            self._builder.end_paragraph()
+
+    def _string(self, node: Node) -> bool:
+        """A long text: its sentences may go one by one, and the quotes stay. False where it has but one part."""
         source = self._builder.source
-        for start, end in split_sentences(source, node.value + 1, node.end - 1, longest=1 << 40):
+        if source[node.value] != '"':
+            return False
+        longest = longest_for(source, node.value, node.end, self._settings)
+        parts = list(split_string(source, node.value + 1, node.end - 1, longest=longest))
+        if len(parts) < 2:
+            return False
+        self._builder.open_frame("string", self._builder.add(node.start, node.value + 1, "bracket"))
+        for start, end in parts:
             self._builder.add(start, end, "sentence")
         self._builder.close_frame(node.end - 1, node.end)
         self._builder.end_paragraph()
+        return True
 
     def _grouped(self, children: list[Node]) -> Iterable[Node]:
         """Short scalars of an array go together: a list of ten thousand numbers is not ten thousand units."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from compression.segmentation.blocks import add_blocks
+from compression.segmentation.blocks import Reading, add_blocks
 from compression.segmentation.builder import Builder
 from compression.segmentation.code import fenced_lines
 from compression.segmentation.documents import Part, split_documents
-from compression.segmentation.json_units import add_json_source
+from compression.segmentation.json_units import JsonFinder, add_json_source
 from compression.segmentation.lines import Line, split_lines
 from compression.segmentation.settings import SegmentationSettings
 from compression.units import Segmentation
@@ -24,14 +24,14 @@ def segment(source: str, settings: SegmentationSettings = _DEFAULT) -> Segmentat
     free = [True] * len(lines)
     for first, last in fences.items():
         free[first : last + 1] = [False] * (last + 1 - first)
+    reading = Reading(builder, fences, JsonFinder(source), settings)
     for part in split_documents(source, lines, free):
-        _add_document(builder, lines, part, fences, settings)
+        _add_document(reading, lines, part)
     return builder.build()
 
 
-def _add_document(
-    builder: Builder, lines: list[Line], part: Part, fences: dict[int, int], settings: SegmentationSettings
-) -> None:
+def _add_document(reading: Reading, lines: list[Line], part: Part) -> None:
+    builder = reading.builder
     if part.opening is not None:
         builder.open_frame("tag", builder.add(*part.opening, "bracket"))
     if part.heading is not None:
@@ -40,7 +40,7 @@ def _add_document(
     own = lines[part.first : part.last]
     body = [Line(max(line.start, part.body), line.end) for line in own]
     body = [line if line.start <= line.end else Line(line.end, line.end) for line in body]
-    closing = add_blocks(builder, body, part.first, fences, settings, tag=part.opening is not None)
+    closing = add_blocks(reading, body, part.first, tag=part.opening is not None)
     if part.opening is not None:
         builder.close_frame(*closing) if closing else builder.close_frame()
     builder.end_document(own[-1].end)

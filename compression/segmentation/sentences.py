@@ -9,8 +9,10 @@ import re
 from collections.abc import Iterator
 
 # A mark that may end a sentence. After Western marks white space must follow; after the others nothing need.
+# A run of marks is tried from its first one only, or a line of dots would cost the square of its length.
 _END = re.compile(
-    r"(?:[.!?…]+[\"'”’)\]»*_]{0,4}(?=\s)|[。！？｡．]+[\"'”’」』）)】》]{0,4}|[।॥؟۔።።။៕༎]+[\"'”’)»]{0,3}(?=\s|\Z))\s*"
+    r"(?:(?<![.!?…])[.!?…]++[\"'”’)\]»*_]{0,4}(?=\s)|[。！？｡．]++[\"'”’」』）)】》]{0,4}"
+    r"|(?<![।॥؟۔።៕༎])[।॥؟۔።៕༎]++[\"'”’)»]{0,3}(?=\s|\Z))\s*+"
 )
 _LAST_WORD = re.compile(r"(?:[^\W\d_]\.)*[\w'’-]{1,20}\Z")
 _MONTH = re.compile(
@@ -160,7 +162,7 @@ def _sentences(source: str, start: int, end: int) -> Iterator[tuple[int, int]]:
 
 def _is_boundary(source: str, begin: int, found: re.Match[str]) -> bool:
     mark = found.group()[0]
-    if mark in "。！？｡．।॥؟۔።။៕༎":
+    if mark in "。！？｡．।॥؟۔።៕༎":
         return True
     after = source[found.end()]
     if after.islower() or (mark == "." and after in ",;:.!?)"):

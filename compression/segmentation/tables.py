@@ -33,10 +33,14 @@ def separated_until(source: str, lines: Sequence[Line], number: int) -> int:
         columns = _columns(source, lines[number], mark)
         if columns < (2 if mark != "\t" else 1):
             continue
-        at = number + 1
-        while at < len(lines) and _columns(source, lines[at], mark) == columns:
-            at += 1
-        if at - number >= 3 and not _reads_as_prose(source, lines[number:at], mark):
+        # Told by its first rows: to read a long run only to refuse it could be done again from each of its lines.
+        first = lines[number : number + 3]
+        if len(first) < 3 or any(_columns(source, line, mark) != columns for line in first[1:]):
+            continue
+        if not _reads_as_prose(source, first, mark):
+            at = number + 3
+            while at < len(lines) and _columns(source, lines[at], mark) == columns:
+                at += 1
             return at
     return number
 

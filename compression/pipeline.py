@@ -1,0 +1,141 @@
+"""The pipeline around a scorer, in two halves: what comes before the scores, and from scores to the receipt.
+
+A scorer that is awaited, or that decides word by word, stands between the halves; `Compressor` is the plain case.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from compression.assembly import Assembler, Slice, join
+from compression.budget import budget_for, fit
+from compression.counting import TokenCounter
+from compression.errors import ScoresMismatch
+from compression.fallback import smallest_output
+from compression.flags import Evidence, check
+from compression.protection import protect
+from compression.receipt import Receipt
+from compression.request import CompressionRequest, CompressionResult, UnitScore, check_request
+from compression.segmentation import segment
+from compression.selection import Selection
+from compression.settings import CompressionSettings
+from compression.units import Segmentation
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A request that was checked, cut into units and counted. `budget` is in tokens; `started` is the clock's."""
+
+    request: CompressionRequest
+    text: Segmentation
+    original_tokens: int
+    budget: int
+    started: float
+
+    @property
+    def needs_scores(self) -> bool:
+        """False where the input comes back as it is, or has no units."""
+        return self.request.target_ratio < 1.0 and bool(self.text.units)
+
+
+class Pipeline:
+    """Segmentation, budget, assembly, counting and flags of one compression model. Safe to share."""
+
+    def __init__(
+        self,
+        counter: TokenCounter,
+        settings: CompressionSettings,
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._counter = counter
+        self._settings = settings
+        self._clock = clock
+
+    def prepare(self, request: CompressionRequest) -> Prepared:
+        """Raises a `CompressionError` for what cannot be compressed."""
+        started = self._clock()
+        check_request(request, self._settings)
+        text = protect(segment(request.input, self._settings.segmentation), self._settings.protections)
+        tokens = self._counter.count(request.input)
+        return Prepared(request, text, tokens, budget_for(tokens, request.target_ratio), started)
+
+    def identity(self, prepared: Prepared) -> CompressionResult:
+        """The input, byte for byte."""
+        return self.finish_slices(prepared, None, [Slice(0, len(prepared.request.input))])
+
+    def finish(self, prepared: Prepared, scores: Sequence[float]) -> CompressionResult:
+        """Keep the units that score best. Raises `ScoresMismatch` unless there is one finite score a unit."""
+        if prepared.request.target_ratio == 1.0:
+            return self.identity(prepared)
+        checked = _checked(scores, prepared.text)
+        return self.finish_slices(prepared, checked, self._select(prepared, checked))
+
+    def finish_slices(
+        self, prepared: Prepared, scores: Sequence[float] | None, slices: Sequence[Slice]
+    ) -> CompressionResult:
+        """Assemble, count and check the slices of the source that some other way of choosing has left."""
+        output = join(prepared.text.source, slices)
+        is_whole = len(output) == len(prepared.text.source)
+        evidence = Evidence(
+            query=prepared.request.query,
+            text=prepared.text,
+            slices=slices,
+            output=output,
+            scores=scores,
+            target_ratio=prepared.request.target_ratio,
+            budget=prepared.budget,
+            original_tokens=prepared.original_tokens,
+            output_tokens=prepared.original_tokens if is_whole else self._counter.count(output),
+            settings=self._settings.flags,
+        )
+        flags = check(evidence)
+        explained = _explained(evidence) if prepared.request.explain else ()
+        receipt = Receipt(
+            original_tokens=evidence.original_tokens,
+            output_tokens=evidence.output_tokens,
+            target_ratio=evidence.target_ratio,
+            latency_ms=(self._clock() - prepared.started) * 1000,
+            tokenizer=self._counter.name,
+            risk_flags=flags,
+        )
+        return CompressionResult(output, receipt, tuple(slices), explained)
+
+    def _select(self, prepared: Prepared, scores: Sequence[float]) -> list[Slice]:
+        text = prepared.text
+        if not text.units:
+            return []
+        assembler = Assembler(text)
+
+        def assemble(kept: Sequence[int]) -> list[Slice]:
+            if prepared.request.preserve_order:
+                return assembler.assemble(kept)
+            return assembler.assemble_by_relevance(kept, scores)
+
+        def measure(kept: Sequence[int]) -> int:
+            return self._counter.count(join(text.source, assemble(kept)))
+
+        costs = self._counter.count_many(assembler.pieces())
+        kept = fit(Selection(text, scores, costs, self._settings.selection), prepared.budget, measure)
+        return assemble(kept) if kept else smallest_output(text, scores, prepared.budget, self._counter)
+
+
+def _checked(scores: Sequence[float], text: Segmentation) -> list[float]:
+    numbers = [float(score) for score in scores]
+    if len(numbers) != len(text.units):
+        raise ScoresMismatch(f"{len(numbers)} scores for {len(text.units)} units")
+    if not all(map(math.isfinite, numbers)):
+        raise ScoresMismatch("a score is no finite number")
+    return numbers
+
+
+def _explained(evidence: Evidence) -> tuple[UnitScore, ...]:
+    scores = evidence.scores or [1.0] * len(evidence.text.units)
+    kept = set(evidence.kept_units)
+    return tuple(
+        UnitScore(unit.start, unit.end, unit.kind, score, index in kept)
+        for index, (unit, score) in enumerate(zip(evidence.text.units, scores, strict=True))
+    )
