@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from compression.units import Segmentation
-from compression.words import terms
+from compression.words import content_terms, terms
 
 _K1 = 1.2
 _B = 0.75
@@ -20,7 +20,7 @@ class BM25Scorer:
         self._with_title = with_title
 
     def score(self, query: str, text: Segmentation) -> Sequence[float]:
-        wanted = Counter(terms(query))
+        wanted = Counter(content_terms(query) or terms(query))
         counts, lengths = self._read(wanted, text)
         frequency: Counter[str] = Counter()
         for found in counts:

@@ -18,112 +18,16 @@ _LAST_WORD = re.compile(r"(?:[^\W\d_]\.)*[\w'’-]{1,20}\Z")
 _MONTH = re.compile(
     r"(?:jan|feb|mär|mar|apr|mai|may|jun|jul|aug|sep|okt|oct|nov|dez|dec)[^\W\d_]{0,7}\b", re.IGNORECASE
 )
-_ABBREVIATIONS = frozenset(
-    [
-        "mr",
-        "mrs",
-        "ms",
-        "dr",
-        "prof",
-        "rev",
-        "gen",
-        "col",
-        "sgt",
-        "capt",
-        "lt",
-        "hon",
-        "sr",
-        "jr",
-        "st",
-        "ste",
-        "mt",
-        "ft",
-        "vs",
-        "etc",
-        "eg",
-        "ie",
-        "e.g",
-        "i.e",
-        "cf",
-        "al",
-        "approx",
-        "dept",
-        "est",
-        "inc",
-        "ltd",
-        "co",
-        "corp",
-        "llc",
-        "bros",
-        "no",
-        "nos",
-        "vol",
-        "vols",
-        "fig",
-        "figs",
-        "eq",
-        "sec",
-        "ch",
-        "pp",
-        "p",
-        "ed",
-        "eds",
-        "op",
-        "cit",
-        "u.s",
-        "u.k",
-        "u.n",
-        "d.c",
-        "a.m",
-        "p.m",
-        "ph.d",
-        "z.b",
-        "d.h",
-        "u.a",
-        "o.ä",
-        "usw",
-        "bzw",
-        "ca",
-        "nr",
-        "bspw",
-        "ggf",
-        "evtl",
-        "str",
-        "bd",
-        "hr",
-        "fr",
-        "geb",
-        "gest",
-        "vgl",
-        "abs",
-        "art",
-        "m",
-        "mm",
-        "mme",
-        "mlle",
-        "sra",
-        "srta",
-        "núm",
-        "pág",
-        "av",
-        "ing",
-        "lic",
-        "dott",
-        "sig",
-        "г",
-        "ул",
-        "им",
-        "тыс",
-        "млн",
-        "млрд",
-        "др",
-        "пр",
-        "см",
-        "рис",
-        "т.е",
-        "т.к",
-    ]
-)
+_NO_END_AFTER = """
+mr mrs ms dr prof rev gen col sgt capt lt hon sr jr st ste mt ft vs eg ie e.g i.e cf approx dept inc ltd
+corp llc bros u.s u.k u.n d.c ph.d z.b d.h u.a o.ä bzw ca bspw ggf evtl hr fr geb gest vgl mm mme mlle
+sra srta av ing lic dott г ул тыс млн млрд т.е т.к
+"""
+_NO_END_BEFORE_NUMBERS = """
+no nos nr vol vols fig figs eq sec ch p pp art abs núm pág str bd ed стр рис
+"""
+_ABBREVIATIONS = frozenset(_NO_END_AFTER.split())
+_BEFORE_NUMBERS = frozenset(_NO_END_BEFORE_NUMBERS.split())
 _CLAUSE = re.compile(r"[;；,，、:：–—]\s*|\s+")
 _SPACE = re.compile(r"\s+")
 # Never between a base character and what changes it: joiners, variation selectors, combining marks, skin tones.
@@ -175,6 +79,8 @@ def _is_boundary(source: str, begin: int, found: re.Match[str]) -> bool:
     text = word.group()
     if text.isdigit():
         return not (len(text) <= 2 and _MONTH.match(source, found.end()))
+    if text.lower() in _BEFORE_NUMBERS:
+        return not source[found.end()].isdigit()
     is_initial = len(text) == 1 and text.isalpha() and text.isupper()
     return not is_initial and text.lower() not in _ABBREVIATIONS
 
