@@ -25,21 +25,25 @@ _UNITS = (
     r"kilomet(?:er|re)s?|kilograms?|tons?|tonnes?|dollars?|euros?|pounds?|yen|USD|EUR|GBP|Uhr|Jahre?n?|am|pm|BC|AD|BCE|CE"
 )
 _CJK_UNITS = "年月日時时点點分秒億亿万萬千百元円圆人个個名歳岁米度倍次回号號％℃公里吨"
+# From the first digit on; what belongs before it is looked for backwards, which is much quicker than trying everywhere.
 _NUMBER = re.compile(
-    rf"(?:\b\d{{1,2}}(?:st|nd|rd|th|\.)?\s(?:of\s)?(?:{_MONTHS})\b\.?(?:,?\s\d{{2,4}})?"
-    rf"|\b(?:{_MONTHS})\.?\s\d{{1,2}}(?:st|nd|rd|th)?\b(?:,?\s\d{{4}})?"
-    rf"|(?:[-+±~<>≤≥=$€£¥₹#§]|\b[A-Z]{{2,3}}\s?\$)?\s?\d(?:[\d.,:/×x^eE–-]*\d)?[{_CJK_UNITS}]*"
-    rf"(?:(?:st|nd|rd|th)\b)?(?:[\s-]?(?:{_UNITS})(?![^\W_]))?)"
+    rf"\d(?:[\d.,:/×x^eE–-]*\d)?[{_CJK_UNITS}]*(?:(?:st|nd|rd|th|\.)?\s(?:of\s)?(?:{_MONTHS})\b\.?(?:,?\s\d{{2,4}}\b)?"
+    rf"|(?:st|nd|rd|th)\b(?:,\s\d{{4}}\b)?|,\s(?:1|2)\d{{3}}\b|[\s-]?(?:{_UNITS})(?![^\W_]))?"
 )
-_URL = re.compile(
-    r"\b(?:[a-z][a-z0-9+.-]*://|www\.)[^\s<>\"'”’）】]+|\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
-    r"|(?<![\w.])(?:~|\.{1,2}|[A-Za-z]:)?(?:[\\/][\w.@%+-]+){2,}[\\/]?|\b(?:\w+\.){2,}\w+\b",
-    re.IGNORECASE,
+_BEFORE_NUMBER = re.compile(
+    rf"(?:\b(?:{_MONTHS})\.?\s|(?:\b[A-Z]{{2,3}})?[-+±~<>≤≥=$€£¥₹#§]{{1,2}}\s?|\b[A-Za-z]+-?)\Z"
 )
-_CODE = re.compile(
-    r"```[\s\S]*?(?:```|\Z)|`[^`\n]+`|\b\w+(?:\.\w+)*\([^()\n]*\)|\b[A-Za-z]\w*_\w+\b|(?<!\w)--?[A-Za-z][\w-]*=?\S*"
-    r"|\{[^{}\n]*\}|\[[^\[\]\n]*\]|<[A-Za-z/][^<>\n]*>|\b\w+\s?(?:==|!=|<=|>=|:=|=>|->|\+=|&&|\|\|)\s?\S+"
-)
+_LONGEST_BEFORE = 14
+_URL = re.compile(r"(?:\b[a-z][a-z0-9+.-]*://|\bwww\.)[^\s<>\"'”’）】]+", re.IGNORECASE)
+_MAIL = re.compile(r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
+_PATH = re.compile(r"(?<![\w.])(?:~|\.{1,2}|[A-Za-z]:)?(?:[\\/][\w.@%+-]+){2,}[\\/]?")
+_DOTTED = re.compile(r"\b\w+(?:\.\w+){2,}\b")
+_TICKS = re.compile(r"```[\s\S]*?(?:```|\Z)|`[^`\n]+`")
+_CALL = re.compile(r"\b\w+(?:\.\w+)*\([^()\n]*\)")
+_SNAKE = re.compile(r"\b[A-Za-z]\w*_\w+\b")
+_OPTION = re.compile(r"(?<!\S)--?[A-Za-z][\w-]*=?\S*")
+_BRACES = re.compile(r"\{[^{}\n]*\}|\[[^\[\]\n]*\]|<[A-Za-z/][^<>\n]*>")
+_OPERATOR = re.compile(r"\b\w+\s?(?:==|!=|<=|>=|:=|=>|->|\+=|&&|\|\|)\s?\S+")
 _QUOTE = re.compile(
     r"“[^”]{1,400}”|„[^“”]{1,400}[“”]|«[^»]{1,400}»|「[^」]{1,400}」|『[^』]{1,400}』|‘[^’\n]{1,200}’(?!\w)"
     r"|(?<![\w\"])\"[^\"\n]{1,400}\"(?!\w)|(?<![\w'])'[^'\n]{2,200}'(?!\w)"
@@ -50,8 +54,10 @@ _NEGATION = (
     r"fail(?:s|ed)?\sto|\w+n['’]t|nicht|kein\w*|nie|niemals|ohne|weder|noch|außer|ne|pas|jamais|sans|aucune?|ni|nunca|"
     r"sin|jamás|ningun\w*|não|nem|sem|non|mai|senza|не|ни|нет|без|никогда|nie|bez|niet|geen|zonder|inte|ikke|ej"
 )
-# The verb before and two words after: "is not a suspect", "kein einziges Mal".
-_NEGATED = re.compile(rf"(?:[^\W\d]+\s+)?\b(?:{_NEGATION})\b(?:[ \t]+[^\s,;.!?]+){{0,2}}", re.IGNORECASE)
+# With two words after it, and the verb before: "is not a suspect", "kein einziges Mal".
+_NEGATED = re.compile(rf"\b(?:{_NEGATION})\b(?:[ \t]+[^\s,;.!?]+){{0,2}}", re.IGNORECASE)
+_WORD_BEFORE = re.compile(r"[^\W\d]+[ \t]+\Z")
+_LONGEST_WORD = 24
 _NEGATED_DENSE = re.compile(
     f"(?:不|没有?|沒有?|無|无|未|非|勿|莫|别)[{DENSE}]{{1,3}}|[{DENSE}]{{1,3}}(?:ない|ません|なかった|ず|ぬ)|ไม่[{DENSE}]{{1,4}}"
 )
@@ -69,19 +75,54 @@ class Guards:
     bound: tuple[Span, ...]
 
 
+# Each pattern with a character without which it cannot match: most prose has none of them.
+_LOCKED = (
+    (":/", _URL),
+    ("www.", _URL),
+    ("@", _MAIL),
+    ("/", _PATH),
+    ("\\", _PATH),
+    (".", _DOTTED),
+    ("`", _TICKS),
+    ("(", _CALL),
+    ("_", _SNAKE),
+    ("-", _OPTION),
+    ("{", _BRACES),
+    ("[", _BRACES),
+    ("<", _BRACES),
+    ("=", _OPERATOR),
+    ("->", _OPERATOR),
+    ("&&", _OPERATOR),
+    ("||", _OPERATOR),
+    ("|", _TABLE_LINE),
+    ("\t", _TABLE_LINE),
+    ("", _QUOTE),
+)
+
+
 def find_guards(text: str) -> Guards:
     """Numbers with their units, addresses, code, tables and quotations are locked.
 
     Bound are a negation with what it negates, and a name of several words. Offsets count code points of `text`.
     """
-    locked = [
-        match.span()
-        for pattern in (_NUMBER, _URL, _CODE, _QUOTE, _TABLE_LINE)
-        for match in pattern.finditer(text)
+    patterns = dict.fromkeys(pattern for mark, pattern in _LOCKED if mark in text)
+    locked = [match.span() for pattern in patterns for match in pattern.finditer(text)]
+    locked += [
+        (_before(_BEFORE_NUMBER, text, match.start(), _LONGEST_BEFORE), match.end())
+        for match in _NUMBER.finditer(text)
     ]
-    bound = [match.span() for pattern in (_NEGATED, _NEGATED_DENSE) for match in pattern.finditer(text)]
-    bound += [match.span() for match in _NAME.finditer(text)]
+    bound = [
+        (_before(_WORD_BEFORE, text, match.start(), _LONGEST_WORD), match.end())
+        for match in _NEGATED.finditer(text)
+    ]
+    bound += [match.span() for pattern in (_NEGATED_DENSE, _NAME) for match in pattern.finditer(text)]
     return Guards(tuple(_merged(locked)), tuple(_merged(bound)))
+
+
+def _before(pattern: re.Pattern[str], text: str, at: int, longest: int) -> int:
+    """Where what the pattern finds right before `at` begins; `at` where it finds nothing."""
+    found = pattern.search(text, max(0, at - longest), at)
+    return found.start() if found else at
 
 
 def _merged(spans: Iterable[Span]) -> list[Span]:

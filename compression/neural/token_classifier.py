@@ -15,11 +15,11 @@ from itertools import pairwise
 import numpy as np
 
 from compression.guards import Guards, Span, find_guards
-from compression.neural.checkpoints import TextTokenizer, find_checkpoint
+from compression.neural.checkpoints import TextTokenizer, Tokens, find_checkpoint
 from compression.neural.errors import CheckpointRefused
 from compression.neural.networks import Placement, TokenClassifierNetwork
 from compression.neural.windows import Floats, Job, Network, cut, run_job
-from compression.neural.words import Group, Word, group_words, join_words, split_words, word_probabilities
+from compression.neural.words import Group, Word, group_words, join_words, judge_words, split_words
 from compression.units import Segmentation
 
 CountTokens = Callable[[Sequence[str]], Sequence[int]]
@@ -91,7 +91,12 @@ class TokenClassifier:
 
     def tokens_job(self, source: str, spans: Sequence[Span]) -> Job[ScoredTokens]:
         """Keep probabilities of the tokens in the spans; only these are run through the network."""
-        found = self.tokenizer.many_tokens([source[start:end] for start, end in spans])
+        return self._tokens_job(spans, self._tokenized(source, spans))
+
+    def _tokenized(self, source: str, spans: Sequence[Span]) -> list[Tokens]:
+        return self.tokenizer.many_tokens([source[start:end] for start, end in spans])
+
+    def _tokens_job(self, spans: Sequence[Span], found: Sequence[Tokens]) -> Job[ScoredTokens]:
         ids: list[int] = []
         offsets: list[Span] = []
         ends: list[int] = []
@@ -116,9 +121,8 @@ class TokenClassifier:
             scored = tokens.finish(outputs)
             starts = [start for start, _ in scored.offsets]
             words = [split_words(source, span, starts) for span in spans]
-            kept = iter(
-                word_probabilities([w for of_span in words for w in of_span], scored.offsets, scored.kept)
-            )
+            flat = [word for of_span in words for word in of_span]
+            kept = iter(judge_words(flat, scored.offsets, scored.kept).kept)
             return [
                 [ScoredWord(word.start, word.end, float(next(kept))) for word in of_span] for of_span in words
             ]
@@ -138,22 +142,28 @@ class TokenClassifier:
             raise ValueError(f"budgets: {len(budgets)} for {len(spans)} spans")
         if any(left[1] > right[0] for left, right in pairwise(spans)):
             raise ValueError("spans: not sorted, or they overlap")
-        sizes = self._sizes([source[start:end] for start, end in spans])
+        found = self._tokenized(source, spans)
+        sizes = (
+            self._count([source[s:e] for s, e in spans]) if self._count else [len(tokens) for tokens in found]
+        )
         cuts = [at for at, (size, budget) in enumerate(zip(sizes, budgets, strict=True)) if 0 < budget < size]
-        words = self.words_job(source, [spans[at] for at in cuts])
+        job = self._tokens_job([spans[at] for at in cuts], [found[at] for at in cuts])
         wanted = frozenset(word.casefold() for word in _QUERY_WORD.findall(query))
 
         def finish(outputs: Sequence[Floats]) -> list[Span]:
-            scored = dict(zip(cuts, words.finish(outputs), strict=True))
+            scored = job.finish(outputs)
+            starts = [start for start, _ in scored.offsets]
             kept: list[Span] = []
-            for at, span in enumerate(spans):
-                if at in scored:
-                    kept += self._keep(source, span, scored[at], budgets[at], wanted)
-                elif budgets[at] > 0:
+            for span, size, budget in zip(spans, sizes, budgets, strict=True):
+                if 0 < budget < size:
+                    kept += self._keep(
+                        source, span, split_words(source, span, starts), scored, budget, wanted
+                    )
+                elif budget > 0:
                     kept.append(span)
             return kept
 
-        return Job(words.windows, finish)
+        return Job(job.windows, finish)
 
     def keep_words(
         self, query: str, source: str, spans: Sequence[Span], budgets: Sequence[int]
@@ -177,12 +187,14 @@ class TokenClassifier:
         return run_job(self.network, self.score_job(query, text), self.settings.token_budget)
 
     def _keep(
-        self, source: str, span: Span, scored: Sequence[ScoredWord], budget: int, wanted: frozenset[str]
+        self,
+        source: str,
+        span: Span,
+        words: Sequence[Word],
+        scored: ScoredTokens,
+        budget: int,
+        wanted: frozenset[str],
     ) -> list[Span]:
-        words = [
-            Word(word.start, word.end, word.start > span[0] and source[word.start - 1].isspace())
-            for word in scored
-        ]
         # The mark that ends a sentence stays with what is left of it.
         mark = (
             len(words) - 1
@@ -190,15 +202,17 @@ class TokenClassifier:
             else None
         )
         groups = group_words(words, _shifted(find_guards(source[slice(*span)]), span[0]))
-        costs = self._sizes([source[w.start - w.spaced : w.end] for w in words])
-        rank = [
-            word.kept + any(part.casefold() in wanted for part in _CORE.findall(source, word.start, word.end))
-            for word in scored
-        ]
+        judged = judge_words(words, scored.offsets, scored.kept)
+        rank = judged.kept.tolist()
+        if wanted:
+            for at, word in enumerate(words):
+                rank[at] += any(
+                    part.casefold() in wanted for part in _CORE.findall(source, word.start, word.end)
+                )
+        spaced = [source[word.start - word.spaced : word.end] for word in words] if self._count else []
+        costs = self._count(spaced) if self._count else judged.tokens.tolist()
         chosen = _choose(groups, rank, costs, budget, mark)
-        if not any(chosen[:mark]):
-            return []
-        return join_words(source, words, chosen)
+        return join_words(source, words, chosen) if any(chosen[:mark]) else []
 
     def _average(self, ranges: Sequence[Span], outputs: Sequence[Floats], tokens: int) -> Floats:
         before = len(self.tokenizer.single.before)
@@ -208,11 +222,6 @@ class TokenClassifier:
             seen[first:last] += 1
         mean: Floats = total / np.maximum(seen, 1)
         return mean
-
-    def _sizes(self, texts: Sequence[str]) -> Sequence[int]:
-        if self._count is not None:
-            return self._count(texts)
-        return [len(tokens) for tokens in self.tokenizer.many_tokens(texts)]
 
 
 def _choose(

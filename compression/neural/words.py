@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from compression.guards import DENSE, Guards, Span
 from compression.neural.windows import Floats
@@ -59,23 +60,27 @@ def _parts(run: re.Match[str], starts: Sequence[int]) -> list[Span]:
     return parts
 
 
-def word_probabilities(words: Sequence[Word], offsets: Sequence[Span], kept: Floats) -> Floats:
-    """The mean keep probability of the tokens that overlap each word; 1.0 where the tokenizer saw none.
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """For each word the mean keep probability of its tokens, and how many they are."""
+
+    kept: Floats
+    tokens: NDArray[np.int64]
+
+
+def judge_words(words: Sequence[Word], offsets: Sequence[Span], kept: Floats) -> Judged:
+    """From the tokens that overlap each word; both sorted. The probability is 1.0 where the tokenizer saw no token.
 
     A word that no token covers was not judged, so nothing says that it may go.
     """
     starts = np.fromiter((start for start, _ in offsets), np.int64, len(offsets))
-    ends = (
-        np.maximum.accumulate(np.fromiter((end for _, end in offsets), np.int64, len(offsets)))
-        if offsets
-        else starts
-    )
+    ends = np.maximum.accumulate(np.fromiter((end for _, end in offsets), np.int64, len(offsets)))
     sums = np.concatenate([[0.0], np.cumsum(kept, dtype=np.float64)])
-    first = np.searchsorted(ends, [word.start for word in words], side="right")
-    last = np.searchsorted(starts, [word.end for word in words], side="left")
-    count = last - first
-    means = (sums[np.maximum(last, first)] - sums[first]) / np.maximum(count, 1)
-    return np.where(count > 0, means, 1.0).astype(np.float32)
+    first = np.searchsorted(ends, np.array([word.start for word in words], np.int64), side="right")
+    last = np.searchsorted(starts, np.array([word.end for word in words], np.int64), side="left")
+    count = np.maximum(last - first, 0)
+    means = (sums[first + count] - sums[first]) / np.maximum(count, 1)
+    return Judged(np.where(count > 0, means, 1.0).astype(np.float32), count)
 
 
 @dataclass(frozen=True, slots=True)
