@@ -79,7 +79,7 @@ class Pipeline:
     ) -> CompressionResult:
         """Assemble, count and check the slices of the source that some other way of choosing has left."""
         output = join(prepared.text.source, slices)
-        is_whole = len(output) == len(prepared.text.source)
+        is_whole = output == prepared.text.source
         evidence = Evidence(
             query=prepared.request.query,
             text=prepared.text,

@@ -62,6 +62,14 @@ def codes(result: CompressionResult) -> set[str]:
 )
 @example("The one sentence that there is goes on for a while.", 0.5, True, set(), True)
 @example("   ", 0.5, True, set(), True)
+# In another order the same pieces need not be as many tokens.
+@example(
+    'Document [1](Title: A) x.\n\nDocument [2](Title: B) 4% he.\n"Document [3](Title: C) z.\n',
+    0.97,
+    False,
+    set(),
+    True,
+)
 def test_what_holds_for_every_compression(
     compress: Compress,
     counter: TokenizerCounter,
