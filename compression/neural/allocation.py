@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
-_HALVINGS = 50
+_HALVINGS = 60
+# A score of less than this share of the highest counts as none.
+_LEAST = 1e-9
 
 
 def share_budget(scores: Sequence[float], tokens: Sequence[int], total: int) -> list[int]:
@@ -23,9 +26,15 @@ def share_budget(scores: Sequence[float], tokens: Sequence[int], total: int) -> 
     weights = np.clip(np.asarray(scores, np.float64), 0.0, None)
     if total <= 0 or not weights.any():
         return [0] * len(sizes)
-    low, high = 0.0, 1.0 / weights[weights > 0].min()
+    weights /= weights.max()
+    low, high = 0.0, 1.0 / max(weights[weights > 0].min(), _LEAST)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        within = np.floor(np.minimum(weights * middle, 1.0) * sizes).sum() <= total
-        low, high = (middle, high) if within else (low, middle)
-    return [int(share) for share in np.floor(np.minimum(weights * low, 1.0) * sizes)]
+        low, high = (middle, high) if _shares(weights, sizes, middle).sum() <= total else (low, middle)
+    return [int(share) for share in _shares(weights, sizes, low)]
+
+
+def _shares(weights: NDArray[np.float64], sizes: NDArray[np.float64], scale: float) -> NDArray[np.float64]:
+    # The halvings come near the right scale from below: a hair more, or whole numbers would be missed by one.
+    found: NDArray[np.float64] = np.floor(np.minimum(weights * scale, 1.0) * sizes + 1e-6)
+    return found

@@ -134,7 +134,7 @@ class CrossEncoderNetwork(TorchNetwork):
 
     @classmethod
     def load(cls, folder: Path, placement: Placement, pad_id: int) -> CrossEncoderNetwork:
-        model = _load(AutoModelForSequenceClassification, folder)
+        model = _load(AutoModelForSequenceClassification, folder, pools=True)
         if model.config.num_labels > 2:
             raise CheckpointRefused(str(folder), f"has {model.config.num_labels} labels: it does not rank")
         return cls(model, placement, pad_id)
@@ -191,8 +191,11 @@ def _relevance(logits: Any) -> Any:
     return torch.sigmoid(logits[:, 0]) if logits.shape[-1] == 1 else torch.softmax(logits, dim=-1)[:, 1]
 
 
-def _load(kind: Any, folder: Path) -> Any:
-    """Safetensors only, nothing from the checkpoint is run, and every weight of the model is in it."""
+def _load(kind: Any, folder: Path, *, pools: bool = False) -> Any:
+    """Safetensors only, nothing from the checkpoint is run, and every weight that the model uses is in it.
+
+    A pooler is often missing, and missed only where `pools`.
+    """
     config = read_json(folder / "config.json")
     if "auto_map" in config and config.get("model_type") not in _known_types():
         raise CheckpointRefused(
@@ -210,7 +213,7 @@ def _load(kind: Any, folder: Path) -> Any:
         )
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise CheckpointRefused(str(folder), f"its model does not load: {error}") from error
-    missing = sorted(name for name in info["missing_keys"] if "pooler" not in name)
+    missing = sorted(name for name in info["missing_keys"] if pools or "pooler" not in name)
     if missing:
         raise CheckpointRefused(
             str(folder), f"lacks weights of a {type(model).__name__}: {', '.join(missing[:5])}"
