@@ -104,9 +104,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             rows, agreement = compare(shape, path, options.rounds, options.threads)
         results["rows"] += [asdict(row) for row in rows]
         results["agreement"][shape] = agreement
-    print(as_markdown(results))
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=2))
+        # After each shape: the larger ones take minutes.
+        print(
+            as_markdown({"rows": [asdict(row) for row in rows], "agreement": {shape: agreement}}), flush=True
+        )
+        if options.json:
+            options.json.write_text(json.dumps(results, indent=2))
     return 0
 
 
