@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -51,7 +52,8 @@ def serve(
     try:
         run_server(settings, announce=lambda: announce(settings, key, progress), progress=progress)
     except StartError as error:
-        raise SystemExit(_complain(str(error), 1)) from error
+        leave_at_once(_complain(str(error), 1))
+    leave_at_once(0)
 
 
 @config.command("check")
@@ -82,6 +84,13 @@ def require_free_port(host: str, port: int) -> None:
         raise ConfigError(
             f"cannot listen on {host}:{port}: {reason}; choose another with PORT= or --port"
         ) from error
+
+
+def leave_at_once(code: int) -> NoReturn:
+    """Exit without Ray's exit hooks: they wait seconds for processes that are stopped already."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def announce(settings: Settings, key: str | None, progress: Progress) -> None:

@@ -12,7 +12,7 @@ class Recipe:
     """`steps_per_minute` turns minutes into a fixed number of steps, so that a run can be repeated exactly.
 
     It was measured on two cores of a server; elsewhere the minutes are only nominal. The penalty was chosen
-    over 1.0 to 1.2, at which one greedy reply in ten or thirty never ended.
+    over 1.0 to 1.2, with which more greedy replies went in circles and some never ended.
     """
 
     model_type: str

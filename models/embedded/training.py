@@ -20,7 +20,7 @@ from transformers import (
 
 from models.embedded.conversations import Conversation, Turn
 from models.embedded.recipes import HEAD_SIZE, Recipe
-from models.embedded.tokenizer_training import END_OF_TEXT, TURN_END, VOCABULARY_SIZE
+from models.embedded.tokenizer_training import END_OF_TEXT, TURN_END, TURN_START, VOCABULARY_SIZE
 
 IGNORED = -100
 TOKENS_PER_STEP = 2048
@@ -109,8 +109,10 @@ def _lesson(turn: Turn, tokenizer: PreTrainedTokenizerFast) -> tuple[list[int], 
     tokens: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
     if turn.learn == "all":
         return tokens, tokens
-    kept = 2 if turn.learn == "end" else 0  # the end of the turn and its newline
-    return tokens, [IGNORED] * (len(tokens) - kept) + tokens[len(tokens) - kept :]
+    ending = 2  # the end of the turn and its newline
+    opening = len(tokenizer.tokenize(f"{TURN_START}{turn.role}\n")) + 1
+    first = {"none": len(tokens), "end": len(tokens) - ending, "rest": opening}[turn.learn]
+    return tokens, [IGNORED] * first + tokens[first:]
 
 
 def _rows(

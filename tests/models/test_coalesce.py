@@ -60,6 +60,12 @@ async def soon(pieces: AsyncIterator[bytes]) -> bytes:
         return await anext(pieces)
 
 
+async def turns(count: int) -> None:
+    """Let everything else on the loop run so often."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
 async def test_the_first_piece_leaves_at_once() -> None:
     source = Source()
     async with aclosing(gather(source)) as pieces:
@@ -73,9 +79,11 @@ async def test_what_comes_within_the_interval_travels_together() -> None:
         source.feed(b"a")
         assert await soon(pieces) == b"a"
         waiting = asyncio.create_task(soon(pieces))
-        source.feed(b"b", b"c", b"d")
-        await source.all_taken(4)
-        assert not waiting.done()
+        for count, piece in enumerate((b"b", b"c", b"d"), start=2):
+            source.feed(piece)
+            await source.all_taken(count)
+            await turns(5)
+            assert not waiting.done()
         source.feed(None)
         assert await waiting == b"bcd"
         with pytest.raises(StopAsyncIteration):
@@ -100,6 +108,19 @@ async def test_what_comes_while_the_reader_is_away_is_one_piece() -> None:
         source.feed(b"b", b"c", b"d")
         await source.all_taken(4)
         assert await soon(pieces) == b"bcd"
+
+
+async def test_what_came_before_the_end_is_not_lost_while_the_reader_is_away() -> None:
+    source = Source()
+    async with aclosing(gather(source)) as pieces:
+        source.feed(b"a")
+        assert await soon(pieces) == b"a"
+        source.feed(b"b", b"c", None)
+        await source.closed.wait()
+        await turns(5)
+        assert await soon(pieces) == b"bc"
+        with pytest.raises(StopAsyncIteration):
+            await soon(pieces)
 
 
 async def test_a_silent_source_is_told_from_a_dead_one_by_empty_pieces() -> None:
@@ -197,14 +218,14 @@ async def test_a_source_that_fails_while_it_is_closed_disturbs_nobody() -> None:
     st.lists(st.tuples(st.binary(max_size=4), st.integers(0, 2))),
     st.sampled_from([0, 0.0001, NEVER_S]),
     st.booleans(),
+    st.integers(0, 4),
 )
 def test_no_byte_is_lost_doubled_or_moved(
-    schedule: list[tuple[bytes, int]], interval_s: float, fails: bool
+    schedule: list[tuple[bytes, int]], interval_s: float, fails: bool, reader_pauses: int
 ) -> None:
     async def source() -> AsyncGenerator[bytes, None]:
         for piece, pauses in schedule:
-            for _ in range(pauses):
-                await asyncio.sleep(0)
+            await turns(pauses)
             yield piece
         if fails:
             raise ValueError("broken")
@@ -214,6 +235,7 @@ def test_no_byte_is_lost_doubled_or_moved(
         try:
             async for piece in coalesce(source(), interval_s=interval_s, heartbeat_s=NEVER_S):
                 found += piece
+                await turns(reader_pauses)
         except ValueError:
             return found, True
         return found, False
