@@ -34,12 +34,12 @@ _BEFORE_NUMBER = re.compile(
     rf"(?:\b(?:{_MONTHS})\.?\s|(?:\b[A-Z]{{2,3}})?[-+±~<>≤≥=$€£¥₹#§]{{1,2}}\s?|\b[A-Za-z]+-?)\Z"
 )
 _LONGEST_BEFORE = 14
-_URL = re.compile(r"(?:\b[a-z][a-z0-9+.-]*://|\bwww\.)[^\s<>\"'”’）】]+", re.IGNORECASE)
-_MAIL = re.compile(r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
+_URL = re.compile(r"(?:\b[a-z][a-z0-9+.-]{0,20}://|\bwww\.)[^\s<>\"'”’）】]+", re.IGNORECASE)
+_MAIL = re.compile(r"\b[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+")
 _PATH = re.compile(r"(?<![\w.])(?:~|\.{1,2}|[A-Za-z]:)?(?:[\\/][\w.@%+-]+){2,}[\\/]?")
 _DOTTED = re.compile(r"\b\w+(?:\.\w+){2,}\b")
 _TICKS = re.compile(r"```[\s\S]*?(?:```|\Z)|`[^`\n]+`")
-_CALL = re.compile(r"\b\w+(?:\.\w+)*\([^()\n]*\)")
+_CALL = re.compile(r"\b\w{1,64}(?:\.\w{1,64}){0,8}\([^()\n]*\)")
 _SNAKE = re.compile(r"\b[A-Za-z]\w*_\w+\b")
 _OPTION = re.compile(r"(?<!\S)--?[A-Za-z][\w-]*=?\S*")
 _BRACES = re.compile(r"\{[^{}\n]*\}|\[[^\[\]\n]*\]|<[A-Za-z/][^<>\n]*>")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -42,19 +42,33 @@ class NeuralService:
         self._limit = max_waiting_tokens
         self._queue: list[_Waiting] = []
         self._waiting_tokens = 0
+        self._called_tokens = 0
         self._worker: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="neural")
         self._closed = False
 
     @property
     def waiting_tokens(self) -> int:
-        """Tokens of windows that no batch has taken yet."""
-        return self._waiting_tokens
+        """Tokens of windows that no batch has taken yet, and of calls that are not done."""
+        return self._waiting_tokens + self._called_tokens
 
     async def run(self, job: Job[Result]) -> Result:
         """What the job makes of its windows' outputs. Raises NeuralOverloaded, NeuralClosed."""
         outputs = await self._outputs(job.windows) if job.windows else []
         return job.finish(outputs)
+
+    async def call(self, work: Callable[[], Result], tokens: int) -> Result:
+        """Runs `work` on the network's thread between batches: for what cannot share one, as LLMLingua2's exact mask.
+
+        It counts as `tokens` waiting until it is done.
+        """
+        self._admit(tokens)
+        self._called_tokens += tokens
+        self._waiting_tokens -= tokens
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        finally:
+            self._called_tokens -= tokens
 
     async def close(self) -> None:
         """Fails what waits, lets the batch in the network end, and frees its thread."""
@@ -82,8 +96,9 @@ class NeuralService:
     def _admit(self, tokens: int) -> None:
         if self._closed:
             raise NeuralClosed("the compression network is shut down")
-        if self._queue and self._waiting_tokens + tokens > self._limit:
-            raise NeuralOverloaded(self._waiting_tokens + tokens, self._limit)
+        waiting = self.waiting_tokens
+        if waiting and waiting + tokens > self._limit:
+            raise NeuralOverloaded(waiting + tokens, self._limit)
         self._waiting_tokens += tokens
 
     def _forget(self, request: _Request) -> None:

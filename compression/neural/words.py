@@ -18,6 +18,7 @@ _RUN = re.compile(r"\S+")
 _PART = re.compile(f"[{DENSE}]+|[^{DENSE}]+")
 _IS_DENSE = re.compile(f"[{DENSE}]")
 _LAST_MARK = re.compile(r"[.!?…。！？]+[\"'”’»)\]]*\Z")
+_LONGEST_MARK = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +39,12 @@ def split_words(source: str, span: Span, starts: Sequence[int]) -> list[Word]:
     for run in _RUN.finditer(source, *span):
         parts = _parts(run, starts)
         words += [Word(start, end, at == 0 and start > span[0]) for at, (start, end) in enumerate(parts)]
-    if (
-        words
-        and (mark := _LAST_MARK.search(source, words[-1].start, words[-1].end))
-        and mark.start() > words[-1].start
-    ):
-        last = words.pop()
+    if not words:
+        return words
+    last = words[-1]
+    mark = _LAST_MARK.search(source, max(last.start + 1, last.end - _LONGEST_MARK), last.end)
+    if mark:
+        words.pop()
         words += [Word(last.start, mark.start(), last.spaced), Word(mark.start(), last.end, False)]
     return words
 

@@ -90,6 +90,7 @@ def test_spans_are_sorted_and_disjoint() -> None:
         "a_" * 50_000,
         "x(" * 50_000,
         "/a" * 50_000,
+        "a.b" * 30_000 + " (@:/[=->|",
     ],
 )
 def test_odd_text_takes_no_odd_time(text: str) -> None:

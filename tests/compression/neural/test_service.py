@@ -125,3 +125,18 @@ async def test_closing_fails_what_waits_and_refuses_what_comes() -> None:
     for late in (waiting, service.run(job(1))):
         with pytest.raises(NeuralClosed):
             await late
+
+
+async def test_a_call_runs_between_batches_and_counts_as_waiting() -> None:
+    network = FakeNetwork()
+    service = NeuralService(network, token_budget=100, max_waiting_tokens=10)
+    first = await held(network, service)
+    called = asyncio.create_task(service.call(lambda: network.batches.copy(), tokens=8))
+    await asyncio.sleep(0)
+    with pytest.raises(NeuralOverloaded):
+        await service.run(job(3))
+    network.gate.set()
+    assert await called == [[1]]
+    assert await first == [1.0]
+    assert service.waiting_tokens == 0
+    await service.close()
