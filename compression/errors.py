@@ -51,3 +51,30 @@ class NotText(CompressionError):
 
 class ScoresMismatch(RuntimeError):
     """A scorer gave something other than one finite number a unit: a fault of ours, and none of the caller's."""
+
+
+class RefusedRequest(CompressionError):
+    """A refusal that crossed a process: of the `CompressionError` there, its field and message are left."""
+
+
+class UnknownCompressionModel(LookupError):
+    """No compression model of this id is served here."""
+
+    def __init__(self, model_id: str, known: tuple[str, ...]) -> None:
+        super().__init__(
+            f"compression model {model_id!r} is not served here; choose one of: {', '.join(known)}"
+        )
+        self.model_id = model_id
+        self.known = known
+
+
+class CompressorOverloaded(RuntimeError):
+    """As much waits for the compressor as may wait; nothing was done."""
+
+
+class CompressorUnavailable(RuntimeError):
+    """No replica of the compressor took the request in time."""
+
+
+class CompressorFailed(RuntimeError):
+    """The compressor took the request and then died, or gave something that is no result."""

@@ -1,0 +1,69 @@
+"""A compression model as a server meets it: awaited, bounded in what it lets wait, and closed at the end."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from compression.compressor import Compressor
+from compression.errors import CompressorFailed, CompressorOverloaded, CompressorUnavailable, RefusedRequest
+from compression.request import CompressionRequest, CompressionResult
+
+
+class CompressionModel(Protocol):
+    """One compression model, wherever it runs."""
+
+    async def compress(self, request: CompressionRequest) -> CompressionResult:
+        """Raises a `CompressionError` for what the caller can put right; `CompressorOverloaded`,
+        `CompressorUnavailable` or `CompressorFailed` for what the caller cannot."""
+        ...
+
+    async def close(self) -> None:
+        """End what runs and free what it holds."""
+        ...
+
+
+class LocalModel:
+    """A plain compressor in a thread of its own, so that the event loop stays free; `max_waiting` bounds its queue."""
+
+    def __init__(self, compressor: Compressor, *, max_waiting: int) -> None:
+        self._compressor = compressor
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="compress")
+        self._max_waiting = max_waiting
+        self._waiting = 0
+
+    async def compress(self, request: CompressionRequest) -> CompressionResult:
+        if self._waiting >= self._max_waiting:
+            raise CompressorOverloaded(f"{self._waiting} compressions wait already")
+        self._waiting += 1
+        try:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._thread, self._compressor.compress, request)
+        finally:
+            self._waiting -= 1
+
+    async def close(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+
+@dataclass(frozen=True, slots=True)
+class CompressionFault:
+    """A refusal or failure as a value, since exceptions with fields do not survive every process hop."""
+
+    kind: Literal["refused", "overloaded", "unavailable", "failed"]
+    message: str
+    field: str = "input"
+
+    def error(self) -> Exception:
+        """The exception that this fault stands for."""
+        if self.kind == "refused":
+            return RefusedRequest(self.field, self.message)
+        if self.kind == "overloaded":
+            return CompressorOverloaded(self.message)
+        return (
+            CompressorUnavailable(self.message)
+            if self.kind == "unavailable"
+            else CompressorFailed(self.message)
+        )
