@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
+from serve.deployments import INGRESS_APP, model_app
 from serve.loopback import SETUP_HOOK
 from serve.processes import adopt_orphans, bury_orphans, children_of_this_process, stop_descendants
 from serve.progress import Progress
@@ -79,7 +80,8 @@ def start(settings: Settings, progress: Progress) -> None:
     import ray
     from ray import serve
 
-    from serve.deployments import INGRESS_APP, build_ingress, build_model, model_app
+    from serve.deployments.chat import build_model
+    from serve.deployments.ingress import build_ingress
 
     quiet_loggers()
     progress.begin("starting Ray")
@@ -186,8 +188,6 @@ def stop() -> None:
 def _shut_down_ray() -> None:
     import ray
     from ray import serve
-
-    from serve.deployments import INGRESS_APP
 
     try:
         if ray.is_initialized():

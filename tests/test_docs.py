@@ -32,7 +32,9 @@ def test_every_error_code_is_documented(code: str) -> None:
 def test_every_file_that_a_page_names_exists(page: str) -> None:
     text = (ROOT / page).read_text()
     linked = re.findall(r"\]\((?!https?:)([^)#]+)\)", text)
-    named = re.findall(r"`((?:serve|models|billing|compression|docs|configs|benchmarks|tests)/[\w./-]+)`", text)
+    named = re.findall(
+        r"`((?:serve|models|billing|compression|docs|configs|benchmarks|tests)/[\w./-]+)`", text
+    )
     missing = [name for name in linked if not ((ROOT / page).parent / name).exists()]
     missing += [name for name in named if not (ROOT / name).exists()]
     assert not missing

@@ -116,7 +116,9 @@ def postgres_server() -> Iterator[str]:
         initialise = [binaries / "initdb", "-D", data, "-U", "pith", "-A", "trust", "-E", "UTF8", "--no-sync"]
         subprocess.run(initialise, check=True, capture_output=True, user=user, cwd=folder)
         port = _free_port()
-        options = f"-c fsync=off -c listen_addresses=127.0.0.1 -c port={port} -c unix_socket_directories={folder}"
+        options = (
+            f"-c fsync=off -c listen_addresses=127.0.0.1 -c port={port} -c unix_socket_directories={folder}"
+        )
         control = [binaries / "pg_ctl", "-D", data, "-w", "-l", Path(folder) / "log"]
         # The tests kill processes and connections, never the machine: only that would need "fsync".
         subprocess.run(

@@ -1,4 +1,4 @@
-"""Ray's shells around plain objects: one deployment a model, and the ingress that listens on the HTTP port."""
+"""The deployment of one catalog model: Ray Serve LLM's server with a method that streams bytes and usage."""
 
 from __future__ import annotations
 
@@ -7,23 +7,14 @@ import os
 from collections.abc import AsyncIterator
 from typing import Any
 
-from ray import serve
-from ray.serve.handle import DeploymentHandle
 from ray.serve.llm import LLMConfig, LLMServer, build_llm_deployment
 
 from models.engine import EngineChunk, EngineFault, EngineRequest
-from serve.settings import ModelSettings, Settings
+from serve.deployments import HEALTH_CHECK_PERIOD_S, HEALTH_CHECK_TIMEOUT_S
+from serve.settings import ModelSettings
 
 # Time for the faults of the requests that were running to reach their callers.
 LAST_WORDS_S = 0.5
-HEALTH_CHECK_PERIOD_S = 2.0
-HEALTH_CHECK_TIMEOUT_S = 15.0
-INGRESS_APP = "ingress"
-
-
-def model_app(model_id: str) -> str:
-    """The Ray Serve application of a model: one each, so that a model that cannot start takes no other with it."""
-    return f"model:{model_id}"
 
 
 class ChatReplica(LLMServer):
@@ -51,39 +42,6 @@ class ChatReplica(LLMServer):
 
     async def unfinished_requests(self) -> int:
         return self._chat.unfinished_requests()
-
-
-class IngressReplica:
-    """The HTTP server. Its logic is `serve.app.Service`, which listens on the port itself."""
-
-    async def __init__(self, settings: Settings) -> None:  # type: ignore[misc]
-        from serve.app import start_service
-
-        self._service = await start_service(settings, engine_handle)
-
-    async def check_health(self) -> None:
-        self._service.check()
-
-    async def __del__(self) -> None:
-        await self._service.stop()
-
-
-def engine_handle(model_id: str) -> DeploymentHandle:
-    """A handle to a model's replicas, which need not be up."""
-    return serve.get_app_handle(model_app(model_id))
-
-
-def build_ingress(settings: Settings) -> Any:
-    """The Ray Serve application that listens on the HTTP port."""
-    deployment = serve.deployment(
-        IngressReplica,
-        name=INGRESS_APP,
-        num_replicas=settings.server.ingress_replicas,
-        health_check_period_s=HEALTH_CHECK_PERIOD_S,
-        health_check_timeout_s=HEALTH_CHECK_TIMEOUT_S,
-        graceful_shutdown_timeout_s=settings.server.drain_s + 1,
-    )
-    return deployment.bind(settings)
 
 
 def build_model(model: ModelSettings, checkpoint: str, *, coalesce_s: float) -> Any:

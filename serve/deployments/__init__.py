@@ -1,0 +1,12 @@
+"""Ray Serve's applications, by name. Their modules hold Ray's shells around plain objects, one each, because what a
+replica's module imports is what its process holds in memory: only an engine's needs vLLM.
+"""
+
+HEALTH_CHECK_PERIOD_S = 2.0
+HEALTH_CHECK_TIMEOUT_S = 15.0
+INGRESS_APP = "ingress"
+
+
+def model_app(model_id: str) -> str:
+    """The application of a model: one each, so that a model that cannot start takes no other with it."""
+    return f"model:{model_id}"

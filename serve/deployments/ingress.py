@@ -1,0 +1,44 @@
+"""The deployment that listens on the HTTP port; it imports no vLLM, whose weight its process need not carry."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ray import serve
+from ray.serve.handle import DeploymentHandle
+
+from serve.deployments import HEALTH_CHECK_PERIOD_S, HEALTH_CHECK_TIMEOUT_S, INGRESS_APP, model_app
+from serve.settings import Settings
+
+
+class IngressReplica:
+    """The HTTP server. Its logic is `serve.app.Service`, which listens on the port itself."""
+
+    async def __init__(self, settings: Settings) -> None:  # type: ignore[misc]
+        from serve.app import start_service
+
+        self._service = await start_service(settings, engine_handle)
+
+    async def check_health(self) -> None:
+        self._service.check()
+
+    async def __del__(self) -> None:
+        await self._service.stop()
+
+
+def engine_handle(model_id: str) -> DeploymentHandle:
+    """A handle to a model's replicas, which need not be up."""
+    return serve.get_app_handle(model_app(model_id))
+
+
+def build_ingress(settings: Settings) -> Any:
+    """The Ray Serve application that listens on the HTTP port."""
+    deployment = serve.deployment(
+        IngressReplica,
+        name=INGRESS_APP,
+        num_replicas=settings.server.ingress_replicas,
+        health_check_period_s=HEALTH_CHECK_PERIOD_S,
+        health_check_timeout_s=HEALTH_CHECK_TIMEOUT_S,
+        graceful_shutdown_timeout_s=settings.server.drain_s + 1,
+    )
+    return deployment.bind(settings)
