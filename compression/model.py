@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from compression.compressor import Compressor
-from compression.errors import CompressorFailed, CompressorOverloaded, CompressorUnavailable, RefusedRequest
+from compression.errors import (
+    CompressionError,
+    CompressorFailed,
+    CompressorOverloaded,
+    CompressorUnavailable,
+    RefusedRequest,
+)
 from compression.request import CompressionRequest, CompressionResult
+
+log = logging.getLogger(__name__)
 
 
 class CompressionModel(Protocol):
@@ -67,3 +76,20 @@ class CompressionFault:
             if self.kind == "unavailable"
             else CompressorFailed(self.message)
         )
+
+
+async def answer(
+    model: CompressionModel, request: CompressionRequest
+) -> CompressionResult | CompressionFault:
+    """What `model` says, with its refusals and failures as values; nothing of an unexpected cause is told."""
+    try:
+        return await model.compress(request)
+    except CompressionError as error:
+        return CompressionFault("refused", error.message, error.field)
+    except CompressorOverloaded as error:
+        return CompressionFault("overloaded", str(error))
+    except CompressorUnavailable as error:
+        return CompressionFault("unavailable", str(error))
+    except Exception:
+        log.exception("a compression failed unexpectedly")
+        return CompressionFault("failed", "the compressor failed while it worked on this request")

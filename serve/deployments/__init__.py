@@ -10,3 +10,8 @@ INGRESS_APP = "ingress"
 def model_app(model_id: str) -> str:
     """The application of a model: one each, so that a model that cannot start takes no other with it."""
     return f"model:{model_id}"
+
+
+def compressor_app(model_id: str) -> str:
+    """The application of a compression model."""
+    return f"compress:{model_id}"

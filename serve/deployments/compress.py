@@ -1,0 +1,57 @@
+"""The deployment of one compression model; the lexical kind's process carries no torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ray import serve
+from ray.serve.handle import DeploymentHandle
+
+from compression.model import CompressionFault, answer
+from compression.request import CompressionRequest, CompressionResult
+from serve.compression_settings import CompressionModelSettings, spec_of
+from serve.deployments import HEALTH_CHECK_PERIOD_S, HEALTH_CHECK_TIMEOUT_S, compressor_app
+
+
+class CompressReplica:
+    """A compression model's replica. Its logic is what `compression.build.build_model` returns."""
+
+    def __init__(self, model: CompressionModelSettings) -> None:
+        from compression.build import build_model
+
+        self._model = build_model(spec_of(model))
+
+    async def compress(self, request: CompressionRequest) -> CompressionResult | CompressionFault:
+        return await answer(self._model, request)
+
+    async def __del__(self) -> None:
+        await self._model.close()
+
+
+def compressor_handle(model_id: str) -> DeploymentHandle:
+    """A handle to a compression model's replicas."""
+    return serve.get_app_handle(compressor_app(model_id))
+
+
+def build_compressor(model: CompressionModelSettings) -> Any:
+    """The Ray Serve application of one compression model."""
+    replicas = model.replicas
+    deployment = serve.deployment(
+        CompressReplica,
+        name=model.id.replace("/", "--"),
+        autoscaling_config={
+            "min_replicas": replicas.min,
+            "initial_replicas": replicas.min,
+            "max_replicas": replicas.max,
+            "target_ongoing_requests": replicas.target_ongoing_requests,
+            "downscale_delay_s": replicas.idle_s,
+            "downscale_to_zero_delay_s": replicas.idle_s,
+            "upscale_delay_s": 0,
+        },
+        max_ongoing_requests=replicas.max_ongoing_requests,
+        max_queued_requests=replicas.max_queued_requests,
+        ray_actor_options={"num_cpus": 1, "num_gpus": 1 if model.device.startswith("cuda") else 0},
+        health_check_period_s=HEALTH_CHECK_PERIOD_S,
+        health_check_timeout_s=HEALTH_CHECK_TIMEOUT_S,
+    )
+    return deployment.bind(model)

@@ -1,0 +1,46 @@
+"""A compression model behind a Ray Serve handle: the `compression.model.CompressionModel` of a running server."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ray.exceptions import RayError, TaskCancelledError
+from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, RayServeException
+from ray.serve.handle import DeploymentHandle
+
+from compression.errors import CompressorFailed, CompressorOverloaded, CompressorUnavailable
+from compression.model import CompressionFault
+from compression.request import CompressionRequest, CompressionResult
+
+
+class RayCompressor:
+    """One compression model's replicas. `longest_s` bounds a request, the start of a replica included."""
+
+    def __init__(self, model_id: str, handle: DeploymentHandle, *, longest_s: float) -> None:
+        self._model_id = model_id
+        self._handle = handle.options(method_name="compress")
+        self._longest_s = longest_s
+
+    async def compress(self, request: CompressionRequest) -> CompressionResult:
+        response = self._handle.remote(request)
+        try:
+            async with asyncio.timeout(self._longest_s):
+                result: CompressionResult | CompressionFault = await response
+        except TimeoutError:
+            response.cancel()
+            raise CompressorUnavailable(f"{self._model_id}: no answer within {self._longest_s:g} s") from None
+        except asyncio.CancelledError:
+            response.cancel()
+            raise
+        except (BackPressureError, DeploymentUnavailableError) as error:
+            raise CompressorOverloaded(f"{self._model_id}: no replica can take the request") from error
+        except (TaskCancelledError, RayError, RayServeException) as error:
+            raise CompressorFailed(
+                f"{self._model_id}: the compressor died while it worked on this"
+            ) from error
+        if isinstance(result, CompressionFault):
+            raise result.error()
+        return result
+
+    async def close(self) -> None:
+        """The replicas are Ray's to stop."""
