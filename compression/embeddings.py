@@ -52,7 +52,7 @@ class PieceSplitter:
         return tuple(found)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TokenEmbeddings:
     """A table of int8 rows; row `i` stands for the vector `rows[i] * scales[i]`, of length one.
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
-from compression.features.layout import Layout
 from compression.features.matching import Query
-from compression.features.words import Floats, Words, stem
+from compression.features.words import REMEMBERED_WORDS, Floats, Words
 
 # Question words of the languages met most; a language without an entry is scored without this feature.
 ASKED = {
@@ -65,6 +65,7 @@ def asked(query: Query) -> dict[str, float]:
     return {kind: float(bool(pattern.search(query.text))) for kind, pattern in ASKS.items()}
 
 
+@lru_cache(REMEMBERED_WORDS)
 def kind_of(spelling: str, folded: str) -> int:
     """A word's kind of answer: an index into `COUNTED`."""
     if YEAR.match(spelling) or folded in MONTHS:
@@ -74,13 +75,13 @@ def kind_of(spelling: str, folded: str) -> int:
     return 2 if spelling[0].isupper() else 3
 
 
-def offered(words: Words, query: Query, layout: Layout) -> dict[str, Floats]:
+def offered(words: Words, query: Query) -> dict[str, Floats]:
     """Per unit: numbers, years, names and other words that the query lacks; the first word of a unit is no name."""
     terms = set(query.terms)
     kinds = np.array(
         [
-            4 if stem(folded) in terms else kind_of(spelling, folded)
-            for spelling, folded in zip(words.spellings, words.folded, strict=True)
+            4 if stem in terms else kind_of(spelling, folded)
+            for spelling, folded, stem in zip(words.spellings, words.folded, words.stems, strict=True)
         ],
         np.int64,
     )

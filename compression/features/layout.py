@@ -39,6 +39,10 @@ class Group:
         return np.maximum.reduceat(values, self.first, axis=0)
 
 
+# Scores by name, of units or, where a group is given, of its runs.
+Levels = dict[str, tuple[Floats, Group | None]]
+
+
 @dataclass(frozen=True)
 class Layout:
     """Units in their documents and paragraphs. `heads` is each unit's title, or the first unit of its document."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compression.features.layout import Layout
+from compression.features.layout import Group, Layout
 from compression.features.words import Floats, Ints, Words, grams, split, stem
 from compression.features.words import fold as fold_word
 
@@ -54,12 +54,17 @@ class Counts:
         return score
 
 
-def count_words(words: Words, query: Query, layout: Layout) -> Counts:
-    """Terms of the query among the stems of the text."""
+def count_words(words: Words, query: Query, terms: Ints, layout: Layout) -> Counts:
+    """The query's terms by unit, from their occurrences."""
+    found = terms >= 0
+    return Counts(_table(words, words.units[found], terms[found], len(query.terms)), words.lengths, layout)
+
+
+def terms_of(words: Words, query: Query) -> Ints:
+    """The number of the query's term at each occurrence, or -1."""
     numbers = {term: number for number, term in enumerate(query.terms)}
-    term_of = np.array([numbers.get(stem(word), -1) for word in words.folded], np.int64)
-    counts = _table(words, *_expand(words, term_of), len(query.terms))
-    return Counts(counts, words.lengths, layout)
+    of = np.array([numbers.get(word, -1) for word in words.stems], np.int64)
+    return of[words.ids] if len(words.ids) else words.ids
 
 
 def count_grams(words: Words, query: Query, layout: Layout) -> Counts:
@@ -80,15 +85,36 @@ def count_grams(words: Words, query: Query, layout: Layout) -> Counts:
     return Counts(counts, words.lengths, layout)
 
 
-def _expand(words: Words, term_of: Ints) -> tuple[Ints, Ints]:
-    terms = term_of[words.ids] if len(words.ids) else words.ids
-    found = terms >= 0
-    return words.units[found], terms[found]
-
-
 def _table(words: Words, units: Ints, terms: Ints, width: int) -> Floats:
     flat = np.bincount(units * max(1, width) + terms, minlength=len(words.first) * max(1, width))
     return flat.astype(np.float32).reshape(len(words.first), max(1, width))
+
+
+def longest_runs(words: Words, terms: Ints, weight: Floats) -> Floats:
+    """The weight of the heaviest unbroken run of the query's words in each unit."""
+    out = np.zeros(len(words.first), np.float32)
+    if not len(terms):
+        return out
+    is_found = terms >= 0
+    breaks = np.r_[True, (is_found[1:] != is_found[:-1]) | (words.units[1:] != words.units[:-1])]
+    begins = np.flatnonzero(breaks)
+    totals = np.add.reduceat(np.where(is_found, weight[terms], 0.0), begins)
+    np.maximum.at(out, words.units[begins], totals.astype(np.float32))
+    return out
+
+
+def apart(counts: Floats, group: Group, weight: Floats) -> Floats:
+    """Share of the query's terms in a unit, weighted by how few units of its own group have them.
+
+    What all sentences of a paragraph name does not tell one of them from another.
+    """
+    has = (counts > 0).astype(np.float32)
+    holding = group.total(has)
+    size = (group.last - group.first).astype(np.float32)[:, None]
+    rarity = np.log1p((size - holding + 0.5) / (holding + 0.5)) * weight
+    total = np.maximum(rarity.sum(axis=1), 1e-6)
+    share: Floats = (has * rarity[group.of]).sum(axis=1) / total[group.of]
+    return share
 
 
 def pairs_kept(words: Words, query: Query) -> Floats:
@@ -110,8 +136,9 @@ def pairs_kept(words: Words, query: Query) -> Floats:
 
 def verbatim(source_units: Sequence[str], query: Query) -> Floats:
     """1 where a unit holds an identifier of the query letter by letter: a key, a path, a number."""
+    # A context is searched for each of these, so a long query must not have many.
     marks = [mark.strip(".,;:!?\"'`()[]{}<>") for mark in query.text.split()]
-    wanted = [m for m in marks if len(m) > 2 and any(c.isdigit() or c in "-_/.@:#" for c in m)]
+    wanted = [m for m in marks if len(m) > 2 and any(c.isdigit() or c in "-_/.@:#" for c in m)][:16]
     if not wanted:
         return np.zeros(len(source_units), np.float32)
     return np.array([sum(m in text for m in wanted) / len(wanted) for text in source_units], np.float32)

@@ -8,13 +8,25 @@ import numpy as np
 
 from compression.embeddings import TokenEmbeddings
 from compression.features.answers import asked, offered, surfaces
-from compression.features.layout import Group, Layout, lay_out
-from compression.features.matching import Counts, Query, count_grams, count_words, pairs_kept, verbatim
-from compression.features.meaning import Meaning, Pieces, break_up, compare
-from compression.features.words import Floats, Words, fold, lex, stem
+from compression.features.columns import Columns
+from compression.features.layout import Layout, Levels, lay_out
+from compression.features.matching import (
+    Counts,
+    Query,
+    apart,
+    count_grams,
+    count_words,
+    longest_runs,
+    pairs_kept,
+    terms_of,
+    verbatim,
+)
+from compression.features.meaning import Pieces, break_up, compare
+from compression.features.words import Floats, Words, lex
 from compression.units import Segmentation
 
 REACHES = (1, 3, 8, 20, 50)
+NEARBY = ("word", "gram", "mean", "late")
 KINDS = ("heading", "turn", "json_member", "code_block", "list_item", "table_row")
 
 
@@ -35,82 +47,65 @@ def prepare(segmentation: Segmentation, embeddings: TokenEmbeddings) -> Context:
     return Context(segmentation, words, lay_out(segmentation), break_up(words, embeddings), texts)
 
 
-class Columns:
-    """Named columns in the order in which they were added."""
-
-    def __init__(self, height: int) -> None:
-        self.height = height
-        self.names: list[str] = []
-        self.values: list[Floats] = []
-
-    def add(self, name: str, values: Floats | float) -> None:
-        self.names.append(name)
-        self.values.append(np.broadcast_to(np.asarray(values, np.float32), (self.height,)))
-
-    def add_relative(self, name: str, values: Floats) -> None:
-        """A score against the others of its context: share of the best, place among them, distance from the mean."""
-        best = max(float(values.max(initial=0)), 1e-6)
-        self.add(f"{name}.share", np.clip(values / best, -1, 1))
-        distinct, place = np.unique(-values, return_inverse=True)
-        self.add(f"{name}.place", 1.0 / np.sqrt(1.0 + place))
-        spread = max(float(values.std()), 1e-6)
-        self.add(f"{name}.distance", np.tanh((values - values.mean()) / spread / 3))
-
-    def table(self) -> Floats:
-        return np.stack(self.values, axis=1)
-
-
 def extract(text: str, context: Context, embeddings: TokenEmbeddings) -> tuple[list[str], Floats]:
-    """Names of the features, and a row a unit: (units, features)."""
+    """Names of the features, and a row a unit: (units, features). The context has a unit."""
     query = Query.of(text)
     layout = context.layout
     columns = Columns(len(context.texts))
-    words = count_words(context.words, query, layout)
+    terms = terms_of(context.words, query)
+    words = count_words(context.words, query, terms, layout)
     parts = count_grams(context.words, query, layout)
     prior = np.array([embeddings.word_weight(term) for term in query.terms] or [0.0], np.float32)
-    meaning = compare(query, context.pieces, context.words, layout, embeddings)
-    scores = {
-        **_levels("word", words, prior),
-        **_levels("gram", parts, np.ones(parts.unit.shape[1], np.float32)),
-        **meaning.scores,
+    levels = {
+        **words_levels("word", words, prior),
+        **words_levels("gram", parts, np.ones(parts.unit.shape[1], np.float32)),
+        **compare(query, context.pieces, context.words, layout, embeddings),
     }
-    for name, values in scores.items():
-        columns.add_relative(name, values)
-    _add_windows(columns, scores, layout)
+    levels["run.unit"] = (longest_runs(context.words, terms, words.rarity(words.unit) * prior), None)
+    for chosen in (None, layout.paragraphs, layout.documents):
+        own = {name: values for name, (values, group) in levels.items() if group is chosen}
+        columns.add_relative(list(own), np.stack(list(own.values())), chosen)
+        for name, values in own.items():
+            if name.startswith(("mean", "late")):
+                columns.add(f"plain.{name}", values if chosen is None else values[chosen.of])
+    _add_surroundings(columns, np.stack([levels[f"{name}.unit"][0] for name in NEARBY]), layout)
     _add_coverage(columns, words, prior, layout)
-    for name, values in meaning.plain.items():
-        columns.add(name, values)
+    columns.add("apart.gram", apart(parts.unit, layout.paragraphs, np.ones(1, np.float32)))
     columns.add("pairs", pairs_kept(context.words, query))
     columns.add("verbatim", verbatim(context.texts, query))
     _add_answers(columns, query, context)
-    _add_shape(columns, query, context, embeddings, words)
+    _add_shape(columns, query, context, embeddings)
     return columns.names, columns.table()
 
 
-def _levels(name: str, counts: Counts, prior: Floats) -> dict[str, Floats]:
+def words_levels(name: str, counts: Counts, prior: Floats) -> Levels:
     """BM25 of the unit, of it under its head, of its paragraph and of its document."""
     layout, unit = counts.layout, counts.unit
     rarity = counts.rarity(unit) * prior
     titled = unit + unit[layout.heads] * (layout.heads != np.arange(len(unit)))[:, None]
-    scores = {
-        f"{name}.unit": counts.bm25(unit, counts.lengths, rarity),
-        f"{name}.titled": counts.bm25(titled, counts.lengths + counts.lengths[layout.heads], rarity),
+    levels: Levels = {
+        f"{name}.unit": (counts.bm25(unit, counts.lengths, rarity), None),
+        f"{name}.titled": (counts.bm25(titled, counts.lengths + counts.lengths[layout.heads], rarity), None),
     }
     for level, group in (("paragraph", layout.paragraphs), ("document", layout.documents)):
         total = group.total(unit)
-        weight = counts.rarity(total) * prior
-        scores[f"{name}.{level}"] = counts.bm25(total, group.total(counts.lengths), weight)[group.of]
-    return scores
+        scores = counts.bm25(total, group.total(counts.lengths), counts.rarity(total) * prior)
+        levels[f"{name}.{level}"] = (scores, group)
+    return levels
 
 
-def _add_windows(columns: Columns, scores: dict[str, Floats], layout: Layout) -> None:
-    """Scores of the neighbourhood: what surrounds a dialogue's turn says more than the turn."""
-    for name in ("word.unit", "gram.unit", "mean.unit", "late.unit"):
-        for reach in REACHES:
-            columns.add_relative(f"{name}.near{reach}", layout.smooth(scores[name], reach))
-        best = max(float(scores[name].max(initial=0)), 1e-6)
-        for offset in (-2, -1, 1, 2):
-            columns.add(f"{name}.at{offset:+d}", layout.beside(scores[name], offset) / best)
+def _add_surroundings(columns: Columns, rows: Floats, layout: Layout) -> None:
+    """Scores of the neighbourhood, which say more of a dialogue's turn than the turn; and the unit's place in its own."""
+    columns.add_shares([f"{name}.in_paragraph" for name in NEARBY], rows, layout.paragraphs)
+    columns.add_shares([f"{name}.in_document" for name in NEARBY], rows, layout.documents)
+    for reach in REACHES:
+        columns.add_relative(
+            [f"{name}.near{reach}" for name in NEARBY], layout.smooth(rows.T, reach).T, places=False
+        )
+    shares = np.clip(rows / np.maximum(rows.max(axis=1, keepdims=True), 1e-6), -1, 1).T
+    for offset in (-1, 1):
+        for name, row in zip(NEARBY, layout.beside(shares, offset).T, strict=True):
+            columns.add(f"{name}.at{offset:+d}", row)
 
 
 def _add_coverage(columns: Columns, words: Counts, prior: Floats, layout: Layout) -> None:
@@ -123,13 +118,14 @@ def _add_coverage(columns: Columns, words: Counts, prior: Floats, layout: Layout
     columns.add("cover.titled", titled @ rarity / total)
     for level, group in (("paragraph", layout.paragraphs), ("document", layout.documents)):
         columns.add(f"cover.{level}", (group.largest(has) @ rarity / total)[group.of])
-    columns.add("cover.rarest", (has * rarity).max(axis=1) / max(float(rarity.max(initial=0)), 1e-6))
-    columns.add("cover.any", float(has.max(axis=0, initial=0).mean()))
+        columns.add(f"apart.{level}", apart(words.unit, group, prior))
+    columns.add("cover.rarest", (has * rarity).max(axis=1) / max(float(rarity.max()), 1e-6))
+    columns.add("cover.any", float(has.max(axis=0).mean()))
 
 
 def _add_answers(columns: Columns, query: Query, context: Context) -> None:
     wanted = asked(query)
-    given = offered(context.words, query, context.layout)
+    given = offered(context.words, query)
     for kind, is_asked in wanted.items():
         columns.add(f"asks.{kind}", is_asked)
     for kind, count in given.items():
@@ -141,10 +137,8 @@ def _add_answers(columns: Columns, query: Query, context: Context) -> None:
         columns.add(f"text.{name}", values)
 
 
-def _add_shape(
-    columns: Columns, query: Query, context: Context, embeddings: TokenEmbeddings, words: Counts
-) -> None:
-    layout, units = context.layout, context.segmentation.units
+def _add_shape(columns: Columns, query: Query, context: Context, embeddings: TokenEmbeddings) -> None:
+    layout, units, words = context.layout, context.segmentation.units, context.words
     at = np.arange(len(units), dtype=np.float32)
     first, last = layout.documents.first[layout.documents.of], layout.documents.last[layout.documents.of]
     columns.add("shape.length", np.log1p(words.lengths) / 4)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from compression.embeddings import TokenEmbeddings, normalised
-from compression.features.layout import Layout
+from compression.features.layout import Layout, Levels
 from compression.features.matching import Query
 from compression.features.words import Floats, Ints, Words
 
@@ -24,14 +24,6 @@ class Pieces:
     vectors: Floats
     weights: Floats
     sums: Floats
-
-
-@dataclass(frozen=True)
-class Meaning:
-    """`scores` are compared within the context; `plain` are taken as they are."""
-
-    scores: dict[str, Floats]
-    plain: dict[str, Floats]
 
 
 def break_up(words: Words, embeddings: TokenEmbeddings) -> Pieces:
@@ -65,28 +57,26 @@ def _sums(ids: Ints, units: Ints, weights: Floats, vectors: Floats, height: int)
     return out
 
 
-def compare(query: Query, pieces: Pieces, words: Words, layout: Layout, embeddings: TokenEmbeddings) -> Meaning:
+def compare(query: Query, pieces: Pieces, words: Words, layout: Layout, embeddings: TokenEmbeddings) -> Levels:
+    """Cosines of means, and weighted best matches, of units, titled units, paragraphs and documents."""
     asked = np.array([p for word in query.words for p in embeddings.pieces_of(word)][:MOST_PIECES], np.int64)
     vectors = embeddings.vectors(asked)
     weights = embeddings.weights[asked]
-    scores = _cosines(pieces.sums, vectors, weights, layout)
     best = _best_matches(pieces, vectors, len(words.first))
-    share = weights / max(float(weights.sum()), 1e-6)
-    titled = np.maximum(best, best[layout.heads])
-    scores["late.unit"] = best @ share
-    scores["late.titled"] = titled @ share
-    for level, group in (("paragraph", layout.paragraphs), ("document", layout.documents)):
-        scores[f"late.{level}"] = (group.largest(best) @ share)[group.of]
-    return Meaning(scores, {f"plain.{name}": values for name, values in scores.items()})
-
-
-def _cosines(sums: Floats, vectors: Floats, weights: Floats, layout: Layout) -> dict[str, Floats]:
-    asked = normalised(weights @ vectors) if len(weights) else np.zeros(sums.shape[1], np.float32)
-    titled = sums + sums[layout.heads] * (layout.heads != np.arange(len(sums)))[:, None]
-    scores = {"mean.unit": normalised(sums) @ asked, "mean.titled": normalised(titled) @ asked}
-    for level, group in (("paragraph", layout.paragraphs), ("document", layout.documents)):
-        scores[f"mean.{level}"] = (normalised(group.total(sums)) @ asked)[group.of]
-    return scores
+    share = weights / max(float(weights.sum()), 1e-6) if len(weights) else np.zeros(1, np.float32)
+    whole = normalised(weights @ vectors) if len(weights) else np.zeros(vectors.shape[1], np.float32)
+    sums, heads = pieces.sums, layout.heads
+    titled = sums + sums[heads] * (heads != np.arange(len(sums)))[:, None]
+    return {
+        "mean.unit": (normalised(sums) @ whole, None),
+        "mean.titled": (normalised(titled) @ whole, None),
+        "mean.paragraph": (normalised(layout.paragraphs.total(sums)) @ whole, layout.paragraphs),
+        "mean.document": (normalised(layout.documents.total(sums)) @ whole, layout.documents),
+        "late.unit": (best @ share, None),
+        "late.titled": (np.maximum(best, best[heads]) @ share, None),
+        "late.paragraph": (layout.paragraphs.largest(best) @ share, layout.paragraphs),
+        "late.document": (layout.documents.largest(best) @ share, layout.documents),
+    }
 
 
 def _best_matches(pieces: Pieces, asked: Floats, height: int) -> Floats:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,8 +34,10 @@ IS_UNSPACED = re.compile(f"[{UNSPACED}]")
 DIACRITIC = re.compile("[\u0300-\u036f\u064b-\u065f\u0670\u0640]")
 ASCII_END = "z"
 RUN = 4
+REMEMBERED_WORDS = 1 << 16
 
 
+@lru_cache(REMEMBERED_WORDS)
 def fold(word: str) -> str:
     """Case and diacritics taken off; vowel signs of Indic scripts stay."""
     if word.isascii():
@@ -43,6 +45,7 @@ def fold(word: str) -> str:
     return unicodedata.normalize("NFC", DIACRITIC.sub("", unicodedata.normalize("NFKD", word.casefold())))
 
 
+@lru_cache(REMEMBERED_WORDS)
 def stem(word: str) -> str:
     """A folded word without an English plural or possessive; `grams` match the other endings."""
     if len(word) > 3 and word.endswith("s") and word.isascii() and not word.endswith("ss"):
@@ -50,15 +53,16 @@ def stem(word: str) -> str:
     return word
 
 
-def grams(word: str) -> list[str]:
+@lru_cache(REMEMBERED_WORDS)
+def grams(word: str) -> tuple[str, ...]:
     """Parts of a folded word that a related form has too."""
     if word[0] > ASCII_END:
         if IS_IDEOGRAPH.match(word):
-            return [word[0]]
+            return (word[0],)
         if IS_UNSPACED.match(word):
-            return [word[:3]]
+            return (word[:3],)
     padded = f"^{word}$"
-    return [padded[at : at + 4] for at in range(max(1, len(padded) - 3))]
+    return tuple(padded[at : at + 4] for at in range(max(1, len(padded) - 3)))
 
 
 def split(text: str) -> tuple[list[str], list[int]]:
@@ -102,6 +106,10 @@ class Words:
     @cached_property
     def folded(self) -> list[str]:
         return [fold(word) for word in self.spellings]
+
+    @cached_property
+    def stems(self) -> list[str]:
+        return [stem(word) for word in self.folded]
 
 
 def lex(segmentation: Segmentation) -> Words:

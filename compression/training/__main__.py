@@ -16,6 +16,7 @@ from compression.features.network import Network
 from compression.segmentation import segment
 from compression.training import quizzes, ranker
 from compression.training.artefact import write_record, write_weights
+from compression.training.corpus import corpus
 from compression.training.distillation import distil
 from compression.training.examples import make_all
 from compression.training.teacher import Teacher, find_teacher
@@ -28,6 +29,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("compression/weights"), help="folder for weights and record")
     parser.add_argument("--teacher", type=Path, help="folder of the sentence encoder; default: the installed package")
     parser.add_argument("--seed", type=int, default=20261120)
+    parser.add_argument("--steps", type=int, default=1200, help="of tuning the embeddings")
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--networks", type=int, default=3, help="how many are averaged")
     parser.add_argument("--workers", type=int, default=2, help="processes that compute features")
@@ -43,7 +45,12 @@ def main() -> None:
     torch.use_deterministic_algorithms(True)
     teacher = Teacher(find_teacher(options.teacher))
     vocabulary = teacher.vocabulary()
-    embeddings = distil(vocabulary, teacher.embed_tokens())
+    texts = corpus(options.data)
+    embeddings = distil(
+        vocabulary, teacher.embed_tokens(), texts, teacher.embed_texts(texts), seed=options.seed, steps=options.steps
+    )
+    # The network is so small that a second thread only waits for the first.
+    torch.set_num_threads(1)
     cases = [*quizzes.training_cases(options.data), *quizzes.held_out_cases(options.data)]
     examples = make_all(cases, embeddings, options.workers)
     training = [example for example in examples if not example.is_held_out]

@@ -1,11 +1,20 @@
-"""Makes the table of token embeddings: the teacher's view of each word piece, in fewer dimensions, weighted by rarity."""
+"""Makes the table of token embeddings: the teacher's view of each word piece in fewer dimensions, then tuned so that
+means of pieces lie to one another as the teacher's sentences do.
+"""
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from compression.embeddings import TokenEmbeddings, normalised, quantise
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rich.progress import track
+from torch import Tensor, nn
+
+from compression.embeddings import UNKNOWN, PieceSplitter, TokenEmbeddings, normalised, quantise
+from compression.features.words import fold, split
 
 Floats = NDArray[np.float32]
 WIDTH = 128
@@ -14,6 +23,9 @@ FIRST_CHARACTER = 999
 FIRST_WORD = 1996
 SMOOTHING = 3e-3
 CHARACTER_WEIGHT = 0.3
+HEAVIEST = 1.5
+NEIGHBOURS = 48
+TEMPERATURE = 0.05
 
 
 def principal(vectors: Floats, width: int) -> Floats:
@@ -32,9 +44,90 @@ def rarity(size: int) -> Floats:
     return weights.astype(np.float32)
 
 
-def distil(vocabulary: list[str], vectors: Floats) -> TokenEmbeddings:
-    """`vectors` are the teacher's, one a piece: (vocabulary, teacher's width)."""
-    rows, scales = quantise(principal(vectors, WIDTH))
-    scales = scales.astype(np.float16).astype(np.float32)
-    weights = rarity(len(vocabulary)).astype(np.float16).astype(np.float32)
-    return TokenEmbeddings.build(vocabulary, rows, scales, weights)
+@dataclass(frozen=True)
+class Sentence:
+    """Word pieces of a sentence; those of one word share its weight."""
+
+    pieces: NDArray[np.int64]
+    shares: Floats
+
+    @classmethod
+    def of(cls, text: str, splitter: PieceSplitter) -> Sentence:
+        words = [splitter.split(fold(word)) for word in split(text)[0]] or [(UNKNOWN,)]
+        shares = [1 / len(word) for word in words for _ in word]
+        return cls(np.array([piece for word in words for piece in word]), np.array(shares, np.float32))
+
+
+class Table(nn.Module):
+    """The vectors and logarithms of weights that are tuned."""
+
+    def __init__(self, vectors: Floats, weights: Floats) -> None:
+        super().__init__()
+        self.start = torch.from_numpy(vectors)
+        self.vectors = nn.Parameter(self.start.clone())
+        self.logs = nn.Parameter(torch.from_numpy(weights).log())
+
+    def forward(self, sentences: Sequence[Sentence]) -> Tensor:
+        """(sentences, width), each of length one."""
+        pieces = torch.from_numpy(np.concatenate([sentence.pieces for sentence in sentences]))
+        shares = torch.from_numpy(np.concatenate([sentence.shares for sentence in sentences]))
+        of = torch.from_numpy(np.repeat(np.arange(len(sentences)), [len(s.pieces) for s in sentences]))
+        weighted = nn.functional.normalize(self.vectors[pieces], dim=1) * (self.logs[pieces].exp() * shares)[:, None]
+        total = torch.zeros(len(sentences), self.vectors.shape[1]).index_add(0, of, weighted)
+        return nn.functional.normalize(total, dim=1)
+
+
+def tune(
+    vectors: Floats, weights: Floats, sentences: Sequence[Sentence], wanted: Floats, *, seed: int, steps: int,
+    rate: float = 2e-3,
+) -> tuple[Floats, Floats]:  # fmt: skip
+    """Vectors and weights under which cosines of means are as the teacher's cosines: `wanted`, (sentences, width).
+
+    Each step takes a few sentences with some of their nearest, since far ones say little, and some at random.
+    """
+    torch.manual_seed(seed)
+    rng = np.random.default_rng(seed)
+    teacher = torch.from_numpy(wanted)
+    count = min(NEIGHBOURS, len(teacher))
+    near = torch.cat([(part @ teacher.T).topk(count, 1).indices for part in teacher.split(1024)]).numpy()
+    table = Table(vectors, weights)
+    optimizer = torch.optim.Adam([{"params": [table.vectors], "lr": rate}, {"params": [table.logs], "lr": rate * 5}])
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, [rate, rate * 5], total_steps=steps, pct_start=0.1)
+    for _ in track(range(steps), "embeddings"):
+        anchors = rng.integers(0, len(teacher), 14)
+        beside = [rng.choice(near[anchor], min(16, count), replace=False) for anchor in anchors]
+        chosen = np.unique(np.concatenate([anchors, *beside, rng.integers(0, len(teacher), 100)]))
+        found = table([sentences[number] for number in chosen])
+        loss = disagreement(found @ found.T, teacher[chosen] @ teacher[chosen].T)
+        loss = loss + 2e-6 * (table.vectors - table.start).square().sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+    tuned = table.logs.detach().exp().numpy()
+    heaviest = float(np.quantile(tuned, 0.99))
+    return normalised(table.vectors.detach().numpy()), (tuned / heaviest).clip(0, HEAVIEST).astype(np.float32)
+
+
+def disagreement(found: Tensor, wanted: Tensor) -> Tensor:
+    """Squared differences of cosines, and the divergence of each sentence's softmax over the others."""
+    itself = torch.eye(len(found), dtype=torch.bool)
+    squared = (found - wanted)[~itself].square().mean()
+    one = (found / TEMPERATURE).masked_fill(itself, -1e4).log_softmax(1)
+    other = (wanted / TEMPERATURE).masked_fill(itself, -1e4).log_softmax(1)
+    return 5 * squared + (other.exp() * (other - one)).sum(1).mean()
+
+
+def distil(
+    vocabulary: list[str], pieces: Floats, texts: Sequence[str], sentences: Floats, *, seed: int, steps: int
+) -> TokenEmbeddings:
+    """`pieces` and `sentences` are the teacher's vectors of the vocabulary and of the texts."""
+    splitter = PieceSplitter({piece: number for number, piece in enumerate(vocabulary)})
+    ready = [Sentence.of(text, splitter) for text in texts]
+    vectors, weights = tune(
+        principal(pieces, WIDTH), rarity(len(vocabulary)), ready, sentences, seed=seed, steps=steps
+    )
+    rows, scales = quantise(vectors)
+    # As they will be read from the file, so that training sees what serving sees.
+    half = weights.astype(np.float16).astype(np.float32)
+    return TokenEmbeddings.build(vocabulary, rows, scales.astype(np.float16).astype(np.float32), half)

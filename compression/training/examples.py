@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from multiprocessing import get_context
 
 import numpy as np
@@ -14,7 +15,7 @@ from rich.progress import track
 from benchmarks.quality.contexts import Case
 from benchmarks.quality.metrics import holds_answer
 from compression.embeddings import TokenEmbeddings
-from compression.features.matrix import extract, prepare
+from compression.features.matrix import Context, extract, prepare
 from compression.segmentation import segment
 from compression.units import Segmentation
 
@@ -51,11 +52,16 @@ def label(case: Case, text: Segmentation) -> tuple[NDArray[np.bool_], NDArray[np
     return holds & (starts < case.gold[1]) & (ends > case.gold[0]), holds
 
 
+@lru_cache(maxsize=1)
+def _prepared(source: str, embeddings: TokenEmbeddings) -> tuple[Context, NDArray[np.float32]]:
+    """The questions to one meeting follow one another, so it is prepared once."""
+    context = prepare(segment(source), embeddings)
+    return context, np.array([len(TOKEN.findall(piece)) for piece in context.texts], np.float32)
+
+
 def make(case: Case, embeddings: TokenEmbeddings) -> Example:
-    text = segment(case.context)
-    context = prepare(text, embeddings)
-    wanted, holds = label(case, text)
-    tokens = np.array([len(TOKEN.findall(piece)) for piece in context.texts], np.float32)
+    context, tokens = _prepared(case.context, embeddings)
+    wanted, holds = label(case, context.segmentation)
     return Example(
         case.suite, case.name, case.is_held_out, extract(case.query, context, embeddings)[1].astype(np.float16),
         wanted, holds, tokens, context.layout.documents.of.astype(np.int32), context.layout.paragraphs.of.astype(np.int32),

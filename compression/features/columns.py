@@ -1,0 +1,50 @@
+"""Named columns of features, each compared with the others of its context so that a context's length is no matter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from compression.features.layout import Group
+from compression.features.words import Floats
+
+ROOM = 256
+
+
+class Columns:
+    """A table that grows by columns, in the order in which they are added."""
+
+    def __init__(self, height: int) -> None:
+        self.names: list[str] = []
+        self._table = np.zeros((ROOM, height), np.float32)
+
+    def add(self, name: str, values: Floats | float) -> None:
+        self._table[len(self.names)] = values
+        self.names.append(name)
+
+    def add_shares(self, names: Sequence[str], rows: Floats, group: Group) -> None:
+        """Scores, a row each, as shares of the best one in the unit's own group."""
+        best = np.maximum(np.maximum.reduceat(rows, group.first, axis=1), 1e-6)
+        for name, row in zip(names, np.clip(rows / best[:, group.of], -1, 1), strict=True):
+            self.add(name, row)
+
+    def add_relative(
+        self, names: Sequence[str], rows: Floats, group: Group | None = None, *, places: bool = True
+    ) -> None:
+        """Scores, a row each: share of the best, distance from the mean, and place among all. `rows` have a column
+        a run of the group, where there is one, else a column a unit.
+        """
+        share = np.clip(rows / np.maximum(rows.max(axis=1, keepdims=True), 1e-6), -1, 1)
+        apart = rows - rows.mean(axis=1, keepdims=True)
+        spread = np.sqrt(np.square(apart).mean(axis=1, keepdims=True))
+        kinds = {"share": share, "distance": np.tanh(apart / np.maximum(3 * spread, 1e-6))}
+        if places:
+            kinds["place"] = 1.0 / np.sqrt(1.0 + np.stack([np.searchsorted(np.sort(-row), -row) for row in rows]))
+        for kind, table in kinds.items():
+            for name, row in zip(names, table, strict=True):
+                self.add(f"{name}.{kind}", row if group is None else row[group.of])
+
+    def table(self) -> Floats:
+        """(units, features)."""
+        return np.ascontiguousarray(self._table[: len(self.names)].T)

@@ -1,0 +1,77 @@
+"""The client against a fake server: replies, waiting, refusals; and the report from what it got."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import httpx
+import pytest
+
+from benchmarks.quality import contexts, report
+from benchmarks.quality.__main__ import arguments, chosen
+from benchmarks.quality.client import Refused, Target, compress
+from benchmarks.quality.data import Records
+from benchmarks.quality.scoring import judge, ratios_of, summarise
+
+CASE = next(contexts.record_cases([Records((("a", "1"), ("b", "2")), "b", "2")], "kv_75"))
+TARGET = Target("http://server", "pith_k", "lexical", 1)
+RECEIPT = {"compression_ratio": 0.1, "latency_ms": 2.0, "risk_flags": []}
+
+
+def server(*answers: httpx.Response) -> tuple[httpx.AsyncClient, list[httpx.Request]]:
+    """A fake that gives these answers in turn."""
+    seen: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return answers[len(seen) - 1]
+
+    return httpx.AsyncClient(base_url="http://server", transport=httpx.MockTransport(answer)), seen
+
+
+async def test_a_case_is_sent_as_the_contract_says() -> None:
+    http, seen = server(httpx.Response(200, json={"output": "{}", "receipt": RECEIPT}))
+    async with http:
+        reply = await compress(http, TARGET, CASE, 0.25)
+    assert (reply.output, reply.receipt) == ("{}", RECEIPT)
+    body = json.loads(seen[0].content)
+    assert body["model"] == "lexical"
+    assert body["input"] == CASE.context
+    assert body["compression"] == {"target_ratio": 0.25, "preserve_order": True}
+
+
+async def test_a_busy_server_is_asked_again_and_a_refusal_names_the_case() -> None:
+    busy = httpx.Response(429, headers={"Retry-After": "0"})
+    http, seen = server(busy, httpx.Response(503, headers={"Retry-After": "0"}), httpx.Response(422, text="too big"))
+    async with http:
+        with pytest.raises(Refused, match=r"kv_75-0 at 0\.25: 422 too big"):
+            await compress(http, TARGET, CASE, 0.25)
+    assert len(seen) == 3
+
+
+def test_a_report_has_figures_tables_and_a_plot(tmp_path: Path) -> None:
+    outcomes = [
+        judge(CASE, 0.25, "lexical", '{"b": "2"}', measured_ratio=0.24, latency_ms=3.0),
+        judge(CASE, 0.1, "lexical", "{}", measured_ratio=0.12, latency_ms=5.0),
+        judge(CASE, 0.25, "head", '{"a": "1"}'),
+        judge(CASE, 0.1, "head", ""),
+    ]
+    summaries = summarise(outcomes)
+    assert [summary.kept_percent for summary in summaries] == [100, 0, 0, 0]
+    assert [summary.over_target_percent for summary in summaries] == [0, 100, None, None]
+    written = report.write(tmp_path, summaries, {"model": "lexical"})
+    assert [path.name for path in written] == ["quality.json", "quality.md", "quality.png"]
+    assert "| lexical | 100.0 | 0.0 |" in written[1].read_text(encoding="utf-8")
+    assert json.loads(written[0].read_text(encoding="utf-8"))["summaries"][0]["worst_ratio_error"] == pytest.approx(0.01)
+    assert written[2].read_bytes().startswith(b"\x89PNG")
+
+
+def test_cases_are_chosen_by_suite_and_an_unknown_suite_is_named() -> None:
+    assert chosen({"kv_75": [CASE]}, arguments(["--suites", "kv_75"])) == [CASE]
+    with pytest.raises(SystemExit, match="nq: the folder has kv_75"):
+        chosen({"kv_75": [CASE]}, arguments(["--suites", "nq"]))
+
+
+def test_every_suite_has_its_ratios() -> None:
+    assert all(ratios_of(suite) for suite in ("nq", "qmsum_val", "xquad_hi", "kv_140"))
