@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from serve.section import Section
 
 Price = Annotated[Decimal, Field(ge=0, le=1_000_000, max_digits=15, decimal_places=6)]
 MODELS_SERVED = 4
@@ -23,19 +17,6 @@ MODELS_SERVED = 4
 
 class ConfigError(ValueError):
     """The configuration cannot be used; the message names the file, the key's path and the reason."""
-
-
-class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _no_truth_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
-        # YAML reads `on` and `yes` as true, which pydantic would take for 1.
-        annotation = cls.model_fields[info.field_name or ""].annotation
-        if isinstance(value, bool) and annotation is not bool and bool not in get_args(annotation):
-            raise ValueError("must not be true or false")
-        return value
 
 
 class ServerSettings(Section):

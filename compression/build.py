@@ -1,0 +1,62 @@
+"""Builds a compression model from its spec. Only the neural kinds import torch, and only when one is built."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from compression.compressor import Compressor
+from compression.lexical import LexicalScorer
+from compression.model import CompressionModel, LocalModel
+from compression.spec import ModelSpec
+from compression.tokenizer_counter import TokenizerCounter
+
+
+class TokenizerUnavailable(ValueError):
+    """The tokenizer that receipts are to be counted with is nowhere."""
+
+    def __init__(self, tokenizer: str, reason: str) -> None:
+        super().__init__(f"tokenizer {tokenizer!r}: {reason}")
+        self.tokenizer = tokenizer
+
+
+def build_model(spec: ModelSpec) -> CompressionModel:
+    """Load what the spec names. Slow for neural kinds: seconds, and a download where it names a hub repository.
+
+    Raises `TokenizerUnavailable`; `FileNotFoundError` and `BadWeights` for the lexical weights; for neural kinds
+    `compression.neural.errors.CheckpointRefused` and `TokenCounterUnavailable`.
+    """
+    counter = load_counter(spec.tokenizer, name=spec.tokenizer_name)
+    if spec.kind != "lexical":
+        # torch takes seconds to import, and many servers never need it.
+        from compression.neural.models import build_neural_model
+
+        return build_neural_model(spec, counter)
+    compressor = Compressor(LexicalScorer.load(), counter, spec.settings)
+    return LocalModel(compressor, max_waiting=spec.max_waiting)
+
+
+def load_counter(tokenizer: str, *, name: str) -> TokenizerCounter:
+    """From a `tokenizer.json`, a folder that holds one, or a repository of the hub. Raises `TokenizerUnavailable`."""
+    path = Path(tokenizer).expanduser()
+    if not path.exists():
+        path = _from_hub(tokenizer)
+    try:
+        return TokenizerCounter.from_file(path, name=name)
+    except FileNotFoundError as error:
+        raise TokenizerUnavailable(tokenizer, "the folder holds no tokenizer.json") from error
+    except Exception as error:  # tokenizers raises bare Exception for a file that it cannot read
+        raise TokenizerUnavailable(tokenizer, f"cannot be read: {error}") from error
+
+
+def _from_hub(repository: str) -> Path:
+    # Only what is not on this disk needs the hub's client.
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(hf_hub_download(repository, "tokenizer.json"))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        reason = " ".join(str(error).split())
+        raise TokenizerUnavailable(
+            repository, f"no such path, and the hub did not give it: {reason}"
+        ) from error

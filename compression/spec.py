@@ -1,0 +1,83 @@
+"""What to build a compression model from: plain values, so that they cross a process and need no torch to read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from compression.settings import CompressionSettings
+
+Kind = Literal["lexical", "encoder", "token_classifier", "query_classifier"]
+Steering = Literal["lexical", "bm25"]
+Fidelity = Literal["default", "llmlingua2"]
+Dtype = Literal["float32", "bfloat16", "float16"]
+
+
+@dataclass(frozen=True, slots=True)
+class Blend:
+    """How a neural score s in [0, 1] joins the lexical scorer's logit l.
+
+    The blended score is sigmoid(lexical * l + neural * (s - midpoint)); weights are not negative.
+    """
+
+    lexical: float
+    neural: float
+    midpoint: float = 0.5
+
+    def __post_init__(self) -> None:
+        if self.lexical < 0 or self.neural < 0:
+            raise ValueError(f"blend: weights must not be negative, not {self.lexical:g} and {self.neural:g}")
+        if not self.lexical and not self.neural:
+            raise ValueError("blend: lexical and neural must not both be 0")
+
+
+BLENDS: dict[Kind, Blend] = {
+    "encoder": Blend(lexical=1.0, neural=16.0, midpoint=0.7),
+    "query_classifier": Blend(lexical=0.5, neural=8.0, midpoint=0.5),
+}
+"""What each kind blends by unless its spec says otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """One compression model.
+
+    `checkpoint`: a folder or hub name; None for `lexical`. `tokenizer`: a `tokenizer.json`, its folder, or a hub name;
+    receipts count by it and call it `tokenizer_name`. `batch_tokens`, `window`, `overlap`: tokens of the checkpoint's
+    own tokenizer; a window of None is the checkpoint's. `max_waiting`: requests that may wait or run, above that they
+    are refused; `max_waiting_tokens` likewise for what waits for the network. `steered_by`: whose unit scores share
+    the budget before a token classifier chooses words.
+    """
+
+    id: str
+    kind: Kind
+    tokenizer: str
+    tokenizer_name: str
+    checkpoint: str | None = None
+    revision: str | None = None
+    device: str = "cpu"
+    dtype: Dtype = "float32"
+    threads: int | None = None
+    batch_tokens: int = 4096
+    window: int | None = None
+    overlap: int = 0
+    max_waiting: int = 256
+    max_waiting_tokens: int = 1_000_000
+    settings: CompressionSettings = field(default_factory=CompressionSettings)
+    blend: Blend | None = None
+    steered_by: Steering = "lexical"
+    fidelity: Fidelity = "default"
+
+    def __post_init__(self) -> None:
+        if (self.kind == "lexical") != (self.checkpoint is None):
+            need = "takes none: its weights come with pith" if self.kind == "lexical" else "is needed"
+            raise ValueError(f"{self.id}: checkpoint: a model of kind {self.kind} {need}")
+        if self.fidelity != "default" and self.kind != "token_classifier":
+            raise ValueError(f"{self.id}: fidelity: {self.fidelity} is for token classifiers only")
+        if self.blend is not None and self.kind not in BLENDS:
+            raise ValueError(f"{self.id}: blend: a model of kind {self.kind} blends nothing")
+
+    @property
+    def blend_used(self) -> Blend | None:
+        """The blend given, or the kind's own; None where nothing is blended."""
+        return self.blend or BLENDS.get(self.kind)
