@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
-from serve.deployments import INGRESS_APP, model_app
+from serve.deployments import INGRESS_APP, compressor_app, model_app
 from serve.loopback import SETUP_HOOK
 from serve.processes import adopt_orphans, bury_orphans, children_of_this_process, stop_descendants
 from serve.progress import Progress
@@ -81,6 +81,7 @@ def start(settings: Settings, progress: Progress) -> None:
     from ray import serve
 
     from serve.deployments.chat import build_model
+    from serve.deployments.compress import build_compressor
     from serve.deployments.ingress import build_ingress
 
     quiet_loggers()
@@ -101,8 +102,13 @@ def start(settings: Settings, progress: Progress) -> None:
         )
         application = build_model(model, checkpoints[model.id], coalesce_s=settings.server.coalesce_ms / 1000)
         serve._run(application, name=model_app(model.id), route_prefix=None, _blocking=False)
+    for compressor in settings.compression.models:
+        progress.begin(f"deploying {compressor.id}")
+        name = compressor_app(compressor.id)
+        serve._run(build_compressor(compressor), name=name, route_prefix=None, _blocking=False)
     serve._run(build_ingress(settings), name=INGRESS_APP, route_prefix=None, _blocking=False)
     wanted = [INGRESS_APP, *(model_app(model.id) for model in settings.models if model.replicas.min)]
+    wanted += [compressor_app(model.id) for model in settings.compression.models if model.replicas.min]
     wait_until_running(wanted, progress)
 
 
@@ -138,7 +144,7 @@ def wait_until_running(applications: list[str], progress: Progress) -> None:
         waiting = [name for name in applications if name not in states or states[name].status != "RUNNING"]
         if not waiting:
             return
-        progress.begin("loading " + ", ".join(name.removeprefix("model:") for name in waiting))
+        progress.begin("loading " + ", ".join(name.partition(":")[2] or name for name in waiting))
         tick.wait(POLL_S)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -15,6 +16,7 @@ from billing.migration import upgrade
 from billing.price import ModelPrice
 from billing.spool import Spool
 from models.catalog import Catalog
+from serve.compression_settings import CompressionModelSettings
 from serve.pepper import read_pepper
 from serve.settings import ConfigError, Settings
 
@@ -30,7 +32,10 @@ async def prepare_ledger(settings: Settings, catalog: Catalog, *, now: datetime)
     await upgrade(settings.billing.database_url)
     database = open_database(settings.billing.database_url)
     try:
-        await Ledger(database, Spool(settings.billing.spool_path)).publish_prices(prices_of(catalog), now=now)
+        prices = prices_of(catalog, settings.compression.models)
+        await Ledger(database, Spool(settings.billing.spool_path)).publish_prices(prices, now=now)
+            prices_of(catalog, settings.compression.models), now=now
+        )
         if not settings.demo.enabled:
             return None
         accounts = Accounts(database, pepper=pepper_of(settings))
@@ -69,9 +74,9 @@ def pepper_of(settings: Settings) -> bytes:
         raise ConfigError(str(error)) from error
 
 
-def prices_of(catalog: Catalog) -> list[ModelPrice]:
-    """The catalog's prices in billing's terms."""
-    return [
+def prices_of(catalog: Catalog, compressors: Sequence[CompressionModelSettings]) -> list[ModelPrice]:
+    """The prices of the catalog and of the compression models, in billing's terms."""
+    chat = [
         ModelPrice(
             model_id=model.id,
             input_micro_usd_per_mtok=model.input_micro_usd_per_mtok,
@@ -79,6 +84,15 @@ def prices_of(catalog: Catalog) -> list[ModelPrice]:
             minimum_nano_usd=model.minimum_nano_usd,
         )
         for model in catalog.models
+    ]
+    return chat + [
+        ModelPrice(
+            model_id=model.id,
+            input_micro_usd_per_mtok=int(model.price_usd_per_mtok_input * 10**6),
+            output_micro_usd_per_mtok=0,
+            minimum_nano_usd=0,
+        )
+        for model in compressors
     ]
 
 

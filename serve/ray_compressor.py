@@ -11,6 +11,8 @@ from ray.serve.handle import DeploymentHandle
 from compression.errors import CompressorFailed, CompressorOverloaded, CompressorUnavailable
 from compression.model import CompressionFault
 from compression.request import CompressionRequest, CompressionResult
+from serve.deployments import compressor_app
+from serve.replica_status import ReplicaStatus
 
 
 class RayCompressor:
@@ -20,6 +22,7 @@ class RayCompressor:
         self._model_id = model_id
         self._handle = handle.options(method_name="compress")
         self._longest_s = longest_s
+        self._status = ReplicaStatus(compressor_app(model_id))
 
     async def compress(self, request: CompressionRequest) -> CompressionResult:
         response = self._handle.remote(request)
@@ -41,6 +44,10 @@ class RayCompressor:
         if isinstance(result, CompressionFault):
             raise result.error()
         return result
+
+    async def ready(self) -> bool:
+        """Whether a replica is running."""
+        return await self._status.is_running()
 
     async def close(self) -> None:
         """The replicas are Ray's to stop."""

@@ -6,17 +6,14 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator
 
-from ray import serve
 from ray.exceptions import RayError, TaskCancelledError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, RayServeException
 from ray.serve.handle import DeploymentHandle
-from ray.serve.schema import ReplicaState
 
 from models.engine import EngineChunk, EngineFault, EngineRequest
 from models.errors import EngineFailed, EngineUnavailable
 from serve.deployments import model_app
-
-STATUS_TTL_S = 1.0
+from serve.replica_status import ReplicaStatus
 
 
 class RayEngine:
@@ -40,7 +37,7 @@ class RayEngine:
         self._progress_s = progress_s
         self._longest_s = longest_s
         self._retry_after_s = retry_after_s
-        self._ready = (float("-inf"), False)
+        self._status = ReplicaStatus(model_app(model_id))
 
     async def generate(self, request: EngineRequest) -> AsyncGenerator[EngineChunk, None]:
         """Yield the replica's chunks. A replica sends a sign of life at least every half second."""
@@ -83,21 +80,8 @@ class RayEngine:
         )
 
     async def ready(self) -> bool:
-        """Whether a replica is running, as Ray's controller last saw it; asked at most once a second."""
-        asked_at, ready = self._ready
-        if time.monotonic() - asked_at >= STATUS_TTL_S:
-            ready = await asyncio.to_thread(self._has_running_replica)
-            self._ready = (time.monotonic(), ready)
-        return ready
-
-    def _has_running_replica(self) -> bool:
-        application = serve.status().applications.get(model_app(self._model_id))
-        if application is None:
-            return False
-        return any(
-            deployment.replica_states.get(ReplicaState.RUNNING, 0) > 0
-            for deployment in application.deployments.values()
-        )
+        """Whether a replica is running."""
+        return await self._status.is_running()
 
 
 class _Overdue(Exception):

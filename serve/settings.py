@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from serve.compression_settings import CompressionSettingsSection
 from serve.section import Section
 
 Price = Annotated[Decimal, Field(ge=0, le=1_000_000, max_digits=15, decimal_places=6)]
@@ -192,6 +193,7 @@ class Settings(Section):
     billing: BillingSettings = BillingSettings()
     demo: DemoSettings = DemoSettings()
     models: list[ModelSettings] = Field(description="The catalog, in order; the first is the default model.")
+    compression: CompressionSettingsSection = CompressionSettingsSection()
 
     @field_validator("models")
     @classmethod

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from ray import serve
-from ray.serve.handle import DeploymentHandle
 
 from compression.model import CompressionFault, answer
 from compression.request import CompressionRequest, CompressionResult
 from serve.compression_settings import CompressionModelSettings, spec_of
-from serve.deployments import HEALTH_CHECK_PERIOD_S, HEALTH_CHECK_TIMEOUT_S, compressor_app
+from serve.deployments import HEALTH_CHECK_PERIOD_S, HEALTH_CHECK_TIMEOUT_S
 
 
 class CompressReplica:
@@ -26,11 +25,6 @@ class CompressReplica:
 
     async def __del__(self) -> None:
         await self._model.close()
-
-
-def compressor_handle(model_id: str) -> DeploymentHandle:
-    """A handle to a compression model's replicas."""
-    return serve.get_app_handle(compressor_app(model_id))
 
 
 def build_compressor(model: CompressionModelSettings) -> Any:

@@ -7,7 +7,13 @@ from typing import Any
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 
-from serve.deployments import HEALTH_CHECK_PERIOD_S, HEALTH_CHECK_TIMEOUT_S, INGRESS_APP, model_app
+from serve.deployments import (
+    HEALTH_CHECK_PERIOD_S,
+    HEALTH_CHECK_TIMEOUT_S,
+    INGRESS_APP,
+    compressor_app,
+    model_app,
+)
 from serve.settings import Settings
 
 
@@ -17,7 +23,7 @@ class IngressReplica:
     async def __init__(self, settings: Settings) -> None:  # type: ignore[misc]
         from serve.app import start_service
 
-        self._service = await start_service(settings, engine_handle)
+        self._service = await start_service(settings, engine_handle, compressor_handle)
 
     async def check_health(self) -> None:
         self._service.check()
@@ -29,6 +35,11 @@ class IngressReplica:
 def engine_handle(model_id: str) -> DeploymentHandle:
     """A handle to a model's replicas, which need not be up."""
     return serve.get_app_handle(model_app(model_id))
+
+
+def compressor_handle(model_id: str) -> DeploymentHandle:
+    """A handle to a compression model's replicas."""
+    return serve.get_app_handle(compressor_app(model_id))
 
 
 def build_ingress(settings: Settings) -> Any:
