@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -21,6 +21,7 @@ from models.catalog import Capabilities, Catalog, ChatModel
 from models.engine import Engine
 from serve.api import create_api
 from serve.chat import ChatService
+from serve.compressors import RunningModel, compress_collaborators
 from serve.http_server import PithServer, http_config, listening_socket
 from serve.pepper import read_pepper
 from serve.prices import PriceBook
@@ -83,8 +84,11 @@ class Service:
         await self.database.close()
 
 
-async def start_service(settings: Settings, engine_handle: Callable[[str], Any]) -> Service:
-    """Build everything from `settings` and listen. `engine_handle` gives a model's Ray Serve handle."""
+async def start_service(
+    settings: Settings, engine_handle: Callable[[str], Any], compressor_handle: Callable[[str], Any]
+) -> Service:
+    """Build everything from `settings` and listen. The two functions give a model's Ray Serve handle by its id."""
+    from serve.ray_compressor import RayCompressor
     from serve.ray_engine import RayEngine
 
     server = settings.server
@@ -100,10 +104,14 @@ async def start_service(settings: Settings, engine_handle: Callable[[str], Any])
         )
         for model in settings.models
     }
+    compressors = {
+        model.id: RayCompressor(model.id, compressor_handle(model.id), longest_s=server.start_wait_s)
+        for model in settings.compression.models
+    }
     database = open_database(settings.billing.database_url)
     spool = Spool(settings.billing.spool_path)
     ledger = Ledger(database, spool)
-    api = build_api(settings, engines=engines, database=database, ledger=ledger)
+    api = build_api(settings, engines=engines, compressors=compressors, database=database, ledger=ledger)
     http = PithServer(http_config(api, settings))
     task = asyncio.create_task(http.serve(sockets=[listening_socket(server.host, server.port)]))
     upkeep = asyncio.create_task(
@@ -119,8 +127,16 @@ def hold_lifetime(server: ServerSettings) -> timedelta:
     return timedelta(seconds=server.start_wait_s + server.longest_request_s + server.stall_s)
 
 
-def build_api(settings: Settings, *, engines: dict[str, Engine], database: Database, ledger: Ledger) -> Any:
-    """The ASGI application, from settings, engines and a ledger."""
+def build_api(
+    settings: Settings,
+    *,
+    engines: Mapping[str, Engine],
+    database: Database,
+    ledger: Ledger,
+    compressors: Mapping[str, RunningModel] | None = None,
+) -> Any:
+    """The ASGI application, from settings, engines, compression models and a ledger. Without compression models it has
+    no compression routes."""
     catalog = catalog_of(settings)
     prices = PriceBook(ledger)
     limiter = RateLimits(settings.billing.rate_limit_storage)
@@ -135,8 +151,17 @@ def build_api(settings: Settings, *, engines: dict[str, Engine], database: Datab
     default = settings.models[0]
 
     async def ready() -> bool:
-        return default.replicas.min == 0 or await engines[default.id].ready()
+        up = default.replicas.min == 0 or await engines[default.id].ready()
+        first = next(iter(settings.compression.models), None)
+        if not up or not compressors or first is None or first.replicas.min == 0:
+            return up
+        return await compressors[first.id].ready()
 
+    compress = None
+    if compressors:
+        compress = compress_collaborators(
+            settings.compression, compressors, prices=prices, ledger=ledger, limiter=limiter, clock=now
+        )
     return create_api(
         catalog=catalog,
         chat=chat,
@@ -147,4 +172,5 @@ def build_api(settings: Settings, *, engines: dict[str, Engine], database: Datab
         clock=now,
         max_body_bytes=settings.server.max_body_bytes,
         collection_threshold_cents=settings.billing.collection_threshold_cents,
+        compress=compress,
     )

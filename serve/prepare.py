@@ -34,8 +34,6 @@ async def prepare_ledger(settings: Settings, catalog: Catalog, *, now: datetime)
     try:
         prices = prices_of(catalog, settings.compression.models)
         await Ledger(database, Spool(settings.billing.spool_path)).publish_prices(prices, now=now)
-            prices_of(catalog, settings.compression.models), now=now
-        )
         if not settings.demo.enabled:
             return None
         accounts = Accounts(database, pepper=pepper_of(settings))

@@ -1,0 +1,62 @@
+"""The compression side of the service, from its settings: models behind Ray, their prices, the demo's limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Protocol
+
+from billing.ledger import Ledger
+from billing.limits import RateLimits
+from compression.model import CompressionModel
+from serve.compress import CompressService, ServedCompressor
+from serve.compression_settings import CompressionSettingsSection
+from serve.demo_limits import DemoLimits
+from serve.prices import PriceBook
+from serve.routes.compress import CompressRoutes
+
+
+class RunningModel(CompressionModel, Protocol):
+    """A compression model that may be starting."""
+
+    async def ready(self) -> bool:
+        """Say whether a replica is up, without starting one."""
+        ...
+
+
+DEMO_IN_FLIGHT = 2
+BATCH_CONCURRENCY = 4
+
+
+def compress_collaborators(
+    settings: CompressionSettingsSection,
+    models: Mapping[str, CompressionModel],
+    *,
+    prices: PriceBook,
+    ledger: Ledger,
+    limiter: RateLimits,
+    clock: Callable[[], datetime],
+) -> CompressRoutes | None:
+    """What the compression routes need, or None where the configuration has no compression model."""
+    if not settings.models:
+        return None
+    served = {
+        model.id: ServedCompressor(
+            model=models[model.id],
+            default_ratio=model.ratio.default,
+            longest_input_bytes=model.max_input_bytes,
+        )
+        for model in settings.models
+    }
+    return CompressRoutes(
+        service=CompressService(models=served, prices=prices, ledger=ledger, limiter=limiter, clock=clock),
+        demo=DemoLimits(
+            limiter,
+            requests_per_minute_per_address=settings.demo.requests_per_minute_per_address,
+            requests_per_minute=settings.demo.requests_per_minute,
+            max_in_flight=DEMO_IN_FLIGHT,
+            clock=clock,
+        ),
+        demo_max_chars=settings.demo.max_chars,
+        batch_concurrency=BATCH_CONCURRENCY,
+    )
