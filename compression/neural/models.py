@@ -1,0 +1,98 @@
+"""Builds the compression models that need torch: from the spec to a network and what it runs in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+from compression.bm25 import BM25Scorer
+from compression.counting import TokenCounter
+from compression.lexical import LexicalScorer
+from compression.model import CompressionModel
+from compression.neural.checkpoints import WANTED_FILES
+from compression.neural.encoder import Encoder, EncoderSettings
+from compression.neural.errors import CheckpointRefused, TokenCounterUnavailable
+from compression.neural.llmlingua2 import LLMLingua2
+from compression.neural.networks import Placement
+from compression.neural.neural_model import Running
+from compression.neural.query_classifier import QueryClassifier, QueryClassifierSettings
+from compression.neural.scored_model import ScoredModel
+from compression.neural.service import NeuralService
+from compression.neural.token_classifier import TokenClassifier, TokenClassifierSettings
+from compression.neural.windows import Network
+from compression.neural.word_model import FaithfulModel, Steering, WordModel
+from compression.pipeline import Pipeline
+from compression.spec import ModelSpec
+
+_LONGEST_WINDOW = 512
+
+
+def build_neural_model(spec: ModelSpec, counter: TokenCounter) -> CompressionModel:
+    """Loads the checkpoint. Raises `CheckpointRefused`, `TokenCounterUnavailable`, and what lexical weights raise."""
+    checkpoint = _located(spec)
+    try:
+        if spec.kind == "token_classifier":
+            return _word_model(spec, checkpoint, counter)
+        return _scored_model(spec, checkpoint, counter)
+    except (CheckpointRefused, TokenCounterUnavailable):
+        raise
+    except (RuntimeError, AssertionError) as error:
+        # What torch raises where a device is missing or full, or weights have other shapes than the config.
+        raise CheckpointRefused(checkpoint, f"does not load on {spec.device}: {error}") from error
+
+
+def _located(spec: ModelSpec) -> str:
+    """The checkpoint's name, or the folder of the revision that was asked for."""
+    reference = spec.checkpoint or ""
+    if spec.revision is None or Path(reference).expanduser().is_dir():
+        return reference
+    try:
+        return snapshot_download(reference, revision=spec.revision, allow_patterns=list(WANTED_FILES))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        raise CheckpointRefused(
+            f"{reference}@{spec.revision}", f"the hub did not give it: {error}"
+        ) from error
+
+
+def _running(spec: ModelSpec, counter: TokenCounter, network: Network) -> Running:
+    service = NeuralService(
+        network, token_budget=spec.batch_tokens, max_waiting_tokens=spec.max_waiting_tokens
+    )
+    return Running(Pipeline(counter, spec.settings), service, spec.max_waiting)
+
+
+def _placement(spec: ModelSpec) -> Placement:
+    return Placement(spec.device, spec.dtype, spec.threads)
+
+
+def _scored_model(spec: ModelSpec, checkpoint: str, counter: TokenCounter) -> CompressionModel:
+    blend = spec.blend_used
+    if blend is None:
+        raise ValueError(f"{spec.id}: kind {spec.kind} has no blend")
+    scorer: Encoder | QueryClassifier
+    if spec.kind == "encoder":
+        encoding = EncoderSettings(window=spec.window, token_budget=spec.batch_tokens)
+        scorer = Encoder.load(checkpoint, _placement(spec), settings=encoding)
+    else:
+        reading = QueryClassifierSettings(
+            window=spec.window, overlap=spec.overlap, token_budget=spec.batch_tokens
+        )
+        scorer = QueryClassifier.load(checkpoint, _placement(spec), settings=reading)
+    return ScoredModel(_running(spec, counter, scorer.network), scorer, LexicalScorer.load(), blend)
+
+
+def _word_model(spec: ModelSpec, checkpoint: str, counter: TokenCounter) -> CompressionModel:
+    unit_scorer = BM25Scorer() if spec.steered_by == "bm25" else LexicalScorer.load()
+    steering = Steering(unit_scorer, counter, spec.settings.selection)
+    if spec.fidelity == "llmlingua2":
+        original = LLMLingua2.load(checkpoint, _placement(spec))
+        return FaithfulModel(_running(spec, counter, original.network), steering, original)
+    settings = TokenClassifierSettings(
+        window=spec.window or _LONGEST_WINDOW, overlap=spec.overlap, token_budget=spec.batch_tokens
+    )
+    classifier = TokenClassifier.load(
+        checkpoint, _placement(spec), settings=settings, count=counter.count_many
+    )
+    return WordModel(_running(spec, counter, classifier.network), steering, classifier)

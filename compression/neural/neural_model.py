@@ -1,0 +1,96 @@
+"""What the neural kinds share: thinking in one thread, forward passes batched with others' in another, and bounds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+from compression.errors import CompressorFailed, CompressorOverloaded, CompressorUnavailable, RefusedRequest
+from compression.neural.errors import NeuralClosed, NeuralOverloaded, QueryTooLong
+from compression.neural.service import NeuralService
+from compression.neural.windows import Floats, Job
+from compression.pipeline import Pipeline, Prepared
+from compression.request import CompressionRequest, CompressionResult
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What a model runs on. `max_waiting` bounds the requests that are in it at once."""
+
+    pipeline: Pipeline
+    service: NeuralService
+    max_waiting: int
+
+
+class NeuralModel:
+    """A compression model around a network; a subclass says in `_choose` what is kept."""
+
+    def __init__(self, running: Running) -> None:
+        self._pipeline = running.pipeline
+        self._service = running.service
+        self._max_waiting = running.max_waiting
+        self._waiting = 0
+        self._closed = False
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="compress")
+
+    async def compress(self, request: CompressionRequest) -> CompressionResult:
+        if self._closed:
+            raise CompressorUnavailable("the compressor is shut down")
+        if self._waiting >= self._max_waiting:
+            raise CompressorOverloaded(f"{self._waiting} compressions wait already")
+        self._waiting += 1
+        try:
+            with _told_plainly():
+                return await self._compress(request)
+        finally:
+            self._waiting -= 1
+
+    async def _compress(self, request: CompressionRequest) -> CompressionResult:
+        prepared = await self._think(self._pipeline.prepare, request)
+        if not prepared.needs_scores:
+            return await self._think(self._pipeline.finish, prepared, ())
+        return await self._choose(prepared)
+
+    async def close(self) -> None:
+        self._closed = True
+        await self._service.close()
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def _choose(self, prepared: Prepared) -> CompressionResult:
+        raise NotImplementedError
+
+    async def _think(self, work: Callable[..., Result], *arguments: object) -> Result:
+        """Off the event loop, which must stay free for the others."""
+        try:
+            running = self._thread.submit(work, *arguments)
+        except RuntimeError as error:
+            raise CompressorUnavailable("the compressor is shutting down") from error
+        return await asyncio.wrap_future(running)
+
+    async def _run(self, job: Job[Result]) -> Result:
+        # `NeuralService.run` finishes a job on the event loop, which a long text would hold up.
+        outputs: Sequence[Floats] = await self._service.run(Job(job.windows, list))
+        return await self._think(job.finish, outputs)
+
+
+@contextmanager
+def _told_plainly() -> Iterator[None]:
+    """Errors of the network in the words of `compression.errors`, the only ones that a server knows."""
+    try:
+        yield
+    except NeuralOverloaded as error:
+        raise CompressorOverloaded(str(error)) from error
+    except NeuralClosed as error:
+        raise CompressorUnavailable(str(error)) from error
+    except QueryTooLong as error:
+        raise RefusedRequest("query", str(error).removeprefix("query: ")) from error
+    except (CompressorUnavailable, CompressorFailed):
+        raise
+    except RuntimeError as error:  # what torch raises, for want of memory too, and ScoresMismatch
+        raise CompressorFailed(f"{type(error).__name__}: {error}") from error

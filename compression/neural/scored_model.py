@@ -1,0 +1,54 @@
+"""Encoders and query classifiers as compression models: their scores, blended with the lexical scorer's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from compression.lexical import LexicalScorer
+from compression.neural.neural_model import NeuralModel, Running
+from compression.neural.windows import Job
+from compression.pipeline import Prepared
+from compression.request import CompressionResult
+from compression.spec import Blend
+from compression.units import Segmentation
+
+# Beyond it exp overflows, and the score is 0 or 1 anyway.
+_STEEPEST = 60.0
+
+
+class ScoreJobs(Protocol):
+    """A scorer whose forward passes are run by somebody else."""
+
+    def score_job(self, query: str, text: Segmentation) -> Job[list[float]]: ...
+
+
+class ScoredModel(NeuralModel):
+    """Keeps the units that a network and the lexical scorer together score best."""
+
+    def __init__(self, running: Running, scorer: ScoreJobs, lexical: LexicalScorer, blend: Blend) -> None:
+        super().__init__(running)
+        self._scorer = scorer
+        self._lexical = lexical
+        self._blend = blend
+
+    async def _choose(self, prepared: Prepared) -> CompressionResult:
+        if not prepared.request.query.strip():
+            # Nothing is near to no query; as the lexical scorer does, keep the beginning.
+            return await self._think(self._pipeline.finish, prepared, [0.0] * len(prepared.text.units))
+        job = await self._think(self._scorer.score_job, prepared.request.query, prepared.text)
+        scores = await self._run(job)
+        return await self._think(self._finish, prepared, scores)
+
+    def _finish(self, prepared: Prepared, scores: Sequence[float]) -> CompressionResult:
+        return self._pipeline.finish(prepared, self._blended(prepared, scores))
+
+    def _blended(self, prepared: Prepared, scores: Sequence[float]) -> list[float]:
+        logits = self._blend.neural * (np.asarray(scores, np.float64) - self._blend.midpoint)
+        if self._blend.lexical:
+            found = self._lexical.logits(prepared.request.query, prepared.text)
+            logits = logits + self._blend.lexical * np.asarray(found, np.float64)
+        blended: list[float] = (1 / (1 + np.exp(-np.clip(logits, -_STEEPEST, _STEEPEST)))).tolist()
+        return blended
