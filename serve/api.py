@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 
 from fastapi import FastAPI, Request
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp
@@ -16,6 +17,7 @@ from billing.limits import RateLimits
 from models.catalog import Catalog
 from serve.auth import authenticator
 from serve.chat import ChatService
+from serve.compress_contract import BatchCompressRequest, CompressRequest
 from serve.contract import ChatCompletionRequest
 from serve.errors import STATUSES, http_problem, problem_of, unexpected_problem
 from serve.limits import rate_limit_headers
@@ -23,6 +25,7 @@ from serve.middleware import BodyLimitMiddleware, RequestIdMiddleware
 from serve.prices import PriceBook
 from serve.routes.catalog import catalog_routes
 from serve.routes.chat import chat_routes
+from serve.routes.compress import CompressRoutes, compress_routes
 from serve.routes.health import health_routes
 from serve.routes.models import model_routes
 from serve.routes.openapi import document_request_models
@@ -45,8 +48,10 @@ def create_api(
     clock: Callable[[], datetime],
     max_body_bytes: int,
     collection_threshold_cents: int,
+    compress: CompressRoutes | None = None,
 ) -> ASGIApp:
-    """The whole HTTP interface. `ready` says whether the default model answers."""
+    """The whole HTTP interface. `ready` says whether the default model answers; without `compress`, the compression
+    routes are left out."""
     api = FastAPI(title="pith", version=INTERFACE_VERSION, description=DESCRIPTION, redirect_slashes=False)
     authenticate = authenticator(accounts, clock)
     api.include_router(health_routes(ready))
@@ -57,7 +62,11 @@ def create_api(
         api.add_exception_handler(kind, _answer)
     api.add_exception_handler(HTTPException, _answer_http)
     api.add_exception_handler(Exception, _answer_unexpected)
-    document_request_models(api, ChatCompletionRequest)
+    documented: list[type[BaseModel]] = [ChatCompletionRequest]
+    if compress is not None:
+        api.include_router(compress_routes(compress, authenticate))
+        documented += [CompressRequest, BatchCompressRequest]
+    document_request_models(api, *documented)
     return RequestIdMiddleware(BodyLimitMiddleware(api, max_body_bytes))
 
 

@@ -72,7 +72,11 @@ def parse_chat_request(raw: bytes, content_type: str | None) -> ChatCompletionRe
 def parse_body(raw: bytes, content_type: str | None, model_type: type[Body]) -> Body:
     """Read a JSON object of the given shape; of duplicate keys the last one counts. Raises `InvalidBody`."""
     _check_content_type(content_type)
-    value = _parse_json(raw)
+    return check_shape(_parse_json(raw), model_type)
+
+
+def check_shape(value: Any, model_type: type[Body]) -> Body:
+    """A value out of parsed JSON as the given shape. Raises `InvalidBody`, its paths as if the value were the body."""
     try:
         return model_type.model_validate(value)
     except ValidationError as error:

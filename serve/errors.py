@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
@@ -18,6 +18,13 @@ from billing.errors import (
     QuotaExceeded,
     RateLimited,
     UsageNotRecorded,
+)
+from compression.errors import (
+    CompressionError,
+    CompressorFailed,
+    CompressorOverloaded,
+    CompressorUnavailable,
+    UnknownCompressionModel,
 )
 from models.errors import (
     EngineFailed,
@@ -66,6 +73,13 @@ class Problem:
             media_type="application/json",
         )
 
+    def within(self, *steps: str | int) -> Problem:
+        """The same problem of a part of the body, which stands at `steps` from the body's root."""
+        if isinstance(self.detail, str):
+            return self
+        detail = [{**issue, "loc": [issue["loc"][0], *steps, *issue["loc"][1:]]} for issue in self.detail]
+        return replace(self, detail=detail, param=_param(detail[0]["loc"]))
+
     def event(self) -> bytes:
         """The error as the last server-sent event of a stream that has begun."""
         return b"data: " + orjson.dumps(self.body()) + b"\n\n"
@@ -92,6 +106,11 @@ STATUSES: Mapping[type[Exception], _Row] = {
     EngineRejected: _Row(422, "invalid_request_error", "rejected_by_engine"),
     EngineUnavailable: _Row(503, "server_error", "engine_unavailable"),
     EngineFailed: _Row(502, "server_error", "engine_failed"),
+    CompressionError: _Row(422, "invalid_request_error", "invalid_field"),
+    UnknownCompressionModel: _Row(422, "invalid_request_error", "model_not_found"),
+    CompressorOverloaded: _Row(503, "server_error", "compressor_overloaded"),
+    CompressorUnavailable: _Row(503, "server_error", "compressor_unavailable"),
+    CompressorFailed: _Row(502, "server_error", "compressor_failed"),
     LedgerUnavailable: _Row(503, "server_error", "ledger_unavailable"),
     UsageNotRecorded: _Row(503, "server_error", "usage_not_recorded"),
     LimitsUnavailable: _Row(503, "server_error", "limits_unavailable"),
@@ -137,7 +156,10 @@ def _issues(error: Exception) -> tuple[list[dict[str, Any]] | None, str | None]:
         return issues, _param(issues[0]["loc"])
     if isinstance(error, InvalidField):
         return [_issue(error.kind, ("body", *error.loc), error.message)], _param(("body", *error.loc))
-    if isinstance(error, UnknownModel):
+    if isinstance(error, CompressionError):
+        path = ("body", *error.field.split("."))
+        return [_issue("compression_refused", path, error.message)], _param(path)
+    if isinstance(error, (UnknownModel, UnknownCompressionModel)):
         return [_issue("unsupported_model", ("body", "model"), str(error), error.model_id)], "model"
     if isinstance(error, EngineRejected):
         loc = _engine_loc(error.param)

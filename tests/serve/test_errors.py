@@ -20,6 +20,13 @@ from billing.errors import (
     UsageNotRecorded,
 )
 from billing.window import LimitState
+from compression.errors import (
+    CompressionError,
+    CompressorFailed,
+    CompressorOverloaded,
+    CompressorUnavailable,
+    UnknownCompressionModel,
+)
 from models.engine import EngineFault
 from models.errors import (
     EngineFailed,
@@ -78,6 +85,11 @@ ROWS: list[tuple[Exception, int, str, str, dict[str, str]]] = [
         {"Retry-After": "9"},
     ),
     (EngineFailed("died"), 502, "server_error", "engine_failed", {}),
+    (CompressionError("input", "too long"), 422, "invalid_request_error", "invalid_field", {}),
+    (UnknownCompressionModel("omega", ("alpha",)), 422, "invalid_request_error", "model_not_found", {}),
+    (CompressorOverloaded("full"), 503, "server_error", "compressor_overloaded", {"Retry-After": "5"}),
+    (CompressorUnavailable("away"), 503, "server_error", "compressor_unavailable", {"Retry-After": "5"}),
+    (CompressorFailed("died"), 502, "server_error", "compressor_failed", {}),
     (LedgerUnavailable("away"), 503, "server_error", "ledger_unavailable", {"Retry-After": "5"}),
     (UsageNotRecorded("e1", "full"), 503, "server_error", "usage_not_recorded", {"Retry-After": "5"}),
     (LimitsUnavailable("away"), 503, "server_error", "limits_unavailable", {"Retry-After": "5"}),

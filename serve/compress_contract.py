@@ -1,0 +1,235 @@
+"""The shapes of the compression routes: what they take, checked strictly, and what they answer, as documented."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, model_validator
+
+from serve.contract import MeteringStatus, OpenAIError, ValidationIssue
+
+MAX_ITEMS = 256
+MAX_ID_CHARS = 256
+
+_MODEL = "A compression model's id. Absent: the first that this server has."
+_OPTIONS_EXAMPLE: dict[str, Any] = {"target_ratio": 0.25, "preserve_order": True}
+_EXAMPLE: dict[str, Any] = {
+    "query": "When does the warranty end?",
+    "input": "The pump ships with a filter. The warranty ends after two years. Spare parts are listed below.",
+    "compression": _OPTIONS_EXAMPLE,
+}
+_RECEIPT_EXAMPLE: dict[str, Any] = {
+    "original_tokens": 20,
+    "output_tokens": 5,
+    "tokens_saved": 15,
+    "compression_ratio": 0.25,
+    "target_ratio": 0.25,
+    "latency_ms": 1.25,
+    "tokenizer": "example-model",
+    "risk_flags": [
+        {
+            "code": "number_dropped",
+            "severity": "warning",
+            "count": 1,
+            "examples": [{"start": 30, "end": 35, "text": "2 bar"}],
+        }
+    ],
+}
+_COMPRESSION_EXAMPLE: dict[str, Any] = {
+    "id": "cmp_5f0c1a",
+    "object": "compression",
+    "created": 1795000000,
+    "model": "example-compressor",
+    "output": "The warranty ends after two years.",
+    "receipt": _RECEIPT_EXAMPLE,
+}
+_SUMMARY_EXAMPLE: dict[str, Any] = {
+    "items": 1,
+    "succeeded": 1,
+    "failed": 0,
+    "original_tokens": 20,
+    "output_tokens": 5,
+    "tokens_saved": 15,
+    "compression_ratio": 0.25,
+    "metering": "persisted",
+}
+
+
+class _Shape(BaseModel):
+    """Strict types, and `null` counts as absent; properties unknown to us have no effect."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_counts_as_absent(cls, body: Any) -> Any:
+        if not isinstance(body, dict):
+            return body
+        return {name: value for name, value in body.items() if value is not None}
+
+
+class CompressOptions(_Shape):
+    """How much to keep, and in which order."""
+
+    target_ratio: float | None = Field(
+        default=None,
+        gt=0,
+        le=1,
+        description="The most that the output's tokens may be of the input's. 1 gives the input back. Absent: the "
+        "model's default. A model may have narrower bounds.",
+    )
+    preserve_order: bool | None = Field(
+        default=None,
+        description="True, the default, keeps the order of the source. False puts whole documents or paragraphs in "
+        "order of relevance.",
+    )
+
+
+class CompressInput(_Shape):
+    """A context and the question that it is compressed for."""
+
+    query: str = Field(
+        description="The question that the context is to answer. Empty is allowed, and flagged."
+    )
+    input: str = Field(
+        min_length=1, description="The context: documents, a ticket's history, an agent's trace."
+    )
+    compression: CompressOptions | None = Field(default=None, description="How to compress.")
+
+
+class CompressRequest(CompressInput):
+    """One compression."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [_EXAMPLE, {"model": "example-compressor", **_EXAMPLE}]}
+    )
+
+    model: str | None = Field(default=None, max_length=256, description=_MODEL)
+
+
+class BatchItem(CompressInput):
+    """One compression of a batch."""
+
+    id: str | None = Field(
+        default=None, max_length=MAX_ID_CHARS, description="Your name for the item; its result carries it."
+    )
+
+
+# Items are checked one by one, later: a bad one must not fail the others.
+_Items = Annotated[
+    list[Annotated[Any, PlainValidator(lambda value: value, json_schema_input_type=BatchItem)]],
+    Field(min_length=1, max_length=MAX_ITEMS),
+]
+
+
+class BatchCompressRequest(_Shape):
+    """Up to 256 compressions with one model."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"compression": _OPTIONS_EXAMPLE, "items": [{"id": "a", **_EXAMPLE}]}]
+        }
+    )
+
+    model: str | None = Field(default=None, max_length=256, description=_MODEL)
+    compression: CompressOptions | None = Field(
+        default=None, description="For every item; what an item says itself comes first."
+    )
+    items: _Items = Field(description="Each is answered by itself: a bad one does not fail the others.")
+
+
+class FlagExample(BaseModel):
+    """A place in the input that a flag speaks of."""
+
+    start: int = Field(description="Offset of its first character.")
+    end: int = Field(description="Offset after its last character.")
+    text: str = Field(description="The characters there, cut where they are many.")
+
+
+class RiskFlag(BaseModel):
+    """One kind of thing that the compression may have cost."""
+
+    code: str = Field(description="What kind, such as `negation_dropped`.")
+    severity: Literal["info", "warning", "critical"] = Field(description="How much it matters.")
+    count: int = Field(description="How often it was found.")
+    examples: list[FlagExample] = Field(max_length=3, description="Up to three of the places.")
+
+
+class CompressReceipt(BaseModel):
+    """What went in, what came out and what that may have cost."""
+
+    original_tokens: int = Field(description="Tokens of the input.")
+    output_tokens: int = Field(description="Tokens of the output.")
+    tokens_saved: int = Field(description="Their difference.")
+    compression_ratio: float = Field(description="Output by original tokens.")
+    target_ratio: float = Field(description="What was asked, or the model's default.")
+    latency_ms: float = Field(description="Time that the compression took, without waiting and transport.")
+    tokenizer: str = Field(description="The tokenizer that counted.")
+    risk_flags: list[RiskFlag] = Field(description="Empty where nothing is to be feared.")
+
+
+class CompressResponse(BaseModel):
+    """The part of the input that matters to the query, and its receipt."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_COMPRESSION_EXAMPLE]})
+
+    id: str = Field(description="Id of the compression: `cmp_…`.")
+    object: Literal["compression"] = Field(description="`compression`.")
+    created: int = Field(description="Unix time in seconds.")
+    model: str = Field(description="The model that compressed.")
+    output: str = Field(description="Slices of the input, unaltered.")
+    receipt: CompressReceipt = Field(description="To be kept beside the request that uses the output.")
+
+
+class BatchResult(BaseModel):
+    """What became of one item: a compression's fields where `status` is `ok`, an error's where it is `error`."""
+
+    id: str | None = Field(
+        description="The item's id; where it has none, the compression's, and null for an error."
+    )
+    index: int = Field(description="The item's place in the request, from 0.")
+    status: Literal["ok", "error"] = Field(description="Which of the two.")
+    object: Literal["compression"] | None = Field(default=None, description="As in a single compression.")
+    created: int | None = Field(default=None, description="As in a single compression.")
+    model: str | None = Field(default=None, description="As in a single compression.")
+    output: str | None = Field(default=None, description="As in a single compression.")
+    receipt: CompressReceipt | None = Field(default=None, description="As in a single compression.")
+    detail: str | list[ValidationIssue] | None = Field(default=None, description="As in any error.")
+    error: OpenAIError | None = Field(default=None, description="As in any error.")
+
+
+class BatchSummary(BaseModel):
+    """The sums of a batch; tokens are those of the items that succeeded."""
+
+    items: int = Field(description="Items asked for.")
+    succeeded: int = Field(description="Items compressed.")
+    failed: int = Field(description="Items with an error.")
+    original_tokens: int = Field(description="Tokens of the inputs.")
+    output_tokens: int = Field(description="Tokens of the outputs.")
+    tokens_saved: int = Field(description="Their difference.")
+    compression_ratio: float = Field(description="Output by original tokens, 1 where nothing was compressed.")
+    metering: MeteringStatus = Field(
+        description="`degraded` where any item's usage is not yet in the ledger."
+    )
+
+
+class BatchCompressResponse(BaseModel):
+    """All results, in the order of the items."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "object": "list",
+                    "model": "example-compressor",
+                    "results": [{**_COMPRESSION_EXAMPLE, "id": "a", "index": 0, "status": "ok"}],
+                    "summary": _SUMMARY_EXAMPLE,
+                }
+            ]
+        }
+    )
+
+    object: Literal["list"] = Field(description="`list`.")
+    model: str = Field(description="The model of every item.")
+    results: list[BatchResult] = Field(description="One for each item.")
+    summary: BatchSummary = Field(description="Their sums.")

@@ -1,0 +1,231 @@
+"""The compression routes without Ray: the real API and ledger, a real compressor that scores with BM25, and fakes of
+what can go wrong with one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from sqlalchemy import text
+from starlette.types import ASGIApp
+
+from billing.accounts import Accounts
+from billing.caller import NO_LIMITS, ProjectLimits
+from billing.database import open_database
+from billing.ledger import Ledger
+from billing.limits import RateLimits
+from billing.price import ModelPrice
+from billing.spool import Spool
+from compression.bm25 import BM25Scorer
+from compression.compressor import Compressor
+from compression.counting import FakeCounter
+from compression.model import CompressionModel, LocalModel
+from compression.request import CompressionRequest, CompressionResult
+from compression.settings import CompressionSettings
+from models.catalog import Catalog
+from models.fake_engine import FakeEngine
+from serve.api import create_api
+from serve.app import catalog_of
+from serve.chat import ChatService
+from serve.compress import CompressService, ServedCompressor
+from serve.demo_limits import DemoLimits
+from serve.prices import PriceBook
+from serve.routes.compress import CompressRoutes
+from serve.settings import Settings
+from tests.serve.served import Client, PausingDatabase, at_rest, migrated_file, settings_document
+
+INPUT_NANO_USD = 20_000
+DEMO_MAX_CHARS = 400
+LONGEST_INPUT_BYTES = 4000
+MAX_BODY_BYTES = 64 * 1024
+QUERY = "When does the warranty end?"
+SENTENCES = (
+    "The pump ships with a filter.",
+    "Its colour is a matter of taste and of the season.",
+    "The warranty ends after two years.",
+    "Spare parts are listed below in the order of their use.",
+)
+CONTEXT = "\n\n".join(SENTENCES)
+
+
+class FakeModel:
+    """A fake: a real compressor that can be told to fail for an input, or to wait until it is let go on."""
+
+    def __init__(self, inner: CompressionModel) -> None:
+        self._inner = inner
+        self.failures: dict[str, Exception] = {}
+        self.gates: dict[str, asyncio.Event] = {}
+        self.started: list[str] = []
+        self.cancelled: list[str] = []
+        self.running = self.most_running = 0
+
+    async def compress(self, request: CompressionRequest) -> CompressionResult:
+        self.started.append(request.input)
+        self.running += 1
+        self.most_running = max(self.most_running, self.running)
+        try:
+            await asyncio.sleep(0)
+            if (gate := self.gates.get(request.input)) is not None:
+                await gate.wait()
+            if (failure := self.failures.get(request.input)) is not None:
+                raise failure
+            return await self._inner.compress(request)
+        except asyncio.CancelledError:
+            self.cancelled.append(request.input)
+            raise
+        finally:
+            self.running -= 1
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+@dataclass
+class Compressing:
+    """The service with its compression routes; `model` is what all its compression models are."""
+
+    api: ASGIApp
+    model: FakeModel
+    database: PausingDatabase
+    ledger: Ledger
+    accounts: Accounts
+    limiter: RateLimits
+    key: str = ""
+    workspace: str = ""
+    time: list[datetime] = field(default_factory=list)
+
+    async def new_key(self, *, limits: ProjectLimits = NO_LIMITS, metered: bool = True, **kinds: Any) -> str:
+        """A key of a new workspace, which `events` tells of from now on."""
+        now, name = datetime.now(UTC), f"acme-{uuid4().hex}"
+        await self.accounts.create_workspace(name, **kinds, now=now)
+        await self.accounts.create_project(name, "project", metered=metered, limits=limits, now=now)
+        self.workspace = name
+        self.key = (await self.accounts.create_key(f"{name}/project", "key", now=now))[1]
+        return self.key
+
+    def post(self, path: str, body: Any, *, key: str | None = None, **headers: str) -> Client:
+        raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+        fields = {"Content-Type": "application/json", "X-Request-ID": "compress", **headers}
+        if path != "/v1/demo/compress" and key != "":
+            fields["Authorization"] = f"Bearer {key or self.key}"
+        return Client(self.api, path, "POST", fields, (raw,))
+
+    def compress(self, **fields: Any) -> Client:
+        return self.post("/v1/compress", {"query": QUERY, "input": CONTEXT, **fields})
+
+    def demo(self, *, address: str | None = "192.0.2.1", **fields: Any) -> DemoClient:
+        client = self.post("/v1/demo/compress", {"query": QUERY, "input": CONTEXT, **fields})
+        return DemoClient(self.api, client.path, "POST", client.headers, client.pieces, address=address)
+
+    def batch(self, items: Any, *, lines: bool = False, **fields: Any) -> Client:
+        accept = {"Accept": "application/x-ndjson"} if lines else {}
+        return self.post("/v1/batch/compress", {"items": items, **fields}, **accept)
+
+    async def events(self) -> list[dict[str, Any]]:
+        await at_rest()
+        statement = text(
+            "SELECT e.* FROM usage_events e JOIN workspaces w ON w.id = e.workspace_id "
+            "WHERE w.name = :workspace ORDER BY e.event_id"
+        )
+        rows = await self.database.read(lambda c: c.execute(statement, {"workspace": self.workspace}).all())
+        return [dict(row._mapping) for row in rows]
+
+    async def assert_nothing_is_left_open(self) -> None:
+        await at_rest()
+        holds = await self.database.read(lambda c: c.execute(text("SELECT count(*) FROM holds")).scalar_one())
+        held = text("SELECT sum(held_nano_usd) FROM workspaces")
+        assert (holds, await self.database.read(lambda c: c.execute(held).scalar_one())) == (0, 0)
+        assert await self.ledger.differences() == []
+        assert not self.limiter._in_flight
+
+
+@dataclass(repr=False)
+class DemoClient(Client):
+    """A client at an address."""
+
+    address: str | None = None
+
+    def scope(self) -> dict[str, Any]:
+        return {**super().scope(), "client": None if self.address is None else (self.address, 50_000)}
+
+
+def local_model() -> LocalModel:
+    return LocalModel(Compressor(BM25Scorer(), FakeCounter(), CompressionSettings()), max_waiting=64)
+
+
+@asynccontextmanager
+async def compressing(
+    folder: Path,
+    *,
+    batch_concurrency: int = 3,
+    per_address: int = 1000,
+    of_all: int = 1000,
+    in_flight: int = 8,
+) -> AsyncIterator[Compressing]:
+    """The service with two compression models, `lexical`, the default, and `free`, which costs nothing."""
+    settings = Settings.model_validate(settings_document(folder))
+    (folder / "pith.db").write_bytes(await migrated_file())
+    database = PausingDatabase(open_database(settings.billing.database_url))
+    spool = Spool(settings.billing.spool_path)
+    ledger = Ledger(database, spool)
+    prices = [ModelPrice("lexical", INPUT_NANO_USD * 1000, 0, 0), ModelPrice("free", 0, 0, 0)]
+    catalog = catalog_of(settings)
+    await ledger.publish_prices([*_prices_of(catalog), *prices], now=datetime.now(UTC))
+    limiter, accounts = RateLimits(), Accounts(database, pepper=b"p" * 32)
+    model, time = FakeModel(local_model()), [datetime.now(UTC)]
+    clock: Callable[[], datetime] = lambda: time[0]  # noqa: E731
+    book = PriceBook(ledger)
+    served = {
+        name: ServedCompressor(model, default_ratio=0.5, longest_input_bytes=LONGEST_INPUT_BYTES)
+        for name in ("lexical", "free")
+    }
+    service = CompressService(models=served, prices=book, ledger=ledger, limiter=limiter, clock=clock)
+    demo = DemoLimits(
+        limiter,
+        requests_per_minute_per_address=per_address,
+        requests_per_minute=of_all,
+        max_in_flight=in_flight,
+        clock=clock,
+    )
+    engines = {each.id: FakeEngine() for each in catalog.models}
+
+    async def ready() -> bool:
+        return True
+
+    api = create_api(
+        catalog=catalog,
+        chat=ChatService(
+            catalog=catalog, engines=engines, prices=book, ledger=ledger, limiter=limiter, clock=clock
+        ),
+        accounts=accounts,
+        limiter=limiter,
+        prices=book,
+        ready=ready,
+        clock=clock,
+        max_body_bytes=MAX_BODY_BYTES,
+        collection_threshold_cents=100,
+        compress=CompressRoutes(service, demo, DEMO_MAX_CHARS, batch_concurrency),
+    )
+    found = Compressing(api, model, database, ledger, accounts, limiter, time=time)
+    try:
+        await found.new_key()
+        yield found
+    finally:
+        await ledger.close()
+        await spool.close()
+        await database.close()
+        await model.close()
+
+
+def _prices_of(catalog: Catalog) -> list[ModelPrice]:
+    return [
+        ModelPrice(each.id, each.input_micro_usd_per_mtok, each.output_micro_usd_per_mtok, 0)
+        for each in catalog.models
+    ]
