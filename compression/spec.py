@@ -70,7 +70,7 @@ class ModelSpec:
 
     def __post_init__(self) -> None:
         if (self.kind == "lexical") != (self.checkpoint is None):
-            need = "takes none: its weights come with pith" if self.kind == "lexical" else "is needed"
+            need = "takes none, its weights come with pith" if self.kind == "lexical" else "needs one"
             raise ValueError(f"{self.id}: checkpoint: a model of kind {self.kind} {need}")
         if self.fidelity != "default" and self.kind != "token_classifier":
             raise ValueError(f"{self.id}: fidelity: {self.fidelity} is for token classifiers only")
