@@ -60,6 +60,10 @@ class FakeModel:
 
     def __init__(self, inner: CompressionModel) -> None:
         self._inner = inner
+        self.reset()
+
+    def reset(self) -> None:
+        """Every knob as it was."""
         self.failures: dict[str, Exception] = {}
         self.gates: dict[str, asyncio.Event] = {}
         self.started: list[str] = []
@@ -100,6 +104,13 @@ class Compressing:
     key: str = ""
     workspace: str = ""
     time: list[datetime] = field(default_factory=list)
+
+    async def renewed(self) -> Compressing:
+        """The same service for the next test: a workspace of its own, and every knob as it was."""
+        self.model.reset()
+        self.database.reset()
+        await self.new_key()
+        return self
 
     async def new_key(self, *, limits: ProjectLimits = NO_LIMITS, metered: bool = True, **kinds: Any) -> str:
         """A key of a new workspace, which `events` tells of from now on."""
@@ -215,8 +226,7 @@ async def compressing(
     )
     found = Compressing(api, model, database, ledger, accounts, limiter, time=time)
     try:
-        await found.new_key()
-        yield found
+        yield await found.renewed()
     finally:
         await ledger.close()
         await spool.close()
