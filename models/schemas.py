@@ -32,6 +32,7 @@ _LITERAL = frozenset({"const", "enum", "default", "examples"})
 def check_schema(schema: Mapping[str, Any], loc: Loc) -> None:
     """Raise `InvalidField` where the schema is too large, too deep, or malformed in what engines compile."""
     _check_size(schema, loc)
+    _check_references(schema, loc)
     repetitions = 0
     for node, place in _schemas(schema, loc):
         _check_types(node, place)
@@ -39,6 +40,42 @@ def check_schema(schema: Mapping[str, Any], loc: Loc) -> None:
         repetitions += _check_patterns(node, place)
     if repetitions > MAX_REPETITIONS:
         raise InvalidField(loc, f"patterns may count {MAX_REPETITIONS} repetitions in all, not {repetitions}")
+
+
+def _check_references(schema: Mapping[str, Any], loc: Loc) -> None:
+    """Refuse a schema that stands for nothing but itself, on which xgrammar gives the request up.
+
+    Recursion through properties or items is fine: each round reads something.
+    """
+    for node, place in _schemas(schema, loc):
+        waiting, seen = [node], set[int]()
+        while waiting:
+            same = waiting.pop()
+            if id(same) in seen:
+                continue
+            seen.add(id(same))
+            found = [*_applied(same), *_referred(schema, same)]
+            if any(each is node for each in found):
+                raise InvalidField(place, "the schema refers to itself without holding anything else")
+            waiting += found
+
+
+def _applied(node: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The schemas that apply to the very value that `node` applies to."""
+    lists = [node[key] for key in ("allOf", "anyOf", "oneOf") if isinstance(node.get(key), list)]
+    return [each for schemas in lists for each in schemas if isinstance(each, Mapping)]
+
+
+def _referred(schema: Mapping[str, Any], node: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The schema that `node` refers to within the same document, if there is one."""
+    reference = node.get("$ref")
+    if not isinstance(reference, str) or not reference.startswith("#"):
+        return []
+    target: Any = schema
+    for step in reference.removeprefix("#").removeprefix("/").split("/") if len(reference) > 1 else []:
+        key = step.replace("~1", "/").replace("~0", "~")
+        target = target.get(key) if isinstance(target, Mapping) else None
+    return [target] if isinstance(target, Mapping) else []
 
 
 def _check_size(schema: Any, loc: Loc) -> None:

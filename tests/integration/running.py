@@ -52,6 +52,7 @@ class Server:
     port: int
     key: str
     lines: list[str] = field(default_factory=list)
+    reader: threading.Thread | None = None
 
     @property
     def url(self) -> str:
@@ -142,7 +143,8 @@ def start_server(config: Path, state_dir: Path) -> Server:
         for line in process.stdout:
             server.lines.append(line)
 
-    threading.Thread(target=reader, daemon=True).start()
+    server.reader = threading.Thread(target=reader, daemon=True)
+    server.reader.start()
     try:
         wait_for(is_up, timeout_s=START_S, what="the server is ready", every_s=0.2)
     except AssertionError as error:
@@ -165,7 +167,11 @@ def stop_server(server: Server) -> float:
                 child.kill()
             server.process.kill()
             server.process.wait(STOP_S)
-    return time.monotonic() - began
+    took_s = time.monotonic() - began
+    if server.reader is not None and server.process.stdout is not None:
+        server.reader.join(STOP_S)
+        server.process.stdout.close()
+    return took_s
 
 
 def running_server(pid: int) -> Server:

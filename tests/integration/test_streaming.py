@@ -25,6 +25,7 @@ from tests.integration.running import Server, wait_for
 
 ASK = [{"role": "user", "content": "Tell me about the river."}]
 LONG = 3500
+REPORTED_WITHIN_S = 1.0
 SETTLED_WITHIN_S = 10
 DONE = b"data: [DONE]\n\n"
 BEGINNING = b"data: {"
@@ -295,12 +296,16 @@ class TestLeaving:
     ) -> None:
         """The ledger shows what the service did; only the engine's own time shows that it stopped working."""
         engines = account.server.engine_processes()
+        began = time.monotonic()
         with connection(account, body(max_tokens=LONG, stream=stream), request_id):
             engine = wait_for(
                 lambda: next((each for each in engines if busy(each) > 0.3), None),
                 timeout_s=SETTLED_WITHIN_S,
                 what="one works",
             )
+            # A reply that is not streamed tells its usage now and then; before that, there is nothing to bill.
+            told = lambda: time.monotonic() - began > REPORTED_WITHIN_S  # noqa: E731
+            wait_for(told, timeout_s=SETTLED_WITHIN_S, what="its usage was reported")
         left_at = time.monotonic()
         wait_for(lambda: busy(engine) < 0.15, timeout_s=SETTLED_WITHIN_S, what="the engine is idle")
         assert time.monotonic() - left_at < 2

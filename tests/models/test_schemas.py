@@ -101,3 +101,31 @@ def test_size_is_bounded() -> None:
     check_schema({"title": "x" * (MAX_TEXT_CHARS - 5)}, ())
     assert "characters" in refused({"title": "x" * (MAX_TEXT_CHARS - 4)})[1]
     assert "characters" in refused({"properties": {"x" * MAX_TEXT_CHARS: {}}})[1]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#"},
+        {"allOf": [{"$ref": "#"}]},
+        {"anyOf": [{"type": "string"}, {"$ref": "#"}]},
+        {"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"},
+        {"type": "object", "properties": {"x": {"$ref": "#/properties/x"}}},
+    ],
+)
+def test_a_schema_that_is_only_itself_is_refused(schema: dict[str, Any]) -> None:
+    with pytest.raises(InvalidField, match="refers to itself"):
+        check_schema(schema, ("response_format",))
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object", "properties": {"next": {"$ref": "#"}}},
+        {"$defs": {"tree": {"type": "array", "items": {"$ref": "#/$defs/tree"}}}, "$ref": "#/$defs/tree"},
+        {"$ref": "#/$defs/gone"},
+        {"$defs": {"a/b": {"type": "null"}}, "$ref": "#/$defs/a~1b"},
+    ],
+)
+def test_a_schema_that_recurs_through_what_it_holds_is_taken(schema: dict[str, Any]) -> None:
+    check_schema(schema, ("response_format",))
