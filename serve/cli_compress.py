@@ -1,0 +1,173 @@
+"""`pith compress`: one compression model on one text, without a server, to see what a configuration does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from compression.errors import CompressionError, CompressorFailed, CompressorOverloaded, CompressorUnavailable
+from compression.request import CompressionRequest, CompressionResult
+from serve.compression_settings import CompressionModelSettings, spec_of
+from serve.settings import ConfigError, load_settings
+
+DEFAULT_CONFIG = Path("configs/embedded.yaml")
+_LONGEST_SHOWN = 60
+_SEVERITY = {"info": "cyan", "warning": "yellow", "critical": "red"}
+
+
+def compress_file(
+    file: Annotated[str, typer.Argument(help="Text to compress; - reads it from standard input.")],
+    query: Annotated[str, typer.Option(help="What the text is to answer.")] = "",
+    ratio: Annotated[
+        float | None, typer.Option(help="Tokens kept at most, of 1; absent: the model's.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="Compression model; absent: the first.")] = None,
+    config: Annotated[Path, typer.Option(help="Configuration file.")] = DEFAULT_CONFIG,
+    explain: Annotated[bool, typer.Option(help="Print how each unit scored.")] = False,
+    by_relevance: Annotated[bool, typer.Option(help="The best parts first, not the source's order.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Compress a text with one model, here, and show what was kept of it."""
+    chosen = model_of(load_settings(config).compression.models, model, config)
+    source = read_text(file)
+    wanted = chosen.ratio.default if ratio is None else ratio
+    request = CompressionRequest(query, source, wanted, preserve_order=not by_relevance, explain=explain)
+    result = run(chosen, request)
+    if as_json:
+        typer.echo(json.dumps(document(chosen.id, result), ensure_ascii=False, indent=2))
+    else:
+        show(Console(), source, result)
+
+
+def model_of(
+    models: list[CompressionModelSettings], model_id: str | None, config: Path
+) -> CompressionModelSettings:
+    """The model of that id, or the first. Raises `ConfigError`."""
+    if not models:
+        raise ConfigError(f"{config}: compression.models: lists no model")
+    if model_id is None:
+        return models[0]
+    found = next((model for model in models if model.id == model_id), None)
+    if found is None:
+        raise ConfigError(
+            f"--model: {config} has no compression model {model_id!r}; it has "
+            f"{', '.join(model.id for model in models)}"
+        )
+    return found
+
+
+def read_text(file: str) -> str:
+    """UTF-8, with its line ends as they are. Raises `ConfigError`."""
+    try:
+        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        return data.decode("utf-8")
+    except OSError as error:
+        raise ConfigError(f"{file}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        name = "standard input" if file == "-" else file
+        raise ConfigError(f"{name}: is not UTF-8: byte {error.start} is no text") from error
+
+
+def run(model: CompressionModelSettings, request: CompressionRequest) -> CompressionResult:
+    """Build the model, ask it once, and close it. Raises `ConfigError` for what the caller can put right."""
+    from compression.build import build_model
+
+    async def once() -> CompressionResult:
+        built = build_model(spec_of(model))
+        try:
+            return await built.compress(request)
+        finally:
+            await built.close()
+
+    try:
+        return asyncio.run(once())
+    except CompressionError as error:
+        raise ConfigError(f"{option_of(error.field)}: {error.message}") from error
+    except (CompressorOverloaded, CompressorUnavailable, CompressorFailed) as error:
+        raise ConfigError(f"{model.id}: {error}") from error
+    except (ValueError, FileNotFoundError, RuntimeError) as error:
+        # What building says of a checkpoint, a tokenizer or weights; it is one sentence.
+        raise ConfigError(f"{model.id}: {' '.join(str(error).split())}") from error
+
+
+def option_of(field: str) -> str:
+    """How the command line calls a field of a request."""
+    return {"query": "--query", "compression.target_ratio": "--ratio", "input": "FILE"}.get(field, field)
+
+
+def document(model_id: str, result: CompressionResult) -> dict[str, Any]:
+    """The response's shape, and what was kept and how units scored, by offsets into the source."""
+    receipt = result.receipt
+    shown = {
+        "model": model_id,
+        "output": result.output,
+        "receipt": {
+            "original_tokens": receipt.original_tokens,
+            "output_tokens": receipt.output_tokens,
+            "tokens_saved": receipt.tokens_saved,
+            "compression_ratio": receipt.compression_ratio,
+            "target_ratio": receipt.target_ratio,
+            "latency_ms": receipt.latency_ms,
+            "tokenizer": receipt.tokenizer,
+            "risk_flags": [asdict(flag) for flag in receipt.risk_flags],
+        },
+        "kept": [[start, end] for start, end in result.kept],
+    }
+    if result.unit_scores:
+        shown["unit_scores"] = [asdict(unit) for unit in result.unit_scores]
+    return shown
+
+
+def show(console: Console, source: str, result: CompressionResult) -> None:
+    """The source with the kept text bold and the rest dim, unit scores where asked for, receipt and flags."""
+    console.print(highlighted(source, result), end="\n" if source.endswith("\n") else "\n\n")
+    if result.unit_scores:
+        console.print(score_table(source, result))
+    receipt = result.receipt
+    console.print(
+        Text(
+            f"{receipt.output_tokens} of {receipt.original_tokens} tokens ({receipt.tokenizer}), "
+            f"ratio {receipt.compression_ratio:.3f} for a target of {receipt.target_ratio:g}, "
+            f"{receipt.tokens_saved} saved, {receipt.latency_ms:.0f} ms"
+        )
+    )
+    for flag in receipt.risk_flags:
+        console.print(flag_line(flag.code, flag.severity, flag.count, [one.text for one in flag.examples]))
+
+
+def highlighted(source: str, result: CompressionResult) -> Text:
+    text = Text(printable(source), style="dim")
+    for start, end in result.kept:
+        text.stylize("not dim bold", start, end)
+    return text
+
+
+def printable(source: str) -> str:
+    """The same length, without the control characters that a terminal would obey."""
+    spaced = source.replace("\r", " ")
+    return "".join(char if char in "\n\t" or char.isprintable() else "\N{MIDDLE DOT}" for char in spaced)
+
+
+def score_table(source: str, result: CompressionResult) -> Table:
+    table = Table("kept", "score", "kind", "unit", box=None)
+    for unit in result.unit_scores:
+        shown = " ".join(printable(source[unit.start : unit.end]).split())
+        cut = shown if len(shown) <= _LONGEST_SHOWN else shown[: _LONGEST_SHOWN - 1] + "…"
+        style = "bold" if unit.kept else "dim"
+        table.add_row("yes" if unit.kept else "", f"{unit.score:.3f}", unit.kind, Text(cut), style=style)
+    return table
+
+
+def flag_line(code: str, severity: str, count: int, examples: list[str]) -> Text:
+    line = Text.assemble((f"{severity} {code}", _SEVERITY[severity]), f" x{count}")
+    shown = [" ".join(printable(example).split()) for example in examples]
+    return line.append(": " + " | ".join(shown)) if shown else line

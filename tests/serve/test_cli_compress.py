@@ -1,0 +1,202 @@
+"""`pith compress` as an ML engineer meets it: what it prints, and how it ends when something is wrong."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from rich.console import Console
+
+from compression.assembly import Slice
+from compression.flags import Example, Flag
+from compression.receipt import Receipt
+from compression.request import CompressionResult, UnitScore
+from serve.cli import main
+from serve.cli_compress import document, printable, show
+from tests.serve.served import settings_document
+
+SOURCE = (
+    "The cat sat on the mat. The harbour team won the cup in 1999. It was raining all day in the north.\r\n"
+)
+KEPT = "The harbour team won the cup in 1999."
+QUERY = "Who won the cup?"
+LEXICAL = {"id": "pith-lexical", "name": "Lexical", "blurb": "The default.", "kind": "lexical"}
+WORDS = {**LEXICAL, "id": "words", "kind": "token_classifier", "checkpoint": "embedded:small"}
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    return written(tmp_path, [LEXICAL, WORDS])
+
+
+def written(folder: Path, models: list[dict[str, Any]]) -> Path:
+    path = folder / "pith.yaml"
+    path.write_text(yaml.safe_dump(settings_document(folder, compression={"models": models})))
+    return path
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "source.txt"
+    path.write_bytes(SOURCE.encode())
+    return path
+
+
+@pytest.fixture
+def pith(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], config: Path) -> Run:
+    """Runs `pith compress` with the configuration; gives the exit code and what was printed."""
+
+    def run(*words: object, stdin: bytes = b"", settings: Path | None = None) -> tuple[int, str, str]:
+        monkeypatch.setattr(
+            sys, "argv", ["pith", "compress", *map(str, words), "--config", str(settings or config)]
+        )
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        with pytest.raises(SystemExit) as ended:
+            main()
+        printed = capsys.readouterr()
+        return int(ended.value.code or 0), printed.out, printed.err
+
+    return run
+
+
+def complaint(ended: tuple[int, str, str]) -> str:
+    code, out, err = ended
+    assert (code, out) == (2, "")
+    (line,) = err.splitlines()
+    assert line.startswith("pith: ")
+    return line.removeprefix("pith: ")
+
+
+def test_it_prints_the_source_with_the_receipt(pith: Run, source: Path) -> None:
+    code, out, _ = pith(source, "--query", QUERY, "--ratio", 0.5)
+    assert code == 0
+    assert KEPT in out and "The cat sat" in out
+    assert "for a target of 0.5" in out and "(pith-mini)" in out
+    assert "info input_too_short x1" in out
+
+
+def test_json_has_the_response_and_where_it_is_in_the_source(pith: Run, source: Path) -> None:
+    code, out, _ = pith(source, "--query", QUERY, "--ratio", 0.5, "--json", "--explain")
+    found = json.loads(out)
+    assert code == 0 and found["model"] == "pith-lexical" and found["output"] == KEPT
+    assert "".join(SOURCE[start:end] for start, end in found["kept"]) == KEPT
+    receipt = found["receipt"]
+    assert receipt["tokens_saved"] == receipt["original_tokens"] - receipt["output_tokens"] > 0
+    assert receipt["risk_flags"][0]["code"] == "input_too_short"
+    scores = {SOURCE[unit["start"] : unit["end"]]: unit["score"] for unit in found["unit_scores"]}
+    assert max(scores, key=lambda text: scores[text]) == KEPT
+
+
+def test_explain_lists_every_unit(pith: Run, source: Path) -> None:
+    _, out, _ = pith(source, "--query", QUERY, "--ratio", 0.5, "--explain")
+    rows = [line for line in out.splitlines() if " sentence " in line]
+    assert len(rows) == 3 and sum(row.lstrip().startswith("yes") for row in rows) == 1
+
+
+def test_a_dash_reads_standard_input_byte_for_byte(pith: Run) -> None:
+    _, out, _ = pith("-", "--ratio", 1, "--json", stdin=SOURCE.encode())
+    assert json.loads(out)["output"] == SOURCE
+
+
+def test_without_a_ratio_it_is_the_models(pith: Run, source: Path, tmp_path: Path) -> None:
+    settings = written(tmp_path, [{**LEXICAL, "ratio": {"default": 0.7}}])
+    _, out, _ = pith(source, "--json", settings=settings)
+    assert json.loads(out)["receipt"]["target_ratio"] == 0.7
+
+
+def test_another_model_is_chosen_by_its_id(pith: Run, source: Path) -> None:
+    _, out, _ = pith(source, "--query", QUERY, "--model", "words", "--json", "--ratio", 0.7)
+    found = json.loads(out)
+    assert found["model"] == "words" and found["receipt"]["compression_ratio"] <= 0.7
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--ratio", 0), "--ratio: must be greater than 0 and at most 1, not 0.0"),
+        (("--ratio", 1.5), "--ratio: must be greater than 0 and at most 1, not 1.5"),
+        (("--ratio", "nan"), "--ratio: must be greater than 0 and at most 1, not nan"),
+        (("--query", "q" * 20_001), "--query: holds 20,001 characters; the limit is 20,000"),
+    ],
+)
+def test_what_is_asked_wrong_is_named_by_its_option(
+    pith: Run, source: Path, words: tuple[object, ...], said: str
+) -> None:
+    assert complaint(pith(source, *words)) == said
+
+
+def test_an_unknown_model_is_answered_with_those_there_are(pith: Run, source: Path, config: Path) -> None:
+    said = complaint(pith(source, "--model", "large"))
+    assert said == f"--model: {config} has no compression model 'large'; it has pith-lexical, words"
+
+
+def test_a_configuration_without_compression_is_named(pith: Run, source: Path, tmp_path: Path) -> None:
+    assert "compression.models: lists no model" in complaint(pith(source, settings=written(tmp_path, [])))
+
+
+def test_a_file_that_is_not_there_is_named(pith: Run, tmp_path: Path) -> None:
+    assert (
+        complaint(pith(tmp_path / "none.txt"))
+        == f"{tmp_path}/none.txt: cannot be read: No such file or directory"
+    )
+
+
+def test_a_file_that_is_no_text_is_named_with_the_place(pith: Run, tmp_path: Path) -> None:
+    (tmp_path / "image").write_bytes(b"ab\xff\xfe")
+    assert complaint(pith(tmp_path / "image")) == f"{tmp_path}/image: is not UTF-8: byte 2 is no text"
+    assert complaint(pith("-", stdin=b"\xff")).startswith("standard input: is not UTF-8: byte 0")
+
+
+def test_an_empty_file_is_named(pith: Run) -> None:
+    assert complaint(pith("-")) == "FILE: must hold at least one character"
+
+
+def test_a_checkpoint_that_is_no_checkpoint_is_named_with_the_model(
+    pith: Run, source: Path, tmp_path: Path
+) -> None:
+    settings = written(tmp_path, [{**WORDS, "checkpoint": str(tmp_path)}])
+    assert complaint(pith(source, settings=settings)).startswith(f"words: checkpoint '{tmp_path}': ")
+
+
+def test_a_tokenizer_that_is_none_is_named_with_the_model(pith: Run, source: Path, tmp_path: Path) -> None:
+    settings = written(tmp_path, [{**LEXICAL, "tokenizer": str(tmp_path)}])
+    assert complaint(pith(source, settings=settings)).startswith(f"pith-lexical: tokenizer '{tmp_path}': ")
+
+
+def result_of(source: str, *kept: tuple[int, int]) -> CompressionResult:
+    flag = Flag("number_dropped", "warning", 2, (Example(0, 1, "[bold]7\x1b"),))
+    receipt = Receipt(10, 5, 0.5, 1.0, "mini", (flag,))
+    slices = tuple(Slice(*piece) for piece in kept)
+    return CompressionResult("", receipt, slices, (UnitScore(0, len(source), "sentence", 0.25, True),))
+
+
+def test_kept_text_stands_out_and_the_rest_is_dim() -> None:
+    console = Console(file=(out := io.StringIO()), force_terminal=True, color_system="standard", width=80)
+    show(console, "one two three", result_of("one two three", (4, 7)))
+    assert "\x1b[2mone \x1b[0m\x1b[1mtwo\x1b[0m\x1b[2m three\x1b[0m" in out.getvalue()
+
+
+def test_a_text_cannot_speak_to_the_terminal() -> None:
+    console = Console(file=(out := io.StringIO()), width=80)
+    show(console, "a [red]\x1b[31mb\r\x07", result_of("a [red]\x1b[31mb\r\x07", (0, 1)))
+    assert "\x1b" not in out.getvalue() and "\x07" not in out.getvalue() and "[red]" in out.getvalue()
+    assert "number_dropped x2: [bold]7" in out.getvalue()
+
+
+def test_offsets_stay_where_they_were_when_a_text_is_made_printable() -> None:
+    odd = "a\x00\u202e\r\n\t😀"
+    assert len(printable(odd)) == len(odd) and "\n" in printable(odd)
+
+
+def test_scores_are_left_out_where_none_were_asked_for() -> None:
+    result = result_of("one")
+    assert "unit_scores" in document("m", result)
+    assert "unit_scores" not in document("m", CompressionResult("", result.receipt, ()))
