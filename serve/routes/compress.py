@@ -30,9 +30,9 @@ from serve.routes.openapi import (
     error_responses,
 )
 
-# A character outside the first plane is twelve bytes when JSON escapes it. The query and the rest come on top.
+# A character outside the first plane is twelve bytes when JSON escapes it. A query of 20,000 such comes on top.
 _MOST_BYTES_PER_CHAR = 12
-_DEMO_OTHER_BYTES = 64 * 1024
+_DEMO_OTHER_BYTES = 256 * 1024
 
 _HEADERS = {**REQUEST_ID_HEADER, **RATE_LIMIT_HEADERS}
 _METERING: dict[str, Any] = {

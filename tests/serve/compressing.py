@@ -42,9 +42,9 @@ from serve.settings import Settings
 from tests.serve.served import Client, PausingDatabase, at_rest, migrated_file, settings_document
 
 INPUT_NANO_USD = 20_000
-DEMO_MAX_CHARS = 400
-LONGEST_INPUT_BYTES = 4000
-MAX_BODY_BYTES = 64 * 1024
+DEMO_MAX_CHARS = 6000
+LONGEST_INPUT_BYTES = 30_000
+MAX_BODY_BYTES = 512 * 1024
 QUERY = "When does the warranty end?"
 SENTENCES = (
     "The pump ships with a filter.",

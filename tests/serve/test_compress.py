@@ -165,11 +165,18 @@ async def test_an_input_over_the_models_limit_is_refused_before_any_money_moves(
     assert served.model.started == []
 
 
-@BOTH
-async def test_a_body_over_the_servers_limit_is_refused(served: Compressing, path: str) -> None:
-    client = await served.post(path, {"query": QUERY, "input": "a" * MAX_BODY_BYTES}).run()
-    ((loc, kind),) = issues(client)
-    assert (loc, kind) in [(["body"], "request_too_large"), (["body"], "demo_input_too_large")]
+async def test_a_body_over_the_servers_limit_is_refused(served: Compressing) -> None:
+    client = await served.compress(input="a" * MAX_BODY_BYTES).run()
+    assert issues(client) == [(["body"], "request_too_large")]
+
+
+@pytest.mark.parametrize("size", [MAX_BODY_BYTES * 3 // 4, MAX_BODY_BYTES])
+async def test_the_demo_reads_no_more_than_an_input_within_its_cap_can_need(
+    served: Compressing, size: int
+) -> None:
+    client = await served.demo(input=CONTEXT, padding="a" * size).run()
+    assert issues(client) == [(["body"], "demo_input_too_large")]
+    assert f"{DEMO_MAX_CHARS:,} characters" in client.json()["detail"][0]["msg"]
 
 
 async def test_a_key_is_needed_and_must_be_right(served: Compressing) -> None:
@@ -292,9 +299,12 @@ async def test_the_demo_states_its_cap_in_characters(served: Compressing) -> Non
     assert f"{DEMO_MAX_CHARS:,} characters" in client.json()["detail"][0]["msg"]
     assert client.json()["detail"][0]["ctx"] == {"max_characters": DEMO_MAX_CHARS}
     assert (await served.demo(input="é" * DEMO_MAX_CHARS).run()).status == 200
-    raw = json.dumps({"query": "q", "input": "\U0001f600" * DEMO_MAX_CHARS}).encode()
-    assert len(raw) > 12 * DEMO_MAX_CHARS
-    assert (await served.post("/v1/demo/compress", raw).run()).status == 200
+
+
+async def test_the_demo_takes_the_longest_input_however_it_is_escaped(served: Compressing) -> None:
+    client = served.demo(query="\U0001f600" * 20_000, input="\U0001f600" * DEMO_MAX_CHARS)
+    assert len(client.pieces[0]) > 12 * (20_000 + DEMO_MAX_CHARS)
+    assert (await client.run()).status == 200
 
 
 async def test_the_demo_is_on_nobodys_account(served: Compressing) -> None:
