@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from jsonschema import Draft202012Validator
+from starlette.types import Message
 
 from billing.caller import ProjectLimits
 from compression.errors import CompressorFailed, CompressorOverloaded
@@ -264,6 +265,32 @@ async def test_a_client_that_leaves_stops_the_rest_and_pays_for_what_was_done(
     assert sorted(served.model.cancelled) == [marked(name) for name in ("b", "c", "d")]
     assert served.model.started == [marked(name) for name in ("a", "b", "c", "d")]
     assert len(await served.events()) == 1
+    await served.assert_nothing_is_left_open()
+
+
+class StalledClient(Client):
+    """A fake client that takes the head of the answer and one line, and then reads no more."""
+
+    stalled = False
+
+    async def send(self, message: Message) -> None:
+        if len(self.sent) == 2:
+            self.stalled = True
+            await asyncio.Event().wait()
+        await super().send(message)
+
+
+async def test_a_client_that_reads_no_more_and_leaves_stops_the_rest(served: Compressing) -> None:
+    names = ["a", "b", "c", "d", "e"]
+    served.model.gates = {marked(name): asyncio.Event() for name in names[2:]}
+    plain = served.batch([item(name, marked(name)) for name in names], lines=True)
+    client = StalledClient(plain.app, plain.path, plain.method, plain.headers, plain.pieces)
+    running = client.start()
+    await eventually(lambda: client.stalled and served.model.running, "the second line waits")
+    client.gone.set()
+    await running
+    assert sorted(served.model.cancelled) == served.model.started[2:] != []
+    assert len(client.sent) == 2 and len(await served.events()) == 2
     await served.assert_nothing_is_left_open()
 
 
