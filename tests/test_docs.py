@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from compression.flags import CODES
 from models.options import ACCEPTED_WITHOUT_EFFECT, REFUSED, REFUSED_PREFIXES, USED
+from serve.compression_settings import CompressionModelSettings
 from serve.errors import STATUSES
 
 ROOT = Path(__file__).parents[1]
@@ -28,7 +30,21 @@ def test_every_error_code_is_documented(code: str) -> None:
     assert f"`{code}`" in (ROOT / "docs/errors.md").read_text()
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/request.md", "CONTRIBUTING.md", "docs/errors.md"])
+@pytest.mark.parametrize("code", CODES)
+def test_every_risk_flag_has_a_section_with_its_severity_and_an_example(code: str) -> None:
+    sections = (ROOT / "docs/compression.md").read_text().split("\n### ")
+    (section,) = [found for found in sections if found.startswith(f"`{code}`\n")]
+    assert section.split("\n\n")[1].startswith(f"{CODES[code].capitalize()}. ") and "Example: " in section
+
+
+@pytest.mark.parametrize("key", CompressionModelSettings.model_fields)
+def test_every_key_of_a_compression_model_is_documented(key: str) -> None:
+    assert re.search(rf"^\|[^|]*`{key}[`:]", (ROOT / "docs/compression.md").read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/request.md", "CONTRIBUTING.md", "docs/errors.md", "docs/compression.md"]
+)
 def test_every_file_that_a_page_names_exists(page: str) -> None:
     text = (ROOT / page).read_text()
     linked = re.findall(r"\]\((?!https?:)([^)#]+)\)", text)
