@@ -107,7 +107,7 @@ def option_of(field: str) -> str:
 def document(model_id: str, result: CompressionResult) -> dict[str, Any]:
     """The response's shape, and what was kept and how units scored, by offsets into the source."""
     receipt = result.receipt
-    shown = {
+    shown: dict[str, Any] = {
         "model": model_id,
         "output": result.output,
         "receipt": {
