@@ -39,13 +39,19 @@ class LexicalScorer:
         """The weights that come with pith, or another file made by `python -m compression.training`."""
         path = WEIGHTS if path is None else path
         if not path.is_file():
-            raise FileNotFoundError(f"no weights of the lexical scorer at {path}; make them: python -m compression.training")
+            raise FileNotFoundError(
+                f"no weights of the lexical scorer at {path}; make them: python -m compression.training"
+            )
         with np.load(path, allow_pickle=False) as arrays:
             try:
                 about = json.loads(bytes(arrays["about"]).decode())
                 vocabulary = bytes(arrays["vocabulary"]).decode().split("\n")
-                embeddings = TokenEmbeddings.build(vocabulary, arrays["rows"], arrays["scales"], arrays["weights"])
-                network = Network.of({name.removeprefix("net."): arrays[name] for name in arrays if "net." in name})
+                embeddings = TokenEmbeddings.build(
+                    vocabulary, arrays["rows"], arrays["scales"], arrays["weights"]
+                )
+                network = Network.of(
+                    {name.removeprefix("net."): arrays[name] for name in arrays if "net." in name}
+                )
             except (KeyError, ValueError) as error:
                 raise BadWeights(f"{path}: {type(error).__name__}: {error}") from error
         if about["format"] != FORMAT:
@@ -67,5 +73,7 @@ class LexicalScorer:
         context = prepare(text, self.embeddings)
         names, features = extract(query, context, self.embeddings)
         if tuple(names) != self.names:
-            raise BadWeights("the weights were trained on other features; make them anew: python -m compression.training")
+            raise BadWeights(
+                "the weights were trained on other features; make them anew: python -m compression.training"
+            )
         return self.network.logits(features, context.layout)

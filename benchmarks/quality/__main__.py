@@ -23,14 +23,20 @@ from benchmarks.quality.scoring import Outcome, judge, ratios_of, summarise
 def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.quality", description=__doc__)
     parser.add_argument("--url", default="http://127.0.0.1:8000", help="address of the server")
-    parser.add_argument("--key", default=os.environ.get("PITH_API_KEY", ""), help="project key; default $PITH_API_KEY")
+    parser.add_argument(
+        "--key", default=os.environ.get("PITH_API_KEY", ""), help="project key; default $PITH_API_KEY"
+    )
     parser.add_argument("--model", help="compression model; default: the server's")
     parser.add_argument("--data", type=Path, default=Path("../shared/eval"), help="folder of .jsonl.gz files")
     parser.add_argument("--out", type=Path, default=Path("var/bench-quality"), help="folder for the report")
-    parser.add_argument("--suites", help="comma-separated, such as nq,xquad_zh; default: all that the folder has")
+    parser.add_argument(
+        "--suites", help="comma-separated, such as nq,xquad_zh; default: all that the folder has"
+    )
     parser.add_argument("--limit", type=int, help="cases a suite, drawn with a fixed seed")
-    parser.add_argument("--held-out", action="store_true", help="of ../shared/eval only what no training of ours saw")
-    parser.add_argument("--clients", type=int, default=1, help="requests at a time; 1 for latencies that mean something")
+    parser.add_argument(
+        "--held-out", action="store_true", help="of ../shared/eval only what no training of ours saw"
+    )
+    parser.add_argument("--clients", type=int, default=1, help="requests at a time; 1 for honest latencies")
     parser.add_argument("--no-baselines", action="store_true", help="the server alone")
     return parser.parse_args(words)
 

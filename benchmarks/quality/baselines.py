@@ -11,7 +11,10 @@ from benchmarks.quality.retrieval import Bm25
 
 Span = tuple[int, int]
 Baseline = Callable[[Case, float], str]
-SENTENCE = re.compile(r"[^\n]+?(?:[.!?][\"')\]”’]*(?=\s)|[。！？](?=.)|(?=\n|\Z))", re.DOTALL)
+# A mark and a space end a sentence; an ideographic mark needs no space.
+SENTENCE = re.compile(
+    r"[^\n]+?(?:[.!?][\"')\]\u201d\u2019]*(?=\s)|[\u3002\uff01\uff1f](?=.)|(?=\n|\Z))", re.DOTALL
+)
 
 
 def sentences(case: Case) -> list[Span]:

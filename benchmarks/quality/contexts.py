@@ -89,7 +89,9 @@ def meeting_cases(meetings: Sequence[Meeting], suite: str, *, is_held_out: bool)
     for number, meeting in enumerate(meetings):
         context, spans = join([f"{speaker}: {content}" for speaker, content in meeting.turns], "\n")
         for at, query in enumerate(meeting.queries):
-            marked = sorted({t for first, last in query.spans for t in range(first, last + 1) if t < len(spans)})
+            marked = sorted(
+                {t for first, last in query.spans for t in range(first, last + 1) if t < len(spans)}
+            )
             evidence = tuple(spans[turn] for turn in marked)
             name = f"{suite}-{number}-{at}"
             yield Case(suite, name, query.query, context, spans, None, (), evidence, is_held_out)

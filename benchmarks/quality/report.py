@@ -34,7 +34,10 @@ def table(summaries: Sequence[Summary]) -> list[str]:
     ratios = sorted({summary.ratio for summary in summaries}, reverse=True)
     selectors = list(dict.fromkeys(summary.selector for summary in summaries))
     kept = {(summary.selector, summary.ratio): summary.kept_percent for summary in summaries}
-    lines = ["| selector | " + " | ".join(f"{ratio:g}" for ratio in ratios) + " |", "|---" * (len(ratios) + 1) + "|"]
+    lines = [
+        "| selector | " + " | ".join(f"{ratio:g}" for ratio in ratios) + " |",
+        "|---" * (len(ratios) + 1) + "|",
+    ]
     for selector in selectors:
         cells = [f"{kept[selector, ratio]:.1f}" if (selector, ratio) in kept else "" for ratio in ratios]
         lines.append(f"| {selector} | " + " | ".join(cells) + " |")
@@ -44,7 +47,8 @@ def table(summaries: Sequence[Summary]) -> list[str]:
 def receipts(summaries: Sequence[Summary]) -> list[str]:
     """What the receipts said: ratio and time."""
     lines = [
-        "| suite | target | cases | mean ratio | mean error | worst error | over target (%) | p50 ms | p95 ms | JSON parses (%) |",
+        "| suite | target | cases | mean ratio | mean error | worst error | over target (%) "
+        "| p50 ms | p95 ms | JSON parses (%) |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for s in summaries:
@@ -78,7 +82,9 @@ def plot(path: Path, summaries: Sequence[Summary]) -> None:
     from matplotlib import pyplot
 
     groups = suites(summaries)
-    figure, axes = pyplot.subplots(1, len(groups), figsize=(4.2 * len(groups), 3.6), squeeze=False, sharey=True)
+    figure, axes = pyplot.subplots(
+        1, len(groups), figsize=(4.2 * len(groups), 3.6), squeeze=False, sharey=True
+    )
     for axis, (suite, group) in zip(axes[0], groups.items(), strict=True):
         for selector in dict.fromkeys(summary.selector for summary in group):
             points = sorted((s.ratio, s.kept_percent) for s in group if s.selector == selector)

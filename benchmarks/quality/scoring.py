@@ -9,7 +9,12 @@ from dataclasses import dataclass
 from benchmarks.quality.contexts import Case
 from benchmarks.quality.metrics import evidence_kept, holds_answer, pair_kept, parses
 
-RATIOS = {"nq": (0.5, 0.25, 0.1, 0.05), "qmsum": (0.5, 0.33, 0.2, 0.1), "xquad": (0.5, 0.25, 0.1), "kv": (0.5, 0.25, 0.1)}
+RATIOS = {
+    "nq": (0.5, 0.25, 0.1, 0.05),
+    "qmsum": (0.5, 0.33, 0.2, 0.1),
+    "xquad": (0.5, 0.25, 0.1),
+    "kv": (0.5, 0.25, 0.1),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +67,9 @@ def judge(
     latency_ms: float | None = None, flags: tuple[str, ...] = (),
 ) -> Outcome:  # fmt: skip
     is_json = parses(output) if case.suite.startswith("kv") else None
-    return Outcome(case.suite, ratio, selector, kept_of(case, output), is_json, measured_ratio, latency_ms, flags)
+    return Outcome(
+        case.suite, ratio, selector, kept_of(case, output), is_json, measured_ratio, latency_ms, flags
+    )
 
 
 def summarise(outcomes: Sequence[Outcome]) -> list[Summary]:

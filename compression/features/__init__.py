@@ -1,1 +1,1 @@
-"""What the trained scorer sees of a unit: matches of words, of their parts and of their meaning, and the unit's surroundings."""
+"""What the trained scorer sees of a unit: matches of words, their parts and their meaning, and what is around it."""

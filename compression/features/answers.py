@@ -14,19 +14,19 @@ from compression.features.words import REMEMBERED_WORDS, Floats, Words
 # Question words of the languages met most; a language without an entry is scored without this feature.
 ASKED = {
     "person": (
-        r"who|whom|whose|wer|wen|wem|wessen|qui|quién|quien|quiénes|chi|quem|wie heet|кто|кого|кому|кем|من|किसने|कौन|किसके"
-        r"|kim|kimin|kime|ai|ποιος|ποια|ποιον|누가|누구",
+        r"who|whom|whose|wer|wen|wem|wessen|qui|quién|quien|quiénes|chi|quem|wie heet|кто|кого|кому|кем|^من"
+        r"|किसने|कौन|किसके|kim|kimin|kime|ai|ποιος|ποια|ποιον|누가|누구",
         "谁|誰|何人|ใคร",
     ),
     "time": (
-        r"when|(?:what|which) (?:year|date|day|month)|wann|welche[mns]? jahr|quand|cuándo|cuando|qué año|quando|когда|каком году"
-        r"|متى|أي عام|कब|किस वर्ष|ne zaman|hangi yıl\w*|khi nào|năm nào|bao giờ|πότε|언제",
+        r"when|(?:what|which) (?:year|date|day|month)|wann|welche[mns]? jahr|quand|cuándo|cuando|qué año|quando"
+        r"|когда|каком году|متى|أي عام|कब|किस वर्ष|ne zaman|hangi yıl\w*|khi nào|năm nào|bao giờ|πότε|언제",  # noqa: RUF001
         "什么时候|何时|哪一年|几年|いつ|何年|เมื่อไร|เมื่อใด|เมื่อไหร่|ปีใด|ปีไหน",
     ),
     "number": (
-        r"how (?:many|much|old|long|far|tall|big|large|often|high|fast)|what (?:percentage|percent|number|age|size)"
-        r"|wie ?viele?|wie (?:hoch|lang|lange|alt|oft|groß)|combien|cuánt[oa]s?|quant[oiae]s?|сколько|какое количество|كم"
-        r"|कितन\w*|kaç|ne kadar|bao nhiêu|mấy|πόσ\w+|몇|얼마",
+        r"how (?:many|much|old|long|far|tall|big|large|often|high|fast)|what (?:percent|percentage|number|age|size)"
+        r"|wie ?viele?|wie (?:hoch|lang|lange|alt|oft|groß)|combien|cuánt[oa]s?|quant[oiae]s?"
+        r"|сколько|какое количество|كم|कितन\w*|kaç|ne kadar|bao nhiêu|mấy|πόσ\w+|몇|얼마",
         "多少|几个|幾|いくつ|いくら|กี่|เท่าไร|เท่าไหร่|เท่าใด",
     ),
     "place": (
@@ -35,8 +35,8 @@ ASKED = {
         "哪里|哪裡|在哪|何处|どこ|ที่ไหน|ประเทศใด",
     ),
     "reason": (
-        r"why|how (?:did|does|do|is|are|was|were|to|can)|warum|weshalb|wieso|pourquoi|por qué|perché|por que|почему|зачем"
-        r"|لماذا|क्यों|neden|niçin|tại sao|vì sao|γιατί|왜",
+        r"why|how (?:did|does|do|is|are|was|were|to|can)|warum|weshalb|wieso|pourquoi|por qué|perché|por que|почему"
+        r"|зачем|لماذا|क्यों|neden|niçin|tại sao|vì sao|γιατί|왜",
         "为什么|為什麼|为何|なぜ|ทำไม|เหตุใด",
     ),
     "discussion": (
@@ -48,14 +48,14 @@ ASKS = {
     kind: re.compile(rf"(?<!\w)(?:{spaced})(?!\w)|{unspaced}", re.IGNORECASE)
     for kind, (spaced, unspaced) in ASKED.items()
 }
-MONTHS = frozenset(
-    "january february march april may june july august september october november december januar februar märz mai juni "
-    "juli oktober dezember".split()
+MONTH = re.compile(
+    r"(?:january|february|march|april|may|june|july|august|september|october|november|december"
+    r"|januar|februar|märz|mai|juni|juli|oktober|dezember)\Z"
 )
 YEAR = re.compile(r"(?:1\d|20)\d\d$")
-NUMBER_WORDS = frozenset(
-    "two three four five six seven eight nine ten eleven twelve hundred thousand million billion zwei drei vier fünf sechs "
-    "sieben acht neun zehn elf zwölf hundert tausend million millionen milliarden".split()
+NUMBER_WORD = re.compile(
+    r"(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|hundred|thousand|million|billion"
+    r"|zwei|drei|vier|fünf|sechs|sieben|acht|neun|zehn|elf|zwölf|hundert|tausend|millionen|milliarden)\Z"
 )
 COUNTED = ("number", "year", "name", "other")
 
@@ -68,9 +68,9 @@ def asked(query: Query) -> dict[str, float]:
 @lru_cache(REMEMBERED_WORDS)
 def kind_of(spelling: str, folded: str) -> int:
     """A word's kind of answer: an index into `COUNTED`."""
-    if YEAR.match(spelling) or folded in MONTHS:
+    if YEAR.match(spelling) or MONTH.match(folded):
         return 1
-    if spelling[0].isdigit() or folded in NUMBER_WORDS:
+    if spelling[0].isdigit() or NUMBER_WORD.match(folded):
         return 0
     return 2 if spelling[0].isupper() else 3
 
@@ -88,15 +88,17 @@ def offered(words: Words, query: Query) -> dict[str, Floats]:
     of = kinds[words.ids] if len(words.ids) else words.ids
     is_first = np.r_[True, words.units[1:] != words.units[:-1]] if len(of) else np.zeros(0, bool)
     of = np.where(is_first & (of == 2), 3, of)
-    counts = np.bincount(words.units * 5 + of, minlength=len(words.first) * 5).reshape(-1, 5).astype(np.float32)
+    counts = (
+        np.bincount(words.units * 5 + of, minlength=len(words.first) * 5).reshape(-1, 5).astype(np.float32)
+    )
     return {name: counts[:, number] for number, name in enumerate(COUNTED)}
 
 
 def surfaces(texts: Sequence[str]) -> dict[str, Floats]:
     """Marks of a unit's text: a question, a quotation, brackets."""
     tests = {
-        "asks": [text.rstrip().endswith(("?", "？", "؟")) for text in texts],
-        "quotes": ['"' in text or "“" in text or "„" in text for text in texts],
-        "brackets": ["(" in text or "（" in text for text in texts],
+        "asks": [text.rstrip().endswith(("?", "\uff1f", "\u061f")) for text in texts],
+        "quotes": ['"' in text or "\u201c" in text or "\u201e" in text for text in texts],
+        "brackets": ["(" in text or "\uff08" in text for text in texts],
     }
     return {name: np.array(values, np.float32) for name, values in tests.items()}

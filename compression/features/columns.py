@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from compression.features.layout import Group
 from compression.features.words import Floats
@@ -19,7 +21,7 @@ class Columns:
         self.names: list[str] = []
         self._table = np.zeros((ROOM, height), np.float32)
 
-    def add(self, name: str, values: Floats | float) -> None:
+    def add(self, name: str, values: NDArray[Any] | float) -> None:
         self._table[len(self.names)] = values
         self.names.append(name)
 
@@ -40,7 +42,9 @@ class Columns:
         spread = np.sqrt(np.square(apart).mean(axis=1, keepdims=True))
         kinds = {"share": share, "distance": np.tanh(apart / np.maximum(3 * spread, 1e-6))}
         if places:
-            kinds["place"] = 1.0 / np.sqrt(1.0 + np.stack([np.searchsorted(np.sort(-row), -row) for row in rows]))
+            kinds["place"] = 1.0 / np.sqrt(
+                1.0 + np.stack([np.searchsorted(np.sort(-row), -row) for row in rows])
+            )
         for kind, table in kinds.items():
             for name, row in zip(names, table, strict=True):
                 self.add(f"{name}.{kind}", row if group is None else row[group.of])

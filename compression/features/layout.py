@@ -22,7 +22,9 @@ class Group:
     @classmethod
     def by(cls, labels: Ints) -> Group:
         """Runs of equal labels."""
-        starts = np.flatnonzero(np.r_[True, labels[1:] != labels[:-1]]) if len(labels) else np.zeros(0, np.int64)
+        starts = (
+            np.flatnonzero(np.r_[True, labels[1:] != labels[:-1]]) if len(labels) else np.zeros(0, np.int64)
+        )
         last = np.r_[starts[1:], len(labels)] if len(starts) else starts
         of = np.repeat(np.arange(len(starts)), last - starts)
         return cls(starts, last, of)
@@ -64,16 +66,20 @@ class Layout:
         at = np.arange(len(values))
         low = np.maximum(self.documents.first[self.documents.of], at - reach)
         high = np.minimum(self.documents.last[self.documents.of], at + reach + 1)
-        running = np.concatenate([np.zeros((1, *values.shape[1:])), np.cumsum(values, axis=0, dtype=np.float64)])
+        running = np.concatenate(
+            [np.zeros((1, *values.shape[1:])), np.cumsum(values, axis=0, dtype=np.float64)]
+        )
         mean = (running[high] - running[low]).T / (high - low)
-        return mean.T.astype(np.float32)
+        return np.asarray(mean.T, np.float32)
 
     def beside(self, values: Floats, offset: int) -> Floats:
         """The value of the unit `offset` places away in the same document, else zero."""
         out = np.zeros_like(values)
         at = np.arange(len(values))
         other = at + offset
-        inside = (other >= self.documents.first[self.documents.of]) & (other < self.documents.last[self.documents.of])
+        inside = (other >= self.documents.first[self.documents.of]) & (
+            other < self.documents.last[self.documents.of]
+        )
         out[inside] = values[other[inside]]
         return out
 

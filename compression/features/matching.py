@@ -45,13 +45,12 @@ class Counts:
     def rarity(self, counts: Floats) -> Floats:
         """BM25's inverse document frequency of each term among these texts."""
         holding = (counts > 0).sum(axis=0)
-        return np.log1p((len(counts) - holding + 0.5) / (holding + 0.5)).astype(np.float32)
+        return np.asarray(np.log1p((len(counts) - holding + 0.5) / (holding + 0.5)), np.float32)
 
     def bm25(self, counts: Floats, lengths: Floats, weight: Floats) -> Floats:
         """One score a text, given what each term weighs."""
         norm = K1 * (1 - B + B * lengths / max(1.0, float(lengths.mean())))
-        score: Floats = (counts * (K1 + 1) / (counts + norm[:, None])) @ weight
-        return score
+        return np.asarray((counts * (K1 + 1) / (counts + norm[:, None])) @ weight, np.float32)
 
 
 def count_words(words: Words, query: Query, terms: Ints, layout: Layout) -> Counts:

@@ -1,4 +1,4 @@
-"""The features of every unit for a query, in one table; all of them compare a unit to its own context, so length is no matter."""
+"""The features of every unit for a query, in one table."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def words_levels(name: str, counts: Counts, prior: Floats) -> Levels:
 
 
 def _add_surroundings(columns: Columns, rows: Floats, layout: Layout) -> None:
-    """Scores of the neighbourhood, which say more of a dialogue's turn than the turn; and the unit's place in its own."""
+    """Scores of the neighbourhood, which say more of a turn than the turn does; and the unit's share in its own."""
     columns.add_shares([f"{name}.in_paragraph" for name in NEARBY], rows, layout.paragraphs)
     columns.add_shares([f"{name}.in_document" for name in NEARBY], rows, layout.documents)
     for reach in REACHES:
@@ -130,7 +130,13 @@ def _add_answers(columns: Columns, query: Query, context: Context) -> None:
         columns.add(f"asks.{kind}", is_asked)
     for kind, count in given.items():
         columns.add(f"has.{kind}", np.log1p(count))
-    pairs = (("person", "name"), ("time", "year"), ("time", "number"), ("number", "number"), ("place", "name"))
+    pairs = (
+        ("person", "name"),
+        ("time", "year"),
+        ("time", "number"),
+        ("number", "number"),
+        ("place", "name"),
+    )
     for kind, answer in pairs:
         columns.add(f"fits.{kind}.{answer}", wanted[kind] * (given[answer] > 0))
     for name, values in surfaces(context.texts).items():
@@ -142,7 +148,9 @@ def _add_shape(columns: Columns, query: Query, context: Context, embeddings: Tok
     at = np.arange(len(units), dtype=np.float32)
     first, last = layout.documents.first[layout.documents.of], layout.documents.last[layout.documents.of]
     columns.add("shape.length", np.log1p(words.lengths) / 4)
-    columns.add("shape.relative_length", np.tanh(np.log(words.lengths / max(1.0, float(words.lengths.mean())))))
+    columns.add(
+        "shape.relative_length", np.tanh(np.log(words.lengths / max(1.0, float(words.lengths.mean()))))
+    )
     columns.add("shape.place", (at - first) / np.maximum(1, last - first))
     columns.add("shape.from_start", 1 / (1 + at - first))
     columns.add("shape.is_title", layout.is_title)
@@ -152,7 +160,7 @@ def _add_shape(columns: Columns, query: Query, context: Context, embeddings: Tok
     columns.add("shape.repeats", _repeats(context.texts))
     columns.add("context.units", np.log10(max(1, len(units))) / 4)
     columns.add("context.documents", np.log10(max(1, len(layout.documents.first))) / 2)
-    columns.add("context.turns", float(np.mean([unit.kind == "turn" for unit in units] or [0])))
+    columns.add("context.turns", float(np.mean([unit.kind == "turn" for unit in units] or [False])))
     columns.add("query.words", np.log1p(len(query.words)) / 4)
     columns.add("query.whole_pieces", embeddings.whole_share(query.words))
 

@@ -1,4 +1,4 @@
-"""How near a text is to the query in meaning: cosines of mean vectors, and the best match of each piece of the query."""
+"""How near a text is to the query in meaning: cosines of means, and the best match of each piece of the query."""
 
 from __future__ import annotations
 
@@ -57,7 +57,9 @@ def _sums(ids: Ints, units: Ints, weights: Floats, vectors: Floats, height: int)
     return out
 
 
-def compare(query: Query, pieces: Pieces, words: Words, layout: Layout, embeddings: TokenEmbeddings) -> Levels:
+def compare(
+    query: Query, pieces: Pieces, words: Words, layout: Layout, embeddings: TokenEmbeddings
+) -> Levels:
     """Cosines of means, and weighted best matches, of units, titled units, paragraphs and documents."""
     asked = np.array([p for word in query.words for p in embeddings.pieces_of(word)][:MOST_PIECES], np.int64)
     vectors = embeddings.vectors(asked)

@@ -46,9 +46,11 @@ class Network:
         for number in range(len(self.first)):
             hidden = gelu(ready @ self.first[number] + self.first_bias[number])
             around = surroundings(hidden @ self.channels[number], layout)
-            inner = gelu(np.concatenate([hidden, around], axis=1) @ self.second[number] + self.second_bias[number])
-            total += hidden @ self.direct[number] + inner @ self.last[number] + self.bias[number]
-        return total / len(self.first)
+            inner = gelu(
+                np.concatenate([hidden, around], axis=1) @ self.second[number] + self.second_bias[number]
+            )
+            total = total + hidden @ self.direct[number] + inner @ self.last[number] + self.bias[number]
+        return np.asarray(total / len(self.first), np.float32)
 
 
 def surroundings(channels: Floats, layout: Layout) -> Floats:

@@ -16,12 +16,12 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
 
 # Written without spaces: ideographs and kana by pairs, the scripts of South-East Asia by runs of four.
-IDEOGRAPHS = "\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
+IDEOGRAPHS = (
+    "\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
+)
 UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u19e0-\u19ff\uaa60-\uaa7f"
 # Vowel signs belong to their word, though Python's \w does not say so.
-MARKS = "".join(
-    chr(code) for code in range(0x300, 0xFFFF) if unicodedata.category(chr(code))[0] == "M"
-)
+MARKS = "".join(chr(code) for code in range(0x300, 0xFFFF) if unicodedata.category(chr(code))[0] == "M")
 LONGEST = 48
 LETTERS = f"[^\\W_{IDEOGRAPHS}{UNSPACED}]"
 WORD = re.compile(
@@ -101,7 +101,7 @@ class Words:
     @cached_property
     def lengths(self) -> Floats:
         """Words a unit, at least one."""
-        return np.maximum(1, self.last - self.first).astype(np.float32)
+        return np.asarray(np.maximum(1, self.last - self.first), np.float32)
 
     @cached_property
     def folded(self) -> list[str]:
@@ -125,5 +125,9 @@ def lex(segmentation: Segmentation) -> Words:
     ids, units = ids[inside], units[inside]
     numbers = np.arange(len(unit_starts))
     return Words(
-        list(table), ids, units, np.searchsorted(units, numbers, "left"), np.searchsorted(units, numbers, "right")
+        list(table),
+        ids,
+        units,
+        np.searchsorted(units, numbers, "left"),
+        np.searchsorted(units, numbers, "right"),
     )

@@ -1,1 +1,1 @@
-"""How the embedded model's weights were made: `python -m compression.training --data ../shared/eval --out compression/weights`."""
+"""How the embedded weights are made: `python -m compression.training --data ../shared/eval`."""

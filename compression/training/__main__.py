@@ -11,29 +11,63 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from compression.embeddings import TokenEmbeddings
 from compression.features.matrix import extract, prepare
 from compression.features.network import Network
 from compression.segmentation import segment
 from compression.training import quizzes, ranker
 from compression.training.artefact import write_record, write_weights
-from compression.training.corpus import corpus
-from compression.training.distillation import distil
-from compression.training.examples import make_all
+from compression.training.corpus import corpus, half_of
+from compression.training.distillation import distil, distil_for_training
+from compression.training.examples import Example, make_all
 from compression.training.teacher import Teacher, find_teacher
 from compression.training.validation import validate
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m compression.training", description=__doc__)
-    parser.add_argument("--data", type=Path, default=Path("../shared/eval"), help="folder of the .jsonl.gz files")
-    parser.add_argument("--out", type=Path, default=Path("compression/weights"), help="folder for weights and record")
-    parser.add_argument("--teacher", type=Path, help="folder of the sentence encoder; default: the installed package")
+    parser.add_argument(
+        "--data", type=Path, default=Path("../shared/eval"), help="folder of the .jsonl.gz files"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("compression/weights"), help="folder for weights and record"
+    )
+    parser.add_argument(
+        "--teacher", type=Path, help="folder of the sentence encoder; default: the installed package"
+    )
     parser.add_argument("--seed", type=int, default=20261120)
-    parser.add_argument("--steps", type=int, default=1200, help="of tuning the embeddings")
-    parser.add_argument("--epochs", type=int, default=10)
-    parser.add_argument("--networks", type=int, default=3, help="how many are averaged")
+    parser.add_argument("--steps", type=int, default=2000, help="of tuning the embeddings")
+    parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--networks", type=int, default=4, help="how many are averaged")
     parser.add_argument("--workers", type=int, default=2, help="processes that compute features")
     return parser.parse_args()
+
+
+def make_tables(
+    teacher: Teacher, vocabulary: list[str], options: argparse.Namespace
+) -> tuple[TokenEmbeddings, TokenEmbeddings, TokenEmbeddings]:
+    """The tables for the training cases of the two halves, and the one that is shipped."""
+    texts = corpus(options.data)
+    pieces, sentences = teacher.embed_tokens(), teacher.embed_texts([text.text for text in texts])
+    one, other = distil_for_training(
+        vocabulary, pieces, texts, sentences, seed=options.seed, steps=options.steps * 3 // 4
+    )
+    whole = distil(
+        vocabulary, pieces, [text.text for text in texts], sentences, seed=options.seed, steps=options.steps
+    )
+    return one, other, whole
+
+
+def make_examples(
+    tables: tuple[TokenEmbeddings, TokenEmbeddings, TokenEmbeddings], options: argparse.Namespace
+) -> list[Example]:
+    """Training cases with the table of their half, held-out cases with the one that is shipped."""
+    cases = list(quizzes.training_cases(options.data))
+    parts = [[case for case in cases if half_of(case.name) == half] for half in (0, 1)]
+    parts.append(list(quizzes.held_out_cases(options.data)))
+    return [
+        e for part, table in zip(parts, tables, strict=True) for e in make_all(part, table, options.workers)
+    ]
 
 
 def main() -> None:
@@ -45,14 +79,11 @@ def main() -> None:
     torch.use_deterministic_algorithms(True)
     teacher = Teacher(find_teacher(options.teacher))
     vocabulary = teacher.vocabulary()
-    texts = corpus(options.data)
-    embeddings = distil(
-        vocabulary, teacher.embed_tokens(), texts, teacher.embed_texts(texts), seed=options.seed, steps=options.steps
-    )
+    tables = make_tables(teacher, vocabulary, options)
     # The network is so small that a second thread only waits for the first.
     torch.set_num_threads(1)
-    cases = [*quizzes.training_cases(options.data), *quizzes.held_out_cases(options.data)]
-    examples = make_all(cases, embeddings, options.workers)
+    examples = make_examples(tables, options)
+    embeddings = tables[-1]
     training = [example for example in examples if not example.is_held_out]
     seeds = range(options.seed, options.seed + options.networks)
     arrays = ranker.stack([ranker.train(training, seed=seed, epochs=options.epochs) for seed in seeds])
@@ -62,8 +93,8 @@ def main() -> None:
     weights = options.out / "lexical.npz"
     write_weights(weights, vocabulary, embeddings, arrays, names)
     facts = {
-        "command": f"python -m compression.training --seed {options.seed} --epochs {options.epochs} "
-        f"--networks {options.networks}",
+        "command": f"python -m compression.training --seed {options.seed} --steps {options.steps} "
+        f"--epochs {options.epochs} --networks {options.networks}",
         "teacher": {"model": "sentence-transformers/all-MiniLM-L6-v2", "sha256": teacher.weights_sha256},
         "examples": {"training": len(training), "held_out": len(examples) - len(training)},
         "held_out_percent_kept": kept,

@@ -24,15 +24,15 @@ def write_weights(
     """One .npz without compression: it is read in milliseconds, and the same content gives the same bytes."""
     about = json.dumps({"format": FORMAT, "features": list(features)}).encode()
     path.parent.mkdir(parents=True, exist_ok=True)
-    np.savez(
-        path,
-        about=np.frombuffer(about, np.uint8),
-        vocabulary=np.frombuffer("\n".join(vocabulary).encode(), np.uint8),
-        rows=embeddings.rows,
-        scales=embeddings.scales.astype(np.float16),
-        weights=embeddings.weights.astype(np.float16),
+    arrays: dict[str, Any] = {
+        "about": np.frombuffer(about, np.uint8),
+        "vocabulary": np.frombuffer("\n".join(vocabulary).encode(), np.uint8),
+        "rows": embeddings.rows,
+        "scales": embeddings.scales.astype(np.float16),
+        "weights": embeddings.weights.astype(np.float16),
         **{f"net.{name}": value.astype(np.float32) for name, value in network.items()},
-    )
+    }
+    np.savez(path, **arrays)
     if path.stat().st_size > LARGEST_BYTES:
         raise ValueError(f"{path}: {path.stat().st_size} bytes, where at most {LARGEST_BYTES} are committed")
 

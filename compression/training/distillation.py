@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from rich.progress import track
 from torch import Tensor, nn
 
-from compression.embeddings import UNKNOWN, PieceSplitter, TokenEmbeddings, normalised, quantise
+from compression.embeddings import UNKNOWN, Floats, PieceSplitter, TokenEmbeddings, normalised, quantise
 from compression.features.words import fold, split
+from compression.training.corpus import Text
 
-Floats = NDArray[np.float32]
 WIDTH = 128
 # BERT's vocabulary: special and unused pieces, single characters, then words from the most frequent down.
 FIRST_CHARACTER = 999
@@ -26,6 +26,8 @@ CHARACTER_WEIGHT = 0.3
 HEAVIEST = 1.5
 NEIGHBOURS = 48
 TEMPERATURE = 0.05
+# What keeps pieces near where they started.
+STAY = 1e-5
 
 
 def principal(vectors: Floats, width: int) -> Floats:
@@ -41,7 +43,7 @@ def rarity(size: int) -> Floats:
     share = 1 / (rank + 1)
     weights = SMOOTHING / (SMOOTHING + share / share.sum())
     weights[:FIRST_CHARACTER] = CHARACTER_WEIGHT
-    return weights.astype(np.float32)
+    return np.asarray(weights, np.float32)
 
 
 @dataclass(frozen=True)
@@ -59,28 +61,37 @@ class Sentence:
 
 
 class Table(nn.Module):
-    """The vectors and logarithms of weights that are tuned."""
+    """The vectors and logarithms of weights that are tuned. Gradients are sparse: a step meets few pieces."""
 
     def __init__(self, vectors: Floats, weights: Floats) -> None:
         super().__init__()
         self.start = torch.from_numpy(vectors)
-        self.vectors = nn.Parameter(self.start.clone())
-        self.logs = nn.Parameter(torch.from_numpy(weights).log())
+        self.vectors = nn.Embedding.from_pretrained(self.start.clone(), freeze=False, sparse=True)
+        logs = torch.from_numpy(weights).log().unsqueeze(1)
+        self.logs = nn.Embedding.from_pretrained(logs, freeze=False, sparse=True)
 
-    def forward(self, sentences: Sequence[Sentence]) -> Tensor:
-        """(sentences, width), each of length one."""
+    def forward(self, sentences: Sequence[Sentence]) -> tuple[Tensor, Tensor]:
+        """Sentences as (sentences, width), each of length one; and how far the pieces are from where they started."""
         pieces = torch.from_numpy(np.concatenate([sentence.pieces for sentence in sentences]))
-        shares = torch.from_numpy(np.concatenate([sentence.shares for sentence in sentences]))
+        shares = torch.from_numpy(np.concatenate([sentence.shares for sentence in sentences])).unsqueeze(1)
         of = torch.from_numpy(np.repeat(np.arange(len(sentences)), [len(s.pieces) for s in sentences]))
-        weighted = nn.functional.normalize(self.vectors[pieces], dim=1) * (self.logs[pieces].exp() * shares)[:, None]
-        total = torch.zeros(len(sentences), self.vectors.shape[1]).index_add(0, of, weighted)
-        return nn.functional.normalize(total, dim=1)
+        distinct, number = pieces.unique(return_inverse=True)
+        vectors = self.vectors(distinct)
+        weighted = nn.functional.normalize(vectors, dim=1) * self.logs(distinct).exp()
+        total = torch.zeros(len(sentences), vectors.shape[1]).index_add(0, of, weighted[number] * shares)
+        return nn.functional.normalize(total, dim=1), (vectors - self.start[distinct]).square().sum()
 
 
 def tune(
-    vectors: Floats, weights: Floats, sentences: Sequence[Sentence], wanted: Floats, *, seed: int, steps: int,
+    vectors: Floats,
+    weights: Floats,
+    sentences: Sequence[Sentence],
+    wanted: Floats,
+    *,
+    seed: int,
+    steps: int,
     rate: float = 2e-3,
-) -> tuple[Floats, Floats]:  # fmt: skip
+) -> tuple[Floats, Floats]:
     """Vectors and weights under which cosines of means are as the teacher's cosines: `wanted`, (sentences, width).
 
     Each step takes a few sentences with some of their nearest, since far ones say little, and some at random.
@@ -91,22 +102,28 @@ def tune(
     count = min(NEIGHBOURS, len(teacher))
     near = torch.cat([(part @ teacher.T).topk(count, 1).indices for part in teacher.split(1024)]).numpy()
     table = Table(vectors, weights)
-    optimizer = torch.optim.Adam([{"params": [table.vectors], "lr": rate}, {"params": [table.logs], "lr": rate * 5}])
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, [rate, rate * 5], total_steps=steps, pct_start=0.1)
+    groups = [
+        {"params": list(table.vectors.parameters()), "lr": rate},
+        {"params": list(table.logs.parameters()), "lr": rate * 5},
+    ]
+    optimizer = torch.optim.SparseAdam(groups)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, [rate, rate * 5], total_steps=steps, pct_start=0.1, cycle_momentum=False
+    )
     for _ in track(range(steps), "embeddings"):
         anchors = rng.integers(0, len(teacher), 14)
         beside = [rng.choice(near[anchor], min(16, count), replace=False) for anchor in anchors]
         chosen = np.unique(np.concatenate([anchors, *beside, rng.integers(0, len(teacher), 100)]))
-        found = table([sentences[number] for number in chosen])
-        loss = disagreement(found @ found.T, teacher[chosen] @ teacher[chosen].T)
-        loss = loss + 2e-6 * (table.vectors - table.start).square().sum()
+        found, moved = table([sentences[number] for number in chosen])
+        loss = disagreement(found @ found.T, teacher[chosen] @ teacher[chosen].T) + STAY * moved
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         schedule.step()
-    tuned = table.logs.detach().exp().numpy()
+    tuned = table.logs.weight.detach().exp().squeeze(1).numpy()
     heaviest = float(np.quantile(tuned, 0.99))
-    return normalised(table.vectors.detach().numpy()), (tuned / heaviest).clip(0, HEAVIEST).astype(np.float32)
+    weights = (tuned / heaviest).clip(0, HEAVIEST).astype(np.float32)
+    return normalised(table.vectors.weight.detach().numpy()), weights
 
 
 def disagreement(found: Tensor, wanted: Tensor) -> Tensor:
@@ -131,3 +148,21 @@ def distil(
     # As they will be read from the file, so that training sees what serving sees.
     half = weights.astype(np.float16).astype(np.float32)
     return TokenEmbeddings.build(vocabulary, rows, scales.astype(np.float16).astype(np.float32), half)
+
+
+def distil_for_training(
+    vocabulary: list[str], pieces: Floats, texts: Sequence[Text], sentences: Floats, *, seed: int, steps: int
+) -> tuple[TokenEmbeddings, TokenEmbeddings]:
+    """For the training cases of either half, a table tuned on the other half alone.
+
+    A table is better on texts that it was tuned on; a network trained on those would trust it more than it deserves.
+    """
+    halves = np.array([text.half for text in texts])
+    one, other = (
+        distil(
+            vocabulary, pieces, [text.text for text in texts if text.half != half], sentences[halves != half],
+            seed=seed, steps=steps,
+        )
+        for half in (0, 1)
+    )  # fmt: skip
+    return one, other

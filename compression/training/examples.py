@@ -62,10 +62,18 @@ def _prepared(source: str, embeddings: TokenEmbeddings) -> tuple[Context, NDArra
 def make(case: Case, embeddings: TokenEmbeddings) -> Example:
     context, tokens = _prepared(case.context, embeddings)
     wanted, holds = label(case, context.segmentation)
+    layout = context.layout
     return Example(
-        case.suite, case.name, case.is_held_out, extract(case.query, context, embeddings)[1].astype(np.float16),
-        wanted, holds, tokens, context.layout.documents.of.astype(np.int32), context.layout.paragraphs.of.astype(np.int32),
-    )  # fmt: skip
+        case.suite,
+        case.name,
+        case.is_held_out,
+        extract(case.query, context, embeddings)[1].astype(np.float16),
+        wanted,
+        holds,
+        tokens,
+        layout.documents.of.astype(np.int32),
+        layout.paragraphs.of.astype(np.int32),
+    )
 
 
 _shared: TokenEmbeddings | None = None

@@ -12,7 +12,7 @@ from benchmarks.quality.data import Paragraph, Passage
 from compression.training.rendering import SCRIPTS, Quiz, disguise, dressed
 
 KEY_QUERIES = (
-    '{key}',
+    "{key}",
     'What is the value of "{key}"?',
     'Extract the value corresponding to the specified key in the JSON object below. Key: "{key}"',
     "key {key}",
@@ -78,7 +78,11 @@ def training_cases(folder: Path) -> Iterator[Case]:
     for case in contexts.record_cases(data.read(folder / "kv_75.jsonl.gz", data.records), "kv_75"):
         if not case.is_held_out:
             rng = seeded(f"dress {case.name}")
-            yield replace(case, query=rng.choice(KEY_QUERIES).format(key=case.answers[0])) if rng.random() < 0.7 else case
+            yield (
+                replace(case, query=rng.choice(KEY_QUERIES).format(key=case.answers[0]))
+                if rng.random() < 0.7
+                else case
+            )
 
 
 def held_out_cases(folder: Path) -> Iterator[Case]:

@@ -85,5 +85,9 @@ def disguise(quiz: Quiz, script: str) -> Quiz:
     documents = tuple((cover(title), cover(text)) for title, text in quiz.documents)
     answers = tuple(cover(answer) for answer in quiz.answers)
     return replace(
-        quiz, suite=f"{quiz.suite}_{script}", question=cover(quiz.question), answers=answers, documents=documents
+        quiz,
+        suite=f"{quiz.suite}_{script}",
+        question=cover(quiz.question),
+        answers=answers,
+        documents=documents,
     )

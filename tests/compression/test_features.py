@@ -107,7 +107,7 @@ def test_matching_counts_terms_runs_and_pairs_by_unit() -> None:
     words, layout, query = lex(text), lay_out(text), Query.of("Where does the Danube flow east?")
     terms = terms_of(words, query)
     counts = count_words(words, query, terms, layout)
-    danube = [number for number in range(len(text.units)) if "Danube" in text.text(number)][0]
+    danube = next(number for number in range(len(text.units)) if "Danube" in text.text(number))
     assert counts.unit[danube, query.terms.index("danube")] == 1
     weight = np.ones(len(query.terms), np.float32)
     # "flows" is stemmed to "flow": four words of the unit are the query's, one after the other.
@@ -122,7 +122,7 @@ def test_matching_counts_terms_runs_and_pairs_by_unit() -> None:
     [
         ("who wrote it", "person"),
         ("Wie viele Punkte?", "number"),
-        ("在哪里出生？", "place"),
+        ("在哪里出生", "place"),
         ("когда родился", "time"),
         ("What did they discuss?", "discussion"),
     ],

@@ -43,7 +43,9 @@ async def test_a_case_is_sent_as_the_contract_says() -> None:
 
 async def test_a_busy_server_is_asked_again_and_a_refusal_names_the_case() -> None:
     busy = httpx.Response(429, headers={"Retry-After": "0"})
-    http, seen = server(busy, httpx.Response(503, headers={"Retry-After": "0"}), httpx.Response(422, text="too big"))
+    http, seen = server(
+        busy, httpx.Response(503, headers={"Retry-After": "0"}), httpx.Response(422, text="too big")
+    )
     async with http:
         with pytest.raises(Refused, match=r"kv_75-0 at 0\.25: 422 too big"):
             await compress(http, TARGET, CASE, 0.25)
@@ -63,7 +65,9 @@ def test_a_report_has_figures_tables_and_a_plot(tmp_path: Path) -> None:
     written = report.write(tmp_path, summaries, {"model": "lexical"})
     assert [path.name for path in written] == ["quality.json", "quality.md", "quality.png"]
     assert "| lexical | 100.0 | 0.0 |" in written[1].read_text(encoding="utf-8")
-    assert json.loads(written[0].read_text(encoding="utf-8"))["summaries"][0]["worst_ratio_error"] == pytest.approx(0.01)
+    assert json.loads(written[0].read_text(encoding="utf-8"))["summaries"][0][
+        "worst_ratio_error"
+    ] == pytest.approx(0.01)
     assert written[2].read_bytes().startswith(b"\x89PNG")
 
 

@@ -13,7 +13,12 @@ from benchmarks.quality.data import Meeting, MeetingQuery, Paragraph, Passage, R
 from benchmarks.quality.metrics import holds_answer, pair_kept
 
 PASSAGES = [
-    Passage(f"what is the colour of fruit {n}", (f"shade{n}",), f"Fruit {n}", f"Fruit {n} has the colour shade{n}.")
+    Passage(
+        f"what is the colour of fruit {n}",
+        (f"shade{n}",),
+        f"Fruit {n}",
+        f"Fruit {n} has the colour shade{n}.",
+    )
     for n in range(40)
 ]
 
@@ -36,7 +41,9 @@ def test_evidence_is_the_turns_of_the_spans_and_spans_beyond_the_end_are_cut() -
     turns = tuple((f"S{n}", f"turn number {n}") for n in range(10))
     meeting = Meeting(turns, (MeetingQuery("q", ((2, 3), (9, 30))),))
     case = next(contexts.meeting_cases([meeting], "qmsum_x", is_held_out=True))
-    assert [case.context[slice(*span)] for span in case.evidence] == [f"S{n}: turn number {n}" for n in (2, 3, 9)]
+    assert [case.context[slice(*span)] for span in case.evidence] == [
+        f"S{n}: turn number {n}" for n in (2, 3, 9)
+    ]
 
 
 def test_a_question_is_asked_of_ten_paragraphs_one_of_which_is_its_own() -> None:

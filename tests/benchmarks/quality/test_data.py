@@ -25,7 +25,9 @@ def test_a_row_of_each_kind_is_read(tmp_path: Path) -> None:
     meeting = {"meeting_transcripts": turns, "specific_query_list": queries}
     paragraph = {"context": "c", "qas": [{"question": "q", "answer": "a"}]}
     records = {"ordered_kv_records": [["k", "v"]], "key": "k", "value": "v"}
-    assert data.read(written(tmp_path / "a.gz", [passage]), data.passage) == [data.Passage("q", ("a",), "t", "x")]
+    assert data.read(written(tmp_path / "a.gz", [passage]), data.passage) == [
+        data.Passage("q", ("a",), "t", "x")
+    ]
     assert data.read(written(tmp_path / "b.gz", [meeting]), data.meeting)[0].queries[0].spans == ((0, 0),)
     assert data.read(written(tmp_path / "c.gz", [paragraph]), data.paragraph)[0].questions == (("q", "a"),)
     assert data.read(written(tmp_path / "d.gz", [records]), data.records)[0].pairs == (("k", "v"),)

@@ -6,7 +6,11 @@ import pytest
 
 from benchmarks.quality.metrics import evidence_kept, holds_answer, normalise, pair_kept, parses
 
-TURNS = ["A: we should buy the blue one for the office", "B: yes", "C: and a second one for the other room too"]
+TURNS = [
+    "A: we should buy the blue one for the office",
+    "B: yes",
+    "C: and a second one for the other room too",
+]
 CONTEXT = "\n".join(TURNS)
 FIRST = (0, len(TURNS[0]))
 LAST = (CONTEXT.index("C:"), len(CONTEXT))
@@ -23,7 +27,9 @@ LAST = (CONTEXT.index("C:"), len(CONTEXT))
         ("Is it?", "?", True),
     ],
 )
-def test_answers_are_compared_without_case_punctuation_and_articles(text: str, answer: str, held: bool) -> None:
+def test_answers_are_compared_without_case_punctuation_and_articles(
+    text: str, answer: str, held: bool
+) -> None:
     assert holds_answer(text, [answer]) is held
 
 
@@ -47,7 +53,13 @@ def test_a_short_turn_counts_when_its_whole_line_is_there() -> None:
 
 @pytest.mark.parametrize(
     ("output", "kept"),
-    [('{"k": "v"}', True), ('{"k": "w"}', False), ('"k": "v"', False), ('{"k": "v"', False), ('["k"]', False)],
+    [
+        ('{"k": "v"}', True),
+        ('{"k": "w"}', False),
+        ('"k": "v"', False),
+        ('{"k": "v"', False),
+        ('["k"]', False),
+    ],
 )
 def test_a_pair_is_kept_where_the_json_still_says_so(output: str, kept: bool) -> None:
     assert pair_kept(output, "k", "v") is kept
