@@ -42,10 +42,13 @@ class LocalModel:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="compress")
         self._max_waiting = max_waiting
         self._waiting = 0
+        self._closed = False
 
     async def compress(self, request: CompressionRequest) -> CompressionResult:
         if self._waiting >= self._max_waiting:
             raise CompressorOverloaded(f"{self._waiting} compressions wait already")
+        if self._closed:
+            raise CompressorUnavailable("the compressor is closed")
         self._waiting += 1
         try:
             loop = asyncio.get_running_loop()
@@ -54,6 +57,7 @@ class LocalModel:
             self._waiting -= 1
 
     async def close(self) -> None:
+        self._closed = True
         self._thread.shutdown(wait=False, cancel_futures=True)
 
 

@@ -139,9 +139,9 @@ class CompressionModelSettings(Section):
         None, ge=16, le=2**20, description="Tokens of a window; absent: the checkpoint's."
     )
     overlap: int = Field(0, ge=0, le=2**20, description="Tokens that neighbouring windows share.")
-    max_waiting: int = Field(256, ge=1, le=10**6, description="Requests a replica has at once; above: 429.")
+    max_waiting: int = Field(256, ge=1, le=10**6, description="Requests a replica has at once; above: 503.")
     max_waiting_tokens: int = Field(
-        1_000_000, ge=1, le=10**9, description="Tokens that wait for the network; above: 429."
+        1_000_000, ge=1, le=10**9, description="Tokens that wait for the network; above: 503."
     )
     blend: BlendSettings | None = Field(
         None, description="How lexical and neural scores join; absent: the kind's own weights."
@@ -192,7 +192,6 @@ class CompressionSettingsSection(Section):
         [], description="Compression models, in order; the first is the default."
     )
     demo: DemoCompressionSettings = DemoCompressionSettings()
-    batch_items: int = Field(256, ge=1, le=10_000, description="Items of one batch request at most.")
 
     @field_validator("models")
     @classmethod

@@ -355,7 +355,9 @@ async def serving(folder: Path, **fields: Any) -> AsyncIterator[Served]:
     database = PausingDatabase(open_database(settings.billing.database_url))
     spool = Spool(settings.billing.spool_path)
     ledger = Ledger(database, spool)
-    await ledger.publish_prices(prices_of(catalog_of(settings)), now=datetime.now(UTC))
+    await ledger.publish_prices(
+        prices_of(catalog_of(settings), settings.compression.models), now=datetime.now(UTC)
+    )
     switch = EngineSwitch()
     engines: dict[str, Engine] = {model.id: switch for model in settings.models}
     api = build_api(settings, engines=engines, database=database, ledger=ledger)

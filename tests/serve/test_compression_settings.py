@@ -150,9 +150,9 @@ def test_two_models_of_one_id_are_refused() -> None:
         CompressionSettingsSection.model_validate({"models": [LEXICAL, LEXICAL]})
 
 
-def test_the_demo_and_the_batch_have_bounds_by_default() -> None:
+def test_the_demo_has_bounds_by_default() -> None:
     section = CompressionSettingsSection()
-    assert (section.demo.max_chars, section.batch_items) == (20_000, 256)
+    assert section.demo.max_chars == 20_000
     assert (section.demo.requests_per_minute_per_address, section.demo.requests_per_minute) == (6, 60)
 
 

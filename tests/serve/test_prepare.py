@@ -128,7 +128,7 @@ async def test_prices_are_published_once_and_again_when_one_changes(tmp_path: Pa
     ledger = Ledger(database, Spool(settings.billing.spool_path))
     found = await ledger.current_prices()
     assert found.version == 1
-    assert set(found.prices) == set(prices_of(catalog_of(settings)))
+    assert set(found.prices) == set(prices_of(catalog_of(settings), settings.compression.models))
 
     dearer = settings_document(tmp_path)
     dearer["models"][2]["price"]["output_usd_per_mtok"] = "401"

@@ -29,6 +29,10 @@ def document(tmp_path: Path) -> dict[str, Any]:
     found["ray"] = {}
     for section in ("capabilities", "engine", "accelerator", "replicas"):
         found["models"][0][section] = {}
+    compressor = {"id": "m", "name": "M", "blurb": "b", "kind": "encoder", "checkpoint": "some/model"}
+    for section in ("ratio", "flags", "selection", "replicas"):
+        compressor[section] = {}  # type: ignore[assignment]
+    found["compression"] = {"demo": {}, "models": [compressor]}
     return found
 
 

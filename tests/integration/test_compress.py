@@ -1,0 +1,100 @@
+"""Compression over HTTP on the real server: the models that Ray runs, their receipts, and the project's usage log."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+
+import httpx
+import pytest
+
+from tests.integration.running import Server, wait_for
+
+START_S = 180
+QUERY = "When was the bridge built?"
+CONTEXT = " ".join(
+    [
+        "The town lies where two rivers meet, and its market is held on Sundays.",
+        "The old bridge was built in 1871 by local masons, who were paid in grain.",
+        "It rains often in spring; visitors are advised to bring a coat.",
+        "The school teaches music, and its choir has sung abroad.",
+        "A mill stood by the water until a fire, of which nobody knows the cause.",
+        "Trains stop here twice a day on their way to the coast.",
+    ]
+)
+BODY = {"query": QUERY, "input": CONTEXT, "compression": {"target_ratio": 0.4}}
+
+
+def assert_is_a_compression(reply: dict[str, object], model: str) -> None:
+    assert reply["object"] == "compression"
+    assert str(reply["id"]).startswith("cmp_")
+    assert reply["model"] == model
+    receipt = reply["receipt"]
+    assert isinstance(receipt, dict)
+    assert receipt["compression_ratio"] <= receipt["target_ratio"] == 0.4
+    assert receipt["tokens_saved"] == receipt["original_tokens"] - receipt["output_tokens"] > 0
+    assert receipt["tokenizer"] == "pith-mini"
+    assert "1871" in str(reply["output"])
+
+
+def test_a_project_gets_the_part_that_matters_and_a_receipt_that_is_on_record(
+    http: httpx.Client, server: Server
+) -> None:
+    reply = http.post("/v1/compress", json=BODY)
+    assert reply.status_code == 200, reply.text
+    assert_is_a_compression(reply.json(), "pith-lexical")
+    assert reply.headers["x-service-metering-status"] == "persisted"
+    with sqlite3.connect(server.state_dir / "pith.db") as ledger:
+        found = ledger.execute(
+            "select receipt from usage_events where request_id = ?", (reply.headers["x-request-id"],)
+        ).fetchall()
+    assert [json.loads(row[0])["output_tokens"] for row in found] == [
+        reply.json()["receipt"]["output_tokens"]
+    ]
+
+
+def test_the_demo_needs_no_key_and_states_its_cap(server: Server) -> None:
+    reply = httpx.post(f"{server.url}/v1/demo/compress", json=BODY)
+    assert reply.status_code == 200, reply.text
+    assert_is_a_compression(reply.json(), "pith-lexical")
+    too_long = httpx.post(f"{server.url}/v1/demo/compress", json={**BODY, "input": "x" * 20_001})
+    assert too_long.status_code == 422
+    assert "20,000" in too_long.text.replace("20000", "20,000")
+
+
+def test_a_bad_item_of_a_batch_fails_alone(http: httpx.Client) -> None:
+    items = [{"id": "good", **BODY}, {"id": "bad", **BODY, "input": ""}]
+    reply = http.post("/v1/batch/compress", json={"items": items})
+    assert reply.status_code == 200, reply.text
+    assert [result["status"] for result in reply.json()["results"]] == ["ok", "error"]
+
+
+@pytest.mark.parametrize(
+    ("change", "loc"),
+    [
+        ({"model": "none-such"}, ["body", "model"]),
+        ({"compression": {"target_ratio": 0}}, ["body", "compression", "target_ratio"]),
+        ({"compression": {"target_ratio": 1.5}}, ["body", "compression", "target_ratio"]),
+        ({"input": ""}, ["body", "input"]),
+        ({"input": 5}, ["body", "input"]),
+    ],
+)
+def test_what_cannot_be_compressed_is_refused_by_name(
+    http: httpx.Client, change: dict[str, object], loc: list[str]
+) -> None:
+    reply = http.post("/v1/compress", json={**BODY, **change})
+    assert reply.status_code == 422, reply.text
+    assert reply.json()["detail"][0]["loc"] == loc
+
+
+def test_a_model_on_demand_drops_words_of_prose(http: httpx.Client) -> None:
+    body = {**BODY, "model": "pith-words"}
+
+    def answer() -> httpx.Response | None:
+        reply = http.post("/v1/compress", json=body)
+        return reply if reply.status_code == 200 else None
+
+    reply = wait_for(answer, timeout_s=START_S, what="pith-words has started", every_s=0.5)
+    receipt = reply.json()["receipt"]
+    assert receipt["compression_ratio"] <= 0.4
+    assert all(word in CONTEXT for word in reply.json()["output"].split())
