@@ -142,7 +142,11 @@ def test_a_folder_is_never_seen_half_made(artefacts: Path, tmp_path: Path) -> No
 
     def watch() -> None:
         while not finished.is_set():
-            names = {path.name for path in (out / "one").glob("*")} if (out / "one").exists() else set()
+            try:
+                names = set(os.listdir(out / "one"))
+            except FileNotFoundError:
+                # Not there at all is fine: nobody can load half of nothing.
+                continue
             if names and names != {"tokenizer.json", "model.safetensors"}:
                 half_made.append(names)
 
