@@ -99,6 +99,15 @@ class Books:
         )
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What runs on PostgreSQL starts a real server, so it is left to the whole run."""
+    here = Path(__file__).parent
+    for item in items:
+        given = getattr(item, "callspec", None)
+        if here in item.path.parents and given is not None and "postgresql" in given.params.values():
+            item.add_marker(pytest.mark.integration)
+
+
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[str]:
     """The URL prefix of a PostgreSQL that listens on loopback only and is gone after the run."""

