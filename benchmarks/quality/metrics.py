@@ -9,7 +9,6 @@ from collections.abc import Sequence
 ARTICLE = re.compile(r"\b(?:a|an|the)\b")
 NOT_WORD = re.compile(r"[^\w\s]")
 TOKEN = re.compile(r"\w+|[^\w\s]")
-RUN = 5
 
 
 def normalise(text: str) -> str:
@@ -27,24 +26,44 @@ def tokens(text: str) -> list[str]:
     return TOKEN.findall(text)
 
 
-def runs(turn: Sequence[str]) -> list[tuple[str, ...]]:
-    """All runs of five tokens; the whole, where there are fewer."""
-    return [tuple(turn[at : at + RUN]) for at in range(max(1, len(turn) - RUN + 1))]
+def place(context: str, output: str) -> list[int]:
+    """How many tokens of each line of the context the output has, read from the start of both.
+
+    A line of the output goes to the first line of the context, from where the last one went, that has its tokens in
+    their order: whatever was dropped inside. It never goes past its own, so that none is lost.
+    """
+    lines = [tokens(line) for line in context.split("\n")]
+    kept = [0] * len(lines)
+    line, offset = 0, 0
+    for piece in filter(None, map(tokens, output.split("\n"))):
+        for number in range(line, len(lines)):
+            end = _end_of(piece, lines[number], offset if number == line else 0)
+            if end:
+                kept[number] += len(piece)
+                line, offset = number, end
+                break
+    return kept
+
+
+def _end_of(piece: Sequence[str], line: Sequence[str], start: int) -> int:
+    """Where the piece, a subsequence of the line from `start`, ends; 0 where it is none."""
+    if len(piece) > len(line) - start:
+        return 0
+    at = start - 1
+    try:
+        for token in piece:
+            at = line.index(token, at + 1)
+    except ValueError:
+        return 0
+    return at + 1
 
 
 def evidence_kept(context: str, evidence: Sequence[tuple[int, int]], output: str) -> float:
-    """Share of the evidence's tokens that lie in a run of five tokens which the output has too."""
-    kept = {run for line in output.splitlines() for run in runs(tokens(line))}
-    total = found = 0
-    for start, end in evidence:
-        turn = tokens(context[start:end])
-        is_kept = [False] * len(turn)
-        for at, run in enumerate(runs(turn)):
-            if run in kept:
-                is_kept[at : at + RUN] = [True] * len(run)
-        total += len(turn)
-        found += sum(is_kept)
-    return found / total if total else 1.0
+    """Share of the tokens of the evidence, whole lines of the context, that the output has."""
+    kept = place(context, output)
+    wanted = [context.count("\n", 0, start) for start, _ in evidence]
+    total = sum(len(tokens(context[start:end])) for start, end in evidence)
+    return sum(kept[line] for line in wanted) / total if total else 1.0
 
 
 def pair_kept(output: str, key: str, value: str) -> bool:

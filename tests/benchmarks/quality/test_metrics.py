@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.quality.metrics import evidence_kept, holds_answer, normalise, pair_kept, parses
+from benchmarks.quality.metrics import evidence_kept, holds_answer, normalise, pair_kept, parses, place
 
 TURNS = [
     "A: we should buy the blue one for the office",
@@ -39,16 +39,31 @@ def test_normalising_leaves_words() -> None:
 
 @pytest.mark.parametrize(
     ("output", "share"),
-    [(CONTEXT, 1.0), ("", 0.0), (TURNS[0], 11 / 22), (TURNS[1], 0.0), ("we should buy the blue", 5 / 22)],
+    [
+        (CONTEXT, 1.0),
+        ("", 0.0),
+        (TURNS[0], 11 / 22),
+        (TURNS[1], 0.0),
+        ("we should buy the blue", 5 / 22),
+        ("A: we should buy one for the office", 9 / 22),
+        ("nothing of the kind\nC: and a second one", 6 / 22),
+    ],
 )
-def test_evidence_counts_tokens_in_runs_that_the_output_has(output: str, share: float) -> None:
+def test_evidence_counts_the_tokens_that_the_output_has(output: str, share: float) -> None:
     assert evidence_kept(CONTEXT, [FIRST, LAST], output) == pytest.approx(share)
 
 
-def test_a_short_turn_counts_when_its_whole_line_is_there() -> None:
-    span = (CONTEXT.index("B:"), CONTEXT.index("B:") + len("B: yes"))
-    assert evidence_kept(CONTEXT, [span], "A: x\nB: yes") == 1.0
-    assert evidence_kept(CONTEXT, [span], "A: yes") == 0.0
+def test_a_line_that_stands_twice_counts_once_and_none_is_lost() -> None:
+    context = "A: yes\nB: no\nA: yes\nB: maybe"
+    assert place(context, "A: yes\nB: maybe") == [3, 0, 0, 3]
+    assert place(context, "B: no\nA: yes") == [0, 3, 3, 0]
+    assert place(context, "A: yes\nA: yes") == [3, 0, 3, 0]
+
+
+def test_sentences_of_one_turn_count_together_on_one_line_or_on_many() -> None:
+    context = "A: one two. Four five. Seven eight.\nB: Seven eight."
+    assert place(context, "A: one two. Seven eight.") == [8, 0]
+    assert place(context, "A: one two.\nSeven eight.\nSeven eight.") == [8, 3]
 
 
 @pytest.mark.parametrize(
