@@ -5,7 +5,10 @@ EXTRA ?= $(if $(shell command -v nvidia-smi 2>/dev/null),gpu,cpu)
 TESTS ?= tests
 BIN := .venv/bin
 
-.PHONY: help serve test test-fast check format install clean
+DATA ?= ../shared/eval
+MODEL ?=
+
+.PHONY: help serve test test-fast check format install clean bench-quality
 .DEFAULT_GOAL := help
 # No "Entering directory", no echo of recipes: what is printed is what pith says.
 MAKEFLAGS += --no-print-directory
@@ -29,6 +32,10 @@ check: install ## what CI runs before the tests: format, lint, types, import arr
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m pytest -q -m "not integration"
+
+bench-quality: install ## what a running server's compression keeps (PORT=, MODEL=, DATA=folder of evaluation files)
+	PITH_API_KEY=$${PITH_API_KEY:-$$(cat var/demo-key)} exec $(BIN)/python -m benchmarks.quality --data $(DATA) \
+		--url http://127.0.0.1:$(or $(PORT),8000) $(if $(MODEL),--model $(MODEL)) $(if $(findstring shared/eval,$(DATA)),--held-out)
 
 format: install ## rewrite the code as `make check` wants it
 	$(BIN)/ruff check --fix --quiet .
