@@ -112,6 +112,7 @@ def write_config(state_dir: Path, **server: Any) -> Path:
     config["billing"]["database_url"] = f"sqlite:///{state_dir}/pith.db"
     config["billing"]["spool_path"] = str(state_dir / "spool.db")
     config["demo"]["key_path"] = str(state_dir / "demo-key")
+    config["ops"] = {"port": free_port()}
     config["server"] |= {"start_wait_s": START_WAIT_S, "progress_s": PROGRESS_S, **server}
     for model in config["models"][1:]:
         model["replicas"] = {**model["replicas"], "idle_s": ON_DEMAND_IDLE_S}
