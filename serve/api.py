@@ -70,7 +70,7 @@ def create_api(
         api.include_router(compress_routes(compress, authenticate))
         documented += [CompressRequest, BatchCompressRequest]
     document_request_models(api, *documented)
-    return MetricsMiddleware(RequestIdMiddleware(BodyLimitMiddleware(api, max_body_bytes)), metrics)
+    return RequestIdMiddleware(MetricsMiddleware(BodyLimitMiddleware(api, max_body_bytes), metrics))
 
 
 async def _answer(request: Request, error: Exception) -> Response:

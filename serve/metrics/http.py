@@ -6,6 +6,7 @@ from time import perf_counter
 from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from billing.errors import LimitName, RateLimited
@@ -88,6 +89,10 @@ class MetricsMiddleware:
         metrics.in_flight.inc()
         try:
             await self._app(scope, receive, send_noting_status)
+        except ClientDisconnect:
+            # The framework has answered, and nobody was there to read it.
+            status = NO_RESPONSE
+            raise
         finally:
             metrics.in_flight.dec()
             route = getattr(scope.get("route"), "path", UNMATCHED)

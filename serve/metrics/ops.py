@@ -57,7 +57,7 @@ def ops_port(settings: Settings) -> Iterator[Callable[[], None]]:
 
 
 class ProcessFiles(Collector):
-    """Adds up the files in a folder. What an ended process had counted stays; its share of a gauge goes with it."""
+    """Adds up the files in a folder. What an ended process had counted stays; its share of a gauge goes."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -82,8 +82,8 @@ class ProcessFiles(Collector):
         kind, _, owner = path.stem.rpartition("_")
         if owner == ENDED or is_running(int(owner)):
             return
-        if not kind.startswith("gauge"):
-            add_counts(path, self._folder / f"{kind}_{ENDED}.db")
+        # A gauge stays, at 0: what is not there raises no alarm.
+        add_values(path, self._folder / f"{kind}_{ENDED}.db", share=0 if kind.startswith("gauge") else 1)
         path.unlink()
 
 
@@ -94,15 +94,15 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def add_counts(source: Path, target: Path) -> None:
-    """Add every value of one file of counts to another's."""
-    counts = MmapedDict(str(target))
+def add_values(source: Path, target: Path, *, share: int) -> None:
+    """Add every value of one file, times `share`, to another's."""
+    values = MmapedDict(str(target))
     try:
         for key, value, _, _ in MmapedDict.read_all_values_from_file(str(source)):
-            kept, _ = counts.read_value(key)
-            counts.write_value(key, kept + value, 0.0)
+            kept, _ = values.read_value(key)
+            values.write_value(key, kept + share * value, 0.0)
     finally:
-        counts.close()
+        values.close()
 
 
 class SpoolGauges(Collector):

@@ -59,6 +59,10 @@ class Server:
         return f"http://127.0.0.1:{self.port}"
 
     @property
+    def ops_port(self) -> int:
+        return int(yaml.safe_load(self.config.read_text())["ops"]["port"])
+
+    @property
     def auth(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self.key}"}
 
