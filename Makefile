@@ -15,7 +15,7 @@ MAKEFLAGS += --no-print-directory
 help: ## this list
 	sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
 
-serve: install ## start the server (CONFIG=configs/embedded.yaml, PORT= for another than the file says)
+serve: install ## start the server (CONFIG=configs/embedded.yaml; PORT= and OPS_PORT= for others than the file says)
 	exec $(BIN)/pith serve --config $(CONFIG) $(if $(PORT),--port $(PORT)) \
 		$(if $(OPS_PORT),--ops-port $(OPS_PORT))
 
