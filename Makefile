@@ -1,6 +1,7 @@
 # `make serve` and `make test` are all that a newcomer needs; `make help` lists the rest.
 CONFIG ?= configs/embedded.yaml
 PORT ?=
+OPS_PORT ?=
 EXTRA ?= $(if $(shell command -v nvidia-smi 2>/dev/null),gpu,cpu)
 TESTS ?= tests
 BIN := .venv/bin
@@ -17,8 +18,9 @@ MAKEFLAGS += --no-print-directory
 help: ## this list
 	sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
 
-serve: install ## start the server (CONFIG=configs/embedded.yaml, PORT= for another than the file says)
-	exec $(BIN)/pith serve --config $(CONFIG) $(if $(PORT),--port $(PORT))
+serve: install ## start the server (CONFIG=configs/embedded.yaml; PORT= and OPS_PORT= for others than the file says)
+	exec $(BIN)/pith serve --config $(CONFIG) $(if $(PORT),--port $(PORT)) \
+		$(if $(OPS_PORT),--ops-port $(OPS_PORT))
 
 test: install ## every test, with real Ray and vLLM where a test says so (TESTS=tests/...)
 	exec $(BIN)/python -m pytest $(TESTS)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sqlalchemy import (
     Column,
+    ColumnElement,
     Connection,
     Integer,
     MetaData,
@@ -88,10 +89,10 @@ class Spool:
         return await self._select(refused=True, limit=limit)
 
     async def count_waiting(self) -> int:
-        if not self._path.exists():
-            return 0
-        counting = select(func.count()).select_from(_spooled).where(_spooled.c.refusal.is_(None))
-        return await self._database.read(lambda c: c.execute(counting).scalar_one())
+        return await self._count(_spooled.c.refusal.is_(None))
+
+    async def count_refused(self) -> int:
+        return await self._count(_spooled.c.refusal.is_not(None))
 
     async def remove(self, event_id: str) -> None:
         statement = delete(_spooled).where(_spooled.c.event_id == event_id)
@@ -103,6 +104,12 @@ class Spool:
 
     async def close(self) -> None:
         await self._database.close()
+
+    async def _count(self, wanted: ColumnElement[bool]) -> int:
+        if not self._path.exists():
+            return 0
+        counting = select(func.count()).select_from(_spooled).where(wanted)
+        return await self._database.read(lambda c: c.execute(counting).scalar_one())
 
     async def _select(self, *, refused: bool, limit: int) -> list[SpooledEvent]:
         # Most servers never spool an event, and then there is no file.

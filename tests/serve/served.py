@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
+from prometheus_client import CollectorRegistry
 from sqlalchemy import text
 from starlette.types import ASGIApp, Message
 
@@ -262,6 +263,7 @@ class Served:
     ledger: Ledger
     spool: Spool
     accounts: Accounts
+    registry: CollectorRegistry
     workspace: str = ""
     key: str = ""
 
@@ -360,10 +362,11 @@ async def serving(folder: Path, **fields: Any) -> AsyncIterator[Served]:
     )
     switch = EngineSwitch()
     engines: dict[str, Engine] = {model.id: switch for model in settings.models}
-    api = build_api(settings, engines=engines, database=database, ledger=ledger)
+    registry = CollectorRegistry()
+    api = build_api(settings, engines=engines, database=database, ledger=ledger, registry=registry)
     accounts = Accounts(database, pepper=read_pepper(settings.state_dir))
     try:
-        yield Served(api, settings, switch, database, ledger, spool, accounts)
+        yield Served(api, settings, switch, database, ledger, spool, accounts, registry)
     finally:
         await ledger.close()
         await spool.close()

@@ -27,6 +27,7 @@ def document(tmp_path: Path) -> dict[str, Any]:
     """A valid configuration with every section in it."""
     found = settings_document(tmp_path)
     found["ray"] = {}
+    found["ops"] = {}
     for section in ("capabilities", "engine", "accelerator", "replicas"):
         found["models"][0][section] = {}
     compressor = {"id": "m", "name": "M", "blurb": "b", "kind": "encoder", "checkpoint": "some/model"}
