@@ -147,9 +147,7 @@ def _refusal(ask: Ask, answer: Answer) -> RateLimited:
     }
     if answer.in_flight_full or not waits:
         wait_s = max([1, *waits.values()])
-        return RateLimited(
-            which="in_flight", limit=ask.max_in_flight or 0, retry_after_s=wait_s, state=state
-        )
+        return RateLimited(which="in_flight", limit=ask.max_in_flight or 0, retry_after_s=wait_s, state=state)
     longest = max(waits, key=lambda kind: waits[kind])
     return RateLimited(
         which=longest, limit=asked[longest][0].limit, retry_after_s=waits[longest], state=state

@@ -152,9 +152,7 @@ class RedisCounters:
                 tickets[project_id].append(ticket)
             try:
                 for project_id, held in tickets.items():
-                    await self._ask_redis(
-                        self._renew(keys=[_slots(project_id)], args=[self._lease_s, *held])
-                    )
+                    await self._ask_redis(self._renew(keys=[_slots(project_id)], args=[self._lease_s, *held]))
             except LimitsUnavailable as error:
                 log.warning("%d leases of requests in flight were not renewed: %s", len(self._leases), error)
 

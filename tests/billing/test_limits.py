@@ -146,7 +146,9 @@ async def test_tokens_that_were_not_used_are_given_back_once(limits: RateLimits)
     assert isinstance(await admit(limits, who, tokens=80), Admission)
 
 
-async def test_tokens_given_back_late_open_no_room_in_a_minute_that_never_counted_them(limits: RateLimits) -> None:
+async def test_tokens_given_back_late_open_no_room_in_a_minute_that_never_counted_them(
+    limits: RateLimits,
+) -> None:
     who = caller(tokens_per_minute=100)
     admission = await limits.admit(who, tokens_bound=100, now=NOW)
     # Two minutes on nothing of it counts any more.
