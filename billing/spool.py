@@ -111,9 +111,12 @@ class Spool:
     async def require_room(self) -> None:
         """Raises `SpoolFull`, or what `require_writable` raises."""
         await self.require_writable()
+        if self._rows < self._max_rows:
+            return
+        # Counted anew, for what the replayer or an operator took out since.
+        self._trusted_until = 0.0
+        await self.require_writable()
         if self._rows >= self._max_rows:
-            # What the replayer or an operator took out since is seen by the next request.
-            self._trusted_until = 0.0
             raise SpoolFull(self._max_rows)
 
     async def append(self, event: UsageEvent) -> None:
