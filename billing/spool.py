@@ -175,7 +175,9 @@ class Spool:
             self._rows = await self._database.write(_probe)
             free = shutil.disk_usage(self._path.parent).free
         except (LedgerUnavailable, OSError) as error:
-            raise SpoolUnavailable(f"the usage spool cannot be written: {error}") from error
+            # What SQLite says names a path: it is the log's, not the caller's.
+            log.error("the usage spool %s cannot be written: %s", self._path, error)
+            raise SpoolUnavailable("the usage spool cannot be written") from error
         if free < MIN_FREE_BYTES:
             raise SpoolUnavailable("the usage spool cannot be written: its disk is full")
         self._trusted_until = time.monotonic() + TRUST_S

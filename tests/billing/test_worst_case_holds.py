@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 PRICE = ModelPrice("model-a", 1_000_000, 2_000_000, 0)
 # Few tokens of many bytes: each word is one to the fake engine.
-TEXT = "incomprehensibilities " * 50
+TEXT = " ".join(["incomprehensibilities"] * 50)
 REQUEST = EngineRequest("id", "model-a", ({"role": "user", "content": TEXT},), 10, False, "salt")
 EXACT_TOKENS = 51
 EXACT_COST = EXACT_TOKENS * 1000 + 10 * 2000

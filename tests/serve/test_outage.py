@@ -1,4 +1,4 @@
-"""What callers meet while the ledger, the spool's disk or Redis is away: bounded service or a clear 503, never a loss."""
+"""What callers meet while the ledger, the spool's disk or Redis is away: bounded service or a clear 503, no loss."""
 
 from __future__ import annotations
 
