@@ -19,6 +19,7 @@ from starlette.types import ASGIApp
 
 from billing.accounts import Accounts
 from billing.caller import NO_LIMITS, ProjectLimits
+from billing.counters import MemoryCounters
 from billing.database import open_database
 from billing.ledger import Ledger
 from billing.limits import RateLimits
@@ -69,6 +70,7 @@ class FakeModel:
         self.failures: dict[str, Exception] = {}
         self.gates: dict[str, asyncio.Event] = {}
         self.started: list[str] = []
+        self.counted: list[str] = []
         self.cancelled: list[str] = []
         self.running = self.most_running = 0
 
@@ -89,6 +91,10 @@ class FakeModel:
         finally:
             self.running -= 1
 
+    async def count_tokens(self, text: str) -> int:
+        self.counted.append(text)
+        return FakeCounter().count(text)
+
     async def close(self) -> None:
         await self._inner.close()
 
@@ -104,6 +110,7 @@ class Compressing:
     accounts: Accounts
     limiter: RateLimits
     registry: CollectorRegistry
+    counters: MemoryCounters
     key: str = ""
     workspace: str = ""
     time: list[datetime] = field(default_factory=list)
@@ -157,7 +164,7 @@ class Compressing:
         held = text("SELECT sum(held_nano_usd) FROM workspaces")
         assert (holds, await self.database.read(lambda c: c.execute(held).scalar_one())) == (0, 0)
         assert await self.ledger.differences() == []
-        assert not self.limiter._in_flight
+        assert not self.counters._in_flight
 
 
 @dataclass(repr=False)
@@ -192,7 +199,8 @@ async def compressing(
     prices = [ModelPrice("lexical", INPUT_NANO_USD * 1000, 0, 0), ModelPrice("free", 0, 0, 0)]
     catalog = catalog_of(settings)
     await ledger.publish_prices([*_prices_of(catalog), *prices], now=datetime.now(UTC))
-    limiter, accounts = RateLimits(), Accounts(database, pepper=b"p" * 32)
+    counters = MemoryCounters()
+    limiter, accounts = RateLimits(counters), Accounts(database, pepper=b"p" * 32)
     model, time = FakeModel(local_model()), [datetime.now(UTC)]
     clock: Callable[[], datetime] = lambda: time[0]  # noqa: E731
     book = PriceBook(ledger)
@@ -240,7 +248,7 @@ async def compressing(
         collection_threshold_cents=100,
         compress=CompressRoutes(service, demo, DEMO_MAX_CHARS, batch_concurrency),
     )
-    found = Compressing(api, model, database, ledger, accounts, limiter, registry, time=time)
+    found = Compressing(api, model, database, ledger, accounts, limiter, registry, counters, time=time)
     try:
         yield await found.renewed()
     finally:
