@@ -187,15 +187,15 @@ async def test_usage_in_the_spool_is_degraded_and_charged(served: Served) -> Non
     }
 
 
-async def test_usage_that_neither_ledger_nor_spool_took_is_lost(served: Served, tmp_path: Path) -> None:
+async def test_usage_that_neither_ledger_nor_spool_took_is_lost(served: Served) -> None:
     gate = Gate(2)
     served.engine = FakeEngine(sleep=gate)
-    # A folder where the spool's file should be cannot be written.
-    (tmp_path / "spool.db").mkdir()
     async with changed(served) as change:
         running = served.chat().start()
         await gate.reached.wait()
         served.database.is_down = True
+        # Both go after the request was let in: a spool that cannot be written refuses work at the door.
+        await served.spool.close()
         gate.opened.set()
         assert (await running).status == 503
     assert change.of("pith_metering") == metered("lost")
