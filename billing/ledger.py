@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from billing import audit, posting, price_list
 from billing.audit import Difference
 from billing.caller import Caller
-from billing.database import Database
+from billing.database import Database, RowWork
 from billing.errors import (
     LedgerUnavailable,
     PricesUnavailable,
@@ -82,7 +82,8 @@ class Ledger:
         )
         if not caller.metered:
             return hold
-        writing = self._begin(self._database.write(lambda c: posting.open_hold(c, hold), durable=False))
+        opening = RowWork(hold.workspace_id, lambda c: posting.open_hold(c, hold))
+        writing = self._begin(self._database.write(opening, durable=False))
         try:
             await asyncio.shield(writing)
         except asyncio.CancelledError:
@@ -139,7 +140,7 @@ class Ledger:
 
     async def _record(self, event: UsageEvent) -> Settlement:
         try:
-            await self._database.write(lambda c: posting.post(c, event))
+            await self._database.write(RowWork(event.workspace_id, lambda c: posting.post(c, event)))
         except (LedgerUnavailable, RowRefused) as error:
             # A refused row is spooled too: the replayer sets it aside where an operator sees it.
             log.warning("usage event %s goes to the spool: %s", event.event_id, error)
@@ -156,7 +157,8 @@ class Ledger:
 
     async def _release(self, hold: Hold) -> bool:
         try:
-            return await self._database.write(lambda c: posting.close_hold(c, hold.event_id), durable=False)
+            closing = RowWork(hold.workspace_id, lambda c: posting.close_hold(c, hold.event_id))
+            return await self._database.write(closing, durable=False)
         except (LedgerUnavailable, RowRefused) as error:
             log.warning("hold %s is left to the sweeper: %s", hold.event_id, error)
             return False
