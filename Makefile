@@ -5,7 +5,7 @@ EXTRA ?= $(if $(shell command -v nvidia-smi 2>/dev/null),gpu,cpu)
 TESTS ?= tests
 BIN := .venv/bin
 
-.PHONY: help serve test test-fast check format install clean
+.PHONY: help serve test test-fast check bench-ledger format install clean
 .DEFAULT_GOAL := help
 # No "Entering directory", no echo of recipes: what is printed is what pith says.
 MAKEFLAGS += --no-print-directory
@@ -29,6 +29,9 @@ check: install ## what CI runs before the tests: format, lint, types, import arr
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m pytest -q -m "not integration"
+
+bench-ledger: install ## what hold and settle cost on SQLite and PostgreSQL (ARGS="--seconds 5 --clients 1,16")
+	exec $(BIN)/python -m benchmarks.ledger $(ARGS)
 
 format: install ## rewrite the code as `make check` wants it
 	$(BIN)/ruff check --fix --quiet .
