@@ -129,8 +129,6 @@ class Grouping:
                     group.append(job)
             if not jobs:
                 del self._waiting[row]
-            elif not group:
-                self._ready.append(row)
         return sorted(group, key=lambda job: job.row)
 
 

@@ -23,8 +23,10 @@ from billing.grouping import Grouping, Job
 T = TypeVar("T")
 
 MAX_GROUP = 64
-# Several times what a full group takes, and far below any timeout.
+# Several times what a full group takes: then other rows overtake it.
 STALL_S = 0.2
+# How long a group of many rows waits for one of them. Other servers' groups end sooner.
+PATIENCE_S = 1.0
 
 _DEADLOCK = "40P01"
 # A lock or a statement that took too long: in a group of many rows, one row is at fault.
@@ -84,7 +86,7 @@ class PostgresDatabase(Database):
     async def _commit(self, group: list[Job], careful: Collection[str]) -> list[list[Job]]:
         engine = self._durable if any(job.durable for job in group) else self._relaxed
         try:
-            patience_s = min(STALL_S, self._timeout_s / 2)
+            patience_s = min(PATIENCE_S, self._timeout_s / 2)
             results = await self._in_time(engine, partial(_run_jobs, group, careful, patience_s))
         except Exception as error:
             if len(group) == 1 or _is_lost(error) or isinstance(error, OSError):

@@ -31,7 +31,11 @@ async def database(database_url: str) -> AsyncIterator[Database]:
     await database.close()
 
 
-def adding(row: str, work: int, *, then: Callable[[Connection], object] = lambda _: None) -> RowWork[int]:
+def nothing(_: Connection) -> None:
+    pass
+
+
+def adding(row: str, work: int, *, then: Callable[[Connection], object] = nothing) -> RowWork[int]:
     """Locks the account, changes both tables, and only then does what may fail."""
 
     def run(connection: Connection) -> int:
@@ -99,10 +103,18 @@ async def test_a_refused_work_fails_alone_in_its_group(database: Database, round
     assert await done(database) == expected
 
 
+async def test_a_refusal_undoes_its_own_work_and_no_transaction(database: Database) -> None:
+    for start in (0, 100, 200):
+        works = [adding("ab"[n % 2], start + n, then=refusing if n in (4, 8) else nothing) for n in range(12)]
+        results = await write_all(database, works)
+        assert [n for n in range(12) if isinstance(results[n], QuotaExceeded)] == [4, 8]
+    assert await done(database) == [s + n for s in (0, 100, 200) for n in range(12) if n not in (4, 8)]
+    assert len(await select(database, "SELECT DISTINCT xid FROM works")) == 3
+
+
 async def test_a_faulty_work_fails_alone_in_its_group(database: Database) -> None:
     works = [
-        adding("ab"[n % 2], n, then=faulty if n == 5 else refusing if n == 8 else lambda _: None)
-        for n in range(12)
+        adding("ab"[n % 2], n, then=faulty if n == 5 else refusing if n == 8 else nothing) for n in range(12)
     ]
     results = await write_all(database, works)
     assert isinstance(results[5], ZeroDivisionError)
@@ -151,13 +163,13 @@ async def test_a_connection_killed_within_a_group_is_replaced_once(database: Dat
         if next(kills, False):
             killing_itself(connection)
 
-    works = [adding("a", n, then=kill_once if n == 7 else lambda _: None) for n in range(20)]
+    works = [adding("a", n, then=kill_once if n == 7 else nothing) for n in range(20)]
     assert await write_all(database, works) == list(range(20))
     assert await done(database) == list(range(20))
 
 
 async def test_a_group_whose_every_connection_is_killed_is_unavailable_and_undone(database: Database) -> None:
-    works = [adding("a", n, then=killing_itself if n == 7 else lambda _: None) for n in range(20)]
+    works = [adding("a", n, then=killing_itself if n == 7 else nothing) for n in range(20)]
     results = await write_all(database, works)
     failed = [n for n, result in enumerate(results) if isinstance(result, LedgerUnavailable)]
     assert 7 in failed
@@ -190,16 +202,17 @@ async def test_connections_killed_from_outside_lose_and_double_nothing(
     assert {r for r in results if isinstance(r, int)} <= set(await done(database))
 
 
-async def test_two_servers_on_the_same_rows_do_not_deadlock(database: Database, database_url: str) -> None:
+async def test_two_servers_lock_the_same_rows_in_one_order(database: Database, database_url: str) -> None:
     other = open_database(database_url, timeout_s=5)
     rows = "abcdefgh"
-    ours = [adding(rows[n % 8], n) for n in range(400)]
-    theirs = [adding(rows[-1 - n % 8], 1000 + n) for n in range(400)]
-    results = await asyncio.gather(write_all(database, ours), write_all(other, theirs))
-    assert results == [list(range(400)), list(range(1000, 1400))]
-    assert await done(database) == [*range(400), *range(1000, 1400)]
-    deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
-    assert await select(database, deadlocks) == [(0,)]
+    for start in range(0, 200, 40):
+        ours = [adding(rows[n % 8], n) for n in range(start, start + 40)]
+        theirs = [adding(rows[-1 - n % 8], 1000 + n) for n in range(start, start + 40)]
+        results = await asyncio.gather(write_all(database, ours), write_all(other, theirs))
+        assert results == [list(range(start, start + 40)), list(range(1000 + start, 1040 + start))]
+    assert await done(database) == [*range(200), *range(1000, 1200)]
+    # After a deadlock, or a wait for one, each row would have had a transaction of its own.
+    assert len(await select(database, "SELECT DISTINCT xid FROM works")) == 5 * 2
     await other.close()
 
 
@@ -228,19 +241,22 @@ async def test_a_deadlock_with_a_transaction_of_several_rows_is_tried_again(
     await other.close()
 
 
+@pytest.mark.parametrize("together", [True, False])
 async def test_a_row_that_stays_locked_keeps_no_other_row_waiting(
-    database: Database, database_url: str
+    database: Database, database_url: str, together: bool
 ) -> None:
     async with RowLock(database_url, "a"):
         stuck = [asyncio.create_task(database.write(adding("a", n))) for n in range(10)]
-        mixed = [asyncio.create_task(database.write(adding("abcd"[n % 4], n))) for n in range(10, 30)]
+        if not together:
+            await until_blocked(database)
         started = time.monotonic()
-        await asyncio.gather(*(mixed[n] for n in range(20) if (n + 10) % 4))
+        assert await write_all(database, [adding("bcd"[n % 3], n) for n in range(10, 30)]) == list(
+            range(10, 30)
+        )
         assert await write_all(database, [adding("b", n) for n in range(30, 40)]) == list(range(30, 40))
         assert time.monotonic() - started < 3
         assert not any(task.done() for task in stuck)
     assert await asyncio.gather(*stuck) == list(range(10))
-    await asyncio.gather(*mixed)
     assert await done(database) == list(range(40))
 
 
