@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection
 from sqlalchemy.engine import URL
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from billing.database import Database, RowWork, Work, blames_the_row, translated_errors
@@ -31,8 +31,6 @@ PATIENCE_S = 1.0
 _DEADLOCK = "40P01"
 # A lock or a statement that took too long: in a group of many rows, one row is at fault.
 _TOO_LONG = ("55P03", "57014", _DEADLOCK)
-# 08: the connection. 57P: the server shuts down, or somebody ended this backend.
-_LOST = ("08", "57P")
 
 
 class PostgresDatabase(Database):
@@ -89,7 +87,7 @@ class PostgresDatabase(Database):
             patience_s = min(PATIENCE_S, self._timeout_s / 2)
             results = await self._in_time(engine, partial(_run_jobs, group, careful, patience_s))
         except Exception as error:
-            if len(group) == 1 or _is_lost(error) or isinstance(error, OSError):
+            if len(group) == 1 or not _blames_a_work(error):
                 raise
             return await self._divide(group, careful, error)
         for job, result in zip(group, results, strict=True):
@@ -130,24 +128,18 @@ class PostgresDatabase(Database):
             except DBAPIError as error:
                 # After a restart of PostgreSQL every pooled connection is dead once. A commit that broke
                 # off is not tried again, since it may have happened: that is a ConnectionError.
-                if not (_is_lost(error) or _state(error) == _DEADLOCK):
+                if not (error.connection_invalidated or _state(error) == _DEADLOCK):
                     raise
                 return await self._transact(engine, work)
 
     @staticmethod
     async def _transact(engine: AsyncEngine, work: Work[T]) -> T:
         async with engine.connect() as connection:
-            try:
-                result = await connection.run_sync(work)
-            except DBAPIError as error:
-                if _is_lost(error) and not connection.invalidated:
-                    # The server has said goodbye, and the socket does not know yet.
-                    await connection.invalidate()
-                raise
+            result = await connection.run_sync(work)
             try:
                 await connection.commit()
             except DBAPIError as error:
-                if _is_lost(error):
+                if error.connection_invalidated:
                     raise ConnectionError("the connection broke off during the commit") from error
                 raise
             return result
@@ -177,8 +169,11 @@ def _attempt(connection: Connection, work: Work[Any]) -> Any:
         raise
 
 
-def _is_lost(error: BaseException) -> bool:
-    return isinstance(error, DBAPIError) and (error.connection_invalidated or _state(error).startswith(_LOST))
+def _blames_a_work(error: Exception) -> bool:
+    """False where the database is at fault, as when no connection is to be had: then all of a group fail."""
+    if not isinstance(error, SQLAlchemyError | OSError):
+        return True
+    return blames_the_row(error) or _state(error).startswith(_TOO_LONG)
 
 
 def _state(error: BaseException) -> str:

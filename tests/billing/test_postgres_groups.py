@@ -272,6 +272,22 @@ async def test_a_write_that_gets_no_turn_in_time_is_unavailable_and_never_done(
     await impatient.close()
 
 
+async def test_a_database_that_takes_no_writes_fails_a_group_at_once(database: Database) -> None:
+    """As a server that has become a standby: to try each work by itself would only add to its trouble."""
+    attempts = 0
+
+    def read_only(connection: Connection) -> None:
+        nonlocal attempts
+        attempts += 1
+        connection.execute(text("SET LOCAL transaction_read_only = on"))
+        connection.execute(text("UPDATE accounts SET n = 1"))
+
+    results = await write_all(database, [adding("a", n, then=read_only) for n in range(20)])
+    assert all(isinstance(result, LedgerUnavailable) for result in results)
+    assert attempts == 1
+    assert await done(database) == []
+
+
 async def test_a_group_is_as_durable_as_its_most_careful_work(database: Database) -> None:
     def setting(row: str) -> RowWork[str]:
         return RowWork(row, lambda c: c.exec_driver_sql("SHOW synchronous_commit").scalar_one())
