@@ -1,7 +1,10 @@
 """PostgreSQL as a ledger, through asyncpg: pools, timeouts, one retry when a connection was dead, and works that
-name their row in groups with one commit. Measured with 64 clients on one workspace (`benchmarks.ledger`), groups
-made 3.5 times the settlements of single transactions; a savepoint around each work halved that again, so savepoints
-are for the rows that refused a work lately."""
+name their row in groups with one commit.
+
+Measured with 64 clients on one workspace (docs/ledger-benchmark.md): groups made three times the settlements of single
+transactions, and a savepoint around each work took half of that gain away again. So a group has none, and only a row
+whose works were refused lately gets them.
+"""
 
 from __future__ import annotations
 
