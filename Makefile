@@ -9,7 +9,7 @@ BIN := .venv/bin
 DATA ?= ../shared/eval
 MODEL ?=
 
-.PHONY: help serve test test-fast check format install clean bench-quality
+.PHONY: help serve test test-fast check bench-quality bench-ledger format install clean
 .DEFAULT_GOAL := help
 # No "Entering directory", no echo of recipes: what is printed is what pith says.
 MAKEFLAGS += --no-print-directory
@@ -38,6 +38,9 @@ check: install ## what CI runs before the tests: format, lint, types, import arr
 bench-quality: install ## what a running server's compression keeps (PORT=, MODEL=, DATA=folder of evaluation files)
 	PITH_API_KEY=$${PITH_API_KEY:-$$(cat var/demo-key)} exec $(BIN)/python -m benchmarks.quality --data $(DATA) \
 		--url http://127.0.0.1:$(or $(PORT),8000) $(if $(MODEL),--model $(MODEL)) $(if $(findstring shared/eval,$(DATA)),--held-out)
+
+bench-ledger: install ## what hold and settle cost on SQLite and PostgreSQL (ARGS="--seconds 5 --clients 1,16")
+	exec $(BIN)/python -m benchmarks.ledger $(ARGS)
 
 format: install ## rewrite the code as `make check` wants it
 	$(BIN)/ruff check --fix --quiet .

@@ -8,7 +8,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from sqlalchemy import Connection
 from sqlalchemy.engine import URL, make_url
@@ -25,6 +26,18 @@ from billing.errors import DatabaseConfigError, LedgerUnavailable, RowRefused
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]
+
+
+@dataclass(frozen=True, slots=True)
+class RowWork(Generic[T]):
+    """Work that says which row it makes others wait for, such as a workspace's id; it locks no other that is
+    shared. Such works may share a transaction, which is rolled back and run again when one of them fails."""
+
+    row: str
+    work: Work[T]
+
+    def __call__(self, connection: Connection) -> T:
+        return self.work(connection)
 
 
 class Database(ABC):
@@ -78,7 +91,7 @@ def translated_errors() -> Iterator[None]:
     try:
         yield
     except (SQLAlchemyError, OverflowError, UnicodeError) as error:
-        if _blames_the_row(error):
+        if blames_the_row(error):
             raise RowRefused(f"the ledger refused the row: {describe(error)}") from error
         raise LedgerUnavailable(f"the ledger is unavailable: {describe(error)}") from error
     except OSError as error:
@@ -86,7 +99,7 @@ def translated_errors() -> Iterator[None]:
         raise LedgerUnavailable(f"the ledger is unavailable: {describe(error)}") from error
 
 
-def _blames_the_row(error: Exception) -> bool:
+def blames_the_row(error: Exception) -> bool:
     """True where the same row would be refused again: a constraint, or a value that does not fit."""
     if isinstance(error, IntegrityError | DataError | OverflowError | UnicodeError):
         return True

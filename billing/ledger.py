@@ -14,7 +14,7 @@ from billing import audit, posting, price_list
 from billing.allowance import Allowance
 from billing.audit import Difference
 from billing.caller import Caller
-from billing.database import Database, Work
+from billing.database import Database, RowWork, Work
 from billing.errors import (
     LedgerUnavailable,
     PricesUnavailable,
@@ -153,7 +153,8 @@ class Ledger:
 
     async def _open(self, hold: Hold) -> Hold:
         try:
-            await self._write(lambda c: posting.open_hold(c, hold), durable=False)
+            opening = RowWork(hold.workspace_id, lambda c: posting.open_hold(c, hold))
+            await self._write(opening, durable=False)
         except LedgerUnavailable as error:
             if not self._allowance.is_on:
                 raise
@@ -196,7 +197,7 @@ class Ledger:
 
     async def _record(self, event: UsageEvent) -> Settlement:
         try:
-            await self._write(lambda c: posting.post(c, event), durable=True)
+            await self._write(RowWork(event.workspace_id, lambda c: posting.post(c, event)), durable=True)
         except (LedgerUnavailable, RowRefused) as error:
             # A refused row is spooled too: the replayer sets it aside where an operator sees it.
             log.warning("usage event %s goes to the spool: %s", event.event_id, error)
@@ -216,7 +217,8 @@ class Ledger:
             self._allowance.free(hold)
             return True
         try:
-            return await self._database.write(lambda c: posting.close_hold(c, hold.event_id), durable=False)
+            closing = RowWork(hold.workspace_id, lambda c: posting.close_hold(c, hold.event_id))
+            return await self._database.write(closing, durable=False)
         except (LedgerUnavailable, RowRefused) as error:
             log.warning("hold %s is left to the sweeper: %s", hold.event_id, error)
             return False

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import threading
@@ -22,6 +20,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 from sqlalchemy import text
 
+from benchmarks.ledger.postgres_server import PostgresNotFound, private_postgres
 from billing.accounts import Accounts
 from billing.caller import NO_LIMITS, Caller, ProjectLimits
 from billing.database import Database, open_database
@@ -121,34 +120,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[str]:
     """The URL prefix of a PostgreSQL that listens on loopback only and is gone after the run."""
-    binaries = _postgres_binaries()
-    if binaries is None:
-        message = "PostgreSQL was not found; install it (Debian: apt-get install postgresql) to run these"
-        if os.environ.get("CI"):
-            pytest.fail(message)
-        pytest.skip(message)
-    user = _unprivileged_user()
-    with tempfile.TemporaryDirectory(prefix="pith-postgres-") as folder:
-        data = Path(folder) / "data"
-        if user is not None:
-            shutil.chown(folder, user)
-        initialise = [binaries / "initdb", "-D", data, "-U", "pith", "-A", "trust", "-E", "UTF8", "--no-sync"]
-        subprocess.run(initialise, check=True, capture_output=True, user=user, cwd=folder)
-        port = _free_port()
-        options = (
-            f"-c fsync=off -c listen_addresses=127.0.0.1 -c port={port} -c unix_socket_directories={folder}"
-        )
-        control = [binaries / "pg_ctl", "-D", data, "-w", "-l", Path(folder) / "log"]
+    try:
         # The tests kill processes and connections, never the machine: only that would need "fsync".
-        subprocess.run(
-            [*control, "-o", options, "start"], check=True, capture_output=True, user=user, cwd=folder
-        )
-        try:
-            yield f"postgresql+asyncpg://pith@127.0.0.1:{port}"
-        finally:
-            subprocess.run(
-                [*control, "-m", "immediate", "stop"], check=True, capture_output=True, user=user, cwd=folder
-            )
+        with private_postgres(fsync=False) as server:
+            yield server
+    except PostgresNotFound as error:
+        if os.environ.get("CI"):
+            pytest.fail(str(error))
+        pytest.skip(f"{error} to run these")
 
 
 class RedisServer:
@@ -258,27 +237,3 @@ async def _on_postgres(server: str, statement: str) -> None:
         await connection.execute(statement)
     finally:
         await connection.close()
-
-
-def _postgres_binaries() -> Path | None:
-    on_path = shutil.which("initdb")
-    if on_path:
-        return Path(on_path).resolve().parent
-    # Debian keeps the server's programs off the path.
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: path.parts[-3])
-    return found[-1].parent if found else None
-
-
-def _unprivileged_user() -> str | None:
-    """PostgreSQL refuses to run as root: the user to run it as, or None for the present one."""
-    if os.geteuid() != 0:
-        return None
-    known = {entry.pw_name for entry in pwd.getpwall()}
-    return next((name for name in ("postgres", "nobody") if name in known), None)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
