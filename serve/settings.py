@@ -64,6 +64,12 @@ class BillingSettings(Section):
     collection_threshold_cents: int = Field(
         500, ge=1, description="Uncollected cents at which a collection is cut."
     )
+    collection_hook: list[str] = Field(
+        [], description="Program and arguments that hand a collection to a payment system; none: by hand."
+    )
+    collection_hook_timeout_s: float = Field(
+        30, gt=0, le=600, description="Seconds that one run of the collection hook may take."
+    )
     upkeep_s: float = Field(
         30, gt=0, description="Seconds between replays of the spool and sweeps of dead holds."
     )
@@ -71,6 +77,15 @@ class BillingSettings(Section):
         5, ge=0, le=5, description="Seconds for which a checked key is trusted unseen."
     )
     rate_limit_storage: str = Field("memory://", description="Storage URI of the rate limiter.")
+
+    @field_validator("collection_hook")
+    @classmethod
+    def _runnable(cls, argv: list[str]) -> list[str]:
+        if argv and not argv[0]:
+            raise ValueError("the first item must name a program")
+        if any("\0" in item for item in argv):
+            raise ValueError("must not contain NUL")
+        return argv
 
     @field_validator("database_url")
     @classmethod
@@ -220,10 +235,15 @@ class Settings(Section):
         scheme, _, path = billing.database_url.partition(":///")
         url = f"sqlite:///{folder / path}" if scheme == "sqlite" else billing.database_url
         spool = folder / billing.spool_path
+        hook = list(billing.collection_hook)
+        if hook and "/" in hook[0]:
+            # A bare name is looked up on PATH.
+            hook[0] = str(folder / hook[0])
+        anchored = {"database_url": url, "spool_path": spool, "collection_hook": hook}
         return self.model_copy(
             update={
                 "state_dir": folder / self.state_dir,
-                "billing": billing.model_copy(update={"database_url": url, "spool_path": spool}),
+                "billing": billing.model_copy(update=anchored),
                 "demo": self.demo.model_copy(update={"key_path": folder / self.demo.key_path}),
             }
         )
