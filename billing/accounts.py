@@ -167,12 +167,10 @@ class Accounts:
         return await self._revoke(api_keys, directory.find_key, key_id, now)
 
     async def _change(self, table: Table, find: Find[A], ref: str, values: Mapping[str, object]) -> A:
-        def work(connection: Connection) -> A:
-            found = find(connection, ref)
-            directory.change(connection, table, found.id, values)
-            return find(connection, found.id)
+        def make(connection: Connection, row_id: str) -> None:
+            directory.change(connection, table, row_id, values)
 
-        return await self._write_and_forget(work)
+        return await self._alter("change", table, find, ref, make, self._clock())
 
     async def _revoke(self, table: Table, find: Find[A], ref: str, now: datetime) -> A:
         def make(connection: Connection, row_id: str) -> None:
