@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, func, select
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, func, select
 from sqlalchemy.engine import Row
 
 from billing.dates import calendar
@@ -15,6 +14,27 @@ from billing.schema import collections, holds, prices, usage_events, workspaces
 from billing.usage import UsageEvent
 
 EVENTS_AT_ONCE = 5000
+_e = usage_events.c
+_PRICED_EVENTS = (
+    select(
+        _e.event_id,
+        _e.workspace_id,
+        _e.model_id,
+        _e.prompt_tokens,
+        _e.completion_tokens,
+        _e.subtotal_nano_usd,
+        _e.cost_nano_usd,
+        _e.minimum_applied,
+        _e.outcome,
+        prices.c.input_micro_usd_per_mtok,
+        prices.c.output_micro_usd_per_mtok,
+        prices.c.minimum_nano_usd,
+    )
+    .join(prices, and_(prices.c.version == _e.pricing_version, prices.c.model_id == _e.model_id))
+    .where(_e.event_id > bindparam("after"))
+    .order_by(_e.event_id)
+    .limit(EVENTS_AT_ONCE)
+)
 FIGURES = ("posted", "held", "month_posted", "collected")
 
 
@@ -91,43 +111,22 @@ def differences(connection: Connection) -> list[Difference]:
     return [difference for row in balances(connection) for difference in row.differences]
 
 
-def mispriced_events(connection: Connection) -> Iterator[MispricedEvent]:
-    """Works every event's cost out again, from its tokens and the price list that it names.
+def mispriced_events(connection: Connection, *, after: str) -> tuple[list[MispricedEvent], str | None]:
+    """Works out again what the next events behind the id `after` cost; and the last one's id, or None at the end.
 
     In Python's integers: the product of a token count and a price may pass 64 bits.
     """
-    after = ""
-    while rows := connection.execute(_priced_events(after)).all():
-        for row in rows:
-            charged = Cost(row.subtotal_nano_usd, row.cost_nano_usd, row.minimum_applied)
-            due = _due(row)
-            if charged != due:
-                yield MispricedEvent(row.event_id, row.workspace_id, charged, due)
-        after = rows[-1].event_id
+    rows = connection.execute(_PRICED_EVENTS, {"after": after}).all()
+    found = []
+    for row in rows:
+        charged = Cost(row.subtotal_nano_usd, row.cost_nano_usd, row.minimum_applied)
+        due = _due(row)
+        if charged != due:
+            found.append(MispricedEvent(row.event_id, row.workspace_id, charged, due))
+    return found, rows[-1].event_id if rows else None
 
 
-def _priced_events(after: str) -> Select[Any]:
-    priced = usage_events.join(
-        prices,
-        and_(
-            prices.c.version == usage_events.c.pricing_version, prices.c.model_id == usage_events.c.model_id
-        ),
-    )
-    return (
-        select(
-            usage_events,
-            prices.c.input_micro_usd_per_mtok,
-            prices.c.output_micro_usd_per_mtok,
-            prices.c.minimum_nano_usd,
-        )
-        .select_from(priced)
-        .where(usage_events.c.event_id > after)
-        .order_by(usage_events.c.event_id)
-        .limit(EVENTS_AT_ONCE)
-    )
-
-
-def _due(row: Row[Any]) -> Cost:
+def _due(row: Row[*tuple[Any, ...]]) -> Cost:
     price = ModelPrice(
         row.model_id, row.input_micro_usd_per_mtok, row.output_micro_usd_per_mtok, row.minimum_nano_usd
     )

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from itertools import islice
 
 from billing import audit, audit_log, directory
 from billing.audit import Balances, Difference, MispricedEvent
@@ -79,15 +78,23 @@ class Books:
         return await self._database.read(read)
 
     async def reconcile(self, spool: Spool) -> Reconciliation:
-        # In two reads: costs are of events, which never change, and balances are of one moment.
+        # Balances are of one moment. Costs are of events, which never change, and are read piece by piece.
         balances = await self._database.read(audit.balances)
-        mispriced = await self._database.read(lambda c: tuple(islice(audit.mispriced_events(c), MOST_NAMED)))
+        mispriced = await self._mispriced()
         return Reconciliation(
             balances=tuple(balances),
-            mispriced=mispriced,
+            mispriced=tuple(mispriced),
             spool_waiting=await spool.count_waiting(),
             spool_refused=len(await spool.refused(MOST_NAMED)),
         )
+
+    async def _mispriced(self) -> list[MispricedEvent]:
+        found: list[MispricedEvent] = []
+        after: str | None = ""
+        while after is not None and len(found) < MOST_NAMED:
+            piece, after = await self._database.read(partial(audit.mispriced_events, after=after))
+            found += piece
+        return found[:MOST_NAMED]
 
     async def rebuild(self, *, actor: str, now: datetime) -> list[Difference]:
         """Makes every balance anew from the rows below it; what was different. Raises `RebuildRefused`."""
