@@ -85,7 +85,7 @@ class Books:
             balances=tuple(balances),
             mispriced=tuple(mispriced),
             spool_waiting=await spool.count_waiting(),
-            spool_refused=len(await spool.refused(MOST_NAMED)),
+            spool_refused=await spool.count_refused(),
         )
 
     async def _mispriced(self) -> list[MispricedEvent]:

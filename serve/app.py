@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import uvicorn
+from prometheus_client import CollectorRegistry
 
 from billing.accounts import Accounts
 from billing.collector import Collector
@@ -16,7 +17,7 @@ from billing.database import Database, open_database
 from billing.hook import HookCommand
 from billing.key_cache import KeyCacheTimes
 from billing.ledger import Ledger
-from billing.limits import RateLimits
+from billing.limits import RateLimits, open_counters
 from billing.spool import Spool
 from billing.upkeep import keep_collecting, keep_up
 from models.catalog import Capabilities, Catalog, ChatModel
@@ -25,6 +26,7 @@ from serve.api import create_api
 from serve.chat import ChatService
 from serve.compressors import RunningModel, compress_collaborators
 from serve.http_server import PithServer, http_config, listening_socket
+from serve.metrics.service import ServiceMetrics
 from serve.pepper import read_pepper
 from serve.prices import PriceBook
 from serve.settings import ModelSettings, ServerSettings, Settings
@@ -71,6 +73,7 @@ class Service:
     ledger: Ledger
     spool: Spool
     database: Database
+    limiter: RateLimits
 
     def check(self) -> None:
         """Raise when the server has stopped, so that Ray replaces this replica."""
@@ -83,6 +86,7 @@ class Service:
         self.upkeep.cancel()
         self.collecting.cancel()
         await asyncio.gather(self.task, self.upkeep, self.collecting, return_exceptions=True)
+        await self.limiter.close()
         await self.ledger.close()
         await self.spool.close()
         await self.database.close()
@@ -113,9 +117,12 @@ async def start_service(
         for model in settings.compression.models
     }
     database = open_database(settings.billing.database_url)
-    spool = Spool(settings.billing.spool_path)
-    ledger = Ledger(database, spool)
-    api = build_api(settings, engines=engines, compressors=compressors, database=database, ledger=ledger)
+    spool = Spool(settings.billing.spool_path, max_rows=settings.billing.spool_max_rows)
+    ledger = open_ledger(settings, database, spool)
+    limiter = open_limiter(settings)
+    api = build_api(
+        settings, engines=engines, compressors=compressors, database=database, ledger=ledger, limiter=limiter
+    )
     http = PithServer(http_config(api, settings))
     task = asyncio.create_task(http.serve(sockets=[listening_socket(server.host, server.port)]))
     upkeep = asyncio.create_task(
@@ -124,7 +131,7 @@ async def start_service(
         )
     )
     collecting = asyncio.create_task(collect(settings, database))
-    return Service(http, task, upkeep, collecting, ledger, spool, database)
+    return Service(http, task, upkeep, collecting, ledger, spool, database, limiter)
 
 
 async def collect(settings: Settings, database: Database) -> None:
@@ -140,6 +147,18 @@ async def collect(settings: Settings, database: Database) -> None:
     )
 
 
+def open_ledger(settings: Settings, database: Database, spool: Spool) -> Ledger:
+    """The ledger with what its settings allow while its database is away."""
+    allowance = int(settings.billing.offline_allowance_usd * 10**9)
+    return Ledger(database, spool, offline_allowance_nano_usd=allowance)
+
+
+def open_limiter(settings: Settings) -> RateLimits:
+    """The rate limits, counted where the settings say."""
+    counters = open_counters(settings.billing.rate_limit_storage)
+    return RateLimits(counters, on_outage=settings.billing.rate_limit_outage)
+
+
 def hold_lifetime(server: ServerSettings) -> timedelta:
     """After this long a hold's request cannot be running any more."""
     return timedelta(seconds=server.start_wait_s + server.longest_request_s + server.stall_s)
@@ -151,20 +170,33 @@ def build_api(
     engines: Mapping[str, Engine],
     database: Database,
     ledger: Ledger,
+    limiter: RateLimits | None = None,
     compressors: Mapping[str, RunningModel] | None = None,
+    registry: CollectorRegistry | None = None,
 ) -> Any:
     """The ASGI application, from settings, engines, compression models and a ledger. Without compression models it has
-    no compression routes."""
+    no compression routes. `registry` is given by who wants to read the metrics in this process."""
     catalog = catalog_of(settings)
+    metrics = ServiceMetrics(
+        registry or CollectorRegistry(),
+        chat_models=[model.id for model in settings.models],
+        compression_models=[model.id for model in settings.compression.models],
+    )
     prices = PriceBook(ledger)
-    limiter = RateLimits(settings.billing.rate_limit_storage)
+    limiter = limiter or open_limiter(settings)
     accounts = Accounts(
         database,
         pepper=read_pepper(settings.state_dir),
-        cache_times=KeyCacheTimes(ttl_s=settings.billing.key_cache_s),
+        cache_times=KeyCacheTimes(ttl_s=settings.billing.key_cache_s, outage_s=settings.billing.key_outage_s),
     )
     chat = ChatService(
-        catalog=catalog, engines=engines, prices=prices, ledger=ledger, limiter=limiter, clock=now
+        catalog=catalog,
+        engines=engines,
+        prices=prices,
+        ledger=ledger,
+        limiter=limiter,
+        metrics=metrics.chat,
+        clock=now,
     )
     default = settings.models[0]
 
@@ -178,7 +210,13 @@ def build_api(
     compress = None
     if compressors:
         compress = compress_collaborators(
-            settings.compression, compressors, prices=prices, ledger=ledger, limiter=limiter, clock=now
+            settings.compression,
+            compressors,
+            prices=prices,
+            ledger=ledger,
+            limiter=limiter,
+            metrics=metrics.compress,
+            clock=now,
         )
     return create_api(
         catalog=catalog,
@@ -187,6 +225,7 @@ def build_api(
         limiter=limiter,
         prices=prices,
         ready=ready,
+        metrics=metrics.http,
         clock=now,
         max_body_bytes=settings.server.max_body_bytes,
         collection_threshold_cents=settings.billing.collection_threshold_cents,

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from billing.caller import Caller
+from billing.errors import UsageNotRecorded
 from billing.ledger import Ledger
 from billing.limits import RateLimits
-from billing.price import Cost, ModelPrice, cost, worst_case
+from billing.price import Cost, ModelPrice, cost
 from billing.usage import Hold, Outcome, Settlement, UsageFigures
 from billing.window import LimitState
 from models.catalog import Catalog, ChatModel
@@ -19,6 +20,8 @@ from models.engine import Engine, EngineChunk, EngineRequest, TokenUsage
 from models.messages import engine_messages
 from models.options import select_options
 from serve.contract import ChatCompletionRequest
+from serve.holds import HoldTerms, hold_worst_case
+from serve.metrics.chat import ChatMetrics, ObservedChat
 from serve.prices import PriceBook, price_of
 
 # The template wraps each message in a few special tokens; a byte is at most one token in the text itself.
@@ -61,17 +64,18 @@ class Exchange:
         price: ModelPrice,
         limits: LimitState,
         ledger: Ledger,
+        observed: ObservedChat,
         clock: Callable[[], datetime],
     ) -> None:
         self.hold = hold
         self.limits = limits
         self.usage = TokenUsage()
-        # Set by who sends the reply, before its first byte leaves.
         self.delivered = False
         self._engine = engine
         self._chat = chat
         self._price = price
         self._ledger = ledger
+        self._observed = observed
         self._clock = clock
         self._settling: asyncio.Task[Receipt] | None = None
 
@@ -82,11 +86,25 @@ class Exchange:
                 self.usage = chunk.usage
                 yield chunk
 
+    def begin_delivery(self) -> None:
+        """For who sends the reply, before its first byte leaves."""
+        self.delivered = True
+        self._observed.deliver()
+
     async def settle(self, outcome: Outcome) -> Receipt:
         """Write what was used, once, and to the end even when the caller is cancelled meanwhile."""
         if self._settling is None:
-            self._settling = asyncio.create_task(self._settle(outcome))
+            self._settling = asyncio.create_task(self._settle_and_count(outcome))
         return await asyncio.shield(self._settling)
+
+    async def _settle_and_count(self, outcome: Outcome) -> Receipt:
+        try:
+            receipt = await self._settle(outcome)
+        except UsageNotRecorded:
+            self._observed.lose()
+            raise
+        self._observed.settle(receipt.usage, receipt.cost, receipt.settlement.status)
+        return receipt
 
     async def _settle(self, outcome: Outcome) -> Receipt:
         # A failure is our fault: what was delivered is paid for, and no minimum is asked.
@@ -133,6 +151,7 @@ class ChatService:
         prices: PriceBook,
         ledger: Ledger,
         limiter: RateLimits,
+        metrics: ChatMetrics,
         clock: Callable[[], datetime],
     ) -> None:
         self._catalog = catalog
@@ -140,6 +159,7 @@ class ChatService:
         self._prices = prices
         self._ledger = ledger
         self._limiter = limiter
+        self._metrics = metrics
         self._clock = clock
 
     def prepare(self, caller: Caller, body: ChatCompletionRequest, completion_id: str) -> PreparedChat:
@@ -171,35 +191,42 @@ class ChatService:
         price_list = await self._prices.current()
         price = price_of(price_list, chat.model.id)
         admission = await self._limiter.admit(caller, tokens_bound=chat.tokens_bound, now=self._clock())
+        observed = self._metrics.begin(chat.model.id)
         exchange: Exchange | None = None
         try:
-            hold = await self._ledger.hold(
-                caller,
-                model_id=chat.model.id,
+            engine = self._engines[chat.model.id]
+            terms = HoldTerms(
+                caller=caller,
+                price=price,
                 pricing_version=price_list.version,
-                amount_nano_usd=worst_case(
-                    price,
-                    prompt_tokens_bound=chat.prompt_tokens_bound,
-                    max_tokens=chat.completion_tokens_bound,
-                ).nano_usd,
                 request_id=request_id,
-                now=self._clock(),
+                prompt_tokens_bound=chat.prompt_tokens_bound,
+                completion_tokens_bound=chat.completion_tokens_bound,
+            )
+            hold = await hold_worst_case(
+                self._ledger,
+                terms,
+                count_prompt=lambda: engine.count_tokens(chat.request),
+                clock=self._clock,
             )
             exchange = Exchange(
-                engine=self._engines[chat.model.id],
+                engine=engine,
                 chat=chat,
                 hold=hold,
                 price=price,
                 limits=admission.headers_state,
                 ledger=self._ledger,
+                observed=observed,
                 clock=self._clock,
             )
             yield exchange
         except BaseException as failure:
+            observed.fail(failure)
             if exchange is not None:
                 await exchange.close(failure)
             raise
         finally:
+            observed.end()
             await admission.done(exchange.usage.total_tokens if exchange else 0)
 
 

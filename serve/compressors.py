@@ -8,15 +8,15 @@ from typing import Protocol
 
 from billing.ledger import Ledger
 from billing.limits import RateLimits
-from compression.model import CompressionModel
-from serve.compress import CompressService, ServedCompressor
+from serve.compress import CompressService, CountingModel, ServedCompressor
 from serve.compression_settings import CompressionSettingsSection
 from serve.demo_limits import DemoLimits
+from serve.metrics.compress import CompressMetrics
 from serve.prices import PriceBook
 from serve.routes.compress import CompressRoutes
 
 
-class RunningModel(CompressionModel, Protocol):
+class RunningModel(CountingModel, Protocol):
     """A compression model that may be starting."""
 
     async def ready(self) -> bool:
@@ -30,11 +30,12 @@ BATCH_CONCURRENCY = 4
 
 def compress_collaborators(
     settings: CompressionSettingsSection,
-    models: Mapping[str, CompressionModel],
+    models: Mapping[str, CountingModel],
     *,
     prices: PriceBook,
     ledger: Ledger,
     limiter: RateLimits,
+    metrics: CompressMetrics,
     clock: Callable[[], datetime],
 ) -> CompressRoutes | None:
     """What the compression routes need, or None where the configuration has no compression model."""
@@ -49,7 +50,9 @@ def compress_collaborators(
         for model in settings.models
     }
     return CompressRoutes(
-        service=CompressService(models=served, prices=prices, ledger=ledger, limiter=limiter, clock=clock),
+        service=CompressService(
+            models=served, prices=prices, ledger=ledger, limiter=limiter, metrics=metrics, clock=clock
+        ),
         demo=DemoLimits(
             limiter,
             requests_per_minute_per_address=settings.demo.requests_per_minute_per_address,

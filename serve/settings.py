@@ -48,6 +48,11 @@ class ServerSettings(Section):
     drain_s: float = Field(5, ge=0, description="Seconds that running requests get when the server stops.")
 
 
+class OpsSettings(Section):
+    host: str = Field("127.0.0.1", description="Address that /metrics listens on; it asks for no key.")
+    port: int = Field(9464, ge=0, le=65535, description="TCP port of /metrics; 0 turns metrics off.")
+
+
 class RaySettings(Section):
     logical_cpus: int = Field(16, ge=1, description="CPUs that Ray counts; replicas ask for one each.")
     object_store_mb: int = Field(128, ge=80, description="Megabytes of Ray's shared-memory object store.")
@@ -76,7 +81,28 @@ class BillingSettings(Section):
     key_cache_s: float = Field(
         5, ge=0, le=5, description="Seconds for which a checked key is trusted unseen."
     )
-    rate_limit_storage: str = Field("memory://", description="Storage URI of the rate limiter.")
+    key_outage_s: float = Field(
+        60,
+        ge=0,
+        le=3600,
+        description="Seconds for which a checked key goes on working while the ledger is away.",
+    )
+    spool_max_rows: int = Field(
+        100_000,
+        ge=1,
+        description="Usage events in the spool at which no more work is taken on without a ledger.",
+    )
+    offline_allowance_usd: Annotated[Decimal, Field(ge=0, le=1_000_000, decimal_places=9)] = Field(
+        Decimal(0),
+        description="US dollars that each workspace may spend in each ingress replica while the ledger is away.",
+    )
+    rate_limit_storage: str = Field(
+        "memory://", description="Where rate limits are counted: memory://, or a Redis that replicas share."
+    )
+    rate_limit_outage: Literal["refuse", "allow"] = Field(
+        "refuse",
+        description="Without Redis: refuse projects that have limits (503), or allow what each replica counts itself.",
+    )
 
     @field_validator("collection_hook")
     @classmethod
@@ -94,6 +120,16 @@ class BillingSettings(Section):
         if not names_a_file and not url.startswith("postgresql+asyncpg://"):
             raise ValueError("use sqlite:///PATH or postgresql+asyncpg://USER@HOST/NAME")
         return url
+
+    @field_validator("rate_limit_storage")
+    @classmethod
+    def _known_storage(cls, uri: str) -> str:
+        # Never repeated whole: it may hold a password.
+        scheme, separator, rest = uri.partition("://")
+        shared = separator and rest and scheme in ("redis", "rediss", "unix")
+        if uri != "memory://" and not shared:
+            raise ValueError("use memory://, redis://HOST:PORT/DB, rediss://HOST:PORT/DB or unix:///SOCKET")
+        return uri
 
 
 class PriceSettings(Section):
@@ -204,6 +240,7 @@ class DemoSettings(Section):
 class Settings(Section):
     state_dir: Path = Field(Path("var"), description="Folder for what the server writes.")
     server: ServerSettings = ServerSettings()
+    ops: OpsSettings = OpsSettings()
     ray: RaySettings = RaySettings()
     billing: BillingSettings = BillingSettings()
     demo: DemoSettings = DemoSettings()
@@ -223,7 +260,7 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def _shared_limits_need_shared_storage(self) -> Settings:
-        if self.server.ingress_replicas > 1 and "memory" in self.billing.rate_limit_storage:
+        if self.server.ingress_replicas > 1 and self.billing.rate_limit_storage == "memory://":
             raise ValueError(
                 "server.ingress_replicas is above 1, so billing.rate_limit_storage must be shared (redis://…)"
             )

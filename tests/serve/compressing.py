@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from prometheus_client import CollectorRegistry
 from sqlalchemy import text
 from starlette.types import ASGIApp
 
 from billing.accounts import Accounts
 from billing.caller import NO_LIMITS, ProjectLimits
+from billing.counters import MemoryCounters
 from billing.database import open_database
 from billing.ledger import Ledger
 from billing.limits import RateLimits
@@ -36,6 +38,7 @@ from serve.app import catalog_of
 from serve.chat import ChatService
 from serve.compress import CompressService, ServedCompressor
 from serve.demo_limits import DemoLimits
+from serve.metrics.service import ServiceMetrics
 from serve.prices import PriceBook
 from serve.routes.compress import CompressRoutes
 from serve.settings import Settings
@@ -67,6 +70,7 @@ class FakeModel:
         self.failures: dict[str, Exception] = {}
         self.gates: dict[str, asyncio.Event] = {}
         self.started: list[str] = []
+        self.counted: list[str] = []
         self.cancelled: list[str] = []
         self.running = self.most_running = 0
 
@@ -87,6 +91,10 @@ class FakeModel:
         finally:
             self.running -= 1
 
+    async def count_tokens(self, text: str) -> int:
+        self.counted.append(text)
+        return FakeCounter().count(text)
+
     async def close(self) -> None:
         await self._inner.close()
 
@@ -101,6 +109,8 @@ class Compressing:
     ledger: Ledger
     accounts: Accounts
     limiter: RateLimits
+    registry: CollectorRegistry
+    counters: MemoryCounters
     key: str = ""
     workspace: str = ""
     time: list[datetime] = field(default_factory=list)
@@ -154,7 +164,7 @@ class Compressing:
         held = text("SELECT sum(held_nano_usd) FROM workspaces")
         assert (holds, await self.database.read(lambda c: c.execute(held).scalar_one())) == (0, 0)
         assert await self.ledger.differences() == []
-        assert not self.limiter._in_flight
+        assert not self.counters._in_flight
 
 
 @dataclass(repr=False)
@@ -189,15 +199,22 @@ async def compressing(
     prices = [ModelPrice("lexical", INPUT_NANO_USD * 1000, 0, 0), ModelPrice("free", 0, 0, 0)]
     catalog = catalog_of(settings)
     await ledger.publish_prices([*_prices_of(catalog), *prices], now=datetime.now(UTC))
-    limiter, accounts = RateLimits(), Accounts(database, pepper=b"p" * 32)
+    counters = MemoryCounters()
+    limiter, accounts = RateLimits(counters), Accounts(database, pepper=b"p" * 32)
     model, time = FakeModel(local_model()), [datetime.now(UTC)]
     clock: Callable[[], datetime] = lambda: time[0]  # noqa: E731
     book = PriceBook(ledger)
+    registry = CollectorRegistry()
+    metrics = ServiceMetrics(
+        registry, chat_models=[each.id for each in catalog.models], compression_models=["lexical", "free"]
+    )
     served = {
         name: ServedCompressor(model, default_ratio=0.5, longest_input_bytes=LONGEST_INPUT_BYTES)
         for name in ("lexical", "free")
     }
-    service = CompressService(models=served, prices=book, ledger=ledger, limiter=limiter, clock=clock)
+    service = CompressService(
+        models=served, prices=book, ledger=ledger, limiter=limiter, metrics=metrics.compress, clock=clock
+    )
     demo = DemoLimits(
         limiter,
         requests_per_minute_per_address=per_address,
@@ -213,18 +230,25 @@ async def compressing(
     api = create_api(
         catalog=catalog,
         chat=ChatService(
-            catalog=catalog, engines=engines, prices=book, ledger=ledger, limiter=limiter, clock=clock
+            catalog=catalog,
+            engines=engines,
+            prices=book,
+            ledger=ledger,
+            limiter=limiter,
+            metrics=metrics.chat,
+            clock=clock,
         ),
         accounts=accounts,
         limiter=limiter,
         prices=book,
         ready=ready,
+        metrics=metrics.http,
         clock=clock,
         max_body_bytes=MAX_BODY_BYTES,
         collection_threshold_cents=100,
         compress=CompressRoutes(service, demo, DEMO_MAX_CHARS, batch_concurrency),
     )
-    found = Compressing(api, model, database, ledger, accounts, limiter, time=time)
+    found = Compressing(api, model, database, ledger, accounts, limiter, registry, counters, time=time)
     try:
         yield await found.renewed()
     finally:
