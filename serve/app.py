@@ -27,9 +27,10 @@ from serve.chat import ChatService
 from serve.compressors import RunningModel, compress_collaborators
 from serve.http_server import PithServer, http_config, listening_socket
 from serve.metrics.service import ServiceMetrics
+from serve.model_settings import ModelSettings
 from serve.pepper import read_pepper
 from serve.prices import PriceBook
-from serve.settings import ModelSettings, ServerSettings, Settings
+from serve.settings import ServerSettings, Settings
 
 
 def now() -> datetime:

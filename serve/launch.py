@@ -15,9 +15,10 @@ from types import FrameType
 
 from serve.deployments import INGRESS_APP, compressor_app, model_app
 from serve.loopback import SETUP_HOOK
+from serve.model_settings import ModelSettings
 from serve.processes import adopt_orphans, bury_orphans, children_of_this_process, stop_descendants
 from serve.progress import Progress
-from serve.settings import ModelSettings, Settings
+from serve.settings import Settings
 
 POLL_S = 0.25
 BURY_S = 2.0

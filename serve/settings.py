@@ -10,9 +10,9 @@ import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from serve.compression_settings import CompressionSettingsSection
+from serve.model_settings import ModelSettings
 from serve.section import Section
 
-Price = Annotated[Decimal, Field(ge=0, le=1_000_000, max_digits=15, decimal_places=6)]
 MODELS_SERVED = 4
 
 
@@ -130,106 +130,6 @@ class BillingSettings(Section):
         if uri != "memory://" and not shared:
             raise ValueError("use memory://, redis://HOST:PORT/DB, rediss://HOST:PORT/DB or unix:///SOCKET")
         return uri
-
-
-class PriceSettings(Section):
-    input_usd_per_mtok: Price = Field(description="US dollars per million prompt tokens.")
-    output_usd_per_mtok: Price = Field(description="US dollars per million completion tokens.")
-    minimum_request_usd: Annotated[Decimal, Field(ge=0, le=1000, max_digits=15, decimal_places=9)] = Field(
-        description="US dollars that a successful request costs at least."
-    )
-
-
-class CapabilitySettings(Section):
-    tools: bool = Field(False, description="Function tools may be offered to the model.")
-    reasoning_effort: bool = Field(False, description="The template takes `reasoning_effort`.")
-    media: list[Literal["image_url", "input_audio", "video_url"]] = Field(
-        [], description="Content parts beside text."
-    )
-    template_roles: list[str] = Field(
-        ["system", "user", "assistant", "tool"], description="Roles that the chat template knows."
-    )
-    chat_template_kwargs: list[str] = Field([], description="Template arguments that callers may set.")
-
-
-class EngineSettings(Section):
-    """vLLM engine arguments, under vLLM's names (https://docs.vllm.ai, `EngineArgs`). Remote code has no key."""
-
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] | None = None
-    quantization: str | None = None
-    tensor_parallel_size: int | None = Field(None, ge=1)
-    pipeline_parallel_size: int | None = Field(None, ge=1)
-    data_parallel_size: int | None = Field(None, ge=1)
-    enable_expert_parallel: bool | None = None
-    gpu_memory_utilization: float | None = Field(None, gt=0, le=1)
-    kv_cache_dtype: str | None = None
-    kv_cache_memory_bytes: int | None = Field(None, ge=2**20)
-    block_size: int | None = Field(None, ge=1)
-    max_num_seqs: int | None = Field(None, ge=1)
-    max_num_batched_tokens: int | None = Field(None, ge=1)
-    enable_prefix_caching: bool | None = None
-    enable_chunked_prefill: bool | None = None
-    enforce_eager: bool | None = None
-    seed: int | None = None
-    limit_mm_per_prompt: dict[str, int] | None = None
-    enable_auto_tool_choice: bool | None = None
-    tool_call_parser: str | None = None
-    reasoning_parser: str | None = None
-    chat_template: str | None = None
-    generation_config: str | None = None
-    override_generation_config: dict[str, Any] | None = None
-    max_logprobs: int | None = Field(None, ge=0)
-    tokenizer_mode: str | None = None
-    hf_overrides: dict[str, Any] | None = None
-    speculative_config: dict[str, Any] | None = None
-    compilation_config: dict[str, Any] | None = None
-    structured_outputs_config: dict[str, Any] | None = None
-
-
-class AcceleratorSettings(Section):
-    kind: Literal["cpu", "gpu"] = Field("cpu", description="What the engine runs on.")
-    type: str | None = Field(None, description="Ray's accelerator type, for placement (for example H100).")
-
-
-class ReplicaSettings(Section):
-    min: int = Field(1, ge=0, description="Replicas kept up; 0 starts the model on its first request.")
-    max: int = Field(1, ge=1, description="Replicas at most.")
-    max_ongoing_requests: int = Field(256, ge=1, description="Requests that one replica works on at once.")
-    max_queued_requests: int = Field(
-        1024, ge=-1, description="Requests that wait in each ingress; above: 503."
-    )
-    target_ongoing_requests: float = Field(
-        64, gt=0, description="Load per replica that autoscaling aims for."
-    )
-    idle_s: float = Field(600, ge=0, description="Seconds without load before a replica above `min` stops.")
-    placement_strategy: Literal["PACK", "STRICT_PACK", "SPREAD", "STRICT_SPREAD"] | None = Field(
-        None, description="Ray placement of the engine's workers."
-    )
-
-    @model_validator(mode="after")
-    def _ordered(self) -> ReplicaSettings:
-        if self.min > self.max:
-            raise ValueError(f"min ({self.min}) is above max ({self.max})")
-        return self
-
-
-class ModelSettings(Section):
-    id: str = Field(
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,126}$", description="What callers send as `model`."
-    )
-    name: str = Field(min_length=1, description="Display name.")
-    blurb: str = Field(min_length=1, description="One or two sentences for the public catalog.")
-    checkpoint: str = Field(
-        description="Hub name, a folder, or `embedded:NAME` for a model that pith carries."
-    )
-    revision: str | None = Field(None, description="Commit of the hub repository.")
-    context_length: int = Field(ge=16, le=10_000_000, description="Tokens of prompt and completion together.")
-    price: PriceSettings
-    capabilities: CapabilitySettings = CapabilitySettings()
-    engine: EngineSettings = EngineSettings()
-    accelerator: AcceleratorSettings = AcceleratorSettings()
-    replicas: ReplicaSettings = ReplicaSettings()
-    environment: dict[str, str] = Field({}, description="Environment variables of the engine's processes.")
 
 
 class DemoSettings(Section):

@@ -11,7 +11,7 @@ from ray.serve.llm import LLMConfig, LLMServer, build_llm_deployment
 
 from models.engine import EngineChunk, EngineFault, EngineRequest
 from serve.deployments import HEALTH_CHECK_PERIOD_S, HEALTH_CHECK_TIMEOUT_S
-from serve.settings import ModelSettings
+from serve.model_settings import ModelSettings
 
 # Time for the faults of the requests that were running to reach their callers.
 LAST_WORDS_S = 0.5

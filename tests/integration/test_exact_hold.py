@@ -16,13 +16,6 @@ COMPLETIONS = "/v1/chat/completions"
 MILLION = 10**6
 NANO_USD = Decimal("1e-9")
 COMPLETION_TOKENS = 60
-TOOL = {
-    "type": "function",
-    "function": {
-        "name": "weather",
-        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
-    },
-}
 
 
 def body(**fields: Any) -> dict[str, Any]:
@@ -76,8 +69,13 @@ def test_a_nano_dollar_less_does_not(server: Server, cost: Decimal) -> None:
     assert f"up to ${cost.normalize():f}" in reply.json()["detail"]
 
 
-def test_what_the_engine_refuses_is_refused_by_the_count_as_well(server: Server, cost: Decimal) -> None:
-    key = server.new_key(f"bad-{secrets.token_hex(4)}", limit_usd=f"{cost:f}")
-    with server.client(key=key) as http:
-        reply = http.post(COMPLETIONS, json=body(chat_template_kwargs={"nonsense": 1}, tools=[TOOL]))
-    assert 400 <= reply.status_code < 500, reply.text
+def test_a_prompt_over_the_context_is_refused_by_the_count_as_by_the_engine(
+    server: Server, cost: Decimal
+) -> None:
+    name = f"long-{secrets.token_hex(4)}"
+    message = {"role": "user", "content": "the river is wide and the river is deep. " * 1200}
+    with server.client(key=server.new_key(name, limit_usd=f"{cost:f}")) as http:
+        reply = http.post(COMPLETIONS, json=body(messages=[message]))
+    assert (reply.status_code, reply.json()["error"]["code"]) == (422, "rejected_by_engine"), reply.text
+    (workspace,) = [each for each in server.pith("workspace", "list") if each["name"] == name]
+    assert Decimal(workspace["held_usd"]) == 0
