@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from dataclasses import asdict
+from datetime import UTC, datetime
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Table
 
-from billing import directory, keys
+from billing import audit_log, directory, keys
+from billing.audit_log import AuditEntry
 from billing.caller import NO_LIMITS, Caller, ProjectLimits
 from billing.database import Database, Work
 from billing.directory import KeyRecord, Project, StoredKey, Workspace
@@ -17,24 +19,41 @@ from billing.errors import AccountExists, InvalidAccount, InvalidKey, RowRefused
 from billing.key_cache import KeyCache, KeyCacheTimes
 from billing.schema import api_keys, projects, workspaces
 
+Record = Workspace | Project | KeyRecord
 A = TypeVar("A", Workspace, Project, KeyRecord)
 Find = Callable[[Connection, str], A]
 
+_KINDS: dict[type, str] = {Workspace: "workspace", Project: "project", KeyRecord: "key"}
+# Money moves meanwhile, and is no setting.
+_FIGURES = {"posted_nano_usd", "held_nano_usd", "collected_nano_usd", "month", "month_posted_nano_usd"}
+
 MAX_NAME_CHARS = 64
 MAX_LIMIT_NANO_USD = 2**63 - 1
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
 
 
 class Accounts:
     """The accounts of one ledger. They are named by id, or by name: `acme`, and `acme/search` for a project.
 
     Every method raises `LedgerUnavailable`; those that take an id or a name `UnknownAccount`; those that make
-    something `AccountExists` and `InvalidAccount`.
+    something `AccountExists` and `InvalidAccount`. Every change is in the audit log, as made by `actor`.
     """
 
     def __init__(
-        self, database: Database, *, pepper: bytes, cache_times: KeyCacheTimes | None = None
+        self,
+        database: Database,
+        *,
+        pepper: bytes,
+        cache_times: KeyCacheTimes | None = None,
+        actor: str = "server",
+        clock: Callable[[], datetime] = utc_now,
     ) -> None:
         self._database = database
+        self._actor = actor
+        self._clock = clock
         self._pepper = keys.check_pepper(pepper)
         self._cache = KeyCache(self._stored_key, cache_times or KeyCacheTimes())
 
@@ -62,6 +81,7 @@ class Accounts:
         return await self._create(
             "workspace",
             _checked_name(name),
+            now,
             partial(
                 directory.insert_workspace,
                 name=name,
@@ -84,7 +104,7 @@ class Accounts:
         work = partial(
             directory.insert_project, workspace=workspace, name=name, metered=metered, limits=limits, now=now
         )
-        return await self._create("project", _checked_name(name), work)
+        return await self._create("project", _checked_name(name), now, work)
 
     async def create_key(self, project: str, name: str, *, now: datetime) -> tuple[KeyRecord, str]:
         """The record and the token. The token cannot be had again: only its HMAC is kept."""
@@ -97,7 +117,7 @@ class Accounts:
             digest=keys.digest(key, self._pepper),
             now=now,
         )
-        return await self._create("key", name, work), key.token
+        return await self._create("key", name, now, work), key.token
 
     async def find_workspace(self, workspace: str) -> Workspace:
         return await self._database.read(lambda c: directory.find_workspace(c, workspace))
@@ -147,20 +167,47 @@ class Accounts:
         return await self._revoke(api_keys, directory.find_key, key_id, now)
 
     async def _change(self, table: Table, find: Find[A], ref: str, values: Mapping[str, object]) -> A:
-        def work(connection: Connection) -> A:
-            found = find(connection, ref)
-            directory.change(connection, table, found.id, values)
-            return find(connection, found.id)
+        def make(connection: Connection, row_id: str) -> None:
+            directory.change(connection, table, row_id, values)
 
-        return await self._write_and_forget(work)
+        return await self._alter("change", table, find, ref, make, self._clock())
 
     async def _revoke(self, table: Table, find: Find[A], ref: str, now: datetime) -> A:
+        def make(connection: Connection, row_id: str) -> None:
+            directory.revoke(connection, table, row_id, now)
+
+        return await self._alter("revoke", table, find, ref, make, now)
+
+    async def _alter(
+        self,
+        verb: str,
+        table: Table,
+        find: Find[A],
+        ref: str,
+        make: Callable[[Connection, str], None],
+        now: datetime,
+    ) -> A:
+        """What `make` changes of one row, with its entry in the audit log, in one transaction."""
+
         def work(connection: Connection) -> A:
-            found = find(connection, ref)
-            directory.revoke(connection, table, found.id, now)
-            return find(connection, found.id)
+            row_id = find(connection, ref).id
+            directory.lock(connection, table, row_id)
+            before = find(connection, row_id)
+            make(connection, row_id)
+            after = find(connection, row_id)
+            changed = _differences(before, after)
+            if changed:
+                self._note(connection, verb, after, changed, now)
+            return after
 
         return await self._write_and_forget(work)
+
+    def _note(
+        self, connection: Connection, verb: str, record: Record, details: Mapping[str, Any], now: datetime
+    ) -> None:
+        action = f"{_KINDS[type(record)]}.{verb}"
+        workspace_id = directory.workspace_of(connection, record)
+        audit_log.record(connection, AuditEntry(now, self._actor, action, workspace_id, record.id, details))
 
     async def _write_and_forget(self, work: Work[A]) -> A:
         # Forgotten even when the write's fate is unknown: the next request reads what is true.
@@ -169,7 +216,12 @@ class Accounts:
         finally:
             self._cache.clear()
 
-    async def _create(self, kind: str, name: str, work: Work[A]) -> A:
+    async def _create(self, kind: str, name: str, now: datetime, make: Work[A]) -> A:
+        def work(connection: Connection) -> A:
+            made = make(connection)
+            self._note(connection, "create", made, _settings(made), now)
+            return made
+
         try:
             return await self._database.write(work)
         except RowRefused as error:
@@ -192,3 +244,15 @@ def _checked_limit(field: str, limit: int | None) -> int | None:
     if limit is not None and not 0 <= limit <= MAX_LIMIT_NANO_USD:
         raise InvalidAccount(f"{field}: must be between 0 and {MAX_LIMIT_NANO_USD}, not {limit}")
     return limit
+
+
+def _settings(record: Record) -> dict[str, Any]:
+    """What an operator chose of an account, without its balances."""
+    fields = asdict(record)
+    limits = fields.pop("limits", {})
+    return {name: value for name, value in (fields | limits).items() if name not in _FIGURES}
+
+
+def _differences(before: Record, after: Record) -> dict[str, Any]:
+    old, new = _settings(before), _settings(after)
+    return {name: [old[name], value] for name, value in new.items() if old[name] != value}

@@ -1,23 +1,79 @@
-"""Reads the ledger back: its events, and whether the balances of the workspaces are what the rows add up to."""
+"""Reads the ledger back: its events, and whether balances and costs are what the rows say that they must be."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, func, select
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, func, select
+from sqlalchemy.engine import Row
 
-from billing.schema import holds, usage_events, workspaces
+from billing.dates import calendar
+from billing.price import Cost, ModelPrice, cost
+from billing.schema import collections, holds, prices, usage_events, workspaces
 from billing.usage import UsageEvent
+
+EVENTS_AT_ONCE = 5000
+_e = usage_events.c
+_PRICED_EVENTS = (
+    select(
+        _e.event_id,
+        _e.workspace_id,
+        _e.model_id,
+        _e.prompt_tokens,
+        _e.completion_tokens,
+        _e.subtotal_nano_usd,
+        _e.cost_nano_usd,
+        _e.minimum_applied,
+        _e.outcome,
+        prices.c.input_micro_usd_per_mtok,
+        prices.c.output_micro_usd_per_mtok,
+        prices.c.minimum_nano_usd,
+    )
+    .join(prices, and_(prices.c.version == _e.pricing_version, prices.c.model_id == _e.model_id))
+    .where(_e.event_id > bindparam("after"))
+    .order_by(_e.event_id)
+    .limit(EVENTS_AT_ONCE)
+)
+FIGURES = ("posted", "held", "month_posted", "collected")
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A figure of a workspace's row that its events, or its holds, do not add up to."""
+    """A figure of a workspace's row that its events, holds or collections do not add up to."""
 
     workspace_id: str
     figure: str
     stored_nano_usd: int
     rebuilt_nano_usd: int
+
+
+@dataclass(frozen=True, slots=True)
+class Balances:
+    """The balances of one workspace twice: as its row has them, and as the rows below add up to."""
+
+    workspace_id: str
+    events: int
+    stored: dict[str, int]
+    rebuilt: dict[str, int]
+
+    @property
+    def differences(self) -> list[Difference]:
+        return [
+            Difference(self.workspace_id, figure, self.stored[figure], self.rebuilt[figure])
+            for figure in FIGURES
+            if self.stored[figure] != self.rebuilt[figure]
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class MispricedEvent:
+    """An event whose charge is not what its tokens cost by the price list that it names."""
+
+    event_id: str
+    workspace_id: str
+    charged: Cost
+    due: Cost
 
 
 def recent_events(
@@ -34,22 +90,64 @@ def recent_events(
     return [UsageEvent(**row._mapping) for row in connection.execute(statement.limit(limit))]
 
 
-def differences(connection: Connection) -> list[Difference]:
-    """Empty when every balance can be rebuilt from the append-only events and the open holds."""
+def balances(connection: Connection) -> list[Balances]:
+    """Every workspace's, in one statement and so of one moment: a settlement between two would look like a loss."""
     of_row = usage_events.c.workspace_id == workspaces.c.id
-    posted = _sum(usage_events.c.cost_nano_usd, of_row)
-    held = _sum(holds.c.amount_nano_usd, holds.c.workspace_id == workspaces.c.id)
-    # One statement, and so one snapshot: a settlement between two would look like a difference.
-    rows = connection.execute(select(workspaces, posted.label("events"), held.label("open_holds"))).all()
+    this_month = calendar(connection, usage_events.c.settled_at, "month") == workspaces.c.month
+    uncancelled = and_(collections.c.workspace_id == workspaces.c.id, collections.c.state != "void")
+    statement = select(
+        workspaces,
+        select(func.count()).where(of_row).scalar_subquery().label("events"),
+        _sum(usage_events.c.cost_nano_usd, of_row).label("posted"),
+        _sum(holds.c.amount_nano_usd, holds.c.workspace_id == workspaces.c.id).label("held"),
+        _sum(usage_events.c.cost_nano_usd, and_(of_row, this_month)).label("month_posted"),
+        _sum(collections.c.nano_usd, uncancelled).label("collected"),
+    )
+    return [_balances(row) for row in connection.execute(statement.order_by(workspaces.c.id))]
+
+
+def differences(connection: Connection) -> list[Difference]:
+    """Empty when every balance can be rebuilt from the events, the open holds and the collections."""
+    return [difference for row in balances(connection) for difference in row.differences]
+
+
+def mispriced_events(connection: Connection, *, after: str) -> tuple[list[MispricedEvent], str | None]:
+    """Works out again what the next events behind the id `after` cost; and the last one's id, or None at the end.
+
+    In Python's integers: the product of a token count and a price may pass 64 bits.
+    """
+    rows = connection.execute(_PRICED_EVENTS, {"after": after}).all()
     found = []
     for row in rows:
-        for figure, stored, rebuilt in (
-            ("posted", row.posted_nano_usd, int(row.events)),
-            ("held", row.held_nano_usd, int(row.open_holds)),
-        ):
-            if stored != rebuilt:
-                found.append(Difference(row.id, figure, stored, rebuilt))
-    return found
+        charged = Cost(row.subtotal_nano_usd, row.cost_nano_usd, row.minimum_applied)
+        due = _due(row)
+        if charged != due:
+            found.append(MispricedEvent(row.event_id, row.workspace_id, charged, due))
+    return found, rows[-1].event_id if rows else None
+
+
+def _due(row: Row[*tuple[Any, ...]]) -> Cost:
+    price = ModelPrice(
+        row.model_id, row.input_micro_usd_per_mtok, row.output_micro_usd_per_mtok, row.minimum_nano_usd
+    )
+    return cost(
+        price,
+        prompt_tokens=row.prompt_tokens,
+        completion_tokens=row.completion_tokens,
+        # A failure after the first token pays for its tokens alone.
+        minimum=row.outcome != "failed",
+    )
+
+
+def _balances(row: Row[Any]) -> Balances:
+    fields = row._mapping
+    return Balances(
+        workspace_id=row.id,
+        events=row.events,
+        stored={figure: fields[f"{figure}_nano_usd"] for figure in FIGURES},
+        # PostgreSQL sums integers into a NUMERIC.
+        rebuilt={figure: int(fields[figure]) for figure in FIGURES},
+    )
 
 
 def _sum(column: ColumnElement[int], where: ColumnElement[bool]) -> ColumnElement[int]:

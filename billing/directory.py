@@ -21,7 +21,10 @@ AnyRow = Row[tuple[Any, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """An account that pays. A limit of None is without limit; `month` is the one `month_posted` counts."""
+    """An account that pays. A limit of None is without limit; `month` is the one `month_posted` counts.
+
+    `collected` is what of the posted is cut into collections; the rest is uncollected.
+    """
 
     id: str
     name: str
@@ -34,6 +37,7 @@ class Workspace:
     month_posted_nano_usd: int
     created_at: datetime
     revoked_at: datetime | None
+    collected_nano_usd: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +197,12 @@ def all_keys(connection: Connection, project: str | None) -> list[KeyRecord]:
     return [_key(row) for row in connection.execute(statement)]
 
 
+def lock(connection: Connection, table: Table, row_id: str) -> None:
+    """Nobody else changes the row until this transaction ends; rows that refer to it are still taken."""
+    locking = select(table.c.id).where(table.c.id == row_id).with_for_update(key_share=True)
+    connection.execute(locking).one_or_none()
+
+
 def change(connection: Connection, table: Table, row_id: str, values: Mapping[str, object]) -> None:
     connection.execute(update(table).where(table.c.id == row_id).values(**values))
 
@@ -201,6 +211,15 @@ def revoke(connection: Connection, table: Table, row_id: str, now: datetime) -> 
     """Keeps the time of the first revocation."""
     revoking = update(table).where(table.c.id == row_id, table.c.revoked_at.is_(None))
     connection.execute(revoking.values(revoked_at=now))
+
+
+def workspace_of(connection: Connection, record: Workspace | Project | KeyRecord) -> str:
+    """The id of the workspace that it belongs to, or is."""
+    if isinstance(record, Workspace):
+        return record.id
+    if isinstance(record, Project):
+        return record.workspace_id
+    return find_project(connection, record.project_id).workspace_id
 
 
 def limit_columns(limits: ProjectLimits) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from billing.window import LimitState
@@ -131,6 +132,48 @@ class AccountExists(BillingError):
 
 class InvalidAccount(BillingError, ValueError):
     """A name or a figure of a workspace, project or key cannot be used; the message names it."""
+
+
+class UnknownCollection(BillingError, LookupError):
+    """No collection has this id."""
+
+    def __init__(self, ref: str) -> None:
+        super().__init__(f"no collection has the id {ref!r}")
+        self.ref = ref
+
+
+class IllegalMove(BillingError):
+    """A collection cannot go from its state to the one asked for."""
+
+    def __init__(self, collection_id: str, *, state: str, wanted: str, allowed: Sequence[str]) -> None:
+        may = f"it may become {' or '.join(allowed)}" if allowed else f"{state} is final"
+        super().__init__(f"collection {collection_id} is {state} and cannot become {wanted}: {may}")
+        self.state = state
+        self.wanted = wanted
+
+
+class InvalidCollection(BillingError, ValueError):
+    """A reference or a note of a collection cannot be used; the message names it."""
+
+
+class HookFailed(BillingError):
+    """The payment system's command could not be run, took too long, or ended with an error."""
+
+    def __init__(self, problem: str, *, timed_out: bool = False) -> None:
+        super().__init__(f"the collection hook failed: {problem}")
+        self.problem = problem
+        self.timed_out = timed_out
+
+
+class RebuildRefused(BillingError):
+    """The events add up to less than what was collected: no balance can say that."""
+
+    def __init__(self, workspace_id: str, *, posted_nano_usd: int, collected_nano_usd: int) -> None:
+        super().__init__(
+            f"workspace {workspace_id}: its collections are {_usd(collected_nano_usd)} and its events only "
+            f"{_usd(posted_nano_usd)}; void a collection that is open or failed, then rebuild again"
+        )
+        self.workspace_id = workspace_id
 
 
 class RateLimited(BillingError):

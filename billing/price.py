@@ -62,6 +62,13 @@ def usd(nano: int) -> float:
     return nano / NANO_PER_USD
 
 
+def exact_usd(nano: int) -> str:
+    """The exact amount as text, with as many decimals as it needs and at least two: `12.30`, `-0.000000001`."""
+    whole, part = divmod(abs(nano), NANO_PER_USD)
+    decimals = f"{part:09d}".rstrip("0").ljust(2, "0")
+    return f"{'-' if nano < 0 else ''}{whole}.{decimals}"
+
+
 def round_half_even(numerator: int, denominator: int) -> int:
     """`numerator / denominator` of non-negative integers, rounded to the nearest, ties to the even one."""
     quotient, remainder = divmod(numerator, denominator)

@@ -68,9 +68,12 @@ workspaces = Table(
     Column("month_posted_nano_usd", BigInteger, nullable=False),
     Column("created_at", UtcDateTime, nullable=False),
     Column("revoked_at", UtcDateTime),
+    # What of the posted is cut into collections that are not void.
+    Column("collected_nano_usd", BigInteger, nullable=False, server_default="0"),
     UniqueConstraint("name"),
     CheckConstraint("posted_nano_usd >= 0", name="posted"),
     CheckConstraint("held_nano_usd >= 0", name="held"),
+    CheckConstraint("collected_nano_usd BETWEEN 0 AND posted_nano_usd", name="collected"),
 )
 
 projects = Table(
@@ -152,4 +155,44 @@ usage_events = Table(
     ForeignKeyConstraint(["pricing_version", "model_id"], ["prices.version", "prices.model_id"]),
     CheckConstraint("cost_nano_usd >= 0", name="cost"),
     Index("ix_usage_events_workspace_id", "workspace_id", "settled_at"),
+)
+
+collections = Table(
+    "collections",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    Column("workspace_id", String(32), ForeignKey("workspaces.id"), nullable=False),
+    Column("idempotency_key", String(64), nullable=False),
+    Column("cents", BigInteger, nullable=False),
+    Column("nano_usd", BigInteger, nullable=False),
+    Column("state", String(8), nullable=False),
+    Column("reference", String(256)),
+    Column("note", String(1024)),
+    Column("times_opened", Integer, nullable=False),
+    Column("hook_attempts", Integer, nullable=False),
+    # Until then the hook leaves it alone: a server runs it just now, or it failed a while ago.
+    Column("hook_due_at", UtcDateTime),
+    Column("handed_over_at", UtcDateTime),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("updated_at", UtcDateTime, nullable=False),
+    Column("closed_at", UtcDateTime),
+    UniqueConstraint("idempotency_key"),
+    CheckConstraint("cents > 0 AND nano_usd = cents * 10000000", name="amount"),
+    CheckConstraint("state IN ('open', 'paid', 'failed', 'void')", name="state"),
+    CheckConstraint("(state IN ('paid', 'void')) = (closed_at IS NOT NULL)", name="closed"),
+    Index("ix_collections_workspace_id", "workspace_id", "created_at"),
+    Index("ix_collections_state", "state", "created_at"),
+)
+
+audit_log = Table(
+    "audit_log",
+    metadata,
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+    Column("at", UtcDateTime, nullable=False),
+    Column("actor", String(128), nullable=False),
+    Column("action", String(32), nullable=False),
+    Column("workspace_id", String(32)),
+    Column("subject", String(64), nullable=False),
+    Column("details", Text, nullable=False),
+    Index("ix_audit_log_at", "at"),
 )

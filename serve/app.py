@@ -12,12 +12,14 @@ import uvicorn
 from prometheus_client import CollectorRegistry
 
 from billing.accounts import Accounts
+from billing.collector import Collector
 from billing.database import Database, open_database
+from billing.hook import HookCommand
 from billing.key_cache import KeyCacheTimes
 from billing.ledger import Ledger
 from billing.limits import RateLimits, open_counters
 from billing.spool import Spool
-from billing.upkeep import keep_up
+from billing.upkeep import keep_collecting, keep_up
 from models.catalog import Capabilities, Catalog, ChatModel
 from models.engine import Engine
 from serve.api import create_api
@@ -68,6 +70,7 @@ class Service:
     server: uvicorn.Server
     task: asyncio.Task[None]
     upkeep: asyncio.Task[None]
+    collecting: asyncio.Task[None]
     ledger: Ledger
     spool: Spool
     database: Database
@@ -82,7 +85,8 @@ class Service:
         """Take no more requests, let the running ones end within the drain time, and close the ledger."""
         self.server.should_exit = True
         self.upkeep.cancel()
-        await asyncio.gather(self.task, self.upkeep, return_exceptions=True)
+        self.collecting.cancel()
+        await asyncio.gather(self.task, self.upkeep, self.collecting, return_exceptions=True)
         await self.limiter.close()
         await self.ledger.close()
         await self.spool.close()
@@ -127,7 +131,21 @@ async def start_service(
             ledger, every_s=settings.billing.upkeep_s, expire_holds_after=hold_lifetime(server), clock=now
         )
     )
-    return Service(http, task, upkeep, ledger, spool, database, limiter)
+    collecting = asyncio.create_task(collect(settings, database))
+    return Service(http, task, upkeep, collecting, ledger, spool, database, limiter)
+
+
+async def collect(settings: Settings, database: Database) -> None:
+    """Cut and hand over collections until cancelled, as the configuration says."""
+    billing = settings.billing
+    argv, timeout_s = billing.collection_hook, billing.collection_hook_timeout_s
+    await keep_collecting(
+        Collector(database, actor="upkeep"),
+        threshold_cents=billing.collection_threshold_cents,
+        hook=HookCommand(argv, timeout_s) if argv else None,
+        every_s=billing.upkeep_s,
+        clock=now,
+    )
 
 
 def open_ledger(settings: Settings, database: Database, spool: Spool) -> Ledger:

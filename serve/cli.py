@@ -1,4 +1,4 @@
-"""The `pith` command: start the server, check a configuration, keep accounts."""
+"""The `pith` command: start the server, check a configuration, keep accounts, read the books."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ import typer
 
 from billing.errors import BillingError
 from serve.cli_accounts import key_commands, project_commands, workspace_commands
+from serve.cli_billing import audit, reconcile, statement, usage
+from serve.cli_collections import collection_commands
 from serve.cli_compress import compress_file
 from serve.cli_spool import spool_commands
 from serve.progress import Progress
@@ -32,6 +34,9 @@ app.add_typer(config, name="config")
 app.add_typer(workspace_commands, name="workspace")
 app.add_typer(project_commands, name="project")
 app.add_typer(key_commands, name="key")
+app.add_typer(collection_commands, name="collections")
+for command in (usage, statement, reconcile, audit):
+    app.command(command.__name__)(command)
 app.add_typer(spool_commands, name="spool")
 app.command("compress")(compress_file)
 

@@ -16,6 +16,7 @@ import typer
 from billing.accounts import MAX_LIMIT_NANO_USD, Accounts
 from billing.caller import ProjectLimits
 from billing.directory import KeyRecord, Project, Workspace
+from serve import table
 from serve.settings import ConfigError, load_settings
 
 T = TypeVar("T")
@@ -230,10 +231,7 @@ def show(
     if not rows:
         typer.echo("none")
         return
-    widths = {name: max(len(name), *(len(_cell(row[name])) for row in rows)) for name in rows[0]}
-    typer.echo("  ".join(name.ljust(width) for name, width in widths.items()).rstrip())
-    for row in rows:
-        typer.echo("  ".join(_cell(row[name]).ljust(width) for name, width in widths.items()).rstrip())
+    typer.echo(table.as_table(list(rows[0]), rows))
 
 
 def _changed(given: int | None, old: int | None) -> int | None:
@@ -255,9 +253,3 @@ def _fields(record: Any) -> dict[str, Any]:
         else:
             flat[name] = value
     return flat
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "-"
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -21,6 +22,7 @@ from serve.pepper import read_pepper
 from serve.settings import ConfigError, Settings
 
 DEMO = "demo"
+REPORT_TIMEOUT_S = 600.0
 
 
 async def prepare_ledger(settings: Settings, catalog: Catalog, *, now: datetime) -> str | None:
@@ -48,7 +50,22 @@ async def open_accounts(settings: Settings) -> tuple[Database, Accounts]:
     pepper = pepper_of(settings)
     await upgrade(settings.billing.database_url)
     database = open_database(settings.billing.database_url)
-    return database, Accounts(database, pepper=pepper)
+    return database, Accounts(database, pepper=pepper, actor=operator())
+
+
+async def open_books(settings: Settings) -> Database:
+    """The ledger for a command that reads all of it, which may take minutes; close it after use."""
+    make_folders(settings)
+    await upgrade(settings.billing.database_url)
+    return open_database(settings.billing.database_url, timeout_s=REPORT_TIMEOUT_S)
+
+
+def operator() -> str:
+    """Who runs this command, for the audit log."""
+    try:
+        return f"cli:{pwd.getpwuid(os.getuid()).pw_name}"
+    except KeyError:
+        return f"cli:{os.getuid()}"
 
 
 def make_folders(settings: Settings) -> None:

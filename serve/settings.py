@@ -69,6 +69,12 @@ class BillingSettings(Section):
     collection_threshold_cents: int = Field(
         500, ge=1, description="Uncollected cents at which a collection is cut."
     )
+    collection_hook: list[str] = Field(
+        [], description="Program and arguments that hand a collection to a payment system; none: by hand."
+    )
+    collection_hook_timeout_s: float = Field(
+        30, gt=0, le=600, description="Seconds that one run of the collection hook may take."
+    )
     upkeep_s: float = Field(
         30, gt=0, description="Seconds between replays of the spool and sweeps of dead holds."
     )
@@ -97,6 +103,15 @@ class BillingSettings(Section):
         "refuse",
         description="Without Redis: refuse projects that have limits (503), or allow what each replica counts itself.",
     )
+
+    @field_validator("collection_hook")
+    @classmethod
+    def _runnable(cls, argv: list[str]) -> list[str]:
+        if argv and not argv[0]:
+            raise ValueError("the first item must name a program")
+        if any("\0" in item for item in argv):
+            raise ValueError("must not contain NUL")
+        return argv
 
     @field_validator("database_url")
     @classmethod
@@ -157,10 +172,15 @@ class Settings(Section):
         scheme, _, path = billing.database_url.partition(":///")
         url = f"sqlite:///{folder / path}" if scheme == "sqlite" else billing.database_url
         spool = folder / billing.spool_path
+        hook = list(billing.collection_hook)
+        if hook and "/" in hook[0]:
+            # A bare name is looked up on PATH.
+            hook[0] = str(folder / hook[0])
+        anchored = {"database_url": url, "spool_path": spool, "collection_hook": hook}
         return self.model_copy(
             update={
                 "state_dir": folder / self.state_dir,
-                "billing": billing.model_copy(update={"database_url": url, "spool_path": spool}),
+                "billing": billing.model_copy(update=anchored),
                 "demo": self.demo.model_copy(update={"key_path": folder / self.demo.key_path}),
             }
         )

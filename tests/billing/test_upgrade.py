@@ -1,0 +1,202 @@
+"""A ledger that the first release made, with money in it, goes up through every version: nothing is rewritten."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, text
+
+from billing.accounts import Accounts
+from billing.books import Books as Reader
+from billing.collection import NANO_PER_CENT
+from billing.collector import Collector
+from billing.database import Database, open_database
+from billing.ledger import Ledger
+from billing.migration import _config, upgrade
+from billing.spool import Spool
+from billing.usage import mint_event_id
+
+NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+EARLIER = datetime(2026, 10, 3, 7, 30, tzinfo=UTC)
+TABLES = ("workspaces", "projects", "api_keys", "price_lists", "prices", "holds", "usage_events")
+POSTED = 60_000_000_000
+
+
+def revisions() -> list[str]:
+    """All of them, the first first."""
+    return [script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()][::-1]
+
+
+def fill(connection: Connection) -> None:
+    """Rows as the first release wrote them: its columns, and none that came later."""
+    insert(connection, "price_lists", version=1, created_at=EARLIER)
+    insert(
+        connection,
+        "prices",
+        version=1,
+        model_id="m",
+        input_micro_usd_per_mtok=10**6,
+        output_micro_usd_per_mtok=2 * 10**6,
+        minimum_nano_usd=20_000,
+    )
+    for name, posted, month in (("spender", POSTED, POSTED), ("idle", 0, 0)):
+        insert(
+            connection,
+            "workspaces",
+            id=f"ws_{name}",
+            name=name,
+            billing_enabled=True,
+            posted_nano_usd=posted,
+            held_nano_usd=1000 if posted else 0,
+            month="2026-10",
+            month_posted_nano_usd=month,
+            created_at=EARLIER,
+        )
+        insert(
+            connection,
+            "projects",
+            id=f"prj_{name}",
+            workspace_id=f"ws_{name}",
+            name="p",
+            metered=True,
+            created_at=EARLIER,
+        )
+        insert(
+            connection,
+            "api_keys",
+            id=f"key{name}",
+            project_id=f"prj_{name}",
+            name="k",
+            digest="0" * 64,
+            created_at=EARLIER,
+        )
+    for _ in range(60):
+        insert(
+            connection,
+            "usage_events",
+            event_id=mint_event_id(EARLIER),
+            request_id="r",
+            workspace_id="ws_spender",
+            project_id="prj_spender",
+            key_id="keyspender",
+            model_id="m",
+            pricing_version=1,
+            prompt_tokens=10**6 - 2,
+            completion_tokens=1,
+            cached_tokens=0,
+            subtotal_nano_usd=1_000_000_000,
+            minimum_applied=False,
+            cost_nano_usd=1_000_000_000,
+            outcome="completed",
+            stream=False,
+            created_at=EARLIER,
+            settled_at=EARLIER,
+        )
+    insert(
+        connection,
+        "holds",
+        event_id=mint_event_id(NOW),
+        workspace_id="ws_spender",
+        amount_nano_usd=1000,
+        created_at=NOW,
+    )
+
+
+def insert(connection: Connection, table: str, **values: Any) -> None:
+    if connection.dialect.name == "sqlite":
+        # As the driver stores them.
+        values = {
+            name: value.strftime("%Y-%m-%d %H:%M:%S.%f") if isinstance(value, datetime) else value
+            for name, value in values.items()
+        }
+    columns = ", ".join(values)
+    places = ", ".join(f":{name}" for name in values)
+    connection.execute(text(f"INSERT INTO {table} ({columns}) VALUES ({places})"), values)
+
+
+def rows(connection: Connection) -> dict[str, list[Mapping[str, Any]]]:
+    """Every row of the first release's tables with where it physically lies, which a rewrite would change."""
+    place = (
+        "rowid AS place"
+        if connection.dialect.name == "sqlite"
+        else "ctid::text || ' ' || xmin::text AS place"
+    )
+    return {
+        table: [
+            row._mapping
+            for row in connection.execute(text(f"SELECT {place}, t.* FROM {table} t ORDER BY 1")).all()
+        ]
+        for table in TABLES
+    }
+
+
+def files(connection: Connection) -> dict[str, Any]:
+    """The page or file that each table begins at: a table that was made anew begins at another."""
+    if connection.dialect.name == "sqlite":
+        statement = "SELECT name, rootpage FROM sqlite_master WHERE type = 'table'"
+    else:
+        statement = "SELECT relname, pg_relation_filenode(oid) FROM pg_class WHERE relkind = 'r'"
+    found = {name: place for name, place in connection.execute(text(statement)).all()}
+    return {table: found[table] for table in TABLES}
+
+
+async def test_a_ledger_of_the_first_release_goes_up_through_every_version_and_reconciles(
+    database_url: str, tmp_path: Path
+) -> None:
+    first, *later = revisions()
+    assert len(later) >= 2
+    await upgrade(database_url, revision=first)
+    database = open_database(database_url)
+    await database.write(fill)
+    before, places = await database.read(rows), await database.read(files)
+    await database.close()
+
+    for revision in later:
+        assert await upgrade(database_url, revision=revision) == revision
+        database = open_database(database_url)
+        after = await database.read(rows)
+        assert await database.read(files) == places
+        for table in TABLES:
+            for old, new in zip(before[table], after[table], strict=True):
+                assert {name: new[name] for name in old} == dict(old)
+        await database.close()
+
+    database = open_database(database_url)
+    spool = Spool(tmp_path / "spool.db")
+    try:
+        await works_at_the_latest(database, spool)
+    finally:
+        await spool.close()
+        await database.close()
+
+
+async def works_at_the_latest(database: Database, spool: Spool) -> None:
+    reader, collector = Reader(database), Collector(database, actor="test")
+    found = await reader.reconcile(spool)
+    assert found.is_clean and found.total("posted") == POSTED and found.total("collected") == 0
+
+    (made,) = await collector.cut_due(threshold_cents=500, now=NOW)
+    assert made.nano_usd == made.cents * NANO_PER_CENT == POSTED
+    assert await Ledger(database, spool).replay_spool()
+    assert await Accounts(database, pepper=b"a pepper for the tests").set_billing("idle", enabled=False)
+    assert (await reader.reconcile(spool)).is_clean
+    month = await reader.statement("spender", "2026-10")
+    assert month.used_nano_usd == month.closing.owed_nano_usd == POSTED
+
+
+async def test_a_server_of_the_release_before_still_makes_workspaces(database_url: str) -> None:
+    """While replicas are replaced one by one, an old one meets the new tables."""
+    await upgrade(database_url)
+    database = open_database(database_url)
+    try:
+        await database.write(fill)
+        (row,) = [
+            one for one in await Accounts(database, pepper=b"p" * 32).list_workspaces() if one.name == "idle"
+        ]
+        assert row.collected_nano_usd == 0
+    finally:
+        await database.close()
