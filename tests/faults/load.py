@@ -1,0 +1,83 @@
+"""Bounded clients that keep asking until they are told to stop, with requests drawn from a seed."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass, field
+
+from tests.faults.client import Answer, Ask, send
+from tests.faults.prices import PRICES
+
+CLIENTS = 10
+MOST_PER_CLIENT = 60
+# Between two requests of a client, also when the server refuses at once.
+PAUSE_S = (0.0, 0.03)
+REQUEST_TIMEOUT_S = 12.0
+MODELS = tuple(PRICES)
+WORDS = "over the lazy dog and back again".split()
+
+
+@dataclass
+class Load:
+    """The requests of one run, and what became of them."""
+
+    port: int
+    key: str
+    stream: bool
+    rng: random.Random
+    # The share of clients that leave at a random byte.
+    leavers: float = 0.0
+    longest_tokens: int = 24
+    answers: list[Answer] = field(default_factory=list)
+    _asked: int = 0
+    _stopping: bool = False
+    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+    def start(self) -> None:
+        self._tasks = [asyncio.create_task(self._client()) for _ in range(CLIENTS)]
+
+    async def completed_more(self, count: int, *, deadline_s: float) -> None:
+        """Wait until `count` more requests completed than now. Raises `TimeoutError`."""
+        wanted = self.completed + count
+        async with asyncio.timeout(deadline_s):
+            while self.completed < wanted and not all(task.done() for task in self._tasks):
+                await asyncio.sleep(0.01)
+
+    @property
+    def completed(self) -> int:
+        return sum(answer.completed for answer in self.answers)
+
+    async def stop(self) -> None:
+        """Let the running requests end, and send no more."""
+        self._stopping = True
+        await asyncio.gather(*self._tasks)
+
+    async def _client(self) -> None:
+        for _ in range(MOST_PER_CLIENT):
+            if self._stopping:
+                return
+            self.answers.append(await send(self._next(), self.port, timeout_s=REQUEST_TIMEOUT_S))
+            await asyncio.sleep(self.rng.uniform(*PAUSE_S))
+
+    def _next(self) -> Ask:
+        self._asked += 1
+        rng = self.rng
+        request_id = f"r{self._asked}"
+        sent = read = None
+        if rng.random() < self.leavers:
+            # Most leave while they read; a stream is longer than a JSON reply.
+            if rng.random() < 0.15:
+                sent = rng.randrange(1, 400)
+            else:
+                read = rng.randrange(0, 5000 if self.stream else 1200)
+        return Ask(
+            request_id=request_id,
+            key=self.key,
+            model=rng.choice(MODELS),
+            max_tokens=rng.randint(1, self.longest_tokens),
+            stream=self.stream,
+            prompt=" ".join([request_id, *WORDS[: rng.randrange(len(WORDS))]]),
+            leaves_at_sent=sent,
+            leaves_at_read=read,
+        )
