@@ -17,6 +17,7 @@ from sqlalchemy import (
     Text,
     delete,
     func,
+    inspect,
     literal,
     select,
     update,
@@ -91,7 +92,7 @@ class Spool:
         if not self._path.exists():
             return 0
         counting = select(func.count()).select_from(_spooled).where(_spooled.c.refusal.is_(None))
-        return await self._database.read(lambda c: c.execute(counting).scalar_one())
+        return await self._database.read(lambda c: c.execute(counting).scalar_one() if _is_made(c) else 0)
 
     async def remove(self, event_id: str) -> None:
         statement = delete(_spooled).where(_spooled.c.event_id == event_id)
@@ -110,7 +111,7 @@ class Spool:
             return []
         wanted = _spooled.c.refusal.is_not(None) if refused else _spooled.c.refusal.is_(None)
         statement = select(_spooled).where(wanted).order_by(_spooled.c.position).limit(limit)
-        rows = await self._database.read(lambda c: c.execute(statement).all())
+        rows = await self._database.read(lambda c: c.execute(statement).all() if _is_made(c) else [])
         return [SpooledEvent(row.position, row.event_id, row.event, row.refusal) for row in rows]
 
 
@@ -136,6 +137,11 @@ async def replay(spool: Spool, ledger: Database, *, batch: int = 100) -> Replaye
             posted, known = posted + is_new, known + (not is_new)
             await spool.remove(spooled.event_id)
     return Replayed(posted, known, refused, 0)
+
+
+def _is_made(connection: Connection) -> bool:
+    """False in a file that was opened on a full disk: it stays empty until an event can be written."""
+    return inspect(connection).has_table(_spooled.name)
 
 
 def _append(connection: Connection, event: UsageEvent, max_rows: int) -> None:
