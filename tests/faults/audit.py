@@ -28,11 +28,13 @@ _BALANCE = text("SELECT posted_nano_usd, held_nano_usd FROM workspaces WHERE id 
 
 @dataclass
 class Tally:
-    """The figures of one run, or of many. `also_billed` are events of replies that the client saw no end of."""
+    """The figures of one run, or of many. `degraded`: of the completed, those whose usage went through the spool.
+    `also_billed`: events of replies that the client saw no end of."""
 
     runs: int = 0
     requests: int = 0
     completed: int = 0
+    degraded: int = 0
     expected: int = 0
     found: int = 0
     lost: int = 0
@@ -111,6 +113,8 @@ async def _spool_troubles(world: World) -> list[str]:
 def _judge(tally: Tally, answer: Answer, events: Sequence[Any], generated: int, everyone_lives: bool) -> None:
     must_be_billed = answer.completed or (everyone_lives and answer.tokens_seen > 0)
     tally.completed += answer.completed
+    receipt = answer.receipt
+    tally.degraded += receipt is not None and receipt["service"]["metering"]["status"] == "degraded"
     tally.expected += must_be_billed
     tally.found += must_be_billed and len(events) >= 1
     tally.lost += must_be_billed and not events

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-SIZE_KIB = 512
+SIZE_KIB = 4096
 # Enough for what the servers have written by then, and too little for a spool of more than a few events.
 LIMIT_BYTES = 64 * 1024
 BLOCK = b"\0" * 4096
 
 
 class TinyDisk:
-    """A tmpfs of half a megabyte. Writing to it when it is full fails with ENOSPC, as on a real full disk."""
+    """A tmpfs of four megabytes. Writing to it when it is full fails with ENOSPC, as on a real full disk."""
 
     kind = "a full tmpfs"
 

@@ -11,8 +11,8 @@ from tests.faults.prices import PRICES
 
 CLIENTS = 10
 MOST_PER_CLIENT = 60
-# Between two requests of a client, also when the server refuses at once.
-PAUSE_S = (0.0, 0.03)
+# Between two requests of a client: after an answer, and after a refusal.
+PAUSE_S, LONG_PAUSE_S = (0.0, 0.02), (0.03, 0.15)
 REQUEST_TIMEOUT_S = 12.0
 MODELS = tuple(PRICES)
 WORDS = "over the lazy dog and back again".split()
@@ -57,8 +57,10 @@ class Load:
         for _ in range(MOST_PER_CLIENT):
             if self._stopping:
                 return
-            self.answers.append(await send(self._next(), self.port, timeout_s=REQUEST_TIMEOUT_S))
-            await asyncio.sleep(self.rng.uniform(*PAUSE_S))
+            answer = await send(self._next(), self.port, timeout_s=REQUEST_TIMEOUT_S)
+            self.answers.append(answer)
+            went_well = answer.completed or answer.left
+            await asyncio.sleep(self.rng.uniform(*(PAUSE_S if went_well else LONG_PAUSE_S)))
 
     def _next(self) -> Ask:
         self._asked += 1

@@ -8,7 +8,18 @@ from rich.table import Table
 
 from tests.faults.audit import Tally
 
-COLUMNS = ("runs", "requests", "completed", "expected", "found", "lost", "doubled", "also billed", "violations")
+COLUMNS = (
+    "runs",
+    "requests",
+    "completed",
+    "degraded",
+    "expected",
+    "found",
+    "lost",
+    "doubled",
+    "also billed",
+    "violations",
+)
 Tallies = Mapping[tuple[str, str], Tally]
 
 
