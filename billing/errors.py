@@ -35,6 +35,21 @@ class LedgerUnavailable(BillingError):
     """The ledger's database could not be reached, was locked, or broke off; the write may have failed."""
 
 
+class SpoolUnavailable(LedgerUnavailable):
+    """The usage spool cannot be written: an outage of the ledger now would lose what is used."""
+
+
+class AllowanceSpent(LedgerUnavailable):
+    """The ledger is away, and the workspace has spent what it may until it is back. Nothing was held."""
+
+    def __init__(self, allowance_nano_usd: int) -> None:
+        super().__init__(
+            f"the ledger is unavailable, and this request may cost more than is left of the "
+            f"{_usd(allowance_nano_usd)} that a workspace may spend meanwhile"
+        )
+        self.allowance_nano_usd = allowance_nano_usd
+
+
 class RowRefused(BillingError):
     """The ledger's database answered, and a constraint refused the row: trying again cannot help."""
 
@@ -80,11 +95,15 @@ class UsageNotRecorded(BillingError):
 
 
 class SpoolFull(BillingError):
-    """The spool holds as many events as it may; nothing was added."""
+    """The ledger is away, and the spool holds as many events as it may: no more work is taken on."""
 
     def __init__(self, max_rows: int) -> None:
         super().__init__(f"the usage spool is full ({max_rows} events)")
         self.max_rows = max_rows
+
+
+class UnknownSpooledEvent(BillingError, LookupError):
+    """The spool holds no event of this id, or one that is not set aside."""
 
 
 class UnknownAccount(BillingError, LookupError):

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Coroutine, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from billing import audit, posting, price_list
+from billing.allowance import Allowance
 from billing.audit import Difference
 from billing.caller import Caller
-from billing.database import Database
+from billing.database import Database, Work
 from billing.errors import (
     LedgerUnavailable,
     PricesUnavailable,
     RowRefused,
-    SpoolFull,
     UsageNotRecorded,
 )
 from billing.price import Cost, ModelPrice
@@ -27,14 +29,20 @@ from billing.usage import Hold, Outcome, Settlement, UsageEvent, UsageFigures, m
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 PUBLISH_ATTEMPTS = 10
+# While the ledger is away: how long until it is asked again, and how long one request may wait for it.
+PAUSE_S = 1.0
+LONGEST_WRITE_S = 15.0
 
 
 class Ledger:
     """Money moves here and nowhere else. Every write goes on to its end when its caller is cancelled."""
 
-    def __init__(self, database: Database, spool: Spool) -> None:
+    def __init__(self, database: Database, spool: Spool, *, offline_allowance_nano_usd: int = 0) -> None:
+        """`offline_allowance_nano_usd` is what each workspace may spend while the ledger is away; 0: nothing."""
         self._database = database
         self._spool = spool
+        self._allowance = Allowance(spool, nano_usd=offline_allowance_nano_usd)
+        self._ask_again_at = 0.0
         self._writes: set[asyncio.Task[Any]] = set()
 
     async def publish_prices(self, prices: Sequence[ModelPrice], *, now: datetime) -> int:
@@ -66,8 +74,11 @@ class Ledger:
         request_id: str,
         now: datetime,
     ) -> Hold:
-        """Sets the worst case aside. Raises `QuotaExceeded`, `BillingDisabled`, `InvalidKey` (the workspace
-        was revoked) or `LedgerUnavailable`, and then nothing is held."""
+        """Sets the worst case aside, in the ledger or, while that is away, in the workspace's allowance.
+
+        Raises `QuotaExceeded`, `BillingDisabled`, `InvalidKey` (the workspace was revoked), `LedgerUnavailable`
+        or `SpoolFull`, and then nothing is held.
+        """
         hold = Hold(
             event_id=mint_event_id(now),
             kind="held" if caller.metered else "not_applicable",
@@ -82,14 +93,14 @@ class Ledger:
         )
         if not caller.metered:
             return hold
-        writing = self._begin(self._database.write(lambda c: posting.open_hold(c, hold), durable=False))
+        await self._spool.require_writable()
+        opening = self._begin(self._open(hold))
         try:
-            await asyncio.shield(writing)
+            return await asyncio.shield(opening)
         except asyncio.CancelledError:
             # The statement may be under way. Nobody else knows this hold, so it is given back from here.
-            self._begin(self._release_after(writing, hold))
+            self._begin(self._release_after(opening))
             raise
-        return hold
 
     async def settle(
         self, hold: Hold, *, figures: UsageFigures, cost: Cost, outcome: Outcome, now: datetime
@@ -101,7 +112,7 @@ class Ledger:
         if hold.kind == "not_applicable":
             return Settlement(hold.event_id, "not_applicable")
         event = _usage_event(hold, figures, cost, outcome, now)
-        return await asyncio.shield(self._begin(self._record(event)))
+        return await asyncio.shield(self._begin(self._settle(hold, event)))
 
     async def release(self, hold: Hold, *, now: datetime) -> bool:
         """Gives the hold back uncharged. False when it was closed already, or when the ledger is away: then
@@ -118,7 +129,10 @@ class Ledger:
     async def replay_spool(self) -> Replayed:
         """Moves what waits in the spool into the ledger, exactly once. Raises `LedgerUnavailable` where the
         spool cannot be read."""
-        return await replay(self._spool, self._database)
+        try:
+            return await replay(self._spool, self._database)
+        finally:
+            self._allowance.recount()
 
     async def recent_events(
         self, *, workspace_id: str | None = None, project_id: str | None = None, limit: int = 100
@@ -137,9 +151,52 @@ class Ledger:
         while self._writes:
             await asyncio.gather(*self._writes, return_exceptions=True)
 
+    async def _open(self, hold: Hold) -> Hold:
+        try:
+            await self._write(lambda c: posting.open_hold(c, hold), durable=False)
+        except LedgerUnavailable as error:
+            if not self._allowance.is_on:
+                raise
+            log.warning("hold %s is taken from the allowance: %s", hold.event_id, error)
+            await self._allowance.take(hold)
+            return replace(hold, kind="offline")
+        return hold
+
+    async def _write(self, work: Work[T], *, durable: bool) -> T:
+        """A write for a request. Where requests can do without the ledger, they wait for one that hangs one at a
+        time, and after it failed not at all for a moment."""
+        now = time.monotonic()
+        if self._allowance.is_on and now < self._ask_again_at:
+            raise LedgerUnavailable("the ledger is unavailable")
+        if self._ask_again_at:
+            self._ask_again_at = now + LONGEST_WRITE_S
+        try:
+            result = await self._database.write(work, durable=durable)
+        except LedgerUnavailable:
+            self._ask_again_at = time.monotonic() + PAUSE_S
+            raise
+        except BaseException:
+            # It answered.
+            self._ask_again_at = 0.0
+            raise
+        self._ask_again_at = 0.0
+        return result
+
+    async def _settle(self, hold: Hold, event: UsageEvent) -> Settlement:
+        persisted = False
+        try:
+            settlement = await self._record(event)
+            persisted = settlement.persisted
+            return settlement
+        finally:
+            if hold.kind == "offline":
+                self._allowance.free(hold)
+            if not persisted:
+                self._allowance.spend(event.workspace_id, event.cost_nano_usd)
+
     async def _record(self, event: UsageEvent) -> Settlement:
         try:
-            await self._database.write(lambda c: posting.post(c, event))
+            await self._write(lambda c: posting.post(c, event), durable=True)
         except (LedgerUnavailable, RowRefused) as error:
             # A refused row is spooled too: the replayer sets it aside where an operator sees it.
             log.warning("usage event %s goes to the spool: %s", event.event_id, error)
@@ -150,21 +207,24 @@ class Ledger:
     async def _record_in_spool(self, event: UsageEvent) -> None:
         try:
             await self._spool.append(event)
-        except (LedgerUnavailable, RowRefused, SpoolFull) as error:
+        except (LedgerUnavailable, RowRefused) as error:
             log.critical("usage is lost unless it is entered by hand: %r: %s", event, error)
             raise UsageNotRecorded(event.event_id, str(error)) from error
 
     async def _release(self, hold: Hold) -> bool:
+        if hold.kind == "offline":
+            self._allowance.free(hold)
+            return True
         try:
             return await self._database.write(lambda c: posting.close_hold(c, hold.event_id), durable=False)
         except (LedgerUnavailable, RowRefused) as error:
             log.warning("hold %s is left to the sweeper: %s", hold.event_id, error)
             return False
 
-    async def _release_after(self, writing: asyncio.Task[None], hold: Hold) -> None:
-        await asyncio.wait([writing])
-        if not writing.cancelled() and writing.exception() is None:
-            await self._release(hold)
+    async def _release_after(self, opening: asyncio.Task[Hold]) -> None:
+        await asyncio.wait([opening])
+        if not opening.cancelled() and opening.exception() is None:
+            await self._release(opening.result())
 
     def _begin(self, write: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.create_task(write)

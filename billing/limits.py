@@ -2,41 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+import secrets
+import time
+from collections.abc import Mapping
 from datetime import datetime
-
-from limits.aio.storage import Storage
-from limits.errors import ConfigurationError, StorageError
-from limits.storage import storage_from_string
+from typing import Literal
 
 from billing.caller import Caller
+from billing.counters import Answer, Ask, Charge, CountedLimit, Counters, MemoryCounters
 from billing.errors import LimitsUnavailable, RateLimited
 from billing.window import WINDOW_S, LimitState, Window, retry_after_s
 
 log = logging.getLogger(__name__)
 NO_STATE = LimitState(requests=None, tokens=None)
-# Until the minute after its own is over, a counter still has a share in the estimate.
-_KEEP_S = 2 * WINDOW_S + 5
+SHARED_SCHEMES = ("redis", "rediss", "unix")
+# With a store that is away, how long the counts of this server alone do before it is asked again.
+PAUSE_S = 1.0
 
-
-@dataclass(frozen=True, slots=True)
-class _Charge:
-    """An amount that is counted against one limit in the minute `minute`."""
-
-    kind: str
-    project_id: str
-    limit: int
-    amount: int
-    minute: int
-    elapsed_s: float
-
-    def key(self, minute: int) -> str:
-        return f"pith:{self.project_id}:{self.kind}:{minute}"
+OutagePolicy = Literal["refuse", "allow"]
 
 
 class Admission:
@@ -50,12 +34,16 @@ class Admission:
 
 
 class RateLimits:
-    """The limiter of one server. Counters live in `storage_uri`: `memory://`, or `redis://...` for several
-    servers. Requests in flight are counted in this process alone."""
+    """The limiter of one server. Its counts live in `storage_uri`: `memory://`, which is this server's own, or a
+    Redis (`redis://`, `rediss://`, `unix://`) that several servers share.
 
-    def __init__(self, storage_uri: str = "memory://") -> None:
-        self._storage = _open_storage(storage_uri)
-        self._in_flight: Counter[str] = Counter()
+    While Redis is away, `on_outage` decides: nobody with a limit is let in, or each server counts by itself.
+    """
+
+    def __init__(self, storage_uri: str = "memory://", *, on_outage: OutagePolicy = "refuse") -> None:
+        self._counters = open_counters(storage_uri)
+        self._own = MemoryCounters() if on_outage == "allow" else None
+        self._ask_again_at = 0.0
 
     async def admit(self, caller: Caller, *, tokens_bound: int, now: datetime) -> Admission:
         """Counts the request, and `tokens_bound` tokens until it is known how many it used.
@@ -64,140 +52,108 @@ class RateLimits:
         """
         if caller.limits.unlimited:
             return _UNLIMITED
-        # The slot is taken before the first await, or two requests could see the same free one.
-        self._take_slot(caller)
-        try:
-            charges = _charges(caller, tokens_bound, now)
-            with _translated_errors():
-                state = await self._count(charges)
-        except BaseException:
-            self._free_slot(caller.project_id)
-            raise
-        return _LimitedAdmission(self, caller.project_id, charges, state)
+        ask = _ask(caller, tokens_bound, now)
+        if self._own is None:
+            return await _admitted(self._counters, ask)
+        if time.monotonic() >= self._ask_again_at:
+            try:
+                return await _admitted(self._counters, ask)
+            except LimitsUnavailable as error:
+                log.warning("this server counts by itself for now: %s", error)
+                self._ask_again_at = time.monotonic() + PAUSE_S
+        return await _admitted(self._own, ask)
 
-    def _take_slot(self, caller: Caller) -> None:
-        most = caller.limits.max_in_flight
-        if most is not None and self._in_flight[caller.project_id] >= most:
-            raise RateLimited(which="in_flight", limit=most, retry_after_s=1, state=NO_STATE)
-        self._in_flight[caller.project_id] += 1
-
-    def _free_slot(self, project_id: str) -> None:
-        self._in_flight[project_id] -= 1
-        if self._in_flight[project_id] <= 0:
-            del self._in_flight[project_id]
-
-    async def _count(self, charges: list[_Charge]) -> LimitState:
-        before = {charge.kind: await self._window(charge) for charge in charges}
-        _refuse_what_does_not_fit(charges, before)
-        after: dict[str, Window] = {}
-        counted: list[_Charge] = []
-        try:
-            for charge in charges:
-                current = await self._add(charge, charge.amount)
-                counted.append(charge)
-                seen = before[charge.kind]
-                after[charge.kind] = Window(seen.limit, seen.previous, current, seen.elapsed_s)
-            # Another server may have counted between our reading and our adding.
-            _refuse_what_does_not_fit([], after)
-        except BaseException:
-            await asyncio.shield(self._take_back(counted))
-            raise
-        return _state(after)
-
-    async def _window(self, charge: _Charge) -> Window:
-        previous = await self._storage.get(charge.key(charge.minute - 1))
-        current = await self._storage.get(charge.key(charge.minute))
-        return Window(charge.limit, max(0, previous), max(0, current), charge.elapsed_s)
-
-    async def _add(self, charge: _Charge, amount: int) -> int:
-        return await self._storage.incr(charge.key(charge.minute), _KEEP_S, amount=amount)
-
-    async def _take_back(self, counted: list[_Charge]) -> None:
-        for charge in counted:
-            await self._add(charge, -charge.amount)
-
-    async def finish(self, project_id: str, charges: list[_Charge], actual_tokens: int) -> None:
-        """For `Admission.done`."""
-        self._free_slot(project_id)
-        for charge in charges:
-            if charge.kind == "tokens" and charge.amount != actual_tokens:
-                try:
-                    with _translated_errors():
-                        # In the minute that counted it: elsewhere it would open room that was never taken.
-                        await self._add(charge, actual_tokens - charge.amount)
-                except LimitsUnavailable as error:
-                    log.warning("unused tokens of project %s stay counted: %s", project_id, error)
+    async def close(self) -> None:
+        await self._counters.close()
 
 
 class _LimitedAdmission(Admission):
-    def __init__(
-        self, limits: RateLimits, project_id: str, charges: list[_Charge], headers_state: LimitState
-    ) -> None:
+    def __init__(self, counters: Counters, ask: Ask, headers_state: LimitState) -> None:
         super().__init__(headers_state)
-        self._limits = limits
-        self._project_id = project_id
-        self._charges = charges
+        self._counters = counters
+        self._ask = ask
         self._is_done = False
 
     async def done(self, actual_tokens: int) -> None:
-        if not self._is_done:
-            self._is_done = True
-            await self._limits.finish(self._project_id, self._charges, actual_tokens)
+        if self._is_done:
+            return
+        self._is_done = True
+        unused: Mapping[CountedLimit, int] = {
+            charge.kind: charge.amount - actual_tokens
+            for charge in self._ask.charges
+            if charge.kind == "tokens" and charge.amount != actual_tokens
+        }
+        try:
+            await self._counters.give_back(self._ask, unused)
+        except LimitsUnavailable as error:
+            log.warning("unused tokens of project %s stay counted: %s", self._ask.project_id, error)
 
 
 _UNLIMITED = Admission(NO_STATE)
 
 
-def _charges(caller: Caller, tokens_bound: int, now: datetime) -> list[_Charge]:
+def open_counters(uri: str) -> Counters:
+    """Connects on first use. Raises `ValueError` for a scheme that is none of ours; repeats nothing else of it."""
+    scheme = uri.partition("://")[0]
+    if scheme == "memory":
+        return MemoryCounters()
+    if scheme not in SHARED_SCHEMES:
+        raise ValueError(f"the rate limits' storage {scheme!r} is not known")
+    # Imported here, so that a server that counts in memory never loads the client.
+    from billing.redis_counters import RedisCounters
+
+    return RedisCounters(uri)
+
+
+def _ask(caller: Caller, tokens_bound: int, now: datetime) -> Ask:
     minute, elapsed_s = divmod(now.timestamp(), WINDOW_S)
-    wanted = (
-        ("requests", caller.limits.requests_per_minute, 1),
-        ("tokens", caller.limits.tokens_per_minute, tokens_bound),
-    )
-    return [
-        _Charge(kind, caller.project_id, limit, amount, int(minute), elapsed_s)
-        for kind, limit, amount in wanted
-        if limit is not None
-    ]
-
-
-def _refuse_what_does_not_fit(charges: list[_Charge], windows: dict[str, Window]) -> None:
-    """Windows hold what is counted; `charges` is what is still to be added to them."""
-    amounts = {charge.kind: charge.amount for charge in charges}
-    short = [kind for kind, window in windows.items() if not window.admits(amounts.get(kind, 0))]
-    if not short:
-        return
-    waits = {kind: retry_after_s(windows[kind], amounts.get(kind, 0)) for kind in short}
-    longest = max(short, key=lambda kind: waits[kind])
-    raise RateLimited(
-        which="requests" if longest == "requests" else "tokens",
-        limit=windows[longest].limit,
-        retry_after_s=waits[longest],
-        state=_state(windows),
+    charges = []
+    if caller.limits.requests_per_minute is not None:
+        charges.append(Charge("requests", caller.limits.requests_per_minute, 1))
+    if caller.limits.tokens_per_minute is not None:
+        charges.append(Charge("tokens", caller.limits.tokens_per_minute, tokens_bound))
+    return Ask(
+        ticket=secrets.token_hex(8),
+        project_id=caller.project_id,
+        minute=int(minute),
+        elapsed_s=elapsed_s,
+        charges=tuple(charges),
+        max_in_flight=caller.limits.max_in_flight,
     )
 
 
-def _state(windows: dict[str, Window]) -> LimitState:
+async def _admitted(counters: Counters, ask: Ask) -> Admission:
+    answer = await counters.take(ask)
+    if not answer.granted:
+        raise _refusal(ask, answer)
+    after = {
+        charge.kind: Window(window.limit, window.previous, window.current + charge.amount, window.elapsed_s)
+        for charge, window in zip(ask.charges, answer.windows, strict=True)
+    }
+    return _LimitedAdmission(counters, ask, _state(after))
+
+
+def _refusal(ask: Ask, answer: Answer) -> RateLimited:
+    """Names the limit that takes longest to have room, and of the counts what they are without this request."""
+    asked = {
+        charge.kind: (window, charge.amount)
+        for charge, window in zip(ask.charges, answer.windows, strict=True)
+    }
+    state = _state({kind: window for kind, (window, _) in asked.items()})
+    waits = {
+        kind: retry_after_s(window, amount)
+        for kind, (window, amount) in asked.items()
+        if not window.admits(amount)
+    }
+    if answer.in_flight_full or not waits:
+        wait_s = max([1, *waits.values()])
+        return RateLimited(which="in_flight", limit=ask.max_in_flight or 0, retry_after_s=wait_s, state=state)
+    longest = max(waits, key=lambda kind: waits[kind])
+    return RateLimited(
+        which=longest, limit=asked[longest][0].limit, retry_after_s=waits[longest], state=state
+    )
+
+
+def _state(windows: Mapping[CountedLimit, Window]) -> LimitState:
     requests, tokens = windows.get("requests"), windows.get("tokens")
     return LimitState(requests.state if requests else None, tokens.state if tokens else None)
-
-
-def _open_storage(uri: str) -> Storage:
-    try:
-        storage = storage_from_string(
-            uri if uri.startswith("async+") else f"async+{uri}", wrap_exceptions=True
-        )
-    except ConfigurationError as error:
-        raise ValueError(f"the rate limits' storage {uri.partition('://')[0]!r} is not known") from error
-    assert isinstance(storage, Storage)
-    return storage
-
-
-@contextmanager
-def _translated_errors() -> Iterator[None]:
-    try:
-        yield
-    except StorageError as error:
-        raise LimitsUnavailable(
-            f"the rate limits' storage is unavailable: {error.storage_error!r}"
-        ) from error

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import shutil
+import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,15 +13,17 @@ from pathlib import Path
 from sqlalchemy import (
     Column,
     Connection,
+    Delete,
+    Float,
     Integer,
     MetaData,
     String,
     Table,
     Text,
+    Update,
     delete,
     func,
     inspect,
-    literal,
     select,
     update,
 )
@@ -26,7 +31,13 @@ from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from billing import posting
 from billing.database import Database
-from billing.errors import LedgerUnavailable, RowRefused, SpoolFull
+from billing.errors import (
+    LedgerUnavailable,
+    RowRefused,
+    SpoolFull,
+    SpoolUnavailable,
+    UnknownSpooledEvent,
+)
 from billing.sqlite import SqliteDatabase
 from billing.usage import UsageEvent, event_from_json, event_to_json
 
@@ -43,6 +54,15 @@ _spooled = Table(
     Column("refusal", Text),
     sqlite_autoincrement=True,
 )
+_checks = Table(
+    "checks",
+    _metadata,
+    Column("id", Integer, primary_key=True),
+    Column("checked_at", Float, nullable=False),
+)
+# For so long a write that succeeded speaks for the next one, and below so much free space it does not.
+TRUST_S = 2.0
+MIN_FREE_BYTES = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +88,42 @@ class Replayed:
 class Spool:
     """A bounded queue of events in a SQLite file of its own, each synced to disk before `append` returns.
 
-    Its methods raise `LedgerUnavailable` when the file cannot be written, and `SpoolFull`.
+    The bound is kept at the door: `require_room` refuses work, and the usage of work that was let in is always
+    taken. Every method raises `LedgerUnavailable` when the file cannot be read or written.
     """
 
     def __init__(self, path: Path, *, max_rows: int = 100_000, timeout_s: float = 5.0) -> None:
         self._path = path
         self._max_rows = max_rows
         self._database: Database = SqliteDatabase(str(path), timeout_s=timeout_s)
+        self._rows = 0
+        self._trusted_until = 0.0
+        self._checking: asyncio.Task[None] | None = None
+
+    async def require_writable(self) -> None:
+        """Raises `SpoolUnavailable` where the disk refuses writes or is about to. A good answer serves for a while."""
+        if time.monotonic() < self._trusted_until:
+            return
+        if self._checking is None or self._checking.done():
+            self._checking = asyncio.create_task(self._check())
+        # Shielded: the first caller's disconnect must not fail the others who wait for the same answer.
+        await asyncio.shield(self._checking)
+
+    async def require_room(self) -> None:
+        """Raises `SpoolFull`, or what `require_writable` raises."""
+        await self.require_writable()
+        if self._rows >= self._max_rows:
+            # What the replayer or an operator took out since is seen by the next request.
+            self._trusted_until = 0.0
+            raise SpoolFull(self._max_rows)
 
     async def append(self, event: UsageEvent) -> None:
         """Keeps the event; one that is here already is not kept twice."""
-        await self._database.write(lambda c: _append(c, event, self._max_rows))
+        try:
+            self._rows += await self._database.write(lambda c: _append(c, event))
+        except LedgerUnavailable:
+            self._trusted_until = 0.0
+            raise
 
     async def waiting(self, limit: int = 100) -> list[SpooledEvent]:
         """The oldest events that the ledger has not refused."""
@@ -94,6 +139,24 @@ class Spool:
         counting = select(func.count()).select_from(_spooled).where(_spooled.c.refusal.is_(None))
         return await self._database.read(lambda c: c.execute(counting).scalar_one() if _is_made(c) else 0)
 
+    async def costs_by_workspace(self) -> dict[str, int]:
+        """Nano-dollars that wait for the ledger. What it refused is charged to nobody."""
+        if not self._path.exists():
+            return {}
+        workspace = func.json_extract(_spooled.c.event, "$.workspace_id")
+        cost = func.sum(func.json_extract(_spooled.c.event, "$.cost_nano_usd"))
+        statement = select(workspace, cost).where(_spooled.c.refusal.is_(None)).group_by(workspace)
+        rows = await self._database.read(lambda c: c.execute(statement).all() if _is_made(c) else [])
+        return {str(row[0]): int(row[1] or 0) for row in rows}
+
+    async def retry(self, event_id: str) -> None:
+        """Lets an event that was set aside wait for the ledger again. Raises `UnknownSpooledEvent`."""
+        await self._of_the_refused(update(_spooled).values(refusal=None), event_id)
+
+    async def drop(self, event_id: str) -> SpooledEvent:
+        """Takes out an event that was set aside, for good, and returns it. Raises `UnknownSpooledEvent`."""
+        return await self._of_the_refused(delete(_spooled), event_id)
+
     async def remove(self, event_id: str) -> None:
         statement = delete(_spooled).where(_spooled.c.event_id == event_id)
         await self._database.write(lambda c: c.execute(statement))
@@ -104,6 +167,30 @@ class Spool:
 
     async def close(self) -> None:
         await self._database.close()
+
+    async def _check(self) -> None:
+        try:
+            self._rows = await self._database.write(_probe)
+            free = shutil.disk_usage(self._path.parent).free
+        except (LedgerUnavailable, OSError) as error:
+            raise SpoolUnavailable(f"the usage spool cannot be written: {error}") from error
+        if free < MIN_FREE_BYTES:
+            raise SpoolUnavailable("the usage spool cannot be written: its disk is full")
+        self._trusted_until = time.monotonic() + TRUST_S
+
+    async def _of_the_refused(self, statement: Update | Delete, event_id: str) -> SpooledEvent:
+        mine = _spooled.c.event_id == event_id, _spooled.c.refusal.is_not(None)
+
+        def work(connection: Connection) -> SpooledEvent | None:
+            _metadata.create_all(connection)
+            row = connection.execute(select(_spooled).where(*mine)).one_or_none()
+            connection.execute(statement.where(*mine))
+            return SpooledEvent(row.position, row.event_id, row.event, row.refusal) if row else None
+
+        found = await self._database.write(work)
+        if found is None:
+            raise UnknownSpooledEvent(f"no event {event_id!r} is set aside in the spool {self._path}")
+        return found
 
     async def _select(self, *, refused: bool, limit: int) -> list[SpooledEvent]:
         # Most servers never spool an event, and then there is no file.
@@ -144,13 +231,16 @@ def _is_made(connection: Connection) -> bool:
     return inspect(connection).has_table(_spooled.name)
 
 
-def _append(connection: Connection, event: UsageEvent, max_rows: int) -> None:
+def _append(connection: Connection, event: UsageEvent) -> int:
     _metadata.create_all(connection)
-    has_room = select(func.count()).select_from(_spooled).scalar_subquery() < max_rows
-    row = select(literal(event.event_id), literal(event_to_json(event))).where(has_room)
-    statement = sqlite_insert(_spooled).from_select(["event_id", "event"], row).on_conflict_do_nothing()
-    if connection.execute(statement).rowcount == 1:
-        return
-    known = select(_spooled.c.event_id).where(_spooled.c.event_id == event.event_id)
-    if connection.execute(known).one_or_none() is None:
-        raise SpoolFull(max_rows)
+    row = {"event_id": event.event_id, "event": event_to_json(event)}
+    return connection.execute(sqlite_insert(_spooled).values(row).on_conflict_do_nothing()).rowcount
+
+
+def _probe(connection: Connection) -> int:
+    """Writes a row, since only a write tells whether writes succeed; returns how many events there are."""
+    _metadata.create_all(connection)
+    checked = {"id": 1, "checked_at": time.time()}
+    statement = sqlite_insert(_checks).values(checked)
+    connection.execute(statement.on_conflict_do_update(index_elements=["id"], set_=checked))
+    return connection.execute(select(func.count()).select_from(_spooled)).scalar_one()

@@ -8,14 +8,17 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
-HoldKind = Literal["held", "not_applicable"]
+HoldKind = Literal["held", "offline", "not_applicable"]
 Outcome = Literal["completed", "disconnected", "failed"]
 MeteringStatus = Literal["persisted", "degraded", "not_applicable"]
 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Money set aside for one request. `event_id` is the server's, and becomes the usage event's id."""
+    """Money set aside for one request. `event_id` is the server's, and becomes the usage event's id.
+
+    `held` is in the ledger. `offline` is in this server's memory alone, taken while the ledger was away.
+    """
 
     event_id: str
     kind: HoldKind
@@ -31,7 +34,9 @@ class Hold:
     @property
     def status(self) -> MeteringStatus:
         """What the header of a streamed response may say before the settlement."""
-        return "persisted" if self.kind == "held" else "not_applicable"
+        if self.kind == "not_applicable":
+            return "not_applicable"
+        return "persisted" if self.kind == "held" else "degraded"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from math import ceil, floor
 
 WINDOW_S = 60
 # Sums of shares carry rounding errors far below this, and counts are whole.
-_ROUNDING = 1e-6
+ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Window:
         return self.previous * (1 - self.elapsed_s / WINDOW_S) + self.current
 
     def admits(self, amount: int) -> bool:
-        return self.used + amount <= self.limit + _ROUNDING
+        return self.used + amount <= self.limit + ROUNDING
 
     def wait_s(self, amount: int) -> float:
         """Seconds until `amount` fits if nothing else comes, or a whole window where it is over the limit."""
@@ -60,14 +60,14 @@ class Window:
 
     @property
     def state(self) -> WindowState:
-        remaining = max(0, floor(self.limit - self.used + _ROUNDING))
+        remaining = max(0, floor(self.limit - self.used + ROUNDING))
         windows_left = 2 if self.current > 0 else 1 if self.previous > 0 else 0
         return WindowState(self.limit, remaining, max(0.0, windows_left * WINDOW_S - self.elapsed_s))
 
 
 def retry_after_s(window: Window, amount: int) -> int:
     """`Retry-After` in whole seconds, at least one."""
-    return max(1, ceil(window.wait_s(amount) - _ROUNDING))
+    return max(1, ceil(window.wait_s(amount) - ROUNDING))
 
 
 def _decay_s(count: int, target: int) -> float:

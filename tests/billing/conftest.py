@@ -5,16 +5,21 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from redis import Redis
+from redis.exceptions import RedisError
 from sqlalchemy import text
 
 from billing.accounts import Accounts
@@ -100,11 +105,16 @@ class Books:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What runs on PostgreSQL starts a real server, so it is left to the whole run."""
+    """What runs on PostgreSQL or Redis starts a real server, so it is left to the whole run."""
     here = Path(__file__).parent
     for item in items:
+        if here not in item.path.parents:
+            continue
         given = getattr(item, "callspec", None)
-        if here in item.path.parents and given is not None and "postgresql" in given.params.values():
+        params = given.params.values() if given is not None else ()
+        if {"postgresql", "redis"} & {value for value in params if isinstance(value, str)}:
+            item.add_marker(pytest.mark.integration)
+        if {"redis_server", "mortal_redis"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.integration)
 
 
@@ -139,6 +149,78 @@ def postgres_server() -> Iterator[str]:
             subprocess.run(
                 [*control, "-m", "immediate", "stop"], check=True, capture_output=True, user=user, cwd=folder
             )
+
+
+class RedisServer:
+    """A real Redis on a socket of its own, which keeps nothing when it stops."""
+
+    def __init__(self, binary: str, folder: Path) -> None:
+        self.url = f"unix://{folder / 'redis.sock'}"
+        socket_options = ["--port", "0", "--unixsocket", str(folder / "redis.sock")]
+        self._command = [binary, *socket_options, "--save", "", "--appendonly", "no", "--dir", str(folder)]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
+        client = Redis.from_url(self.url)
+        try:
+            wait_for(lambda: self._pings(client), "Redis answers")
+        finally:
+            client.close()
+
+    def stop(self, number: int = signal.SIGKILL) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+        if number == signal.SIGKILL:
+            self._process.wait()
+
+    @staticmethod
+    def _pings(client: Redis) -> bool:
+        try:
+            return bool(client.ping())
+        except RedisError:
+            return False
+
+
+def wait_for(condition: Callable[[], bool], what: str, *, timeout_s: float = 10) -> None:
+    """Poll until `condition` is true; fail at the deadline."""
+    deadline, tick = time.monotonic() + timeout_s, threading.Event()
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {what}"
+        tick.wait(0.01)
+
+
+@pytest.fixture(scope="session")
+def redis_binary() -> str:
+    binary = shutil.which("redis-server")
+    if binary is None:
+        message = "redis-server was not found; install it (Debian: apt-get install redis-server) to run these"
+        if os.environ.get("CI"):
+            pytest.fail(message)
+        pytest.skip(message)
+    return binary
+
+
+@pytest.fixture(scope="session")
+def redis_server(redis_binary: str) -> Iterator[str]:
+    """The URL of a Redis that is this run's own; tests use projects of their own in it."""
+    with tempfile.TemporaryDirectory(prefix="pith-redis-") as folder:
+        server = RedisServer(redis_binary, Path(folder))
+        server.start()
+        try:
+            yield server.url
+        finally:
+            server.stop()
+
+
+@pytest.fixture
+def mortal_redis(redis_binary: str) -> Iterator[RedisServer]:
+    """A Redis that the test may stop and start."""
+    with tempfile.TemporaryDirectory(prefix="pith-redis-") as folder:
+        server = RedisServer(redis_binary, Path(folder))
+        server.start()
+        yield server
+        server.stop()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
