@@ -19,6 +19,7 @@ from models.engine import Engine, EngineChunk, EngineRequest, TokenUsage
 from models.messages import engine_messages
 from models.options import select_options
 from serve.contract import ChatCompletionRequest
+from serve.disconnect import Client
 from serve.prices import PriceBook, price_of
 
 # The template wraps each message in a few special tokens; a byte is at most one token in the text itself.
@@ -68,6 +69,8 @@ class Exchange:
         self.usage = TokenUsage()
         # Set by who sends the reply, before its first byte leaves.
         self.delivered = False
+        # Set by who listens to it: a cancellation while it is there is a server that stops.
+        self.client = Client()
         self._engine = engine
         self._chat = chat
         self._price = price
@@ -112,7 +115,7 @@ class Exchange:
 
     async def close(self, failure: BaseException) -> None:
         """Settle what was generated before `failure`, or release the hold when nothing was."""
-        is_our_fault = isinstance(failure, Exception)
+        is_our_fault = isinstance(failure, Exception) or not self.client.gone
         if self._settling is not None:
             await asyncio.shield(self._settling)
         elif self.usage.completion_tokens == 0 or (is_our_fault and not self.delivered):

@@ -121,6 +121,9 @@ def _judge(tally: Tally, answer: Answer, events: Sequence[Any], generated: int, 
     tally.doubled += max(0, len(events) - 1)
     tally.also_billed += not must_be_billed and len(events) >= 1
     troubles = [] if events or not must_be_billed else ["it has no usage event"]
+    if (answer.status or 0) >= 400 and any(event.outcome != "completed" for event in events):
+        # A completed one was cut off between its settlement and its first byte, by a server that stops.
+        troubles.append("it is charged and was refused")
     if len(events) > 1:
         troubles.append(f"it has {len(events)} usage events")
     for event in events:
