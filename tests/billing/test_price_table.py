@@ -1,4 +1,4 @@
-"""A thousand costs that a reader can check by hand, in `price_table.csv`; who wrote it knows nothing of `billing.price`."""
+"""A thousand costs that a reader can check by hand, in `price_table.csv`, against `billing.price`."""
 
 from __future__ import annotations
 

@@ -30,7 +30,9 @@ def main(
     out: Annotated[Path, typer.Option(help="Folder for the table and the log.")] = Path("var/faults"),
 ) -> None:
     """Break the running service in every way, and see that no usage event is lost or doubled."""
-    selected = [case for case in cases(runs if not only else runs * 8, seed) if only in case.fault.name][:runs]
+    selected = [case for case in cases(runs if not only else runs * 8, seed) if only in case.fault.name][
+        :runs
+    ]
     out.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     try:

@@ -5,20 +5,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import text
 
 from billing import audit
-from billing.database import Database
+from billing.database import Database, open_database
 from billing.errors import LedgerUnavailable
 from billing.spool import Spool
 from tests.faults.client import Answer
-from tests.faults.engine import witnessed_tokens
-from tests.faults.prices import PRICES
-from tests.faults.world import World
+from tests.faults.prices import PinnedPrice
 
 SETTLED_S = 20.0
 _HOLDS = text("SELECT count(*) FROM holds WHERE workspace_id = :workspace")
@@ -47,11 +46,23 @@ class Tally:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
-async def settled(world: World) -> None:
+@dataclass(frozen=True)
+class Books:
+    """Where a run's money is written down, and what it is held against."""
+
+    database_url: str
+    spool_path: Path
+    workspace_id: str
+    prices: Mapping[str, PinnedPrice]
+    # By request id, how many tokens were generated at most.
+    generated: Callable[[str], int]
+
+
+async def settled(books: Books, *, within_s: float = SETTLED_S) -> None:
     """Wait until no hold is open and nothing waits in the spool; raise `TimeoutError` at the deadline."""
-    database, spool = world.open_ledger(), Spool(world.plan.settings.billing.spool_path)
-    wanted = {"workspace": world.workspace_id}
-    deadline, state = time.monotonic() + SETTLED_S, "the ledger cannot be read"
+    database, spool = open_database(books.database_url), Spool(books.spool_path)
+    wanted = {"workspace": books.workspace_id}
+    deadline, state = time.monotonic() + within_s, "the ledger cannot be read"
     try:
         while True:
             try:
@@ -63,32 +74,31 @@ async def settled(world: World) -> None:
             except LedgerUnavailable as error:
                 state = str(error)
             if time.monotonic() > deadline:
-                raise TimeoutError(f"not settled within {SETTLED_S:g} s: {state}")
+                raise TimeoutError(f"not settled within {within_s:g} s: {state}")
             await asyncio.sleep(0.02)
     finally:
         await spool.close()
         await database.close()
 
 
-async def check(world: World, answers: Sequence[Answer], *, everyone_lives: bool) -> Tally:
+async def check(books: Books, answers: Sequence[Answer], *, everyone_lives: bool) -> Tally:
     """With `everyone_lives`, also a stream that only began must have its event."""
-    database = world.open_ledger()
+    database = open_database(books.database_url)
     try:
-        rows, balance, differences = await _read(database, world.workspace_id)
+        rows, balance, differences = await _read(database, books.workspace_id)
     finally:
         await database.close()
     by_request: dict[str, list[Any]] = defaultdict(list)
     for row in rows:
         by_request[row.request_id].append(row)
     tally = Tally(runs=1, requests=len(answers))
-    generated = witnessed_tokens(world.folder)
     for answer in answers:
         events = by_request.pop(answer.ask.request_id, [])
-        _judge(tally, answer, events, generated.get(answer.ask.request_id, 0), everyone_lives)
+        _judge(tally, answer, events, books, everyone_lives)
     tally.violations += [f"an event of no request: {name}" for name in by_request]
     tally.violations += [f"the ledger does not add up: {difference}" for difference in differences]
-    tally.violations += await _spool_troubles(world)
-    owed = sum(_cost(row) for row in rows)
+    tally.violations += await _spool_troubles(books)
+    owed = sum(_cost(books, row) for row in rows)
     if (balance.posted_nano_usd, balance.held_nano_usd) != (owed, 0):
         tally.violations.append(f"posted and held are {tuple(balance)}, and the events cost {owed}")
     return tally
@@ -101,8 +111,8 @@ async def _read(database: Database, workspace_id: str) -> tuple[Sequence[Any], A
     return rows, balance, await database.read(audit.differences)
 
 
-async def _spool_troubles(world: World) -> list[str]:
-    spool = Spool(world.plan.settings.billing.spool_path)
+async def _spool_troubles(books: Books) -> list[str]:
+    spool = Spool(books.spool_path)
     try:
         left = [*await spool.waiting(), *await spool.refused()]
         return [f"left in the spool: {row.event}: {row.refusal}" for row in left]
@@ -110,7 +120,7 @@ async def _spool_troubles(world: World) -> list[str]:
         await spool.close()
 
 
-def _judge(tally: Tally, answer: Answer, events: Sequence[Any], generated: int, everyone_lives: bool) -> None:
+def _judge(tally: Tally, answer: Answer, events: Sequence[Any], books: Books, everyone_lives: bool) -> None:
     must_be_billed = answer.completed or (everyone_lives and answer.tokens_seen > 0)
     tally.completed += answer.completed
     receipt = answer.receipt
@@ -127,19 +137,20 @@ def _judge(tally: Tally, answer: Answer, events: Sequence[Any], generated: int, 
     if len(events) > 1:
         troubles.append(f"it has {len(events)} usage events")
     for event in events:
-        troubles += _event_troubles(answer, event, generated)
+        troubles += _event_troubles(answer, event, books)
     tally.violations += [f"{trouble}: {_described(answer)}" for trouble in troubles]
 
 
-def _event_troubles(answer: Answer, event: Any, generated: int) -> list[str]:
+def _event_troubles(answer: Answer, event: Any, books: Books) -> list[str]:
     troubles = []
+    generated = books.generated(answer.ask.request_id)
     if not answer.tokens_seen <= event.completion_tokens <= generated:
         troubles.append(
             f"{event.completion_tokens} tokens are billed, {generated} were generated and "
             f"{answer.tokens_seen} delivered"
         )
-    if event.cost_nano_usd != _cost(event):
-        troubles.append(f"{event.cost_nano_usd} is charged, and {_cost(event)} is owed")
+    if event.cost_nano_usd != _cost(books, event):
+        troubles.append(f"{event.cost_nano_usd} is charged, and {_cost(books, event)} is owed")
     receipt = answer.receipt
     if receipt is not None:
         told = (
@@ -159,11 +170,9 @@ def _event_troubles(answer: Answer, event: Any, generated: int) -> list[str]:
     return troubles
 
 
-def _cost(event: Any) -> int:
-    price = PRICES[event.model_id]
-    return price.nano_usd(
-        event.prompt_tokens, event.completion_tokens, minimum=event.outcome != "failed"
-    )
+def _cost(books: Books, event: Any) -> int:
+    price = books.prices[event.model_id]
+    return price.nano_usd(event.prompt_tokens, event.completion_tokens, minimum=event.outcome != "failed")
 
 
 def _described(answer: Answer) -> str:
@@ -176,11 +185,7 @@ def _described(answer: Answer) -> str:
 def statuses(answers: Sequence[Answer]) -> str:
     """How the requests of a run ended, for its line in the log."""
     ends = Counter(
-        "completed"
-        if answer.completed
-        else "left"
-        if answer.left
-        else str(answer.status or "no reply")
+        "completed" if answer.completed else "left" if answer.left else str(answer.status or "no reply")
         for answer in answers
     )
     return ", ".join(f"{count} {end}" for end, count in sorted(ends.items()))

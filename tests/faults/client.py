@@ -76,6 +76,13 @@ class Answer:
         return last if "service" in last else None
 
     @property
+    def error_code(self) -> str:
+        """The code of a refusal, or what else became of a response that is not complete."""
+        if self.status is None or self.status == 200 or not self.is_whole:
+            return self.trouble or f"status {self.status}, broken off"
+        return str(json.loads(self.body)["error"]["code"])
+
+    @property
     def tokens_seen(self) -> int:
         """Tokens in the whole events of a stream that reached the client."""
         if not self.ask.stream or self.status != 200:

@@ -1,4 +1,4 @@
-"""The real HTTP server in a process of its own, without Ray and on fake engines, so that it can be killed at any moment."""
+"""The real HTTP server in a process of its own, without Ray and on fake engines: it can be killed at any moment."""
 
 from __future__ import annotations
 

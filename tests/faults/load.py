@@ -15,7 +15,7 @@ MOST_PER_CLIENT = 60
 PAUSE_S, LONG_PAUSE_S = (0.0, 0.02), (0.03, 0.15)
 REQUEST_TIMEOUT_S = 12.0
 MODELS = tuple(PRICES)
-WORDS = "over the lazy dog and back again".split()
+WORDS = ("over", "the", "lazy", "dog", "and", "back", "again")
 
 
 @dataclass
@@ -29,6 +29,9 @@ class Load:
     # The share of clients that leave at a random byte.
     leavers: float = 0.0
     longest_tokens: int = 24
+    models: tuple[str, ...] = MODELS
+    id_prefix: str = "r"
+    most: int = MOST_PER_CLIENT
     answers: list[Answer] = field(default_factory=list)
     _asked: int = 0
     _stopping: bool = False
@@ -41,7 +44,7 @@ class Load:
         """Wait until `count` more requests completed than now. Raises `TimeoutError`."""
         wanted = self.completed + count
         async with asyncio.timeout(deadline_s):
-            while self.completed < wanted and not all(task.done() for task in self._tasks):
+            while self.completed < wanted and not all(task.done() for task in self._tasks):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
     @property
@@ -54,7 +57,7 @@ class Load:
         await asyncio.gather(*self._tasks)
 
     async def _client(self) -> None:
-        for _ in range(MOST_PER_CLIENT):
+        for _ in range(self.most):
             if self._stopping:
                 return
             answer = await send(self._next(), self.port, timeout_s=REQUEST_TIMEOUT_S)
@@ -65,7 +68,7 @@ class Load:
     def _next(self) -> Ask:
         self._asked += 1
         rng = self.rng
-        request_id = f"r{self._asked}"
+        request_id = f"{self.id_prefix}{self._asked}"
         sent = read = None
         if rng.random() < self.leavers:
             # Most leave while they read; a stream is longer than a JSON reply.
@@ -76,7 +79,7 @@ class Load:
         return Ask(
             request_id=request_id,
             key=self.key,
-            model=rng.choice(MODELS),
+            model=rng.choice(self.models),
             max_tokens=rng.randint(1, self.longest_tokens),
             stream=self.stream,
             prompt=" ".join([request_id, *WORDS[: rng.randrange(len(WORDS))]]),

@@ -60,11 +60,9 @@ async def run_case(case: Case, machines: Machines) -> tuple[Tally, str]:
     )
     with _disk(fault) as disk:
         async with new_world(setup, machines, disk) as world:
-            load = Load(
-                world.port, world.key, case.mode == "SSE", rng, fault.leavers, fault.longest_tokens
-            )
+            load = Load(world.port, world.key, case.mode == "SSE", rng, fault.leavers, fault.longest_tokens)
             trouble = await _under_load(fault, world, load)
-            tally = await check(world, load.answers, everyone_lives=fault.everyone_lives)
+            tally = await check(world.books(), load.answers, everyone_lives=fault.everyone_lives)
             log = (world.folder / "ingress.log").read_text()
     if trouble:
         tally.violations.append(trouble)
@@ -88,7 +86,7 @@ async def _under_load(fault: Fault, world: World, load: Load) -> str | None:
     finally:
         await load.stop()
     try:
-        await settled(world)
+        await settled(world.books())
         statuses = await world.stop_servers()
     except TimeoutError as error:
         return str(error)

@@ -52,7 +52,10 @@ def as_markdown(tallies: Tallies, took_s: float) -> str:
     lines = [
         f"| fault | reply | {' | '.join(COLUMNS)} |",
         f"|---|---|{'---:|' * len(COLUMNS)}",
-        *(f"| {fault} | {mode} | {' | '.join(_figures(tally))} |" for (fault, mode), tally in sorted(tallies.items())),
+        *(
+            f"| {fault} | {mode} | {' | '.join(_figures(tally))} |"
+            for (fault, mode), tally in sorted(tallies.items())
+        ),
         f"| **all** | | {' | '.join(_figures(_total(tallies)))} |",
         "",
         f"{took_s:.0f} s.",

@@ -1,4 +1,4 @@
-"""All that one run needs: a ledger, a paying workspace with a key, the servers that share a port, and their databases."""
+"""All that one run needs: a ledger, a paying workspace with a key, and the servers that share a port."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import asyncpg
 
 from billing.accounts import Accounts
 from billing.caller import NO_LIMITS, ProjectLimits
-from billing.database import Database, open_database
+from billing.database import open_database
 from billing.ledger import Ledger
 from billing.migration import upgrade
 from billing.spool import Spool
@@ -24,7 +24,9 @@ from serve.app import catalog_of, now
 from serve.pepper import read_pepper
 from serve.prepare import prices_of
 from serve.settings import Settings
+from tests.faults.audit import Books
 from tests.faults.disk import SpoolDisk
+from tests.faults.engine import witnessed_tokens
 from tests.faults.ingress import Ingress, IngressPlan
 from tests.faults.postgres import OwnPostgres, free_port
 from tests.faults.prices import PRICES
@@ -122,8 +124,17 @@ class World:
     def pids(self) -> list[int]:
         return [server.process.pid for server in self.servers if server.process.pid is not None]
 
-    def open_ledger(self) -> Database:
-        return open_database(self.plan.settings.billing.database_url)
+    def books(self) -> Books:
+        """What the audit needs. Ask for it when the load has ended."""
+        billing = self.plan.settings.billing
+        generated = witnessed_tokens(self.folder)
+        return Books(
+            billing.database_url,
+            billing.spool_path,
+            self.workspace_id,
+            PRICES,
+            lambda request_id: generated.get(request_id, 0),
+        )
 
     async def start_server(self) -> None:
         self.servers.append(await Ingress(self.plan).start())
@@ -155,9 +166,7 @@ async def new_world(setup: Setup, machines: Machines, disk: SpoolDisk | None = N
                 await server.kill()
 
 
-def _settings(
-    setup: Setup, folder: Path, url: str, machines: Machines, disk: SpoolDisk | None
-) -> Settings:
+def _settings(setup: Setup, folder: Path, url: str, machines: Machines, disk: SpoolDisk | None) -> Settings:
     storage = machines.running_redis().url if setup.on_redis else "memory://"
     document: dict[str, Any] = {
         "state_dir": str(folder / "state"),

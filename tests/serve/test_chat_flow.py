@@ -393,7 +393,9 @@ async def test_an_interruption_at_any_await_leaves_no_hold_and_never_two_events(
         if how is client_leaves or request.client.body:
             assert len(events) == bool(generated), n
         # A server that stops is at fault, and asks for no minimum.
-        least = {event.cost_nano_usd: 0 if event.outcome == "failed" else MINIMUM_NANO_USD for event in events}
+        least = {
+            event.cost_nano_usd: 0 if event.outcome == "failed" else MINIMUM_NANO_USD for event in events
+        }
         assert all(cost == max(minimum, token_cost(generated)) for cost, minimum in least.items()), n
         await served.assert_nothing_is_left_open()
         outcomes |= {event.outcome for event in events} or {"nothing"}

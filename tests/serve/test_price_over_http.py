@@ -71,7 +71,11 @@ def test_the_bill_is_the_greater_of_the_tokens_and_the_minimum(
     assert billing["request_cost_usd"] == float(max(subtotal, MINIMUM))
     assert charged_nano_usd(running, told["request_id"]) == max(subtotal, MINIMUM) * 10**9
     pinned = ("input_price_per_mtok", "output_price_per_mtok", "minimum_request_charge_usd")
-    prices = (MODEL.price.input_usd_per_mtok, MODEL.price.output_usd_per_mtok, MODEL.price.minimum_request_usd)
+    prices = (
+        MODEL.price.input_usd_per_mtok,
+        MODEL.price.output_usd_per_mtok,
+        MODEL.price.minimum_request_usd,
+    )
     assert [Decimal(repr(billing[name])) for name in pinned] == list(prices)
 
 
