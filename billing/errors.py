@@ -78,6 +78,11 @@ class QuotaExceeded(BillingError):
         self.committed_nano_usd = committed_nano_usd
         self.wanted_nano_usd = wanted_nano_usd
 
+    @property
+    def left_nano_usd(self) -> int:
+        """What the workspace could still hold when it was asked."""
+        return self.limit_nano_usd - self.committed_nano_usd
+
 
 class BillingDisabled(BillingError):
     """The workspace's billing is switched off, so nothing may be charged to it."""

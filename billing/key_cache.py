@@ -12,6 +12,8 @@ from datetime import datetime, timedelta
 from billing.directory import StoredKey
 from billing.errors import LedgerUnavailable
 
+# While the ledger is away, how long keys that may outlive it are trusted until one of them is read again.
+PAUSE = timedelta(seconds=1)
 Fetch = Callable[[str], Awaitable[StoredKey | None]]
 
 
@@ -41,6 +43,7 @@ class KeyCache:
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
         self._reads: dict[str, asyncio.Task[_Entry]] = {}
         self._generation = 0
+        self._away_until: datetime | None = None
 
     async def get(self, key_id: str, now: datetime) -> StoredKey | None:
         """Raises `LedgerUnavailable` when the key must be read and cannot be."""
@@ -48,12 +51,18 @@ class KeyCache:
         if entry is not None and self._is_fresh(entry, now):
             self._entries.move_to_end(key_id)
             return entry.key
+        if entry is None or not self._may_outlive_the_ledger(entry, now):
+            return (await self._read_once(key_id, now)).key
+        if self._away_until is not None:
+            if now < self._away_until:
+                return entry.key
+            # One request asks; the others need not wait with it where the ledger hangs.
+            self._away_until = now + PAUSE
         try:
             return (await self._read_once(key_id, now)).key
         except LedgerUnavailable:
-            if entry is not None and self._may_outlive_the_ledger(entry, now):
-                return entry.key
-            raise
+            self._away_until = now + PAUSE
+            return entry.key
 
     def clear(self) -> None:
         """Forgets everything, also what is being read now: it may have been read before the change."""
@@ -78,6 +87,7 @@ class KeyCache:
         generation = self._generation
         # Dated at the start of the read: a revocation during it must not be outlived by more than the TTL.
         entry = _Entry(await self._fetch(key_id), now)
+        self._away_until = None
         if generation == self._generation:
             self._entries[key_id] = entry
             self._entries.move_to_end(key_id)

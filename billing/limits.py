@@ -34,14 +34,13 @@ class Admission:
 
 
 class RateLimits:
-    """The limiter of one server. Its counts live in `storage_uri`: `memory://`, which is this server's own, or a
-    Redis (`redis://`, `rediss://`, `unix://`) that several servers share.
+    """The limiter of one server. Its counts are its own unless `counters` are of a store that several share.
 
-    While Redis is away, `on_outage` decides: nobody with a limit is let in, or each server counts by itself.
+    While that store is away, `on_outage` decides: nobody with a limit is let in, or each server counts by itself.
     """
 
-    def __init__(self, storage_uri: str = "memory://", *, on_outage: OutagePolicy = "refuse") -> None:
-        self._counters = open_counters(storage_uri)
+    def __init__(self, counters: Counters | None = None, *, on_outage: OutagePolicy = "refuse") -> None:
+        self._counters = counters or MemoryCounters()
         self._own = MemoryCounters() if on_outage == "allow" else None
         self._ask_again_at = 0.0
 
@@ -93,7 +92,10 @@ _UNLIMITED = Admission(NO_STATE)
 
 
 def open_counters(uri: str) -> Counters:
-    """Connects on first use. Raises `ValueError` for a scheme that is none of ours; repeats nothing else of it."""
+    """By URI: `memory://`, or a Redis as `redis://`, `rediss://` or `unix://`. Connects on first use.
+
+    Raises `ValueError` for another scheme, and repeats nothing else of the URI: it may hold a password.
+    """
     scheme = uri.partition("://")[0]
     if scheme == "memory":
         return MemoryCounters()

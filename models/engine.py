@@ -1,4 +1,4 @@
-"""What the service asks of an engine: one method that streams bytes with the usage so far.
+"""What the service asks of an engine: bytes with the usage so far, and a prompt's tokens.
 
 The engine's side builds the bytes, where the typed outputs are at hand; the service forwards them untouched
 and keeps the last usage, so that a caller who leaves is billed for what was generated.
@@ -85,6 +85,13 @@ class Engine(Protocol):
 
         Closing the iterator aborts the generation. Raises `EngineRejected`, `EngineUnavailable` or
         `EngineFailed`, before the first chunk or after any.
+        """
+        ...
+
+    async def count_tokens(self, request: EngineRequest) -> int:
+        """The tokens of the prompt as `generate` would feed it, template and tools included; nothing is generated.
+
+        Raises what `generate` raises.
         """
         ...
 

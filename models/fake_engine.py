@@ -49,6 +49,14 @@ class FakeEngine:
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     requests: list[EngineRequest] = field(default_factory=list)
     aborted: list[Aborted] = field(default_factory=list)
+    counted: list[EngineRequest] = field(default_factory=list)
+
+    async def count_tokens(self, request: EngineRequest) -> int:
+        self.counted.append(request)
+        if not self.answers:
+            await asyncio.Event().wait()
+        self._fail_at(0)
+        return _prompt_tokens(request)
 
     async def ready(self) -> bool:
         return self.is_ready

@@ -156,6 +156,21 @@ class VLLMChat:
             return EngineFault("rejected", "the engine cannot hold a reply to this schema", field)
         return EngineFault("failed", "the engine failed while it worked on this request")
 
+    async def count_tokens(self, request: EngineRequest) -> int | EngineFault:
+        """The prompt's tokens, rendered and tokenized as for a generation."""
+        try:
+            # `skip_mm_cache`: media that were only counted must not stand in the cache as sent to the engine.
+            rendered = await self._serving.online_renderer.render_chat(
+                vllm_request(request), skip_mm_cache=True
+            )
+        except (VLLMClientError, ValidationError, ValueError) as error:
+            return located(
+                EngineFault("rejected", _message(error), getattr(error, "parameter", None)), request
+            )
+        if isinstance(rendered, ErrorResponse):
+            return located(fault_of(rendered), request)
+        return sum(self._serving._extract_prompt_len(prompt) for prompt in rendered[1])
+
     async def warm_up(self) -> None:
         """Answer once greedily and once sampled under a grammar, so that no caller waits for what loads lazily."""
         for number, options in enumerate(WARM_UP_OPTIONS):

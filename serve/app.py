@@ -14,7 +14,7 @@ from billing.accounts import Accounts
 from billing.database import Database, open_database
 from billing.key_cache import KeyCacheTimes
 from billing.ledger import Ledger
-from billing.limits import RateLimits
+from billing.limits import RateLimits, open_counters
 from billing.spool import Spool
 from billing.upkeep import keep_up
 from models.catalog import Capabilities, Catalog, ChatModel
@@ -68,6 +68,7 @@ class Service:
     ledger: Ledger
     spool: Spool
     database: Database
+    limiter: RateLimits
 
     def check(self) -> None:
         """Raise when the server has stopped, so that Ray replaces this replica."""
@@ -79,6 +80,7 @@ class Service:
         self.server.should_exit = True
         self.upkeep.cancel()
         await asyncio.gather(self.task, self.upkeep, return_exceptions=True)
+        await self.limiter.close()
         await self.ledger.close()
         await self.spool.close()
         await self.database.close()
@@ -125,9 +127,12 @@ def start_with(
 ) -> Service:
     """Listen, with these engines behind the API. To be called in the event loop that serves."""
     server = settings.server
-    spool = Spool(settings.billing.spool_path)
-    ledger = Ledger(database, spool)
-    api = build_api(settings, engines=engines, compressors=compressors, database=database, ledger=ledger)
+    spool = Spool(settings.billing.spool_path, max_rows=settings.billing.spool_max_rows)
+    ledger = open_ledger(settings, database, spool)
+    limiter = open_limiter(settings)
+    api = build_api(
+        settings, engines=engines, compressors=compressors, database=database, ledger=ledger, limiter=limiter
+    )
     http = PithServer(http_config(api, settings))
     task = asyncio.create_task(http.serve(sockets=[listening_socket(server.host, server.port)]))
     upkeep = asyncio.create_task(
@@ -135,7 +140,19 @@ def start_with(
             ledger, every_s=settings.billing.upkeep_s, expire_holds_after=hold_lifetime(server), clock=now
         )
     )
-    return Service(http, task, upkeep, ledger, spool, database)
+    return Service(http, task, upkeep, ledger, spool, database, limiter)
+
+
+def open_ledger(settings: Settings, database: Database, spool: Spool) -> Ledger:
+    """The ledger with what its settings allow while its database is away."""
+    allowance = int(settings.billing.offline_allowance_usd * 10**9)
+    return Ledger(database, spool, offline_allowance_nano_usd=allowance)
+
+
+def open_limiter(settings: Settings) -> RateLimits:
+    """The rate limits, counted where the settings say."""
+    counters = open_counters(settings.billing.rate_limit_storage)
+    return RateLimits(counters, on_outage=settings.billing.rate_limit_outage)
 
 
 def hold_lifetime(server: ServerSettings) -> timedelta:
@@ -149,17 +166,18 @@ def build_api(
     engines: Mapping[str, Engine],
     database: Database,
     ledger: Ledger,
+    limiter: RateLimits | None = None,
     compressors: Mapping[str, RunningModel] | None = None,
 ) -> Any:
     """The ASGI application, from settings, engines, compression models and a ledger. Without compression models it has
     no compression routes."""
     catalog = catalog_of(settings)
     prices = PriceBook(ledger)
-    limiter = RateLimits(settings.billing.rate_limit_storage)
+    limiter = limiter or open_limiter(settings)
     accounts = Accounts(
         database,
         pepper=read_pepper(settings.state_dir),
-        cache_times=KeyCacheTimes(ttl_s=settings.billing.key_cache_s),
+        cache_times=KeyCacheTimes(ttl_s=settings.billing.key_cache_s, outage_s=settings.billing.key_outage_s),
     )
     chat = ChatService(
         catalog=catalog, engines=engines, prices=prices, ledger=ledger, limiter=limiter, clock=now

@@ -11,7 +11,7 @@ from datetime import datetime
 from billing.caller import Caller
 from billing.ledger import Ledger
 from billing.limits import RateLimits
-from billing.price import Cost, ModelPrice, cost, worst_case
+from billing.price import Cost, ModelPrice, cost
 from billing.usage import Hold, Outcome, Settlement, UsageFigures
 from billing.window import LimitState
 from models.catalog import Catalog, ChatModel
@@ -20,6 +20,7 @@ from models.messages import engine_messages
 from models.options import select_options
 from serve.contract import ChatCompletionRequest
 from serve.disconnect import Client
+from serve.holds import HoldTerms, hold_worst_case
 from serve.prices import PriceBook, price_of
 
 # The template wraps each message in a few special tokens; a byte is at most one token in the text itself.
@@ -176,20 +177,23 @@ class ChatService:
         admission = await self._limiter.admit(caller, tokens_bound=chat.tokens_bound, now=self._clock())
         exchange: Exchange | None = None
         try:
-            hold = await self._ledger.hold(
-                caller,
-                model_id=chat.model.id,
+            engine = self._engines[chat.model.id]
+            terms = HoldTerms(
+                caller=caller,
+                price=price,
                 pricing_version=price_list.version,
-                amount_nano_usd=worst_case(
-                    price,
-                    prompt_tokens_bound=chat.prompt_tokens_bound,
-                    max_tokens=chat.completion_tokens_bound,
-                ).nano_usd,
                 request_id=request_id,
-                now=self._clock(),
+                prompt_tokens_bound=chat.prompt_tokens_bound,
+                completion_tokens_bound=chat.completion_tokens_bound,
+            )
+            hold = await hold_worst_case(
+                self._ledger,
+                terms,
+                count_prompt=lambda: engine.count_tokens(chat.request),
+                clock=self._clock,
             )
             exchange = Exchange(
-                engine=self._engines[chat.model.id],
+                engine=engine,
                 chat=chat,
                 hold=hold,
                 price=price,

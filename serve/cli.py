@@ -15,6 +15,7 @@ import typer
 from billing.errors import BillingError
 from serve.cli_accounts import key_commands, project_commands, workspace_commands
 from serve.cli_compress import compress_file
+from serve.cli_spool import spool_commands
 from serve.progress import Progress
 from serve.settings import ConfigError, Settings, load_settings
 
@@ -31,6 +32,7 @@ app.add_typer(config, name="config")
 app.add_typer(workspace_commands, name="workspace")
 app.add_typer(project_commands, name="project")
 app.add_typer(key_commands, name="key")
+app.add_typer(spool_commands, name="spool")
 app.command("compress")(compress_file)
 
 

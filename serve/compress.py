@@ -7,13 +7,14 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Protocol
 
 import orjson
 
 from billing.caller import Caller
 from billing.ledger import Ledger
 from billing.limits import RateLimits
-from billing.price import ModelPrice, cost, worst_case
+from billing.price import ModelPrice, cost
 from billing.usage import Hold, MeteringStatus, UsageFigures
 from billing.window import LimitState
 from compression.errors import InputTooLarge, UnknownCompressionModel
@@ -21,14 +22,23 @@ from compression.model import CompressionModel
 from compression.request import CompressionRequest, CompressionResult
 from serve.compress_contract import CompressInput, CompressOptions
 from serve.compress_fields import receipt_fields
+from serve.holds import HoldTerms, hold_worst_case
 from serve.prices import PriceBook, price_of
+
+
+class CountingModel(CompressionModel, Protocol):
+    """A compression model that can say beforehand how many tokens its receipt will count in an input."""
+
+    async def count_tokens(self, text: str) -> int:
+        """Raises `CompressorOverloaded`, `CompressorUnavailable` or `CompressorFailed`."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class ServedCompressor:
     """A compression model with what a request may leave out, and the input in bytes that it takes."""
 
-    model: CompressionModel
+    model: CountingModel
     default_ratio: float
     longest_input_bytes: int
 
@@ -133,18 +143,23 @@ class CompressService:
         """
         price_list = await self._prices.current()
         price = price_of(price_list, prepared.model_id)
-        hold = await self._ledger.hold(
-            caller,
-            model_id=prepared.model_id,
+        model = self._models[prepared.model_id].model
+        terms = HoldTerms(
+            caller=caller,
+            price=price,
             pricing_version=price_list.version,
-            amount_nano_usd=worst_case(
-                price, prompt_tokens_bound=prepared.tokens_bound, max_tokens=prepared.tokens_bound
-            ).nano_usd,
             request_id=request_id,
-            now=self._clock(),
+            prompt_tokens_bound=prepared.tokens_bound,
+            completion_tokens_bound=prepared.tokens_bound,
+        )
+        hold = await hold_worst_case(
+            self._ledger,
+            terms,
+            count_prompt=lambda: model.count_tokens(prepared.request.input),
+            clock=self._clock,
         )
         try:
-            result = await self._models[prepared.model_id].model.compress(prepared.request)
+            result = await model.compress(prepared.request)
         except BaseException:
             await self._ledger.release(hold, now=self._clock())
             raise

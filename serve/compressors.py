@@ -8,15 +8,14 @@ from typing import Protocol
 
 from billing.ledger import Ledger
 from billing.limits import RateLimits
-from compression.model import CompressionModel
-from serve.compress import CompressService, ServedCompressor
+from serve.compress import CompressService, CountingModel, ServedCompressor
 from serve.compression_settings import CompressionSettingsSection
 from serve.demo_limits import DemoLimits
 from serve.prices import PriceBook
 from serve.routes.compress import CompressRoutes
 
 
-class RunningModel(CompressionModel, Protocol):
+class RunningModel(CountingModel, Protocol):
     """A compression model that may be starting."""
 
     async def ready(self) -> bool:
@@ -30,7 +29,7 @@ BATCH_CONCURRENCY = 4
 
 def compress_collaborators(
     settings: CompressionSettingsSection,
-    models: Mapping[str, CompressionModel],
+    models: Mapping[str, CountingModel],
     *,
     prices: PriceBook,
     ledger: Ledger,

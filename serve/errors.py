@@ -17,6 +17,7 @@ from billing.errors import (
     PricesUnavailable,
     QuotaExceeded,
     RateLimited,
+    SpoolFull,
     UsageNotRecorded,
 )
 from compression.errors import (
@@ -113,6 +114,7 @@ STATUSES: Mapping[type[Exception], _Row] = {
     CompressorFailed: _Row(502, "server_error", "compressor_failed"),
     LedgerUnavailable: _Row(503, "server_error", "ledger_unavailable"),
     UsageNotRecorded: _Row(503, "server_error", "usage_not_recorded"),
+    SpoolFull: _Row(503, "server_error", "spool_full"),
     LimitsUnavailable: _Row(503, "server_error", "limits_unavailable"),
     PricesUnavailable: _Row(503, "server_error", "catalog_unavailable"),
 }

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from ray.exceptions import RayError, TaskCancelledError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, RayServeException
-from ray.serve.handle import DeploymentHandle
+from ray.serve.handle import DeploymentHandle, DeploymentResponse
 
 from compression.errors import CompressorFailed, CompressorOverloaded, CompressorUnavailable
 from compression.model import CompressionFault
@@ -21,14 +22,24 @@ class RayCompressor:
     def __init__(self, model_id: str, handle: DeploymentHandle, *, longest_s: float) -> None:
         self._model_id = model_id
         self._handle = handle.options(method_name="compress")
+        self._counting = handle.options(method_name="count_tokens")
         self._longest_s = longest_s
         self._status = ReplicaStatus(compressor_app(model_id))
 
     async def compress(self, request: CompressionRequest) -> CompressionResult:
-        response = self._handle.remote(request)
+        result = await self._answer(self._handle.remote(request))
+        if isinstance(result, CompressionFault):
+            raise result.error()
+        assert isinstance(result, CompressionResult)
+        return result
+
+    async def count_tokens(self, text: str) -> int:
+        return int(await self._answer(self._counting.remote(text)))
+
+    async def _answer(self, response: DeploymentResponse) -> Any:
         try:
             async with asyncio.timeout(self._longest_s):
-                result: CompressionResult | CompressionFault = await response
+                return await response
         except TimeoutError:
             response.cancel()
             raise CompressorUnavailable(f"{self._model_id}: no answer within {self._longest_s:g} s") from None
@@ -41,9 +52,6 @@ class RayCompressor:
             raise CompressorFailed(
                 f"{self._model_id}: the compressor died while it worked on this"
             ) from error
-        if isinstance(result, CompressionFault):
-            raise result.error()
-        return result
 
     async def ready(self) -> bool:
         """Whether a replica is running."""

@@ -32,6 +32,7 @@ class RayEngine:
     ) -> None:
         self._model_id = model_id
         self._handle = handle.options(stream=True, method_name="generate")
+        self._counting = handle.options(method_name="count_tokens")
         self._start_wait_s = start_wait_s
         self._stall_s = stall_s
         self._progress_s = progress_s
@@ -61,15 +62,38 @@ class RayEngine:
         except _Overdue as overdue:
             raise EngineFailed(f"{self._model_id}: {overdue}") from None
         except (BackPressureError, DeploymentUnavailableError) as error:
-            raise EngineUnavailable(
-                f"{self._model_id}: no replica can take the request", retry_after_s=self._retry_after_s
-            ) from error
+            raise self._no_replica() from error
         except (TaskCancelledError, RayError, RayServeException) as error:
             raise EngineFailed(
                 f"{self._model_id}: the engine died while it worked on this request"
             ) from error
         finally:
             response.cancel()
+
+    async def count_tokens(self, request: EngineRequest) -> int:
+        """The prompt's tokens, as a replica counts them; one that is started for it gets the time to start."""
+        response = self._counting.remote(request)
+        try:
+            async with asyncio.timeout(self._start_wait_s):
+                counted: int | EngineFault = await response
+        except TimeoutError:
+            response.cancel()
+            raise self._silence(taken=False) from None
+        except asyncio.CancelledError:
+            response.cancel()
+            raise
+        except (BackPressureError, DeploymentUnavailableError) as error:
+            raise self._no_replica() from error
+        except (TaskCancelledError, RayError, RayServeException) as error:
+            raise EngineFailed(f"{self._model_id}: the engine died while it counted the prompt") from error
+        if isinstance(counted, EngineFault):
+            raise counted.error()
+        return counted
+
+    def _no_replica(self) -> EngineUnavailable:
+        return EngineUnavailable(
+            f"{self._model_id}: no replica can take the request", retry_after_s=self._retry_after_s
+        )
 
     def _silence(self, *, taken: bool) -> EngineFailed | EngineUnavailable:
         if taken:

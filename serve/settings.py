@@ -70,7 +70,28 @@ class BillingSettings(Section):
     key_cache_s: float = Field(
         5, ge=0, le=5, description="Seconds for which a checked key is trusted unseen."
     )
-    rate_limit_storage: str = Field("memory://", description="Storage URI of the rate limiter.")
+    key_outage_s: float = Field(
+        60,
+        ge=0,
+        le=3600,
+        description="Seconds for which a checked key goes on working while the ledger is away.",
+    )
+    spool_max_rows: int = Field(
+        100_000,
+        ge=1,
+        description="Usage events in the spool at which no more work is taken on without a ledger.",
+    )
+    offline_allowance_usd: Annotated[Decimal, Field(ge=0, le=1_000_000, decimal_places=9)] = Field(
+        Decimal(0),
+        description="US dollars that each workspace may spend in each ingress replica while the ledger is away.",
+    )
+    rate_limit_storage: str = Field(
+        "memory://", description="Where rate limits are counted: memory://, or a Redis that replicas share."
+    )
+    rate_limit_outage: Literal["refuse", "allow"] = Field(
+        "refuse",
+        description="Without Redis: refuse projects that have limits (503), or allow what each replica counts itself.",
+    )
 
     @field_validator("database_url")
     @classmethod
@@ -79,6 +100,16 @@ class BillingSettings(Section):
         if not names_a_file and not url.startswith("postgresql+asyncpg://"):
             raise ValueError("use sqlite:///PATH or postgresql+asyncpg://USER@HOST/NAME")
         return url
+
+    @field_validator("rate_limit_storage")
+    @classmethod
+    def _known_storage(cls, uri: str) -> str:
+        # Never repeated whole: it may hold a password.
+        scheme, separator, rest = uri.partition("://")
+        shared = separator and rest and scheme in ("redis", "rediss", "unix")
+        if uri != "memory://" and not shared:
+            raise ValueError("use memory://, redis://HOST:PORT/DB, rediss://HOST:PORT/DB or unix:///SOCKET")
+        return uri
 
 
 class PriceSettings(Section):
@@ -208,7 +239,7 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def _shared_limits_need_shared_storage(self) -> Settings:
-        if self.server.ingress_replicas > 1 and "memory" in self.billing.rate_limit_storage:
+        if self.server.ingress_replicas > 1 and self.billing.rate_limit_storage == "memory://":
             raise ValueError(
                 "server.ingress_replicas is above 1, so billing.rate_limit_storage must be shared (redis://…)"
             )

@@ -36,6 +36,9 @@ class ChatReplica(LLMServer):
         if self._chat.dead:
             self._make_way()
 
+    async def count_tokens(self, request: EngineRequest) -> int | EngineFault:
+        return await self._chat.count_tokens(request)
+
     def _make_way(self) -> None:
         """End this process, so that Ray starts another at once instead of after three failed health checks."""
         asyncio.get_running_loop().call_later(LAST_WORDS_S, os._exit, 1)

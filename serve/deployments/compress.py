@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from ray import serve
@@ -16,12 +17,18 @@ class CompressReplica:
     """A compression model's replica. Its logic is what `compression.build.build_model` returns."""
 
     def __init__(self, model: CompressionModelSettings) -> None:
-        from compression.build import build_model
+        from compression.build import build_model, load_counter
 
-        self._model = build_model(spec_of(model))
+        spec = spec_of(model)
+        self._model = build_model(spec)
+        self._counter = load_counter(spec.tokenizer, name=spec.tokenizer_name)
 
     async def compress(self, request: CompressionRequest) -> CompressionResult | CompressionFault:
         return await answer(self._model, request)
+
+    async def count_tokens(self, text: str) -> int:
+        # In a thread: megabytes take longer than the event loop may stand still.
+        return await asyncio.to_thread(self._counter.count, text)
 
     async def __del__(self) -> None:
         await self._model.close()

@@ -12,7 +12,7 @@ import pytest
 
 from billing.caller import Caller, ProjectLimits
 from billing.errors import RateLimited
-from billing.limits import Admission, RateLimits
+from billing.limits import Admission, RateLimits, open_counters
 from billing.window import WindowState
 
 # At the start of a minute, so that a test's seconds stay within it.
@@ -28,7 +28,7 @@ def caller(**limits: int) -> Caller:
 async def limits(request: pytest.FixtureRequest) -> AsyncIterator[RateLimits]:
     """A limiter of each kind: what one does, the other does."""
     uri = "memory://" if request.param == "memory" else request.getfixturevalue("redis_server")
-    limits = RateLimits(uri)
+    limits = RateLimits(open_counters(uri))
     yield limits
     await limits.close()
 
@@ -175,4 +175,4 @@ async def test_a_minutes_end_does_not_open_a_second_budget(limits: RateLimits) -
 
 def test_an_unknown_storage_is_refused_by_name() -> None:
     with pytest.raises(ValueError, match="'nonsense'"):
-        RateLimits("nonsense://host")
+        open_counters("nonsense://user:password@host")

@@ -37,9 +37,10 @@ from datetime import datetime
 from billing.caller import Caller, ProjectLimits
 from billing.errors import RateLimited
 from billing.limits import RateLimits
+from billing.redis_counters import RedisCounters
 
 async def main(url, project, now, asked, end, limits):
-    limiter = RateLimits(url)
+    limiter = RateLimits(RedisCounters(url))
     who = Caller("workspace", project, "key", metered=True, limits=ProjectLimits(**limits))
     async def ask():
         try:
@@ -138,7 +139,7 @@ async def test_three_servers_at_once_let_in_the_limit_exactly(
 
 async def test_slots_that_one_server_frees_are_anothers(redis_server: str) -> None:
     who = caller(uuid4().hex, max_in_flight=2)
-    one, other = RateLimits(redis_server), RateLimits(redis_server)
+    one, other = RateLimits(RedisCounters(redis_server)), RateLimits(RedisCounters(redis_server))
     first, second = await admit(one, who), await admit(other, who)
     assert first and second and await admit(other, who) is None
     await first.done(10)
@@ -194,21 +195,24 @@ async def test_a_request_that_leaves_while_it_is_counted_leaves_nothing_counted(
 
 
 async def test_tokens_are_given_back_even_if_their_request_is_cancelled_meanwhile(redis_server: str) -> None:
-    limits, who = RateLimits(redis_server), caller(uuid4().hex, tokens_per_minute=100, max_in_flight=1)
+    limits, who = (
+        RateLimits(RedisCounters(redis_server)),
+        caller(uuid4().hex, tokens_per_minute=100, max_in_flight=1),
+    )
     admission = await limits.admit(who, tokens_bound=100, now=NOW)
     ending = asyncio.create_task(admission.done(0))
     await asyncio.sleep(0)
     ending.cancel()
     await asyncio.gather(ending, return_exceptions=True)
     await limits.close()
-    again = RateLimits(redis_server)
+    again = RateLimits(RedisCounters(redis_server))
     assert isinstance(await again.admit(who, tokens_bound=100, now=NOW), Admission)
     await again.close()
 
 
 @pytest.fixture
 async def limiter(mortal_redis: RedisServer) -> AsyncIterator[RateLimits]:
-    limits = RateLimits(mortal_redis.url)
+    limits = RateLimits(RedisCounters(mortal_redis.url))
     yield limits
     await limits.close()
 
@@ -251,7 +255,7 @@ async def test_a_redis_that_hangs_costs_a_bounded_time_and_leaks_nothing(mortal_
 async def test_where_the_operator_allows_it_each_server_counts_by_itself_meanwhile(
     mortal_redis: RedisServer,
 ) -> None:
-    limits = RateLimits(mortal_redis.url, on_outage="allow")
+    limits = RateLimits(RedisCounters(mortal_redis.url), on_outage="allow")
     who = caller(uuid4().hex, requests_per_minute=3)
     mortal_redis.stop()
     assert [bool(await admit(limits, who)) for _ in range(5)] == [True, True, True, False, False]

@@ -27,6 +27,9 @@ class FakeWitnessedEngine:
     async def ready(self) -> bool:
         return True
 
+    async def count_tokens(self, request: EngineRequest) -> int:
+        return await self._engine.count_tokens(request)
+
     async def generate(self, request: EngineRequest) -> AsyncGenerator[EngineChunk, None]:
         if self._switch.exists():
             raise EngineUnavailable("the fake engine is down", retry_after_s=1)

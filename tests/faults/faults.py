@@ -26,6 +26,8 @@ class Fault:
     leavers = 0.0
     longest_tokens = 24
     on_redis = False
+    # Every other run may go on while the ledger is away.
+    allowances = ("0",)
     needs_disk = False
     outage_s = (0.0, 0.3)
 
@@ -56,6 +58,7 @@ class KillIngress(Fault):
 class KillPostgres(Fault):
     name = "kill -9 PostgreSQL"
     ledgers = ("postgresql",)
+    allowances = ("0", "1")
     everyone_lives = False
     hold_s = DEAD_HOLD_S
     database_timeout_s = 1.0
@@ -72,6 +75,7 @@ class StopPostgres(Fault):
 
     name = "stop and resume PostgreSQL"
     ledgers = ("postgresql",)
+    allowances = ("0", "1")
     everyone_lives = False
     hold_s = DEAD_HOLD_S
     database_timeout_s = 0.4
@@ -89,6 +93,7 @@ class FullSpoolDisk(Fault):
 
     name = "disk full on the spool"
     ledgers = ("postgresql",)
+    allowances = ("0", "1")
     everyone_lives = False
     hold_s = DEAD_HOLD_S
     database_timeout_s = 0.4

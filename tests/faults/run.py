@@ -57,6 +57,7 @@ async def run_case(case: Case, machines: Machines) -> tuple[Tally, str]:
         database_timeout_s=fault.database_timeout_s,
         limits=WIDE_LIMITS if fault.on_redis else NO_LIMITS,
         on_redis=fault.on_redis,
+        allowance_usd=fault.allowances[case.seed % len(fault.allowances)],
     )
     with _disk(fault) as disk:
         async with new_world(setup, machines, disk) as world:

@@ -49,6 +49,8 @@ class Setup:
     limits: ProjectLimits = NO_LIMITS
     spend_limit_nano_usd: int | None = None
     on_redis: bool = False
+    # What the workspace may spend while the ledger is away.
+    allowance_usd: str = "0"
 
 
 @dataclass
@@ -170,12 +172,17 @@ def _settings(setup: Setup, folder: Path, url: str, machines: Machines, disk: Sp
     storage = machines.running_redis().url if setup.on_redis else "memory://"
     document: dict[str, Any] = {
         "state_dir": str(folder / "state"),
-        "server": {"port": free_port(), "drain_s": setup.drain_s},
+        "server": {
+            "port": free_port(),
+            "drain_s": setup.drain_s,
+            "ingress_replicas": setup.ingresses if setup.on_redis else 1,
+        },
         "billing": {
             "database_url": url,
             "spool_path": str((disk.folder if disk else folder) / "spool.db"),
             "upkeep_s": UPKEEP_S,
             "rate_limit_storage": storage,
+            "offline_allowance_usd": setup.allowance_usd,
         },
         "demo": {"enabled": False},
         "models": [_model(price.model) for price in PRICES.values()],

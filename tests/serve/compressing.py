@@ -18,6 +18,7 @@ from starlette.types import ASGIApp
 
 from billing.accounts import Accounts
 from billing.caller import NO_LIMITS, ProjectLimits
+from billing.counters import MemoryCounters
 from billing.database import open_database
 from billing.ledger import Ledger
 from billing.limits import RateLimits
@@ -67,6 +68,7 @@ class FakeModel:
         self.failures: dict[str, Exception] = {}
         self.gates: dict[str, asyncio.Event] = {}
         self.started: list[str] = []
+        self.counted: list[str] = []
         self.cancelled: list[str] = []
         self.running = self.most_running = 0
 
@@ -87,6 +89,10 @@ class FakeModel:
         finally:
             self.running -= 1
 
+    async def count_tokens(self, text: str) -> int:
+        self.counted.append(text)
+        return FakeCounter().count(text)
+
     async def close(self) -> None:
         await self._inner.close()
 
@@ -101,6 +107,7 @@ class Compressing:
     ledger: Ledger
     accounts: Accounts
     limiter: RateLimits
+    counters: MemoryCounters
     key: str = ""
     workspace: str = ""
     time: list[datetime] = field(default_factory=list)
@@ -154,7 +161,7 @@ class Compressing:
         held = text("SELECT sum(held_nano_usd) FROM workspaces")
         assert (holds, await self.database.read(lambda c: c.execute(held).scalar_one())) == (0, 0)
         assert await self.ledger.differences() == []
-        assert not self.limiter._in_flight
+        assert not self.counters._in_flight
 
 
 @dataclass(repr=False)
@@ -189,7 +196,8 @@ async def compressing(
     prices = [ModelPrice("lexical", INPUT_NANO_USD * 1000, 0, 0), ModelPrice("free", 0, 0, 0)]
     catalog = catalog_of(settings)
     await ledger.publish_prices([*_prices_of(catalog), *prices], now=datetime.now(UTC))
-    limiter, accounts = RateLimits(), Accounts(database, pepper=b"p" * 32)
+    counters = MemoryCounters()
+    limiter, accounts = RateLimits(counters), Accounts(database, pepper=b"p" * 32)
     model, time = FakeModel(local_model()), [datetime.now(UTC)]
     clock: Callable[[], datetime] = lambda: time[0]  # noqa: E731
     book = PriceBook(ledger)
@@ -224,7 +232,7 @@ async def compressing(
         collection_threshold_cents=100,
         compress=CompressRoutes(service, demo, DEMO_MAX_CHARS, batch_concurrency),
     )
-    found = Compressing(api, model, database, ledger, accounts, limiter, time=time)
+    found = Compressing(api, model, database, ledger, accounts, limiter, counters, time=time)
     try:
         yield await found.renewed()
     finally:

@@ -247,6 +247,9 @@ class EngineSwitch:
     def generate(self, request: EngineRequest) -> AsyncGenerator[EngineChunk, None]:
         return self.engine.generate(request)
 
+    async def count_tokens(self, request: EngineRequest) -> int:
+        return await self.engine.count_tokens(request)
+
     async def ready(self) -> bool:
         return await self.engine.ready()
 

@@ -1,0 +1,109 @@
+"""`pith spool`: the usage that waits for the ledger on this machine, and what the ledger refused."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from billing.spool import Spool, SpooledEvent, replay
+from serve.cli_accounts import DEFAULT_CONFIG, Config, Json
+from serve.settings import load_settings
+
+T = TypeVar("T")
+
+spool_commands = typer.Typer(
+    help="Usage that the ledger could not take yet, or refused.", no_args_is_help=True
+)
+
+EventId = Annotated[str, typer.Argument(metavar="ID", help="An event's id, as `pith spool list` shows it.")]
+# What a line of the list shows of an event; `drop` and `--json` show all of it.
+SHOWN = ("request_id", "workspace_id", "model_id", "cost_nano_usd", "settled_at")
+
+
+def on_spool(config: Path, work: Callable[[Spool], Awaitable[T]]) -> T:
+    """Run `work` on the spool that `config` names."""
+    settings = load_settings(config).anchored(Path.cwd())
+
+    async def run() -> T:
+        spool = Spool(settings.billing.spool_path, max_rows=settings.billing.spool_max_rows)
+        try:
+            return await work(spool)
+        finally:
+            await spool.close()
+
+    return asyncio.run(run())
+
+
+@spool_commands.command("list")
+def list_spool(
+    limit: Annotated[int, typer.Option(min=1, help="The most events of each kind to show.")] = 100,
+    config: Config = DEFAULT_CONFIG,
+    as_json: Json = False,
+) -> None:
+    """List events oldest first: those that were set aside, with the ledger's reason, then those that wait."""
+
+    async def read(spool: Spool) -> list[SpooledEvent]:
+        return [*await spool.refused(limit), *await spool.waiting(limit)]
+
+    events = on_spool(config, read)
+    if as_json:
+        typer.echo(json.dumps([_fields(event) for event in events]))
+        return
+    for event in events:
+        fields = _fields(event)
+        details = fields["event"] if isinstance(fields["event"], dict) else {}
+        shown = "  ".join(f"{name}={details.get(name, '?')}" for name in SHOWN)
+        typer.echo(f"{event.event_id}  {fields['state']}  {shown}")
+        if event.refusal is not None:
+            typer.echo(f"  {' '.join(event.refusal.split())}")
+    if not events:
+        typer.echo("none")
+
+
+@spool_commands.command("retry")
+def retry(event_id: EventId, config: Config = DEFAULT_CONFIG) -> None:
+    """Offer an event that was set aside to the ledger again, with all that waits, and say what became of it."""
+    settings = load_settings(config).anchored(Path.cwd())
+
+    async def work(spool: Spool) -> str:
+        from billing.database import open_database
+
+        await spool.retry(event_id)
+        database = open_database(settings.billing.database_url)
+        try:
+            await replay(spool, database)
+        finally:
+            await database.close()
+        again = [event for event in await spool.refused(10**6) if event.event_id == event_id]
+        if again:
+            return f"set aside again: {again[0].refusal}"
+        waits = any(event.event_id == event_id for event in await spool.waiting(10**6))
+        return "waits: the ledger is away" if waits else "in the ledger"
+
+    typer.echo(f"{event_id}: {on_spool(config, work)}")
+
+
+@spool_commands.command("drop")
+def drop(event_id: EventId, config: Config = DEFAULT_CONFIG) -> None:
+    """Take out an event that was set aside, for good: nobody is charged for it. Prints the event in full."""
+    dropped = on_spool(config, lambda spool: spool.drop(event_id))
+    typer.echo(json.dumps(_fields(dropped)))
+
+
+def _fields(spooled: SpooledEvent) -> dict[str, Any]:
+    try:
+        event = json.loads(spooled.event)
+    except ValueError:
+        # What is no JSON is shown as it stands: it may be why the event was set aside.
+        event = spooled.event
+    return {
+        "event_id": spooled.event_id,
+        "state": "waiting" if spooled.refusal is None else "set aside",
+        "refusal": spooled.refusal,
+        "event": event,
+    }
