@@ -15,7 +15,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from tests.faults.audit import Tally
+from tests.faults.faults import FAULTS
 from tests.faults.postgres import MissingProgram
+from tests.faults.real import run_all_real
 from tests.faults.run import Case, cases, run_case
 from tests.faults.table import as_markdown, as_table
 from tests.faults.world import Machines
@@ -27,16 +29,22 @@ def main(
     runs: Annotated[int, typer.Option(min=1, help="How many; each fault and mode in turn.")] = 240,
     seed: Annotated[int, typer.Option(help="The first seed: the same one draws the same faults.")] = 1,
     only: Annotated[str, typer.Option(help="Only faults whose name contains this.")] = "",
+    real: Annotated[bool, typer.Option(help="A few runs against `pith serve`, with vLLM and Ray.")] = False,
     out: Annotated[Path, typer.Option(help="Folder for the table and the log.")] = Path("var/faults"),
 ) -> None:
     """Break the running service in every way, and see that no usage event is lost or doubled."""
-    selected = [case for case in cases(runs if not only else runs * 8, seed) if only in case.fault.name][
-        :runs
-    ]
+    named = sum(only in fault.name for fault in FAULTS)
+    if not named:
+        raise typer.BadParameter(f"no fault has {only!r} in its name", param_hint="--only")
+    selected = [case for case in cases(runs * len(FAULTS) // named, seed) if only in case.fault.name]
     out.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
+    log = out / "log.txt"
     try:
-        tallies = asyncio.run(_run_all(selected, out / "log.txt"))
+        if real:
+            tallies = asyncio.run(_run_real(seed, log))
+        else:
+            tallies = asyncio.run(_run_all(selected, log))
     except MissingProgram as error:
         console.print(f"[red]{error}")
         raise typer.Exit(2) from error
@@ -70,6 +78,19 @@ async def _run_all(selected: list[Case], log_path: Path) -> dict[tuple[str, str]
     finally:
         machines.close()
     return dict(tallies)
+
+
+async def _run_real(seed: int, log_path: Path) -> dict[tuple[str, str], Tally]:
+    tallies: dict[tuple[str, str], Tally] = {}
+    with log_path.open("w") as log, console.status("starting `pith serve`") as status:
+
+        def report(name: str, mode: str, tally: Tally, ended: str) -> None:
+            tallies[name, mode] = tally
+            status.update(f"done: {name}, {mode}")
+            print(f"{name}, {mode}, seed {seed}: {ended}\n  {json.dumps(vars(tally))}", file=log, flush=True)
+
+        await run_all_real(seed, report)
+    return tallies
 
 
 if __name__ == "__main__":
