@@ -41,10 +41,7 @@ def main(
     began = time.monotonic()
     log = out / "log.txt"
     try:
-        if real:
-            tallies = asyncio.run(_run_real(seed, log))
-        else:
-            tallies = asyncio.run(_run_all(selected, log))
+        tallies = asyncio.run(_run_real(seed, log) if real else _run_all(selected, log))
     except MissingProgram as error:
         console.print(f"[red]{error}")
         raise typer.Exit(2) from error
