@@ -49,6 +49,18 @@ class OwnPostgres:
 
     def start(self) -> None:
         """Returns when it answers. Raises `TimeoutError`."""
+        deadline = time.monotonic() + START_S
+        self._process = self._launched()
+        ask = [self._binaries / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+        while subprocess.run(ask, check=False).returncode != 0:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"PostgreSQL did not answer within {START_S:g} s; see {self._folder}/log")
+            time.sleep(0.02)
+            if self._process.poll() is not None:
+                # It will not start before the last backend of the one that was killed has gone.
+                self._process = self._launched()
+
+    def _launched(self) -> subprocess.Popen[bytes]:
         settings = {
             "fsync": "off",
             "listen_addresses": "127.0.0.1",
@@ -58,7 +70,7 @@ class OwnPostgres:
         }
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         with (self._folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(
+            return subprocess.Popen(
                 [self._binaries / "postgres", "-D", self._data, *options],
                 stdout=log,
                 stderr=log,
@@ -66,12 +78,6 @@ class OwnPostgres:
                 cwd=self._folder,
                 start_new_session=True,
             )
-        ask = [self._binaries / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)]
-        deadline = time.monotonic() + START_S
-        while subprocess.run(ask, check=False).returncode != 0:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"PostgreSQL did not answer within {START_S:g} s; see {self._folder}/log")
-            time.sleep(0.02)
 
     def kill(self) -> None:
         """SIGKILL for the postmaster and every backend at once."""
@@ -84,7 +90,7 @@ class OwnPostgres:
     def stop(self) -> None:
         """SIGSTOP: connections stay open, and nobody answers on them."""
         self._stopped = self._family()
-        for process in self._stopped:
+        for process in self._stopped[1:]:
             with suppress(psutil.NoSuchProcess):
                 process.suspend()
 
@@ -103,9 +109,11 @@ class OwnPostgres:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _family(self) -> list[psutil.Process]:
+        """The postmaster, which is stopped from here on, and its children."""
         assert self._process is not None
         parent = psutil.Process(self._process.pid)
-        # The parent first, or it would start new children for those that died.
+        # Stopped first, or it could start a child that is not in the list.
+        parent.suspend()
         return [parent, *parent.children(recursive=True)]
 
 

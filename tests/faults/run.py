@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from billing.caller import NO_LIMITS, ProjectLimits
+from billing.errors import BillingError
 from tests.faults.audit import Tally, check, settled, statuses
 from tests.faults.disk import SpoolDisk, spool_disk
 from tests.faults.faults import FAULTS, Fault
@@ -63,7 +64,10 @@ async def run_case(case: Case, machines: Machines) -> tuple[Tally, str]:
         async with new_world(setup, machines, disk) as world:
             load = Load(world.port, world.key, case.mode == "SSE", rng, fault.leavers, fault.longest_tokens)
             trouble = await _under_load(fault, world, load)
-            tally = await check(world.books(), load.answers, everyone_lives=fault.everyone_lives)
+            try:
+                tally = await check(world.books(), load.answers, everyone_lives=fault.everyone_lives)
+            except BillingError as error:
+                tally = Tally(runs=1, violations=[f"the ledger cannot be read: {error}"])
             log = (world.folder / "ingress.log").read_text()
     if trouble:
         tally.violations.append(trouble)
