@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 import yaml
 
+from serve.deployments import INGRESS_APP
 from serve.settings import load_settings
 from tests.faults.audit import Books, Tally, check, settled, statuses
 from tests.faults.load import Load
@@ -50,7 +51,7 @@ def _kill_ingress(server: Server, rng: random.Random) -> Server:
 
 def _is_ingress(process: psutil.Process) -> bool:
     try:
-        return "IngressReplica" in " ".join(process.cmdline())
+        return f"ServeReplica:{INGRESS_APP}:" in " ".join(process.cmdline())
     except psutil.Error:
         return False
 
