@@ -1,12 +1,16 @@
 # `make serve` and `make test` are all that a newcomer needs; `make help` lists the rest.
 CONFIG ?= configs/embedded.yaml
 PORT ?=
+OPS_PORT ?=
 EXTRA ?= $(if $(shell command -v nvidia-smi 2>/dev/null),gpu,cpu)
 TESTS ?= tests
 RUNS ?= 240
 BIN := .venv/bin
 
-.PHONY: help serve test test-fast test-faults check format install clean
+DATA ?= ../shared/eval
+MODEL ?=
+
+.PHONY: help serve test test-fast test-faults check format install clean bench-quality
 .DEFAULT_GOAL := help
 # No "Entering directory", no echo of recipes: what is printed is what pith says.
 MAKEFLAGS += --no-print-directory
@@ -15,8 +19,9 @@ MAKEFLAGS += --no-print-directory
 help: ## this list
 	sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
 
-serve: install ## start the server (CONFIG=configs/embedded.yaml, PORT= for another than the file says)
-	exec $(BIN)/pith serve --config $(CONFIG) $(if $(PORT),--port $(PORT))
+serve: install ## start the server (CONFIG=configs/embedded.yaml; PORT= and OPS_PORT= for others than the file says)
+	exec $(BIN)/pith serve --config $(CONFIG) $(if $(PORT),--port $(PORT)) \
+		$(if $(OPS_PORT),--ops-port $(OPS_PORT))
 
 test: install ## every test, with real Ray and vLLM where a test says so (TESTS=tests/...)
 	exec $(BIN)/python -m pytest $(TESTS)
@@ -33,6 +38,10 @@ check: install ## what CI runs before the tests: format, lint, types, import arr
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m pytest -q -m "not integration"
+
+bench-quality: install ## what a running server's compression keeps (PORT=, MODEL=, DATA=folder of evaluation files)
+	PITH_API_KEY=$${PITH_API_KEY:-$$(cat var/demo-key)} exec $(BIN)/python -m benchmarks.quality --data $(DATA) \
+		--url http://127.0.0.1:$(or $(PORT),8000) $(if $(MODEL),--model $(MODEL)) $(if $(findstring shared/eval,$(DATA)),--held-out)
 
 format: install ## rewrite the code as `make check` wants it
 	$(BIN)/ruff check --fix --quiet .

@@ -67,7 +67,9 @@ def measure(config: Path) -> Run:
     began = time.monotonic()
     pith = Path(sys.executable).with_name("pith")
     with subprocess.Popen(
-        [str(pith), "serve", "--config", str(config), "--port", str(port)], stdout=subprocess.PIPE, text=True
+        [str(pith), "serve", "--config", str(config), "--port", str(port), "--ops-port", str(free_port())],
+        stdout=subprocess.PIPE,
+        text=True,
     ) as server:
         try:
             key = wait_until_ready(server)

@@ -157,7 +157,7 @@ class Ledger:
         except LedgerUnavailable as error:
             if not self._allowance.is_on:
                 raise
-            log.warning("hold %s is taken from the allowance: %s", hold.event_id, error)
+            log.info("hold %s is taken from the allowance: %s", hold.event_id, error)
             await self._allowance.take(hold)
             return replace(hold, kind="offline")
         return hold

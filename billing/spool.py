@@ -12,6 +12,7 @@ from pathlib import Path
 
 from sqlalchemy import (
     Column,
+    ColumnElement,
     Connection,
     Delete,
     Float,
@@ -112,9 +113,12 @@ class Spool:
     async def require_room(self) -> None:
         """Raises `SpoolFull`, or what `require_writable` raises."""
         await self.require_writable()
+        if self._rows < self._max_rows:
+            return
+        # Counted anew, for what the replayer or an operator took out since.
+        self._trusted_until = 0.0
+        await self.require_writable()
         if self._rows >= self._max_rows:
-            # What the replayer or an operator took out since is seen by the next request.
-            self._trusted_until = 0.0
             raise SpoolFull(self._max_rows)
 
     async def append(self, event: UsageEvent) -> None:
@@ -134,10 +138,10 @@ class Spool:
         return await self._select(refused=True, limit=limit)
 
     async def count_waiting(self) -> int:
-        if not self._path.exists():
-            return 0
-        counting = select(func.count()).select_from(_spooled).where(_spooled.c.refusal.is_(None))
-        return await self._database.read(lambda c: c.execute(counting).scalar_one() if _is_made(c) else 0)
+        return await self._count(_spooled.c.refusal.is_(None))
+
+    async def count_refused(self) -> int:
+        return await self._count(_spooled.c.refusal.is_not(None))
 
     async def costs_by_workspace(self) -> dict[str, int]:
         """Nano-dollars that wait for the ledger. What it refused is charged to nobody."""
@@ -168,12 +172,20 @@ class Spool:
     async def close(self) -> None:
         await self._database.close()
 
+    async def _count(self, wanted: ColumnElement[bool]) -> int:
+        if not self._path.exists():
+            return 0
+        counting = select(func.count()).select_from(_spooled).where(wanted)
+        return await self._database.read(lambda c: c.execute(counting).scalar_one() if _is_made(c) else 0)
+
     async def _check(self) -> None:
         try:
             self._rows = await self._database.write(_probe)
             free = shutil.disk_usage(self._path.parent).free
         except (LedgerUnavailable, OSError) as error:
-            raise SpoolUnavailable(f"the usage spool cannot be written: {error}") from error
+            # What SQLite says names a path: it is the log's, not the caller's.
+            log.error("the usage spool %s cannot be written: %s", self._path, error)
+            raise SpoolUnavailable("the usage spool cannot be written") from error
         if free < MIN_FREE_BYTES:
             raise SpoolUnavailable("the usage spool cannot be written: its disk is full")
         self._trusted_until = time.monotonic() + TRUST_S

@@ -21,6 +21,7 @@ from serve.compress_contract import BatchCompressRequest, CompressRequest
 from serve.contract import ChatCompletionRequest
 from serve.errors import STATUSES, http_problem, problem_of, unexpected_problem
 from serve.limits import rate_limit_headers
+from serve.metrics.http import HttpMetrics, MetricsMiddleware
 from serve.middleware import BodyLimitMiddleware, RequestIdMiddleware
 from serve.prices import PriceBook
 from serve.routes.catalog import catalog_routes
@@ -45,6 +46,7 @@ def create_api(
     limiter: RateLimits,
     prices: PriceBook,
     ready: Callable[[], Awaitable[bool]],
+    metrics: HttpMetrics,
     clock: Callable[[], datetime],
     max_body_bytes: int,
     collection_threshold_cents: int,
@@ -60,6 +62,7 @@ def create_api(
     api.include_router(chat_routes(chat, authenticate))
     for kind in STATUSES:
         api.add_exception_handler(kind, _answer)
+    api.add_exception_handler(RateLimited, _rate_limit_answer(metrics))
     api.add_exception_handler(HTTPException, _answer_http)
     api.add_exception_handler(Exception, _answer_unexpected)
     documented: list[type[BaseModel]] = [ChatCompletionRequest]
@@ -67,14 +70,22 @@ def create_api(
         api.include_router(compress_routes(compress, authenticate))
         documented += [CompressRequest, BatchCompressRequest]
     document_request_models(api, *documented)
-    return RequestIdMiddleware(BodyLimitMiddleware(api, max_body_bytes))
+    return RequestIdMiddleware(MetricsMiddleware(BodyLimitMiddleware(api, max_body_bytes), metrics))
 
 
 async def _answer(request: Request, error: Exception) -> Response:
-    response = problem_of(error).response()
-    if isinstance(error, RateLimited):
+    return problem_of(error).response()
+
+
+def _rate_limit_answer(metrics: HttpMetrics) -> Callable[[Request, Exception], Awaitable[Response]]:
+    async def answer(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RateLimited)
+        metrics.rate_limited(error)
+        response = problem_of(error).response()
         response.headers.update(rate_limit_headers(error.state))
-    return response
+        return response
+
+    return answer
 
 
 async def _answer_unexpected(request: Request, error: Exception) -> Response:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import uvicorn
+from prometheus_client import CollectorRegistry
 
 from billing.accounts import Accounts
 from billing.database import Database, open_database
@@ -23,6 +24,7 @@ from serve.api import create_api
 from serve.chat import ChatService
 from serve.compressors import RunningModel, compress_collaborators
 from serve.http_server import PithServer, http_config, listening_socket
+from serve.metrics.service import ServiceMetrics
 from serve.pepper import read_pepper
 from serve.prices import PriceBook
 from serve.settings import ModelSettings, ServerSettings, Settings
@@ -168,10 +170,16 @@ def build_api(
     ledger: Ledger,
     limiter: RateLimits | None = None,
     compressors: Mapping[str, RunningModel] | None = None,
+    registry: CollectorRegistry | None = None,
 ) -> Any:
     """The ASGI application, from settings, engines, compression models and a ledger. Without compression models it has
-    no compression routes."""
+    no compression routes. `registry` is given by who wants to read the metrics in this process."""
     catalog = catalog_of(settings)
+    metrics = ServiceMetrics(
+        registry or CollectorRegistry(),
+        chat_models=[model.id for model in settings.models],
+        compression_models=[model.id for model in settings.compression.models],
+    )
     prices = PriceBook(ledger)
     limiter = limiter or open_limiter(settings)
     accounts = Accounts(
@@ -180,7 +188,13 @@ def build_api(
         cache_times=KeyCacheTimes(ttl_s=settings.billing.key_cache_s, outage_s=settings.billing.key_outage_s),
     )
     chat = ChatService(
-        catalog=catalog, engines=engines, prices=prices, ledger=ledger, limiter=limiter, clock=now
+        catalog=catalog,
+        engines=engines,
+        prices=prices,
+        ledger=ledger,
+        limiter=limiter,
+        metrics=metrics.chat,
+        clock=now,
     )
     default = settings.models[0]
 
@@ -194,7 +208,13 @@ def build_api(
     compress = None
     if compressors:
         compress = compress_collaborators(
-            settings.compression, compressors, prices=prices, ledger=ledger, limiter=limiter, clock=now
+            settings.compression,
+            compressors,
+            prices=prices,
+            ledger=ledger,
+            limiter=limiter,
+            metrics=metrics.compress,
+            clock=now,
         )
     return create_api(
         catalog=catalog,
@@ -203,6 +223,7 @@ def build_api(
         limiter=limiter,
         prices=prices,
         ready=ready,
+        metrics=metrics.http,
         clock=now,
         max_body_bytes=settings.server.max_body_bytes,
         collection_threshold_cents=settings.billing.collection_threshold_cents,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from billing.caller import Caller
+from billing.errors import UsageNotRecorded
 from billing.ledger import Ledger
 from billing.limits import RateLimits
 from billing.price import Cost, ModelPrice, cost
@@ -21,6 +22,7 @@ from models.options import select_options
 from serve.contract import ChatCompletionRequest
 from serve.disconnect import Client
 from serve.holds import HoldTerms, hold_worst_case
+from serve.metrics.chat import ChatMetrics, ObservedChat
 from serve.prices import PriceBook, price_of
 
 # The template wraps each message in a few special tokens; a byte is at most one token in the text itself.
@@ -63,12 +65,12 @@ class Exchange:
         price: ModelPrice,
         limits: LimitState,
         ledger: Ledger,
+        observed: ObservedChat,
         clock: Callable[[], datetime],
     ) -> None:
         self.hold = hold
         self.limits = limits
         self.usage = TokenUsage()
-        # Set by who sends the reply, before its first byte leaves.
         self.delivered = False
         # Set by who listens to it: a cancellation while it is there is a server that stops.
         self.client = Client()
@@ -76,6 +78,7 @@ class Exchange:
         self._chat = chat
         self._price = price
         self._ledger = ledger
+        self._observed = observed
         self._clock = clock
         self._settling: asyncio.Task[Receipt] | None = None
 
@@ -86,11 +89,25 @@ class Exchange:
                 self.usage = chunk.usage
                 yield chunk
 
+    def begin_delivery(self) -> None:
+        """For who sends the reply, before its first byte leaves."""
+        self.delivered = True
+        self._observed.deliver()
+
     async def settle(self, outcome: Outcome) -> Receipt:
         """Write what was used, once, and to the end even when the caller is cancelled meanwhile."""
         if self._settling is None:
-            self._settling = asyncio.create_task(self._settle(outcome))
+            self._settling = asyncio.create_task(self._settle_and_count(outcome))
         return await asyncio.shield(self._settling)
+
+    async def _settle_and_count(self, outcome: Outcome) -> Receipt:
+        try:
+            receipt = await self._settle(outcome)
+        except UsageNotRecorded:
+            self._observed.lose()
+            raise
+        self._observed.settle(receipt.usage, receipt.cost, receipt.settlement.status)
+        return receipt
 
     async def _settle(self, outcome: Outcome) -> Receipt:
         # A failure is our fault: what was delivered is paid for, and no minimum is asked.
@@ -137,6 +154,7 @@ class ChatService:
         prices: PriceBook,
         ledger: Ledger,
         limiter: RateLimits,
+        metrics: ChatMetrics,
         clock: Callable[[], datetime],
     ) -> None:
         self._catalog = catalog
@@ -144,6 +162,7 @@ class ChatService:
         self._prices = prices
         self._ledger = ledger
         self._limiter = limiter
+        self._metrics = metrics
         self._clock = clock
 
     def prepare(self, caller: Caller, body: ChatCompletionRequest, completion_id: str) -> PreparedChat:
@@ -175,6 +194,7 @@ class ChatService:
         price_list = await self._prices.current()
         price = price_of(price_list, chat.model.id)
         admission = await self._limiter.admit(caller, tokens_bound=chat.tokens_bound, now=self._clock())
+        observed = self._metrics.begin(chat.model.id)
         exchange: Exchange | None = None
         try:
             engine = self._engines[chat.model.id]
@@ -199,14 +219,17 @@ class ChatService:
                 price=price,
                 limits=admission.headers_state,
                 ledger=self._ledger,
+                observed=observed,
                 clock=self._clock,
             )
             yield exchange
         except BaseException as failure:
+            observed.fail(failure)
             if exchange is not None:
                 await exchange.close(failure)
             raise
         finally:
+            observed.end()
             await admission.done(exchange.usage.total_tokens if exchange else 0)
 
 

@@ -93,7 +93,7 @@ class ChatReply(Response):
             if not stream.started:
                 if not chunk.data.startswith(b"data: {"):
                     raise EngineFailed("the engine's stream is no server-sent chat completion")
-                exchange.delivered = True
+                exchange.begin_delivery()
                 await stream.start(self._reply_headers(exchange, exchange.hold.status))
             await stream.send(chunk.data)
         if not stream.started:

@@ -41,6 +41,9 @@ def serve(
     config: Annotated[Path, typer.Option(help="Configuration file.")] = Path("configs/embedded.yaml"),
     host: Annotated[str | None, typer.Option(help="Listen on this address instead of the file's.")] = None,
     port: Annotated[int | None, typer.Option(help="Listen on this port instead of the file's.")] = None,
+    ops_port: Annotated[
+        int | None, typer.Option(help="Serve /metrics on this port instead of the file's; 0: no metrics.")
+    ] = None,
 ) -> None:
     """Start the server and serve until Ctrl-C."""
     from serve.app import catalog_of
@@ -48,8 +51,9 @@ def serve(
     from serve.prepare import prepare_ledger
 
     progress = Progress()
-    settings = with_address(load_settings(config), host, port).anchored(Path.cwd())
-    require_free_port(settings.server.host, settings.server.port)
+    settings = with_address(load_settings(config), host, port)
+    settings = with_ops_port(settings, ops_port).anchored(Path.cwd())
+    require_free_ports(settings)
     progress.say(f"pith starts from {config}")
     progress.begin("opening the ledger")
     key = asyncio.run(prepare_ledger(settings, catalog_of(settings), now=datetime.now(UTC)))
@@ -76,17 +80,35 @@ def with_address(settings: Settings, host: str | None, port: int | None) -> Sett
     return settings.model_copy(update={"server": settings.server.model_copy(update=given)})
 
 
-def require_free_port(host: str, port: int) -> None:
+def with_ops_port(settings: Settings, port: int | None) -> Settings:
+    """The settings with the command line's port of `/metrics`. Raises `ConfigError` for a port that is none."""
+    if port is None:
+        return settings
+    if not 0 <= port <= 65535:
+        raise ConfigError(f"--ops-port: {port} is no TCP port (1 to 65535, or 0 for none)")
+    return settings.model_copy(update={"ops": settings.ops.model_copy(update={"port": port})})
+
+
+def require_free_ports(settings: Settings) -> None:
     """Raises `ConfigError` when something listens there already, or the address is not this machine's."""
+    server, ops = settings.server, settings.ops
+    with free_port(server.host, server.port, "PORT= or --port"):
+        if ops.port:
+            # While the first is held, so that one port for both is refused too.
+            with free_port(ops.host, ops.port, "OPS_PORT= or --ops-port"):
+                pass
+
+
+def free_port(host: str, port: int, options: str) -> socket.socket:
+    """A socket that holds the port until it is closed. Raises `ConfigError`, which names the options."""
     try:
         # First, since a name that cannot be a host's would leave the socket open.
         host.encode("idna")
-        with socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET):
-            pass
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except (OSError, UnicodeError) as error:
         reason = (getattr(error, "strerror", None) or str(error)).lower()
         raise ConfigError(
-            f"cannot listen on {host}:{port}: {reason}; choose another with PORT= or --port"
+            f"cannot listen on {host}:{port}: {reason}; choose another with {options}"
         ) from error
 
 
@@ -101,6 +123,8 @@ def announce(settings: Settings, key: str | None, progress: Progress) -> None:
     """Say that the server is ready, and how to talk to it."""
     base = f"http://{settings.server.host}:{settings.server.port}"
     progress.say(f"ready: {base} (docs: {base}/docs)")
+    if settings.ops.port:
+        progress.say(f"metrics: http://{settings.ops.host}:{settings.ops.port}/metrics")
     if key is None:
         print("Make a key with: pith workspace create NAME, pith project create, pith key create", flush=True)
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -12,6 +13,7 @@ from typing import Protocol
 import orjson
 
 from billing.caller import Caller
+from billing.errors import UsageNotRecorded
 from billing.ledger import Ledger
 from billing.limits import RateLimits
 from billing.price import ModelPrice, cost
@@ -23,6 +25,7 @@ from compression.request import CompressionRequest, CompressionResult
 from serve.compress_contract import CompressInput, CompressOptions
 from serve.compress_fields import receipt_fields
 from serve.holds import HoldTerms, hold_worst_case
+from serve.metrics.compress import CompressMetrics, ObservedCompression
 from serve.prices import PriceBook, price_of
 
 
@@ -84,6 +87,7 @@ class CompressService:
         prices: PriceBook,
         ledger: Ledger,
         limiter: RateLimits,
+        metrics: CompressMetrics,
         clock: Callable[[], datetime],
     ) -> None:
         if not models:
@@ -92,6 +96,7 @@ class CompressService:
         self._prices = prices
         self._ledger = ledger
         self._limiter = limiter
+        self._metrics = metrics
         self._clock = clock
 
     def model_id(self, wanted: str | None) -> str:
@@ -141,6 +146,12 @@ class CompressService:
 
         Raises what `Ledger.hold`, `Ledger.settle` and `CompressionModel.compress` raise.
         """
+        with self._metrics.observed(prepared.model_id) as observed:
+            return await self._compress_for(caller, prepared, request_id, observed)
+
+    async def _compress_for(
+        self, caller: Caller, prepared: PreparedCompression, request_id: str, observed: ObservedCompression
+    ) -> Compressed:
         price_list = await self._prices.current()
         price = price_of(price_list, prepared.model_id)
         model = self._models[prepared.model_id].model
@@ -163,33 +174,43 @@ class CompressService:
         except BaseException:
             await self._ledger.release(hold, now=self._clock())
             raise
-        return self._compressed(prepared, result, await self._settle(hold, price, result))
+        observed.compressed(result.receipt)
+        # To its end, since the ledger's write goes on too when the caller is cancelled.
+        settling = asyncio.create_task(self._settle(hold, price, result, observed))
+        return self._compressed(prepared, result, await asyncio.shield(settling))
 
     async def compress_unmetered(self, prepared: PreparedCompression) -> Compressed:
         """Compress for nobody's account. Raises what `CompressionModel.compress` raises."""
-        result = await self._models[prepared.model_id].model.compress(prepared.request)
+        with self._metrics.observed(prepared.model_id) as observed:
+            result = await self._models[prepared.model_id].model.compress(prepared.request)
+            observed.compressed(result.receipt)
         return self._compressed(prepared, result, "not_applicable")
 
-    async def _settle(self, hold: Hold, price: ModelPrice, result: CompressionResult) -> MeteringStatus:
+    async def _settle(
+        self, hold: Hold, price: ModelPrice, result: CompressionResult, observed: ObservedCompression
+    ) -> MeteringStatus:
         receipt = result.receipt
-        settlement = await self._ledger.settle(
-            hold,
-            figures=UsageFigures(
-                prompt_tokens=receipt.original_tokens,
-                completion_tokens=receipt.output_tokens,
-                cached_tokens=0,
-                stream=False,
-                receipt=orjson.dumps(receipt_fields(receipt)).decode(),
-            ),
-            cost=cost(
-                price,
-                prompt_tokens=receipt.original_tokens,
-                completion_tokens=receipt.output_tokens,
-                minimum=True,
-            ),
-            outcome="completed",
-            now=self._clock(),
+        figures = UsageFigures(
+            prompt_tokens=receipt.original_tokens,
+            completion_tokens=receipt.output_tokens,
+            cached_tokens=0,
+            stream=False,
+            receipt=orjson.dumps(receipt_fields(receipt)).decode(),
         )
+        charged = cost(
+            price,
+            prompt_tokens=receipt.original_tokens,
+            completion_tokens=receipt.output_tokens,
+            minimum=True,
+        )
+        try:
+            settlement = await self._ledger.settle(
+                hold, figures=figures, cost=charged, outcome="completed", now=self._clock()
+            )
+        except UsageNotRecorded:
+            observed.lose()
+            raise
+        observed.settle(charged, settlement.status)
         return settlement.status
 
     def _compressed(

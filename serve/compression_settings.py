@@ -70,7 +70,7 @@ class FlagThresholdSettings(Section):
         _FLAGS.low_relevance, description="Flagged where no unit scored as much, from 0 to 1."
     )
     borderline_share: Share = Field(
-        _FLAGS.borderline_share, description="Flagged where a dropped unit scored this share of the best."
+        _FLAGS.borderline_share, description="Flagged where dropped units hold this share of the odds."
     )
     query_terms_share: Share = Field(
         _FLAGS.query_terms_share, description="Flagged where less of the query's terms is in the output."

@@ -11,6 +11,7 @@ from billing.limits import RateLimits
 from serve.compress import CompressService, CountingModel, ServedCompressor
 from serve.compression_settings import CompressionSettingsSection
 from serve.demo_limits import DemoLimits
+from serve.metrics.compress import CompressMetrics
 from serve.prices import PriceBook
 from serve.routes.compress import CompressRoutes
 
@@ -34,6 +35,7 @@ def compress_collaborators(
     prices: PriceBook,
     ledger: Ledger,
     limiter: RateLimits,
+    metrics: CompressMetrics,
     clock: Callable[[], datetime],
 ) -> CompressRoutes | None:
     """What the compression routes need, or None where the configuration has no compression model."""
@@ -48,7 +50,9 @@ def compress_collaborators(
         for model in settings.models
     }
     return CompressRoutes(
-        service=CompressService(models=served, prices=prices, ledger=ledger, limiter=limiter, clock=clock),
+        service=CompressService(
+            models=served, prices=prices, ledger=ledger, limiter=limiter, metrics=metrics, clock=clock
+        ),
         demo=DemoLimits(
             limiter,
             requests_per_minute_per_address=settings.demo.requests_per_minute_per_address,

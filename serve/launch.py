@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
 
@@ -58,17 +59,33 @@ def run_server(settings: Settings, *, announce: Callable[[], None], progress: Pr
     """
     adopt_orphans()
     stop_on_signals()
+    after = ExitStack()
     try:
+        take_in_ended = open_ops_port(settings, after)
         start(settings, progress)
         announce()
         started, tick = children_of_this_process(), threading.Event()
         while not tick.wait(BURY_S):
             bury_orphans(started)
+            take_in_ended()
     except Stopped:
         progress.say("stopping …")
     finally:
         stop()
+        after.close()
         progress.say("stopped")
+
+
+def open_ops_port(settings: Settings, until: ExitStack) -> Callable[[], None]:
+    """Serve `/metrics`. Returns what is to be called now and then. Raises `StartError`."""
+    from serve.metrics.ops import ops_port
+
+    try:
+        return until.enter_context(ops_port(settings))
+    except OSError as error:
+        raise StartError(
+            f"cannot serve metrics on {settings.ops.host}:{settings.ops.port}: {error}"
+        ) from error
 
 
 def start(settings: Settings, progress: Progress) -> None:

@@ -48,6 +48,11 @@ class ServerSettings(Section):
     drain_s: float = Field(5, ge=0, description="Seconds that running requests get when the server stops.")
 
 
+class OpsSettings(Section):
+    host: str = Field("127.0.0.1", description="Address that /metrics listens on; it asks for no key.")
+    port: int = Field(9464, ge=0, le=65535, description="TCP port of /metrics; 0 turns metrics off.")
+
+
 class RaySettings(Section):
     logical_cpus: int = Field(16, ge=1, description="CPUs that Ray counts; replicas ask for one each.")
     object_store_mb: int = Field(128, ge=80, description="Megabytes of Ray's shared-memory object store.")
@@ -220,6 +225,7 @@ class DemoSettings(Section):
 class Settings(Section):
     state_dir: Path = Field(Path("var"), description="Folder for what the server writes.")
     server: ServerSettings = ServerSettings()
+    ops: OpsSettings = OpsSettings()
     ray: RaySettings = RaySettings()
     billing: BillingSettings = BillingSettings()
     demo: DemoSettings = DemoSettings()

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
+from prometheus_client import CollectorRegistry
 
+from billing.errors import LimitName
+from billing.usage import MeteringStatus
 from compression.flags import CODES
 from models.options import ACCEPTED_WITHOUT_EFFECT, REFUSED, REFUSED_PREFIXES, USED
 from serve.compression_settings import CompressionModelSettings
 from serve.errors import STATUSES
+from serve.metrics.money import LOST
+from serve.metrics.ops import SpoolGauges
+from serve.metrics.outcome import OUTCOMES
+from serve.metrics.service import ServiceMetrics
 
 ROOT = Path(__file__).parents[1]
 
@@ -37,13 +45,52 @@ def test_every_risk_flag_has_a_section_with_its_severity_and_an_example(code: st
     assert section.split("\n\n")[1].startswith(f"{CODES[code].capitalize()}. ") and "Example: " in section
 
 
+def exposed_metrics() -> set[tuple[str, str, tuple[str, ...]]]:
+    """Name, type and labels of every metric of the ops port."""
+    registry = CollectorRegistry()
+    metrics = ServiceMetrics(registry, chat_models=["m"], compression_models=["m"])
+    # These have no series before a request.
+    metrics.http.requests.labels("/", "GET", "200")
+    metrics.http.duration.labels("/", "GET")
+    families = [*registry.collect(), *SpoolGauges(Path("no spool")).collect()]
+    return {
+        (
+            family.name + ("_total" if family.type == "counter" else ""),
+            family.type,
+            tuple(sorted(family.samples[0].labels.keys() - {"le"})),
+        )
+        for family in families
+    }
+
+
+def test_the_page_of_metrics_names_each_with_its_type_and_labels_and_no_other() -> None:
+    rows = re.findall(
+        r"^\| `(pith_\w+)` \| (\w+) \| ([\w` ]*)\|", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE
+    )
+    documented = {(name, kind, tuple(sorted(re.findall(r"\w+", labels)))) for name, kind, labels in rows}
+    assert documented == exposed_metrics()
+
+
+@pytest.mark.parametrize("value", [*OUTCOMES, *get_args(MeteringStatus), LOST, *get_args(LimitName)])
+def test_every_fixed_value_of_a_metrics_label_is_documented(value: str) -> None:
+    assert f"`{value}`" in (ROOT / "docs/metrics.md").read_text()
+
+
 @pytest.mark.parametrize("key", CompressionModelSettings.model_fields)
 def test_every_key_of_a_compression_model_is_documented(key: str) -> None:
     assert re.search(rf"^\|[^|]*`{key}[`:]", (ROOT / "docs/compression.md").read_text(), re.MULTILINE)
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "docs/request.md", "CONTRIBUTING.md", "docs/errors.md", "docs/compression.md"]
+    "page",
+    [
+        "README.md",
+        "docs/request.md",
+        "CONTRIBUTING.md",
+        "docs/errors.md",
+        "docs/compression.md",
+        "docs/metrics.md",
+    ],
 )
 def test_every_file_that_a_page_names_exists(page: str) -> None:
     text = (ROOT / page).read_text()

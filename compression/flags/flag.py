@@ -59,16 +59,16 @@ class FlagSettings:
     """Thresholds. Scores and shares are from 0 to 1.
 
     `aggressive_ratio`: a target below it is flagged. `short_input_tokens`: an input with fewer tokens is not worth
-    compressing. `low_relevance`: no unit scored as high. `borderline_share`: a unit that was left out scored at
-    least this share of the best. `query_terms_share`: fewer of the query's terms are in the output.
-    `unsupported_share`: as many of the kept letters are in other scripts than `scripts`. `disabled`: codes that are
-    never raised.
+    compressing. `low_relevance`: no unit scored as high. `borderline_share`: units that were left out hold as
+    large a share of the odds, score / (1 - score), of all. `query_terms_share`: fewer of the query's terms are in
+    the output. `unsupported_share`: as many of the kept letters are in other scripts than `scripts`. `disabled`:
+    codes that are never raised.
     """
 
     aggressive_ratio: float = 0.05
     short_input_tokens: int = 50
     low_relevance: float = 0.1
-    borderline_share: float = 0.95
+    borderline_share: float = 0.2
     query_terms_share: float = 0.2
     unsupported_share: float = 0.2
     scripts: frozenset[str] = _SCRIPTS

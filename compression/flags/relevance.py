@@ -5,13 +5,16 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 
 from compression.flags.evidence import Evidence
 from compression.flags.flag import Flag
 from compression.words import content_terms
 
 _STRUCTURE = frozenset({"bracket", "fence", "speaker", "table_header", "heading"})
+_LEAST_ODDS = 1e-9
 _DIGIT = r"\d|[一二三四五六七八九十百千万]"
 _NUMBER_WORDS = (
     r"\b(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|dozen|hundred|thousand|million|billion|"
@@ -81,11 +84,14 @@ def _score_flags(evidence: Evidence, scores: Sequence[float]) -> Iterator[Flag]:
         yield evidence.flag("low_relevance", count=1)
         return
     kept = set(evidence.kept_units)
-    near = [
-        index
-        for index in content
-        if index not in kept and scores[index] >= evidence.settings.borderline_share * best
-    ]
-    if near:
-        near.sort(key=lambda index: -scores[index])
+    left_out = sorted((index for index in content if index not in kept), key=lambda index: -scores[index])
+    missed = list(accumulate(map(_odds, (scores[index] for index in left_out))))
+    total = sum(_odds(scores[index]) for index in content)
+    if missed and missed[-1] >= max(evidence.settings.borderline_share * total, _LEAST_ODDS):
+        near = left_out[: bisect_left(missed, missed[-1] / 2) + 1]
         yield evidence.flag("evidence_borderline", [(units[index].start, units[index].end) for index in near])
+
+
+def _odds(score: float) -> float:
+    """What a score speaks for a unit, so that those of several add up as the chances of one answer do."""
+    return score / max(1.0 - score, _LEAST_ODDS)

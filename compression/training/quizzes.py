@@ -34,7 +34,7 @@ def passage_quizzes(rows: Sequence[Passage]) -> Iterator[Quiz]:
 
 
 def paragraph_quizzes(rows: Sequence[Paragraph], suite: str) -> Iterator[Quiz]:
-    """Each training question among ten paragraphs: those that stand beside its own, or any others."""
+    """Each training question twice: among the paragraphs that stand beside its own, and among any others."""
     blocks = [range(start, min(start + 10, len(rows))) for start in range(0, len(rows), 10)]
     train = [block for block in blocks if not data.is_held_out(f"xquad block {block.start}")]
     free = [index for block in train for index in block]
@@ -43,13 +43,13 @@ def paragraph_quizzes(rows: Sequence[Paragraph], suite: str) -> Iterator[Quiz]:
             for at, (question, answer) in enumerate(rows[index].questions):
                 rng = seeded(f"train xquad {index} {at}")
                 beside = [other for other in block if other != index]
-                if rng.random() < 0.3:
-                    beside = rng.sample([other for other in free if other != index], rng.randint(5, 18))
-                chosen = [index, *beside]
-                rng.shuffle(chosen)
-                documents = tuple(("", rows[other].text) for other in chosen)
-                name = f"{suite}-{index}-{at}"
-                yield Quiz(suite, name, question, (answer,), documents, chosen.index(index), False)
+                others = rng.sample([other for other in free if other != index], rng.randint(5, 18))
+                for kind, companions in (("beside", beside), ("apart", others)):
+                    chosen = [index, *companions]
+                    rng.shuffle(chosen)
+                    documents = tuple(("", rows[other].text) for other in chosen)
+                    name = f"{suite}-{index}-{at}-{kind}"
+                    yield Quiz(suite, name, question, (answer,), documents, chosen.index(index), False)
 
 
 def without_gold(quiz: Quiz) -> Quiz:
@@ -70,7 +70,7 @@ def training_cases(folder: Path) -> Iterator[Case]:
         draw = rng.random()
         if draw < 0.1:
             yield dressed(without_gold(quiz), rng)
-        elif draw < 0.35 and quiz.suite in ("nq", "xquad_en", "xquad_de"):
+        elif draw < 0.45 and quiz.suite in ("nq", "xquad_en", "xquad_de"):
             yield dressed(disguise(quiz, rng.choice(list(SCRIPTS))), rng)
     yield from contexts.meeting_cases(
         data.read(folder / "qmsum_train.jsonl.gz", data.meeting), "qmsum_train", is_held_out=False

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import re
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -37,7 +39,13 @@ SCRIPTS = {
     "arabic": "ابتدهفقحيجكلمنوبثرسطعغشخزذ",
     "devanagari": "अबचदएफगहइजकलमनओपखरसतउवशघयझ",
     "thai": "กขคงจฉชซฌญฎฏฐฑฒณดตถทธนบปผฝ",
+    # Ideographs stand for pieces of words, so this script has no alphabet.
+    "han": "",
 }
+PIECE = 3
+FIRST_IDEOGRAPH, IDEOGRAPHS = 0x4E00, 3000
+WORD = re.compile(r"\w+")
+STOPS = str.maketrans({".": "。", ",": "，", "?": "？", "!": "！", ";": "；", ":": "："})  # noqa: RUF001
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +80,24 @@ def dressed(quiz: Quiz, rng: random.Random) -> Case:
     return render(replace(quiz, question=question), rng.choice(DRESSES if has_titles else PLAIN), separator)
 
 
+def ideographs(word: str) -> str:
+    """An ideograph for every three letters: words that begin alike are written alike, and numbers stay."""
+    if word.isdecimal():
+        return word
+    pieces = (word[at : at + PIECE].lower() for at in range(0, len(word), PIECE))
+    return "".join(chr(FIRST_IDEOGRAPH + zlib.crc32(piece.encode()) % IDEOGRAPHS) for piece in pieces)
+
+
 def disguise(quiz: Quiz, script: str) -> Quiz:
-    """The quiz in letters of another script; in Thai letters also without the spaces between words."""
+    """The quiz in letters of another script; in Thai and in ideographs also without the spaces between words."""
     letters = SCRIPTS[script]
-    table = str.maketrans(LATIN + LATIN.upper(), letters + letters.upper()[: len(LATIN)])
+    table = str.maketrans(LATIN + LATIN.upper(), letters + letters.upper()[: len(LATIN)]) if letters else {}
 
     def cover(text: str) -> str:
         if script == "thai":
             text = text.replace(". ", "\0").replace(" ", "").replace("\0", " ")
+        if script == "han":
+            text = WORD.sub(lambda word: ideographs(word.group()), text).translate(STOPS).replace(" ", "")
         return text.translate(table)
 
     documents = tuple((cover(title), cover(text)) for title, text in quiz.documents)

@@ -14,6 +14,7 @@ from serve.deployments import (
     compressor_app,
     model_app,
 )
+from serve.metrics.files import FOLDER_VARIABLE, count_in_files, metrics_folder
 from serve.settings import Settings
 
 
@@ -21,6 +22,8 @@ class IngressReplica:
     """The HTTP server. Its logic is `serve.app.Service`, which listens on the port itself."""
 
     async def __init__(self, settings: Settings) -> None:  # type: ignore[misc]
+        # Before anything imports prometheus_client.
+        count_in_files(settings)
         from serve.app import start_service
 
         self._service = await start_service(settings, engine_handle, compressor_handle)
@@ -51,5 +54,11 @@ def build_ingress(settings: Settings) -> Any:
         health_check_period_s=HEALTH_CHECK_PERIOD_S,
         health_check_timeout_s=HEALTH_CHECK_TIMEOUT_S,
         graceful_shutdown_timeout_s=settings.server.drain_s + 1,
+        ray_actor_options={"runtime_env": {"env_vars": _environment(settings)}},
     )
     return deployment.bind(settings)
+
+
+def _environment(settings: Settings) -> dict[str, str]:
+    folder = metrics_folder(settings)
+    return {} if folder is None else {FOLDER_VARIABLE: str(folder)}

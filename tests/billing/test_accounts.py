@@ -162,6 +162,61 @@ async def test_while_the_ledger_is_away_a_known_key_works_for_the_configured_tim
             await accounts.authenticate(token, now=books.now + timedelta(seconds=seconds))
 
 
+async def test_a_key_in_constant_use_is_refused_five_seconds_after_its_revocation_on_every_server(
+    books: Books,
+) -> None:
+    key_id, token = await new_token(books.accounts, books)
+    # Each has read the key at a moment of its own, as the servers behind one port have.
+    servers = [
+        Accounts(books.database, pepper=PEPPER, cache_times=KeyCacheTimes(outage_s=60)) for _ in range(3)
+    ]
+    last_served = [0.0] * len(servers)
+    revoked_at = 7.3
+    for tenth in range(200):
+        seconds = tenth / 10
+        if seconds > revoked_at:
+            await books.accounts.revoke_key(key_id, now=books.now)
+        for number, server in enumerate(servers):
+            if tenth >= number * 17:
+                try:
+                    await server.authenticate(token, now=books.now + timedelta(seconds=seconds))
+                    last_served[number] = seconds
+                except InvalidKey:
+                    assert seconds > revoked_at
+    assert all(revoked_at - 0.1 < last < revoked_at + 5 for last in last_served), last_served
+
+
+async def test_an_outage_does_not_bring_a_revoked_key_back(books: Books) -> None:
+    key_id, token = await new_token(books.accounts, books)
+    outage = FakeOutageDatabase(books.database)
+    accounts = Accounts(outage, pepper=PEPPER, cache_times=KeyCacheTimes(outage_s=60))
+    await accounts.authenticate(token, now=books.now)
+    await books.accounts.revoke_key(key_id, now=books.now)
+    with pytest.raises(InvalidKey):
+        await accounts.authenticate(token, now=books.now + timedelta(seconds=6))
+    outage.is_down = True
+    for seconds in (6.5, 8, 30):
+        with pytest.raises((InvalidKey, LedgerUnavailable)):
+            await accounts.authenticate(token, now=books.now + timedelta(seconds=seconds))
+
+
+async def test_in_an_outage_the_ledger_is_asked_for_keys_once_a_second_and_heard_when_it_is_back(
+    books: Books,
+) -> None:
+    key_id, token = await new_token(books.accounts, books)
+    outage = FakeOutageDatabase(books.database)
+    accounts = Accounts(outage, pepper=PEPPER, cache_times=KeyCacheTimes(outage_s=60))
+    await accounts.authenticate(token, now=books.now)
+    outage.is_down, outage.reads = True, 0
+    for tenth in range(60, 160):
+        await accounts.authenticate(token, now=books.now + timedelta(seconds=tenth / 10))
+    assert outage.reads == 10
+    outage.is_down = False
+    await books.accounts.revoke_key(key_id, now=books.now)
+    with pytest.raises(InvalidKey):
+        await accounts.authenticate(token, now=books.now + timedelta(seconds=17))
+
+
 @pytest.mark.parametrize(
     "evil", ["' OR '1'='1", 'x"; DROP TABLE api_keys; --', "%", "\\", "a\u0000b", "\ud800", "x" * 10_000]
 )

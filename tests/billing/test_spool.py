@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -10,16 +12,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from billing.errors import LedgerUnavailable, UsageNotRecorded
+from billing.errors import LedgerUnavailable, SpoolUnavailable, UnknownSpooledEvent, UsageNotRecorded
 from billing.fake_database import FakeOutageDatabase
 from billing.ledger import Ledger
-from billing.price import Cost
-from billing.spool import Replayed, Spool, replay
+from billing.price import Cost, ModelPrice
+from billing.spool import MIN_FREE_BYTES, Replayed, Spool, replay
 from billing.upkeep import keep_up_once
 from billing.usage import Hold, Settlement, UsageFigures, event_from_json, event_to_json
 
 if TYPE_CHECKING:
     from tests.billing.conftest import Books
+
+PRICE = ModelPrice("model-a", 150_000, 600_000, 20_000)
 
 
 @pytest.fixture
@@ -125,40 +129,92 @@ async def test_a_figure_that_no_column_can_hold_is_kept_in_the_spool(books: Book
     assert (await replay(books.spool, books.database)).refused == 1
 
 
-async def test_a_full_spool_raises_and_names_the_event(books: Books, outage: FakeOutageDatabase) -> None:
+async def test_an_event_that_is_in_the_spool_already_is_not_kept_twice(
+    books: Books, outage: FakeOutageDatabase
+) -> None:
+    hold = await books.hold(await books.new_caller())
+    for _ in range(2):
+        assert (await settle_during(outage, books, hold)).status == "degraded"
+    assert await books.spool.count_waiting() == 1
+
+
+@pytest.fixture(params=["a folder that cannot be made", "no database", "a full disk"])
+async def broken(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Spool]:
+    """A spool whose disk refuses writes, or is about to."""
+    path = tmp_path / "broken.db"
+    if request.param == "a folder that cannot be made":
+        path.write_text("not a folder")
+        path /= "spool.db"
+    elif request.param == "no database":
+        path.write_bytes(os.urandom(8192))
+    else:
+        usage = shutil.disk_usage(tmp_path)._replace(free=MIN_FREE_BYTES - 1)
+        monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    spool = Spool(path)
+    yield spool
+    await spool.close()
+
+
+async def test_no_work_is_taken_on_whose_usage_could_be_lost(books: Books, broken: Spool) -> None:
     caller = await books.new_caller()
-    held = [await books.hold(caller) for _ in range(21)]
-    for hold in held[:20]:
-        await settle_during(outage, books, hold)
-    # What is in the spool already needs no room.
-    assert (await settle_during(outage, books, held[0])).status == "degraded"
-    with pytest.raises(UsageNotRecorded, match=held[20].event_id):
-        await settle_during(outage, books, held[20])
+    books.ledger = Ledger(books.database, broken)
+    for _ in range(2):
+        with pytest.raises(SpoolUnavailable):
+            await books.hold(caller)
+    assert await books.money(caller) == (0, 0)
 
 
-async def test_a_spool_that_cannot_be_written_raises(
-    books: Books, outage: FakeOutageDatabase, tmp_path: Path
+@pytest.mark.parametrize("broken", ["a folder that cannot be made", "no database"], indirect=True)
+async def test_usage_that_nobody_can_take_raises_and_names_the_event(
+    books: Books, outage: FakeOutageDatabase, broken: Spool
 ) -> None:
-    in_the_way = tmp_path / "file"
-    in_the_way.write_text("not a folder")
-    spool = Spool(in_the_way / "spool.db")
-    books.ledger = Ledger(outage, spool)
     hold = await books.hold(await books.new_caller())
-    with pytest.raises(UsageNotRecorded):
+    books.ledger = Ledger(outage, broken)
+    with pytest.raises(UsageNotRecorded, match=hold.event_id):
         await settle_during(outage, books, hold)
+
+
+async def test_a_disk_that_takes_writes_again_is_noticed(books: Books, tmp_path: Path) -> None:
+    caller = await books.new_caller()
+    (tmp_path / "late").write_text("in the way")
+    spool = Spool(tmp_path / "late" / "spool.db")
+    books.ledger = Ledger(books.database, spool)
+    with pytest.raises(SpoolUnavailable):
+        await books.hold(caller)
+    (tmp_path / "late").unlink()
+    assert (await books.hold(caller)).kind == "held"
     await spool.close()
 
 
-async def test_a_spool_that_is_no_database_raises(
-    books: Books, outage: FakeOutageDatabase, tmp_path: Path
+async def test_an_event_set_aside_can_be_tried_again_and_arrives(
+    books: Books, outage: FakeOutageDatabase
 ) -> None:
-    (tmp_path / "broken.db").write_bytes(os.urandom(8192))
-    spool = Spool(tmp_path / "broken.db")
-    books.ledger = Ledger(outage, spool)
-    hold = await books.hold(await books.new_caller())
-    with pytest.raises(UsageNotRecorded):
-        await settle_during(outage, books, hold)
-    await spool.close()
+    caller = await books.new_caller()
+    hold = replace(await books.hold(caller), pricing_version=books.pricing_version + 1)
+    await books.settle(hold)
+    assert (await replay(books.spool, outage)).refused == 1
+    # What an operator may do about it: publish what was missing.
+    await books.ledger.publish_prices([replace(PRICE, minimum_nano_usd=7)], now=books.now)
+    await books.spool.retry(hold.event_id)
+    assert await replay(books.spool, outage) == Replayed(posted=1, known=0, refused=0, waiting=0)
+    assert await books.money(caller) == (400, 0)
+
+
+async def test_only_what_was_set_aside_can_be_dropped(books: Books, outage: FakeOutageDatabase) -> None:
+    caller = await books.new_caller()
+    poisoned = replace(await books.hold(caller), pricing_version=999)
+    waiting = await books.hold(caller)
+    await books.settle(poisoned)
+    await replay(books.spool, outage)
+    await settle_during(outage, books, waiting)
+    for event_id in (waiting.event_id, "none"):
+        with pytest.raises(UnknownSpooledEvent):
+            await books.spool.drop(event_id)
+    dropped = await books.spool.drop(poisoned.event_id)
+    assert event_from_json(dropped.event).pricing_version == 999 and dropped.refusal
+    assert await books.spool.refused() == [] and await books.spool.count_waiting() == 1
 
 
 async def test_the_spool_survives_its_process(books: Books, outage: FakeOutageDatabase) -> None:

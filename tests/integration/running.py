@@ -59,6 +59,10 @@ class Server:
         return f"http://127.0.0.1:{self.port}"
 
     @property
+    def ops_port(self) -> int:
+        return int(yaml.safe_load(self.config.read_text())["ops"]["port"])
+
+    @property
     def auth(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self.key}"}
 
@@ -112,6 +116,7 @@ def write_config(state_dir: Path, **server: Any) -> Path:
     config["billing"]["database_url"] = f"sqlite:///{state_dir}/pith.db"
     config["billing"]["spool_path"] = str(state_dir / "spool.db")
     config["demo"]["key_path"] = str(state_dir / "demo-key")
+    config["ops"] = {"port": free_port()}
     config["server"] |= {"start_wait_s": START_WAIT_S, "progress_s": PROGRESS_S, **server}
     for model in config["models"][1:]:
         model["replicas"] = {**model["replicas"], "idle_s": ON_DEMAND_IDLE_S}

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from prometheus_client import CollectorRegistry
 from sqlalchemy import text
 from starlette.types import ASGIApp
 
@@ -37,6 +38,7 @@ from serve.app import catalog_of
 from serve.chat import ChatService
 from serve.compress import CompressService, ServedCompressor
 from serve.demo_limits import DemoLimits
+from serve.metrics.service import ServiceMetrics
 from serve.prices import PriceBook
 from serve.routes.compress import CompressRoutes
 from serve.settings import Settings
@@ -107,6 +109,7 @@ class Compressing:
     ledger: Ledger
     accounts: Accounts
     limiter: RateLimits
+    registry: CollectorRegistry
     counters: MemoryCounters
     key: str = ""
     workspace: str = ""
@@ -201,11 +204,17 @@ async def compressing(
     model, time = FakeModel(local_model()), [datetime.now(UTC)]
     clock: Callable[[], datetime] = lambda: time[0]  # noqa: E731
     book = PriceBook(ledger)
+    registry = CollectorRegistry()
+    metrics = ServiceMetrics(
+        registry, chat_models=[each.id for each in catalog.models], compression_models=["lexical", "free"]
+    )
     served = {
         name: ServedCompressor(model, default_ratio=0.5, longest_input_bytes=LONGEST_INPUT_BYTES)
         for name in ("lexical", "free")
     }
-    service = CompressService(models=served, prices=book, ledger=ledger, limiter=limiter, clock=clock)
+    service = CompressService(
+        models=served, prices=book, ledger=ledger, limiter=limiter, metrics=metrics.compress, clock=clock
+    )
     demo = DemoLimits(
         limiter,
         requests_per_minute_per_address=per_address,
@@ -221,18 +230,25 @@ async def compressing(
     api = create_api(
         catalog=catalog,
         chat=ChatService(
-            catalog=catalog, engines=engines, prices=book, ledger=ledger, limiter=limiter, clock=clock
+            catalog=catalog,
+            engines=engines,
+            prices=book,
+            ledger=ledger,
+            limiter=limiter,
+            metrics=metrics.chat,
+            clock=clock,
         ),
         accounts=accounts,
         limiter=limiter,
         prices=book,
         ready=ready,
+        metrics=metrics.http,
         clock=clock,
         max_body_bytes=MAX_BODY_BYTES,
         collection_threshold_cents=100,
         compress=CompressRoutes(service, demo, DEMO_MAX_CHARS, batch_concurrency),
     )
-    found = Compressing(api, model, database, ledger, accounts, limiter, counters, time=time)
+    found = Compressing(api, model, database, ledger, accounts, limiter, registry, counters, time=time)
     try:
         yield await found.renewed()
     finally:

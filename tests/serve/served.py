@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
+from prometheus_client import CollectorRegistry
 from sqlalchemy import text
 from starlette.types import ASGIApp, Message
 
@@ -26,7 +27,7 @@ from billing.migration import upgrade
 from billing.spool import Spool
 from models.engine import Engine, EngineChunk, EngineRequest
 from models.fake_engine import FakeEngine
-from serve.app import build_api, catalog_of
+from serve.app import build_api, catalog_of, open_ledger
 from serve.pepper import read_pepper
 from serve.prepare import prices_of
 from serve.settings import Settings
@@ -265,6 +266,7 @@ class Served:
     ledger: Ledger
     spool: Spool
     accounts: Accounts
+    registry: CollectorRegistry
     workspace: str = ""
     key: str = ""
 
@@ -356,17 +358,18 @@ async def serving(folder: Path, **fields: Any) -> AsyncIterator[Served]:
     settings = Settings.model_validate(settings_document(folder, **fields))
     (folder / "pith.db").write_bytes(await migrated_file())
     database = PausingDatabase(open_database(settings.billing.database_url))
-    spool = Spool(settings.billing.spool_path)
-    ledger = Ledger(database, spool)
+    spool = Spool(settings.billing.spool_path, max_rows=settings.billing.spool_max_rows)
+    ledger = open_ledger(settings, database, spool)
     await ledger.publish_prices(
         prices_of(catalog_of(settings), settings.compression.models), now=datetime.now(UTC)
     )
     switch = EngineSwitch()
     engines: dict[str, Engine] = {model.id: switch for model in settings.models}
-    api = build_api(settings, engines=engines, database=database, ledger=ledger)
+    registry = CollectorRegistry()
+    api = build_api(settings, engines=engines, database=database, ledger=ledger, registry=registry)
     accounts = Accounts(database, pepper=read_pepper(settings.state_dir))
     try:
-        yield Served(api, settings, switch, database, ledger, spool, accounts)
+        yield Served(api, settings, switch, database, ledger, spool, accounts, registry)
     finally:
         await ledger.close()
         await spool.close()

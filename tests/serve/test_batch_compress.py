@@ -198,7 +198,7 @@ async def test_each_item_is_an_event_with_its_cost_and_receipt(served: Compressi
 
 
 async def test_items_that_cannot_be_paid_fail_and_the_others_do_not(served: Compressing) -> None:
-    await served.new_key(spend_limit_nano_usd=len(CONTEXT) * INPUT_NANO_USD - 1)
+    await served.new_key(spend_limit_nano_usd=20 * INPUT_NANO_USD)
     results, _ = answers(await served.batch([item("dear"), item("cheap", "The warranty ends.")]).run())
     assert results[0]["error"]["code"] == "quota_exceeded" and isinstance(results[0]["detail"], str)
     assert results[1]["status"] == "ok"

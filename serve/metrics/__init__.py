@@ -1,0 +1,3 @@
+"""What the service counts, and the port that shows it. Each HTTP process counts in files of its own, which the process
+that started the server adds up, so that one scrape shows the service whatever the number of its processes.
+"""

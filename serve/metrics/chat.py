@@ -1,0 +1,117 @@
+"""What is counted of chat requests, for each model: a few additions when one ends, none for a token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from time import perf_counter
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from billing.price import Cost
+from billing.usage import MeteringStatus
+from models.engine import TokenUsage
+from serve.metrics.buckets import FIRST_TOKEN_SECONDS, SECONDS
+from serve.metrics.money import ModelMoney, MoneyMetrics
+from serve.metrics.outcome import OUTCOMES, Outcome, outcome_of
+
+
+class ChatMetrics:
+    """Begin an observation for each request that the project's limits let in."""
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        model_ids: Iterable[str],
+        money: MoneyMetrics,
+        *,
+        clock: Callable[[], float] = perf_counter,
+    ) -> None:
+        families = _Families(registry)
+        self._models = {model_id: _Model(families, model_id, money) for model_id in model_ids}
+        self._clock = clock
+
+    def begin(self, model_id: str) -> ObservedChat:
+        return ObservedChat(self._models[model_id], self._clock)
+
+
+class ObservedChat:
+    """One admitted request. Call `end` on every way out."""
+
+    def __init__(self, model: _Model, clock: Callable[[], float]) -> None:
+        self._model = model
+        self._clock = clock
+        self._began = clock()
+        self._outcome: Outcome = "completed"
+        model.in_flight.inc()
+
+    def deliver(self) -> None:
+        """The first event of a stream is about to leave."""
+        self._model.first_token.observe(self._clock() - self._began)
+
+    def settle(self, usage: TokenUsage, cost: Cost, status: MeteringStatus) -> None:
+        self._model.prompt.inc(usage.prompt_tokens)
+        self._model.completion.inc(usage.completion_tokens)
+        self._model.cached.inc(usage.cached_tokens)
+        self._model.money.settle(cost, status)
+
+    def lose(self) -> None:
+        """What was used is in neither the ledger nor the spool."""
+        self._model.money.lose()
+
+    def fail(self, error: BaseException) -> None:
+        self._outcome = outcome_of(error)
+        self._model.money.refuse(error)
+
+    def end(self) -> None:
+        self._model.in_flight.dec()
+        self._model.outcomes[self._outcome].inc()
+        if self._outcome == "completed":
+            self._model.duration.observe(self._clock() - self._began)
+
+
+class _Families:
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(name, text, ["model", *labels], registry=registry)
+
+        self.requests = counter("pith_chat_requests", "Chat requests by how they ended.", "outcome")
+        self.prompt = counter("pith_chat_prompt_tokens", "Prompt tokens of settled requests.")
+        self.completion = counter("pith_chat_completion_tokens", "Completion tokens of settled requests.")
+        self.cached = counter("pith_chat_cached_tokens", "Prompt tokens found in the engine's prefix cache.")
+        self.in_flight = Gauge(
+            "pith_chat_requests_in_flight",
+            "Chat requests that are being worked on.",
+            ["model"],
+            registry=registry,
+            multiprocess_mode="livesum",
+        )
+        self.first_token = Histogram(
+            "pith_chat_time_to_first_token_seconds",
+            "Streamed requests: from admission to the first event.",
+            ["model"],
+            registry=registry,
+            buckets=FIRST_TOKEN_SECONDS,
+        )
+        self.duration = Histogram(
+            "pith_chat_request_duration_seconds",
+            "Completed requests: from admission to settlement.",
+            ["model"],
+            registry=registry,
+            buckets=SECONDS,
+        )
+
+
+class _Model:
+    """One model's series; all are there from the start, at 0."""
+
+    def __init__(self, families: _Families, model_id: str, money: MoneyMetrics) -> None:
+        self.outcomes: dict[Outcome, Counter] = {
+            outcome: families.requests.labels(model_id, outcome) for outcome in OUTCOMES
+        }
+        self.prompt = families.prompt.labels(model_id)
+        self.completion = families.completion.labels(model_id)
+        self.cached = families.cached.labels(model_id)
+        self.in_flight = families.in_flight.labels(model_id)
+        self.first_token = families.first_token.labels(model_id)
+        self.duration = families.duration.labels(model_id)
+        self.money: ModelMoney = money.of(model_id)

@@ -1,0 +1,110 @@
+"""What is counted of compressions, for each model: how they ended, what they saved, and which risks they flagged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from time import perf_counter
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from billing.price import Cost
+from billing.usage import MeteringStatus
+from compression.flags import CODES
+from compression.receipt import Receipt
+from serve.metrics.buckets import RATIOS, SECONDS
+from serve.metrics.money import ModelMoney, MoneyMetrics
+from serve.metrics.outcome import OUTCOMES, Outcome, outcome_of
+
+
+class CompressMetrics:
+    """Every compression is observed by itself, those of a batch and of the demo too."""
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        model_ids: Iterable[str],
+        money: MoneyMetrics,
+        *,
+        clock: Callable[[], float] = perf_counter,
+    ) -> None:
+        families = _Families(registry)
+        self._models = {model_id: _Model(families, model_id, money) for model_id in model_ids}
+        self._clock = clock
+
+    @contextmanager
+    def observed(self, model_id: str) -> Iterator[ObservedCompression]:
+        """Count one compression, whichever way the block ends."""
+        model, began = self._models[model_id], self._clock()
+        outcome: Outcome = "completed"
+        try:
+            yield ObservedCompression(model)
+        except BaseException as error:
+            outcome = outcome_of(error)
+            model.money.refuse(error)
+            raise
+        finally:
+            model.outcomes[outcome].inc()
+            if outcome == "completed":
+                model.duration.observe(self._clock() - began)
+
+
+class ObservedCompression:
+    """One compression that was asked for."""
+
+    def __init__(self, model: _Model) -> None:
+        self._model = model
+
+    def compressed(self, receipt: Receipt) -> None:
+        self._model.original.inc(receipt.original_tokens)
+        self._model.output.inc(receipt.output_tokens)
+        self._model.ratio.observe(receipt.compression_ratio)
+        for flag in receipt.risk_flags:
+            self._model.flags[flag.code].inc()
+
+    def settle(self, cost: Cost, status: MeteringStatus) -> None:
+        self._model.money.settle(cost, status)
+
+    def lose(self) -> None:
+        """What was used is in neither the ledger nor the spool."""
+        self._model.money.lose()
+
+
+class _Families:
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(name, text, ["model", *labels], registry=registry)
+
+        self.requests = counter("pith_compress_requests", "Compressions by how they ended.", "outcome")
+        self.original = counter("pith_compress_original_tokens", "Tokens before compression.")
+        self.output = counter("pith_compress_output_tokens", "Tokens after compression.")
+        self.flags = counter("pith_compress_risk_flags", "Compressions whose receipt has this flag.", "code")
+        self.ratio = Histogram(
+            "pith_compress_ratio",
+            "Output tokens by original tokens.",
+            ["model"],
+            registry=registry,
+            buckets=RATIOS,
+        )
+        self.duration = Histogram(
+            "pith_compress_request_duration_seconds",
+            "Completed compressions: from the hold to the settlement.",
+            ["model"],
+            registry=registry,
+            buckets=SECONDS,
+        )
+
+
+class _Model:
+    """One model's series; all are there from the start, at 0."""
+
+    def __init__(self, families: _Families, model_id: str, money: MoneyMetrics) -> None:
+        self.outcomes: dict[Outcome, Counter] = {
+            outcome: families.requests.labels(model_id, outcome) for outcome in OUTCOMES
+        }
+        self.original = families.original.labels(model_id)
+        self.output = families.output.labels(model_id)
+        self.flags = {code: families.flags.labels(model_id, code) for code in CODES}
+        self.ratio = families.ratio.labels(model_id)
+        self.duration = families.duration.labels(model_id)
+        self.money: ModelMoney = money.of(model_id)

@@ -1,0 +1,48 @@
+"""The files that HTTP processes count in, one set for each process; it must be prepared before prometheus_client is
+imported, so this module does not import it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+from serve.settings import Settings
+
+# What prometheus_client reads when it is imported, to count in files instead of in memory.
+FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
+# A mebibyte holds some 4,000 series.
+RESERVED_BYTES = {"counter": 2**20, "histogram": 2**20, "gauge_livesum": 2**16}
+logger = logging.getLogger("pith.metrics")
+
+
+def metrics_folder(settings: Settings) -> Path | None:
+    """Where the processes of this server count, or None where metrics are off. The port tells servers apart."""
+    return settings.state_dir / "metrics" / str(settings.ops.port) if settings.ops.port else None
+
+
+def reserve(folder: Path, owner: str) -> None:
+    """Make the files of a process (`owner` is its id) with their blocks on disk. Raises `OSError` where that fails.
+
+    They are written through memory: with a hole in a file, a full disk would end the process at its next count.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for kind, size in RESERVED_BYTES.items():
+        made = folder / f"{kind}_{owner}.making"
+        with made.open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, size)
+        # Whole or not there: a scrape may come at any time.
+        made.rename(made.with_suffix(".db"))
+
+
+def count_in_files(settings: Settings) -> None:
+    """Prepare this process, which was started with `FOLDER_VARIABLE`; it counts unseen where files cannot be made."""
+    folder = metrics_folder(settings)
+    if folder is None:
+        return
+    try:
+        reserve(folder, str(os.getpid()))
+    except OSError as error:
+        logger.error("this process's metrics are not shown: no files for them in %s: %s", folder, error)
+        os.environ.pop(FOLDER_VARIABLE, None)

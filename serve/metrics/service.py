@@ -1,0 +1,24 @@
+"""Everything that one HTTP process counts, built once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from prometheus_client import CollectorRegistry
+
+from serve.metrics.chat import ChatMetrics
+from serve.metrics.compress import CompressMetrics
+from serve.metrics.http import HttpMetrics
+from serve.metrics.money import MoneyMetrics
+
+
+class ServiceMetrics:
+    """`registry` is read in tests only: a server's process counts in its files (`serve.metrics.files`)."""
+
+    def __init__(
+        self, registry: CollectorRegistry, *, chat_models: Iterable[str], compression_models: Iterable[str]
+    ) -> None:
+        money = MoneyMetrics(registry)
+        self.http = HttpMetrics(registry)
+        self.chat = ChatMetrics(registry, chat_models, money)
+        self.compress = CompressMetrics(registry, compression_models, money)
