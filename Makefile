@@ -4,12 +4,13 @@ PORT ?=
 OPS_PORT ?=
 EXTRA ?= $(if $(shell command -v nvidia-smi 2>/dev/null),gpu,cpu)
 TESTS ?= tests
+RUNS ?= 240
 BIN := .venv/bin
 
 DATA ?= ../shared/eval
 MODEL ?=
 
-.PHONY: help serve test test-fast check bench-quality bench-ledger format install clean
+.PHONY: help serve test test-fast test-faults check bench-quality bench-ledger format install clean
 .DEFAULT_GOAL := help
 # No "Entering directory", no echo of recipes: what is printed is what pith says.
 MAKEFLAGS += --no-print-directory
@@ -27,6 +28,9 @@ test: install ## every test, with real Ray and vLLM where a test says so (TESTS=
 
 test-fast: install ## the tests that start neither Ray nor vLLM, within a minute
 	exec $(BIN)/python -m pytest -m "not integration" $(TESTS)
+
+test-faults: install ## kill, stop and fill everything under load, and audit the ledger (RUNS=240)
+	exec $(BIN)/python -m tests.faults --runs $(RUNS)
 
 check: install ## what CI runs before the tests: format, lint, types, import arrows, fast tests
 	$(BIN)/ruff format --check .

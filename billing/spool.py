@@ -24,6 +24,7 @@ from sqlalchemy import (
     Update,
     delete,
     func,
+    inspect,
     select,
     update,
 )
@@ -149,7 +150,7 @@ class Spool:
         workspace = func.json_extract(_spooled.c.event, "$.workspace_id")
         cost = func.sum(func.json_extract(_spooled.c.event, "$.cost_nano_usd"))
         statement = select(workspace, cost).where(_spooled.c.refusal.is_(None)).group_by(workspace)
-        rows = await self._database.read(lambda c: c.execute(statement).all())
+        rows = await self._database.read(lambda c: c.execute(statement).all() if _is_made(c) else [])
         return {str(row[0]): int(row[1] or 0) for row in rows}
 
     async def retry(self, event_id: str) -> None:
@@ -175,7 +176,7 @@ class Spool:
         if not self._path.exists():
             return 0
         counting = select(func.count()).select_from(_spooled).where(wanted)
-        return await self._database.read(lambda c: c.execute(counting).scalar_one())
+        return await self._database.read(lambda c: c.execute(counting).scalar_one() if _is_made(c) else 0)
 
     async def _check(self) -> None:
         try:
@@ -209,7 +210,7 @@ class Spool:
             return []
         wanted = _spooled.c.refusal.is_not(None) if refused else _spooled.c.refusal.is_(None)
         statement = select(_spooled).where(wanted).order_by(_spooled.c.position).limit(limit)
-        rows = await self._database.read(lambda c: c.execute(statement).all())
+        rows = await self._database.read(lambda c: c.execute(statement).all() if _is_made(c) else [])
         return [SpooledEvent(row.position, row.event_id, row.event, row.refusal) for row in rows]
 
 
@@ -235,6 +236,11 @@ async def replay(spool: Spool, ledger: Database, *, batch: int = 100) -> Replaye
             posted, known = posted + is_new, known + (not is_new)
             await spool.remove(spooled.event_id)
     return Replayed(posted, known, refused, 0)
+
+
+def _is_made(connection: Connection) -> bool:
+    """False in a file that was opened on a full disk: it stays empty until an event can be written."""
+    return inspect(connection).has_table(_spooled.name)
 
 
 def _append(connection: Connection, event: UsageEvent) -> int:

@@ -117,7 +117,23 @@ async def start_service(
         model.id: RayCompressor(model.id, compressor_handle(model.id), longest_s=server.start_wait_s)
         for model in settings.compression.models
     }
-    database = open_database(settings.billing.database_url)
+    return start_with(
+        settings,
+        engines=engines,
+        compressors=compressors,
+        database=open_database(settings.billing.database_url),
+    )
+
+
+def start_with(
+    settings: Settings,
+    *,
+    engines: Mapping[str, Engine],
+    compressors: Mapping[str, RunningModel],
+    database: Database,
+) -> Service:
+    """Listen, with these engines behind the API. To be called in the event loop that serves."""
+    server = settings.server
     spool = Spool(settings.billing.spool_path, max_rows=settings.billing.spool_max_rows)
     ledger = open_ledger(settings, database, spool)
     limiter = open_limiter(settings)

@@ -20,6 +20,7 @@ from models.engine import Engine, EngineChunk, EngineRequest, TokenUsage
 from models.messages import engine_messages
 from models.options import select_options
 from serve.contract import ChatCompletionRequest
+from serve.disconnect import Client
 from serve.holds import HoldTerms, hold_worst_case
 from serve.metrics.chat import ChatMetrics, ObservedChat
 from serve.prices import PriceBook, price_of
@@ -71,6 +72,8 @@ class Exchange:
         self.limits = limits
         self.usage = TokenUsage()
         self.delivered = False
+        # Set by who listens to it: a cancellation while it is there is a server that stops.
+        self.client = Client()
         self._engine = engine
         self._chat = chat
         self._price = price
@@ -130,7 +133,7 @@ class Exchange:
 
     async def close(self, failure: BaseException) -> None:
         """Settle what was generated before `failure`, or release the hold when nothing was."""
-        is_our_fault = isinstance(failure, Exception)
+        is_our_fault = isinstance(failure, Exception) or not self.client.gone
         if self._settling is not None:
             await asyncio.shield(self._settling)
         elif self.usage.completion_tokens == 0 or (is_our_fault and not self.delivered):

@@ -14,7 +14,7 @@ from billing.errors import BillingError
 from models.engine import EngineChunk
 from models.errors import EngineError, EngineFailed
 from serve.chat import ChatService, Exchange, PreparedChat
-from serve.disconnect import ClientGone, cancelled_when_client_leaves
+from serve.disconnect import Client, ClientGone, cancelled_when_client_leaves
 from serve.errors import problem_of, unexpected_problem
 from serve.limits import rate_limit_headers
 from serve.replies import checked_reply, completed_reply, final_events
@@ -36,17 +36,18 @@ class ChatReply(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Raises domain errors only before anything was sent."""
         try:
-            async with cancelled_when_client_leaves(receive):
+            async with cancelled_when_client_leaves(receive) as client:
                 if self._chat.request.stream:
-                    await self._send_events(send)
+                    await self._send_events(send, client)
                     return
-                response = await self._complete()
+                response = await self._complete(client)
             await response(scope, receive, send)
         except ClientGone:
             logger.info("request %s: the client left", self._request_id)
 
-    async def _complete(self) -> Response:
+    async def _complete(self, client: Client) -> Response:
         async with self._service.open(self._caller, self._chat, self._request_id) as exchange:
+            exchange.client = client
             data = b""
             async with aclosing(exchange.chunks()) as chunks:
                 async for chunk in chunks:
@@ -56,10 +57,11 @@ class ChatReply(Response):
         headers = self._reply_headers(exchange, receipt.settlement.status)
         return Response(completed_reply(reply, receipt), headers=headers, media_type="application/json")
 
-    async def _send_events(self, send: Send) -> None:
+    async def _send_events(self, send: Send, client: Client) -> None:
         stream = _EventStream(send)
         try:
             async with self._service.open(self._caller, self._chat, self._request_id) as exchange:
+                exchange.client = client
                 async with aclosing(exchange.chunks()) as chunks:
                     await self._forward(chunks, exchange, stream)
                 receipt = await exchange.settle("completed")

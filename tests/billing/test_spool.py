@@ -17,6 +17,7 @@ from billing.fake_database import FakeOutageDatabase
 from billing.ledger import Ledger
 from billing.price import Cost, ModelPrice
 from billing.spool import MIN_FREE_BYTES, Replayed, Spool, replay
+from billing.upkeep import keep_up_once
 from billing.usage import Hold, Settlement, UsageFigures, event_from_json, event_to_json
 
 if TYPE_CHECKING:
@@ -265,3 +266,17 @@ async def test_an_event_survives_its_json(books: Books) -> None:
 def test_text_that_is_no_event_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         event_from_json(text)
+
+
+async def test_a_spool_file_that_a_full_disk_left_empty_keeps_no_dead_hold_open(books: Books) -> None:
+    """Its missing table once ended every round of upkeep before the sweep."""
+    caller = await books.new_caller()
+    await books.hold(caller, 1000)
+    books.spool_path.touch()
+
+    assert (await books.spool.waiting(), await books.spool.count_waiting()) == ([], 0)
+    await keep_up_once(
+        books.ledger, now=books.now + timedelta(hours=2), expire_holds_after=timedelta(hours=1)
+    )
+
+    assert await books.money(caller) == (0, 0)

@@ -1,0 +1,187 @@
+"""What is done to the service under load, and how it is undone."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from tests.faults.engine import break_engine, mend_engine
+from tests.faults.world import LedgerKind, World
+
+# Holds of the dead are closed after this: longer than a request, short enough to wait for.
+DEAD_HOLD_S = 0.9
+BOTH: tuple[LedgerKind, ...] = ("sqlite", "postgresql")
+
+
+class Fault:
+    """One kind of fault. `strike` at a random moment of the load, `repair` a random moment later."""
+
+    name = ""
+    ledgers: tuple[LedgerKind, ...] = BOTH
+    # With nobody dead, each hold must be closed by its own request, and each stream that began be billed.
+    everyone_lives = True
+    hold_s = 3600.0
+    database_timeout_s = 5.0
+    drain_s = 5
+    leavers = 0.0
+    longest_tokens = 24
+    on_redis = False
+    # Every other run may go on while the ledger is away.
+    allowances = ("0",)
+    needs_disk = False
+    outage_s = (0.0, 0.3)
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+
+    async def strike(self, world: World) -> None:
+        raise NotImplementedError
+
+    async def repair(self, world: World) -> None:
+        """Nothing, where nothing is left broken."""
+
+
+class KillIngress(Fault):
+    """kill -9 of a server; another takes its place on the same port."""
+
+    name = "kill -9 the ingress"
+    everyone_lives = False
+    hold_s = DEAD_HOLD_S
+
+    async def strike(self, world: World) -> None:
+        await world.servers.pop(self.rng.randrange(len(world.servers))).kill()
+
+    async def repair(self, world: World) -> None:
+        await world.start_server()
+
+
+class KillPostgres(Fault):
+    name = "kill -9 PostgreSQL"
+    ledgers = ("postgresql",)
+    allowances = ("0", "1")
+    everyone_lives = False
+    hold_s = DEAD_HOLD_S
+    database_timeout_s = 1.0
+
+    async def strike(self, world: World) -> None:
+        await asyncio.to_thread(world.machines.running_postgres().kill)
+
+    async def repair(self, world: World) -> None:
+        await asyncio.to_thread(world.machines.running_postgres().start)
+
+
+class StopPostgres(Fault):
+    """SIGSTOP and SIGCONT: connections stay open and nobody answers, for less or for longer than the timeout."""
+
+    name = "stop and resume PostgreSQL"
+    ledgers = ("postgresql",)
+    allowances = ("0", "1")
+    everyone_lives = False
+    hold_s = DEAD_HOLD_S
+    database_timeout_s = 0.4
+    outage_s = (0.05, 1.0)
+
+    async def strike(self, world: World) -> None:
+        world.machines.running_postgres().stop()
+
+    async def repair(self, world: World) -> None:
+        world.machines.running_postgres().resume()
+
+
+class FullSpoolDisk(Fault):
+    """The ledger is away and the spool's disk is full; either comes back first."""
+
+    name = "disk full on the spool"
+    ledgers = ("postgresql",)
+    allowances = ("0", "1")
+    everyone_lives = False
+    hold_s = DEAD_HOLD_S
+    database_timeout_s = 0.4
+    needs_disk = True
+    outage_s = (0.1, 0.6)
+
+    async def strike(self, world: World) -> None:
+        disk = world.disk
+        assert disk is not None
+        steps = [lambda: disk.fill(world.pids), world.machines.running_postgres().stop]
+        for step in self.rng.sample(steps, 2):
+            step()
+            # Between the two, some events go to the spool, or none can.
+            await asyncio.sleep(self.rng.uniform(0, 0.6))
+
+    async def repair(self, world: World) -> None:
+        disk = world.disk
+        assert disk is not None
+        steps = [lambda: disk.free(world.pids), world.machines.running_postgres().resume]
+        for step in self.rng.sample(steps, 2):
+            step()
+            await asyncio.sleep(self.rng.uniform(0, 0.3))
+
+
+class KillEngine(Fault):
+    """Every running request's engine fails in the midst of it, and new requests find none."""
+
+    name = "engine killed"
+
+    async def strike(self, world: World) -> None:
+        break_engine(world.folder, self.rng.choice(("killed", "bug")))
+
+    async def repair(self, world: World) -> None:
+        mend_engine(world.folder)
+
+
+class ClientGone(Fault):
+    """Half of the clients leave at a random byte, of their request or of the reply."""
+
+    name = "client gone"
+    leavers = 0.5
+
+    async def strike(self, world: World) -> None:
+        """It happens all the time."""
+
+
+class RedisGone(Fault):
+    """kill -9 of Redis, where the rate limits are counted; a new one knows nothing."""
+
+    name = "Redis gone"
+    on_redis = True
+
+    async def strike(self, world: World) -> None:
+        await asyncio.to_thread(world.machines.running_redis().kill)
+
+    async def repair(self, world: World) -> None:
+        await asyncio.to_thread(world.machines.running_redis().start)
+
+
+class Terminate(Fault):
+    """SIGTERM in load: what runs longer than the drain time is cut off and settled; a new server takes over."""
+
+    name = "SIGTERM in load"
+    longest_tokens = 400
+
+    def __init__(self, rng: random.Random) -> None:
+        super().__init__(rng)
+        self.drain_s = rng.choice((0, 1))
+
+    async def strike(self, world: World) -> None:
+        leaving = list(world.servers)
+        world.servers.clear()
+        for server in leaving:
+            server.terminate()
+        await world.start_server()
+        for server in leaving:
+            status = await server.ended()
+            if status != 0:
+                raise AssertionError(f"the ingress ended with status {status} after SIGTERM")
+
+
+FAULTS: tuple[type[Fault], ...] = (
+    KillIngress,
+    KillPostgres,
+    StopPostgres,
+    FullSpoolDisk,
+    KillEngine,
+    ClientGone,
+    RedisGone,
+    Terminate,
+)

@@ -1,0 +1,104 @@
+"""The real HTTP server in a process of its own, without Ray and on fake engines: it can be killed at any moment."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+
+import uvloop
+
+from billing.database import open_database
+from models.engine import Engine
+from serve.app import start_with
+from serve.settings import Settings
+from tests.faults.engine import FakeWitnessedEngine
+
+START_S = 20.0
+STOP_S = 15.0
+# A parent that has imported everything forks each server within milliseconds.
+_processes = multiprocessing.get_context("forkserver")
+_processes.set_forkserver_preload(["tests.faults.ingress"])
+
+
+@dataclass(frozen=True)
+class IngressPlan:
+    """What a server is told at its start."""
+
+    settings: Settings
+    # Kept in the files of this folder: what the engine generated, the switch that breaks it, and the log.
+    folder: Path
+    token_s: float
+    database_timeout_s: float
+
+
+@dataclass
+class Ingress:
+    """A started server. It shares its port with its siblings."""
+
+    plan: IngressPlan
+    process: ForkServerProcess = field(init=False)
+
+    async def start(self) -> Ingress:
+        ready, tell = _processes.Pipe(duplex=False)
+        self.process = _processes.Process(target=_run, args=(self.plan, tell), daemon=True)
+        await asyncio.to_thread(self.process.start)
+        tell.close()
+        if not await asyncio.to_thread(ready.poll, START_S):
+            raise TimeoutError(f"the ingress did not start within {START_S:g} s; see {self.plan.folder}")
+        try:
+            ready.recv()
+        except EOFError:
+            raise RuntimeError(f"the ingress died at its start; see {self.plan.folder}") from None
+        finally:
+            ready.close()
+        return self
+
+    async def kill(self) -> None:
+        """SIGKILL, and wait until it is gone."""
+        self.process.kill()
+        await asyncio.to_thread(self.process.join, STOP_S)
+
+    def terminate(self) -> None:
+        self.process.terminate()
+
+    async def ended(self) -> int:
+        """The exit status of a server that was told to stop. Raises `TimeoutError`."""
+        await asyncio.to_thread(self.process.join, STOP_S)
+        if self.process.exitcode is None:
+            await self.kill()
+            raise TimeoutError(f"the ingress did not stop within {STOP_S:g} s of SIGTERM")
+        return self.process.exitcode
+
+
+def _run(plan: IngressPlan, ready: Connection) -> None:
+    log = os.open(plan.folder / "ingress.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(log, sys.stderr.fileno())
+    logging.basicConfig(level=logging.INFO, format=f"%(asctime)s {os.getpid()} %(name)s %(message)s")
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(plan, ready))
+
+
+async def _serve(plan: IngressPlan, ready: Connection) -> None:
+    """As a replica does: SIGTERM lets running requests end within the drain time."""
+    told_to_stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, told_to_stop.set)
+    engine = FakeWitnessedEngine(plan.folder, token_s=plan.token_s)
+    engines: Mapping[str, Engine] = {model.id: engine for model in plan.settings.models}
+    database = open_database(plan.settings.billing.database_url, timeout_s=plan.database_timeout_s)
+    service = start_with(plan.settings, engines=engines, compressors={}, database=database)
+    while not service.server.started:
+        service.check()
+        await asyncio.sleep(0.002)
+    ready.send(os.getpid())
+    ready.close()
+    await told_to_stop.wait()
+    await service.stop()

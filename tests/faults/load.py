@@ -1,0 +1,88 @@
+"""Bounded clients that keep asking until they are told to stop, with requests drawn from a seed."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass, field
+
+from tests.faults.client import Answer, Ask, send
+from tests.faults.prices import PRICES
+
+CLIENTS = 10
+MOST_PER_CLIENT = 60
+# Between two requests of a client: after an answer, and after a refusal.
+PAUSE_S, LONG_PAUSE_S = (0.0, 0.02), (0.03, 0.15)
+REQUEST_TIMEOUT_S = 12.0
+MODELS = tuple(PRICES)
+WORDS = ("over", "the", "lazy", "dog", "and", "back", "again")
+
+
+@dataclass
+class Load:
+    """The requests of one run, and what became of them."""
+
+    port: int
+    key: str
+    stream: bool
+    rng: random.Random
+    # The share of clients that leave at a random byte.
+    leavers: float = 0.0
+    longest_tokens: int = 24
+    models: tuple[str, ...] = MODELS
+    id_prefix: str = "r"
+    most: int = MOST_PER_CLIENT
+    answers: list[Answer] = field(default_factory=list)
+    _asked: int = 0
+    _stopping: bool = False
+    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+    def start(self) -> None:
+        self._tasks = [asyncio.create_task(self._client()) for _ in range(CLIENTS)]
+
+    async def completed_more(self, count: int, *, deadline_s: float) -> None:
+        """Wait until `count` more requests completed than now. Raises `TimeoutError`."""
+        wanted = self.completed + count
+        async with asyncio.timeout(deadline_s):
+            while self.completed < wanted and not all(task.done() for task in self._tasks):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+    @property
+    def completed(self) -> int:
+        return sum(answer.completed for answer in self.answers)
+
+    async def stop(self) -> None:
+        """Let the running requests end, and send no more."""
+        self._stopping = True
+        await asyncio.gather(*self._tasks)
+
+    async def _client(self) -> None:
+        for _ in range(self.most):
+            if self._stopping:
+                return
+            answer = await send(self._next(), self.port, timeout_s=REQUEST_TIMEOUT_S)
+            self.answers.append(answer)
+            went_well = answer.completed or answer.left
+            await asyncio.sleep(self.rng.uniform(*(PAUSE_S if went_well else LONG_PAUSE_S)))
+
+    def _next(self) -> Ask:
+        self._asked += 1
+        rng = self.rng
+        request_id = f"{self.id_prefix}{self._asked}"
+        sent = read = None
+        if rng.random() < self.leavers:
+            # Most leave while they read; a stream is longer than a JSON reply.
+            if rng.random() < 0.15:
+                sent = rng.randrange(1, 400)
+            else:
+                read = rng.randrange(0, 5000 if self.stream else 1200)
+        return Ask(
+            request_id=request_id,
+            key=self.key,
+            model=rng.choice(self.models),
+            max_tokens=rng.randint(1, self.longest_tokens),
+            stream=self.stream,
+            prompt=" ".join([request_id, *WORDS[: rng.randrange(len(WORDS))]]),
+            leaves_at_sent=sent,
+            leaves_at_read=read,
+        )

@@ -1,0 +1,156 @@
+"""The same audit against a real `pith serve`, on vLLM and Ray: a few runs, since each takes long."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import yaml
+
+from serve.deployments import INGRESS_APP
+from serve.settings import load_settings
+from tests.faults.audit import Books, Tally, check, settled, statuses
+from tests.faults.load import Load
+from tests.faults.prices import PinnedPrice
+from tests.faults.run import MODES, Mode
+from tests.integration.running import Server, start_server, stop_server, write_config
+
+# Dead holds are closed after the sum of these.
+TIMES = {"start_wait_s": 5, "longest_request_s": 10, "stall_s": 5, "drain_s": 1}
+SETTLED_S, RECOVERY_S = 60.0, 240.0
+
+
+@dataclass(frozen=True)
+class RealFault:
+    """`strike` returns the server that is to go on: the same one, or its successor."""
+
+    name: str
+    strike: Callable[[Server, random.Random], Server]
+    everyone_lives: bool = True
+    leavers: float = 0.0
+
+
+def _kill_engine(server: Server, rng: random.Random) -> Server:
+    rng.choice(server.engine_processes()).kill()
+    return server
+
+
+def _kill_ingress(server: Server, rng: random.Random) -> Server:
+    family = psutil.Process(server.pid).children(recursive=True)
+    next(child for child in family if _is_ingress(child)).kill()
+    return server
+
+
+def _is_ingress(process: psutil.Process) -> bool:
+    try:
+        return f"ServeReplica:{INGRESS_APP}:" in " ".join(process.cmdline())
+    except psutil.Error:
+        return False
+
+
+def _stop_and_start(server: Server, rng: random.Random) -> Server:
+    assert server.process is not None
+    server.process.send_signal(signal.SIGTERM)
+    stop_server(server)
+    successor = start_server(server.config, server.state_dir)
+    # The clients go on where they were.
+    return successor
+
+
+FAULTS = (
+    RealFault("client gone", lambda server, rng: server, leavers=0.5),
+    RealFault("engine killed", _kill_engine),
+    RealFault("kill -9 the ingress", _kill_ingress, everyone_lives=False),
+    RealFault("SIGTERM in load", _stop_and_start),
+)
+
+
+async def run_real(fault: RealFault, mode: Mode, seed: int, server: Server) -> tuple[Tally, str, Server]:
+    """One run against `server`, on its demo key. Returns the server that the next run is to use."""
+    rng = random.Random(f"{fault.name} {mode} {seed}")
+    prefix = f"{fault.name.replace(' ', '-')}-{mode}-{seed}-"
+    load = _load(server, rng, mode, prefix, fault.leavers)
+    load.start()
+    answers = load.answers
+    try:
+        await load.completed_more(3, deadline_s=RECOVERY_S)
+        await asyncio.sleep(rng.uniform(0, 1))
+        server = await asyncio.to_thread(fault.strike, server, rng)
+        if server.port != load.port:
+            await load.stop()
+            load = _load(server, rng, mode, f"{prefix}after-", fault.leavers)
+            load.answers = answers
+            load.start()
+        await load.completed_more(5, deadline_s=RECOVERY_S)
+    finally:
+        await load.stop()
+    books = _books(server)
+    await settled(books, within_s=SETTLED_S)
+    ours = {answer.ask.request_id for answer in answers}
+    tally = await check(books, answers, everyone_lives=fault.everyone_lives)
+    foreign = "an event of no request: "
+    # The workspace is the demo's: earlier runs have their events there too.
+    tally.violations = [
+        text
+        for text in tally.violations
+        if not text.startswith(foreign) or text.removeprefix(foreign) in ours
+    ]
+    return tally, statuses(answers), server
+
+
+def _load(server: Server, rng: random.Random, mode: Mode, prefix: str, leavers: float) -> Load:
+    model = load_settings(server.config).models[0].id
+    return Load(
+        server.port, server.key, mode == "SSE", rng, leavers, models=(model,), id_prefix=prefix, most=2000
+    )
+
+
+def _books(server: Server) -> Books:
+    settings = load_settings(server.config)
+    path = Path(settings.billing.database_url.removeprefix("sqlite:///"))
+    with sqlite3.connect(path, timeout=10) as database:
+        ((workspace_id,),) = database.execute("SELECT id FROM workspaces WHERE name = 'demo'").fetchall()
+    prices = {
+        model.id: PinnedPrice(
+            model.id,
+            str(model.price.input_usd_per_mtok),
+            str(model.price.output_usd_per_mtok),
+            str(model.price.minimum_request_usd),
+        )
+        for model in settings.models
+    }
+    # vLLM keeps no record of its tokens for us: a request cannot have had more than the clients ask for at most.
+    return Books(
+        settings.billing.database_url, settings.billing.spool_path, workspace_id, prices, lambda _: 24
+    )
+
+
+@contextmanager
+def real_server() -> Iterator[list[Server]]:
+    """A list of one server, which a run may replace by its successor. Stopped at the end."""
+    with tempfile.TemporaryDirectory(prefix="pith-faults-real-") as folder:
+        config = write_config(Path(folder), **TIMES)
+        document = yaml.safe_load(config.read_text())
+        document["billing"]["upkeep_s"] = 0.5
+        config.write_text(yaml.safe_dump(document))
+        running = [start_server(config, Path(folder))]
+        try:
+            yield running
+        finally:
+            stop_server(running[0])
+
+
+async def run_all_real(seed: int, report: Callable[[str, Mode, Tally, str], None]) -> None:
+    with real_server() as running:
+        for fault in FAULTS:
+            for mode in MODES:
+                tally, ended, running[0] = await run_real(fault, mode, seed, running[0])
+                report(fault.name, mode, tally, ended)

@@ -1,0 +1,111 @@
+"""One run: load, a fault at a random moment, its repair, and the audit when all has settled."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from billing.caller import NO_LIMITS, ProjectLimits
+from billing.errors import BillingError
+from tests.faults.audit import Tally, check, settled, statuses
+from tests.faults.disk import SpoolDisk, spool_disk
+from tests.faults.faults import FAULTS, Fault
+from tests.faults.load import Load
+from tests.faults.world import Machines, Setup, World, new_world
+
+Mode = Literal["JSON", "SSE"]
+MODES: tuple[Mode, ...] = ("JSON", "SSE")
+# Never reached: they only make each request count in Redis.
+WIDE_LIMITS = ProjectLimits(requests_per_minute=10**6, tokens_per_minute=10**9, max_in_flight=10**4)
+COMPLETED_BEFORE, COMPLETED_AFTER = 3, 5
+RECOVERY_S = 20.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a run does, wholly drawn from its fault, its mode and its seed."""
+
+    fault: type[Fault]
+    mode: Mode
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.fault.name}, {self.mode}, seed {self.seed}"
+
+
+def cases(runs: int, seed: int) -> list[Case]:
+    """Every fault in both modes in turn, so that any number of runs is spread evenly."""
+    kinds = [(fault, mode) for fault in FAULTS for mode in MODES]
+    return [Case(*kinds[index % len(kinds)], seed + index // len(kinds)) for index in range(runs)]
+
+
+async def run_case(case: Case, machines: Machines) -> tuple[Tally, str]:
+    """The figures, and a line on how the requests ended. What goes wrong is a violation, and is not raised."""
+    rng = random.Random(f"{case.fault.name} {case.mode} {case.seed}")
+    fault = case.fault(rng)
+    setup = Setup(
+        ledger=fault.ledgers[case.seed % len(fault.ledgers)],
+        ingresses=rng.choice((1, 2)),
+        hold_s=fault.hold_s,
+        drain_s=fault.drain_s,
+        database_timeout_s=fault.database_timeout_s,
+        limits=WIDE_LIMITS if fault.on_redis else NO_LIMITS,
+        on_redis=fault.on_redis,
+        allowance_usd=fault.allowances[case.seed % len(fault.allowances)],
+    )
+    with _disk(fault) as disk:
+        async with new_world(setup, machines, disk) as world:
+            load = Load(world.port, world.key, case.mode == "SSE", rng, fault.leavers, fault.longest_tokens)
+            trouble = await _under_load(fault, world, load)
+            try:
+                tally = await check(world.books(), load.answers, everyone_lives=fault.everyone_lives)
+            except BillingError as error:
+                tally = Tally(runs=1, violations=[f"the ledger cannot be read: {error}"])
+            log = (world.folder / "ingress.log").read_text()
+    if trouble:
+        tally.violations.append(trouble)
+    ended = f"{setup.ledger}, {setup.ingresses} ingress: {statuses(load.answers)}"
+    if tally.violations:
+        ended += f"\n{log[-6000:]}"
+    return tally, ended
+
+
+async def _under_load(fault: Fault, world: World, load: Load) -> str | None:
+    load.start()
+    try:
+        await load.completed_more(COMPLETED_BEFORE, deadline_s=RECOVERY_S)
+        await asyncio.sleep(fault.rng.uniform(0, 0.15))
+        await fault.strike(world)
+        await asyncio.sleep(fault.rng.uniform(*fault.outage_s))
+        await fault.repair(world)
+        await load.completed_more(COMPLETED_AFTER, deadline_s=RECOVERY_S)
+    except (TimeoutError, AssertionError) as error:
+        return f"the service did not come back: {error!r}"
+    finally:
+        await load.stop()
+    try:
+        await settled(world.books())
+        statuses = await world.stop_servers()
+    except TimeoutError as error:
+        return str(error)
+    return None if not any(statuses) else f"servers ended with {statuses} after SIGTERM"
+
+
+@contextmanager
+def _disk(fault: Fault) -> Iterator[SpoolDisk | None]:
+    if not fault.needs_disk:
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="pith-faults-disk-") as folder:
+        disk = spool_disk(Path(folder) / "spool")
+        try:
+            yield disk
+        finally:
+            disk.close()

@@ -1,0 +1,20 @@
+"""A small seeded part of the fault harness; `make test-faults` runs all of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.faults.run import Case, cases, run_case
+from tests.faults.world import Machines
+
+SEED = 7
+
+
+@pytest.mark.parametrize("case", cases(16, SEED), ids=lambda case: case.name)
+async def test_after_a_fault_every_completed_response_has_one_event_and_the_books_agree(
+    machines: Machines, case: Case
+) -> None:
+    tally, ended = await run_case(case, machines)
+    assert tally.violations == [], ended
+    assert (tally.lost, tally.doubled, tally.found) == (0, 0, tally.expected)
+    assert tally.completed >= 5, ended

@@ -1,0 +1,79 @@
+"""Rate limits over HTTP with three servers that share a Redis: what is let in is the limit, not three times it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+
+import pytest
+
+from billing.caller import ProjectLimits
+from tests.faults.audit import settled
+from tests.faults.client import Answer, Ask, send
+from tests.faults.world import Machines, Setup, World, new_world
+
+INGRESSES = 3
+TIMEOUT_S = 30.0
+MINUTE_S = 60
+
+
+def asks(world: World, count: int, rng: random.Random, tokens: int) -> list[Ask]:
+    return [
+        Ask(f"r{n}", world.key, "gamma", tokens, stream=rng.random() < 0.5, prompt=f"r{n}")
+        for n in range(count)
+    ]
+
+
+async def answers_of(world: World, requests: list[Ask]) -> list[Answer]:
+    answers = await asyncio.gather(*(send(ask, world.port, timeout_s=TIMEOUT_S) for ask in requests))
+    await settled(world.books())
+    return list(answers)
+
+
+def counted(answers: list[Answer]) -> Counter[int | str]:
+    for answer in answers:
+        if answer.status == 429:
+            assert int(answer.headers["retry-after"]) >= 1
+    return Counter(200 if answer.completed else answer.status or answer.trouble for answer in answers)
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_the_accepted_count_is_the_limit_of_requests_a_minute(machines: Machines, seed: int) -> None:
+    rng = random.Random(seed)
+    limit, asked = rng.randint(3, 60), rng.randint(61, 150)
+    setup = Setup(
+        ledger=rng.choice(("sqlite", "postgresql")),
+        ingresses=INGRESSES,
+        on_redis=True,
+        limits=ProjectLimits(requests_per_minute=limit),
+    )
+    for _ in range(3):
+        async with new_world(setup, machines) as world:
+            minute = time.time() // MINUTE_S
+            found = counted(await answers_of(world, asks(world, asked, rng, tokens=3)))
+        if time.time() // MINUTE_S == minute:
+            # In a new minute, more are let in as the old one fades: then once more, with a new project.
+            break
+    assert found == {200: limit, 429: asked - limit}
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_the_accepted_count_is_the_limit_of_requests_in_flight(machines: Machines, seed: int) -> None:
+    rng = random.Random(seed)
+    limit, asked = rng.randint(1, 20), rng.randint(30, 60)
+    setup = Setup(
+        ledger="postgresql",
+        ingresses=INGRESSES,
+        on_redis=True,
+        # Two seconds a reply: all have asked by the time that the first is done.
+        token_s=0.05,
+        limits=ProjectLimits(max_in_flight=limit),
+    )
+    async with new_world(setup, machines) as world:
+        found = counted(await answers_of(world, asks(world, asked, rng, tokens=40)))
+        # Every slot is free again.
+        again = counted(await answers_of(world, asks(world, limit, rng, tokens=1)))
+    assert found == {200: limit, 429: asked - limit}
+    assert again == {200: limit}
