@@ -33,7 +33,7 @@ class Blend:
 
 BLENDS: dict[Kind, Blend] = {
     # Measured with MiniLM on questions to twenty hard passages; a cosine c is the score (1 + c) / 2.
-    "encoder": Blend(lexical=0.2, neural=32.0, midpoint=0.72),
+    "encoder": Blend(lexical=0.5, neural=32.0, midpoint=0.72),
     "query_classifier": Blend(lexical=0.5, neural=8.0, midpoint=0.5),
 }
 """What each kind blends by unless its spec says otherwise."""
