@@ -1,0 +1,141 @@
+"""How long the lexical compressor takes by size of input, in one process on one thread, without HTTP.
+
+    python -m benchmarks.lexical [--tokens 2000,10000,100000] [--ratio 0.25] [--text FILE] [--runs 21]
+
+The text is Markdown of made-up sentences with a fixed seed, or the start of FILE, repeated where it is too short. The
+times are those of the receipts, tokens those of the embedded tokenizer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import random
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.progress import track
+
+from compression.build import load_counter
+from compression.compressor import Compressor
+from compression.counting import TokenCounter
+from compression.lexical import LexicalScorer
+from compression.request import CompressionRequest
+from compression.settings import CompressionSettings
+
+TOKENIZER = Path("models/embedded/tokenizer")
+QUERY = "Which harbour did the committee choose for the new ferry, and in what year?"
+NAMES = ("Ada", "Bergen", "Geneva", "Kofi", "Lisbon", "Marta", "Oslo", "Priya", "Riga", "Tomas")
+NOUNS = (
+    "committee",
+    "harbour",
+    "ferry",
+    "contract",
+    "river",
+    "budget",
+    "museum",
+    "bridge",
+    "school",
+    "engine",
+)
+VERBS = (
+    "chose",
+    "repaired",
+    "measured",
+    "opened",
+    "sold",
+    "described",
+    "visited",
+    "delayed",
+    "painted",
+    "found",
+)
+LONGEST_PARAGRAPH = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One size: milliseconds by the receipt's clock, and of CPU time of this process."""
+
+    tokens: int
+    output_tokens: int
+    p50_ms: float
+    p95_ms: float
+    cpu_p50_ms: float
+
+
+def sentence(rng: random.Random) -> str:
+    end = rng.choice(("", f" in {rng.randint(1800, 2026)}", f" for {rng.randint(2, 900)} francs"))
+    subject, verb, thing = rng.choice(NOUNS), rng.choice(VERBS), rng.choice(NOUNS)
+    return f"In {rng.choice(NAMES)} the {subject} {verb} the {thing} of {rng.choice(NAMES)}{end}."
+
+
+def made_up(characters: int) -> str:
+    rng = random.Random(20261120)
+    parts: list[str] = []
+    while sum(map(len, parts)) < characters:
+        paragraph = " ".join(sentence(rng) for _ in range(rng.randint(3, LONGEST_PARAGRAPH)))
+        title = f"# {rng.choice(NAMES)} and the {rng.choice(NOUNS)}\n\n" if rng.random() < 0.2 else ""
+        parts.append(f"{title}{paragraph}\n\n")
+    return "".join(parts)
+
+
+def of_size(tokens: int, text: str, counter: TokenCounter) -> str:
+    """The start of `text`, or of as many copies as it takes, that has about so many tokens."""
+    per_character = counter.count(text) / len(text)
+    characters = int(tokens / per_character)
+    return (text * (characters // len(text) + 1))[:characters]
+
+
+def measure(compressor: Compressor, text: str, ratio: float, runs: int) -> Row:
+    request = CompressionRequest(QUERY, text, ratio)
+    compressor.compress(request)
+    wall, cpu = [], []
+    for _ in track(range(runs), f"{len(text):,} characters"):
+        before = time.process_time()
+        receipt = compressor.compress(request).receipt
+        cpu.append(1000 * (time.process_time() - before))
+        wall.append(receipt.latency_ms)
+    ordered = sorted(wall)
+    p95 = ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))]
+    return Row(
+        receipt.original_tokens, receipt.output_tokens, statistics.median(wall), p95, statistics.median(cpu)
+    )
+
+
+def report(rows: Sequence[Row]) -> str:
+    lines = ["| tokens in | tokens out | p50 ms | p95 ms | CPU p50 ms |", "|---|---|---|---|---|"]
+    for row in rows:
+        cells = f"{row.p50_ms:.1f} | {row.p95_ms:.1f} | {row.cpu_p50_ms:.1f}"
+        lines.append(f"| {row.tokens:,} | {row.output_tokens:,} | {cells} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--tokens", default="2000,10000,100000", help="sizes, with commas between them")
+    parser.add_argument("--ratio", type=float, default=0.25)
+    parser.add_argument("--text", type=Path, help="a text file in place of the made-up one")
+    parser.add_argument("--runs", type=int, default=21)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    counter = load_counter(str(TOKENIZER), name="pith-mini")
+    compressor = Compressor(LexicalScorer.load(), counter, CompressionSettings())
+    sizes = [int(size) for size in options.tokens.split(",")]
+    text = options.text.read_text(encoding="utf-8") if options.text else made_up(6 * max(sizes))
+    if not text:
+        sys.exit(f"--text {options.text}: is empty")
+    rows = [measure(compressor, of_size(size, text, counter), options.ratio, options.runs) for size in sizes]
+    facts = {"python": platform.python_version(), "machine": platform.machine(), "ratio": options.ratio}
+    print(json.dumps({**facts, "rows": [asdict(row) for row in rows]}) if options.json else report(rows))
+
+
+if __name__ == "__main__":
+    main()
