@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
+import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from sqlite3 import Connection as SqliteConnection
+from sqlite3 import OperationalError
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event
@@ -191,7 +193,10 @@ def _engine(path: str, timeout_s: float, *, read_only: bool) -> Engine:
     def configure(connection: SqliteConnection, _: object) -> None:
         connection.execute("PRAGMA foreign_keys=ON")
         # Setting the mode takes a lock, and it is a property of the file: readers find it set.
-        connection.execute("PRAGMA query_only=ON" if read_only else "PRAGMA journal_mode=WAL")
+        if read_only:
+            connection.execute("PRAGMA query_only=ON")
+        else:
+            _use_wal(connection, timeout_s)
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
@@ -199,3 +204,16 @@ def _engine(path: str, timeout_s: float, *, read_only: bool) -> Engine:
         connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
 
     return engine
+
+
+def _use_wal(connection: SqliteConnection, timeout_s: float) -> None:
+    """Waits where another process does the same, since SQLite fails this one statement without waiting."""
+    deadline, tick = time.monotonic() + timeout_s, threading.Event()
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            return
+        except OperationalError:
+            if time.monotonic() > deadline:
+                raise
+        tick.wait(0.005)

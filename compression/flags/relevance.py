@@ -15,6 +15,8 @@ from compression.words import content_terms
 
 _STRUCTURE = frozenset({"bracket", "fence", "speaker", "table_header", "heading"})
 _LEAST_ODDS = 1e-9
+# Many that hardly scored are no reason to doubt the best: only odds of at least this share of its odds count.
+_RIVAL = 0.02
 _DIGIT = r"\d|[一二三四五六七八九十百千万]"
 _NUMBER_WORDS = (
     r"\b(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|dozen|hundred|thousand|million|billion|"
@@ -84,7 +86,10 @@ def _score_flags(evidence: Evidence, scores: Sequence[float]) -> Iterator[Flag]:
         yield evidence.flag("low_relevance", count=1)
         return
     kept = set(evidence.kept_units)
-    left_out = sorted((index for index in content if index not in kept), key=lambda index: -scores[index])
+    rivals = [
+        index for index in content if index not in kept and _odds(scores[index]) >= _RIVAL * _odds(best)
+    ]
+    left_out = sorted(rivals, key=lambda index: -scores[index])
     missed = list(accumulate(map(_odds, (scores[index] for index in left_out))))
     total = sum(_odds(scores[index]) for index in content)
     if missed and missed[-1] >= max(evidence.settings.borderline_share * total, _LEAST_ODDS):
