@@ -10,7 +10,7 @@ BIN := .venv/bin
 DATA ?= ../shared/eval
 MODEL ?=
 
-.PHONY: help serve test test-fast test-faults check bench-quality bench-ledger format install clean
+.PHONY: help serve test test-fast test-faults check lint bench-quality bench-ledger format install clean
 .DEFAULT_GOAL := help
 # No "Entering directory", no echo of recipes: what is printed is what pith says.
 MAKEFLAGS += --no-print-directory
@@ -32,12 +32,14 @@ test-fast: install ## the tests that start neither Ray nor vLLM, within a minute
 test-faults: install ## kill, stop and fill everything under load, and audit the ledger (RUNS=240)
 	exec $(BIN)/python -m tests.faults --runs $(RUNS)
 
-check: install ## what CI runs before the tests: format, lint, types, import arrows, fast tests
+check: lint ## before a commit: lint, then the fast tests
+	$(BIN)/python -m pytest -q -m "not integration"
+
+lint: install ## what CI runs before the tests: format, lint, types, import arrows
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/python -m pytest -q -m "not integration"
 
 bench-quality: install ## what a running server's compression keeps (PORT=, MODEL=, DATA=folder of evaluation files)
 	PITH_API_KEY=$${PITH_API_KEY:-$$(cat var/demo-key)} exec $(BIN)/python -m benchmarks.quality --data $(DATA) \
