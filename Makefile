@@ -27,13 +27,13 @@ test: install ## every test, with real Ray and vLLM where a test says so (TESTS=
 	exec $(BIN)/python -m pytest $(TESTS)
 
 test-fast: install ## the tests that start neither Ray nor vLLM, within a minute
-	exec $(BIN)/python -m pytest -m "not integration" $(TESTS)
+	exec $(BIN)/python -m pytest -n 2 -m "not integration" $(TESTS)
 
 test-faults: install ## kill, stop and fill everything under load, and audit the ledger (RUNS=240)
 	exec $(BIN)/python -m tests.faults --runs $(RUNS)
 
 check: lint ## before a commit: lint, then the fast tests
-	$(BIN)/python -m pytest -q -m "not integration"
+	$(BIN)/python -m pytest -q -n 2 -m "not integration"
 
 lint: install ## what CI runs before the tests: format, lint, types, import arrows
 	$(BIN)/ruff format --check .
