@@ -10,11 +10,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from sqlite3 import Connection as SqliteConnection
+from sqlite3 import Error as SqliteError
 from sqlite3 import OperationalError
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event
-from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 from sqlalchemy.pool import NullPool, QueuePool
 
 from billing.database import Database, Work, translated_errors
@@ -129,7 +130,9 @@ class Writer:
     def _commit(self, group: list[Job]) -> None:
         try:
             results = self._transact(group)
-        except Exception as error:
+        except Exception as raised:
+            # Of the driver's own, what was asked of it past SQLAlchemy.
+            error = DBAPIError(None, None, raised) if isinstance(raised, SqliteError) else raised
             if len(group) > 1 and not isinstance(error, SQLAlchemyError | OSError):
                 # One job is at fault and the rest was rolled back with it: each again, by itself.
                 for job in group:
@@ -156,11 +159,16 @@ class Writer:
     @staticmethod
     def _attempt(connection: Connection, job: Job) -> Any:
         """Within a group, a refusal undoes its own job alone. Any other error undoes the group."""
+        # Past SQLAlchemy, which compiles these anew each time: that costs as much as the job itself.
+        driver = _driver(connection)
+        driver.execute("SAVEPOINT job")
         try:
-            with connection.begin_nested():
-                return job.work(connection)
+            result = job.work(connection)
         except (BillingError, IntegrityError) as refusal:
-            return refusal
+            driver.execute("ROLLBACK TO job")
+            result = refusal
+        driver.execute("RELEASE job")
+        return result
 
     def _connected(self, *, durable: bool) -> Connection:
         if self._connection is None:
@@ -169,10 +177,8 @@ class Writer:
             self._synchronous = ""
         synchronous = "FULL" if durable else "NORMAL"
         if synchronous != self._synchronous:
-            driver = self._connection.connection.driver_connection
-            assert isinstance(driver, SqliteConnection)
             # Past SQLAlchemy, since a pragma within a transaction would have no effect.
-            driver.execute(f"PRAGMA synchronous={synchronous}")
+            _driver(self._connection).execute(f"PRAGMA synchronous={synchronous}")
             self._synchronous = synchronous
         return self._connection
 
@@ -180,6 +186,12 @@ class Writer:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def _driver(connection: Connection) -> SqliteConnection:
+    driver = connection.connection.driver_connection
+    assert isinstance(driver, SqliteConnection)
+    return driver
 
 
 def _engine(path: str, timeout_s: float, *, read_only: bool) -> Engine:

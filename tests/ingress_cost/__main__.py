@@ -1,6 +1,6 @@
 """Compares what a chat request costs the ingress process in two source trees, in one run that alternates them.
 
-    python -m tests.ingress_cost --before ../other-checkout
+python -m tests.ingress_cost --before ../other-checkout
 """
 
 from __future__ import annotations
@@ -93,7 +93,9 @@ async def compare(trees: list[Path], kind: Kind, given: argparse.Namespace) -> N
 
 def report(trees: list[Path], kind: Kind, taken: list[list[Sample]]) -> None:
     for tree, samples in zip(trees, taken, strict=True):
-        cpu, per_s, p50 = (median(getattr(s, name) for s in samples) for name in ("cpu_ms", "per_s", "p50_ms"))
+        cpu, per_s, p50 = (
+            median(getattr(s, name) for s in samples) for name in ("cpu_ms", "per_s", "p50_ms")
+        )
         print(f"{kind:5} {tree.name:12} {cpu:7.3f} CPU ms/request {per_s:8.1f} requests/s {p50:7.2f} ms p50")
     for name in ("cpu_ms", "per_s") if len(taken) == 2 else ():
         ratios = [getattr(b, name) / getattr(a, name) for a, b in zip(*taken, strict=True)]
@@ -103,7 +105,9 @@ def report(trees: list[Path], kind: Kind, taken: list[list[Sample]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--before", type=Path, help="a second checkout to compare with; without it, no comparison")
+    parser.add_argument(
+        "--before", type=Path, help="a second checkout to compare with; without it, no comparison"
+    )
     parser.add_argument("--after", type=Path, default=ROOT)
     parser.add_argument("--kinds", default="json,sse")
     parser.add_argument("--clients", type=int, default=16)
