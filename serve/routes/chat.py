@@ -21,6 +21,7 @@ from serve.routes.openapi import (
     REQUEST_ID_PARAMETER,
     error_responses,
 )
+from serve.routes.plain import PlainRoute
 
 _OK: dict[str, Any] = {
     "description": "The completion; server-sent events when `stream` is true, the last one with usage and billing.",
@@ -48,7 +49,7 @@ _REQUEST_BODY = {
 
 
 def chat_routes(service: ChatService, authenticate: Authenticate) -> APIRouter:
-    routes = APIRouter(tags=["chat"], dependencies=[BEARER])
+    routes = APIRouter(tags=["chat"], dependencies=[BEARER], route_class=PlainRoute)
 
     @routes.post(
         "/v1/chat/completions",
