@@ -4,13 +4,14 @@ SQLAlchemy's own way to an execution costs ten times what SQLite needs for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, CursorResult, Delete, Insert, Update
+from sqlalchemy import Connection, Delete, Insert, Update
 from sqlalchemy.engine import Dialect
-from sqlalchemy.exc import StatementError
+from sqlalchemy.exc import DBAPIError, StatementError
 from sqlalchemy.sql.compiler import SQLCompiler
 
 Process = Callable[[Any], Any]
@@ -32,25 +33,42 @@ class _Compiled:
 
 
 class HotStatement:
-    """An insert, update or delete whose named parameters are all given at each execution."""
+    """An insert, update or delete whose named parameters are all given at each execution.
+
+    Its errors are SQLAlchemy's, as `Connection.execute` raises them.
+    """
 
     def __init__(self, statement: Insert | Update | Delete) -> None:
         self._statement = statement
         self._on_sqlite: _Compiled | None = None
 
-    def execute(self, connection: Connection, parameters: Mapping[str, Any]) -> CursorResult[Any]:
-        """As `Connection.execute` does, with the same errors."""
+    def count(self, connection: Connection, parameters: Mapping[str, Any]) -> int:
+        """Execute it; how many rows it made, changed or deleted."""
         if connection.dialect.name != "sqlite":
-            return connection.execute(self._statement, parameters)
+            return connection.execute(self._statement, parameters).rowcount
+        return self._execute(connection, parameters).rowcount
+
+    def returned(self, connection: Connection, parameters: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
+        """Execute it; the rows that its RETURNING gives, as the driver has them."""
+        if connection.dialect.name != "sqlite":
+            return connection.execute(self._statement, parameters).all()
+        return self._execute(connection, parameters).fetchall()
+
+    def _execute(self, connection: Connection, parameters: Mapping[str, Any]) -> sqlite3.Cursor:
         if self._on_sqlite is None:
             self._on_sqlite = _compile(self._statement, connection.dialect)
         compiled = self._on_sqlite
+        driver = connection.connection.driver_connection
+        assert isinstance(driver, sqlite3.Connection)
         try:
-            arguments = compiled.arguments(parameters)
+            return driver.execute(compiled.sql, compiled.arguments(parameters))
+        except sqlite3.Error as error:
+            raise DBAPIError.instance(compiled.sql, None, error, sqlite3.Error) from error
+        except (OverflowError, UnicodeError):
+            # Of a value that SQLite cannot hold: SQLAlchemy passes these on.
+            raise
         except Exception as error:
-            # As SQLAlchemy reports a value that cannot be bound.
             raise StatementError(str(error), compiled.sql, None, error) from error
-        return connection.exec_driver_sql(compiled.sql, arguments)
 
 
 def _compile(statement: Insert | Update | Delete, dialect: Dialect) -> _Compiled:

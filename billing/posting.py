@@ -96,9 +96,9 @@ def open_hold(connection: Connection, hold: Hold) -> None:
         "amount": hold.amount_nano_usd,
         "now_month": month_of(hold.created_at),
     }
-    if _RESERVE.execute(connection, parameters).rowcount != 1:
+    if _RESERVE.count(connection, parameters) != 1:
         raise _refusal(connection, hold)
-    _HOLD.execute(
+    _HOLD.count(
         connection,
         {
             "event_id": hold.event_id,
@@ -115,30 +115,29 @@ def post(connection: Connection, event: UsageEvent) -> bool:
     A hold that the sweeper closed meanwhile changes nothing: what was generated is charged all the same.
     """
     values = {name: getattr(event, name) for name in _EVENT_COLUMNS}
-    if _RECORD[connection.dialect.name].execute(connection, values).rowcount != 1:
+    if _RECORD[connection.dialect.name].count(connection, values) != 1:
         return False
-    closed = _CLOSE.execute(connection, {"event": event.event_id}).one_or_none()
-    charged = _CHARGE.execute(
+    freed = sum(amount for _, amount in _CLOSE.returned(connection, {"event": event.event_id}))
+    charged = _CHARGE.count(
         connection,
         {
             "workspace": event.workspace_id,
-            "freed": closed.amount_nano_usd if closed else 0,
+            "freed": freed,
             "charge": event.cost_nano_usd,
             "now_month": month_of(event.settled_at),
         },
     )
-    if charged.rowcount != 1:
+    if charged != 1:
         raise RowRefused(f"no workspace {event.workspace_id} to charge")
     return True
 
 
 def close_hold(connection: Connection, event_id: str) -> bool:
     """Gives the amount back; false when the hold was closed already."""
-    closed = _CLOSE.execute(connection, {"event": event_id}).one_or_none()
-    if closed is None:
-        return False
-    _FREE.execute(connection, {"workspace": closed.workspace_id, "freed": closed.amount_nano_usd})
-    return True
+    closed = _CLOSE.returned(connection, {"event": event_id})
+    for workspace_id, amount_nano_usd in closed:
+        _FREE.count(connection, {"workspace": workspace_id, "freed": amount_nano_usd})
+    return bool(closed)
 
 
 def expire_holds(connection: Connection, cutoff: datetime) -> int:
@@ -149,7 +148,7 @@ def expire_holds(connection: Connection, cutoff: datetime) -> int:
         freed[row.workspace_id] += row.amount_nano_usd
     # Sorted, since two sweepers that lock the same workspaces in different orders would deadlock.
     for workspace_id in sorted(freed):
-        _FREE.execute(connection, {"workspace": workspace_id, "freed": freed[workspace_id]})
+        _FREE.count(connection, {"workspace": workspace_id, "freed": freed[workspace_id]})
     return len(closed)
 
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, bindparam, create_engine, insert, select, update
+from sqlalchemy import Connection, bindparam, create_engine, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError, StatementError
 
 from billing.hot_sql import HotStatement
@@ -36,7 +36,7 @@ def stored(connection: Connection) -> list[tuple[Any, ...]]:
 
 
 def test_what_is_stored_is_what_sqlalchemy_stores(connection: Connection) -> None:
-    HotStatement(insert(holds)).execute(connection, HOLD)
+    HotStatement(insert(holds)).count(connection, HOLD)
     connection.execute(insert(holds), {**HOLD, "event_id": "f"})
     (ours, theirs) = stored(connection)
     assert ours[1:] == theirs[1:]
@@ -44,20 +44,29 @@ def test_what_is_stored_is_what_sqlalchemy_stores(connection: Connection) -> Non
 
 
 def test_names_constants_and_counts_are_those_of_the_statement(connection: Connection) -> None:
-    HotStatement(insert(holds)).execute(connection, HOLD)
-    assert _ADD.execute(connection, {"more": 5, "event": "e"}).rowcount == 1
-    assert _ADD.execute(connection, {"more": 5, "event": "none"}).rowcount == 0
+    HotStatement(insert(holds)).count(connection, HOLD)
+    assert _ADD.count(connection, {"more": 5, "event": "e"}) == 1
+    assert _ADD.count(connection, {"more": 5, "event": "none"}) == 0
     assert stored(connection)[0][2] == 12
+
+
+def test_the_returned_rows_are_those_that_were_deleted(connection: Connection) -> None:
+    taking = HotStatement(
+        delete(holds).where(holds.c.event_id == bindparam("event")).returning(holds.c.workspace_id)
+    )
+    HotStatement(insert(holds)).count(connection, HOLD)
+    assert [tuple(row) for row in taking.returned(connection, {"event": "e"})] == [("w",)]
+    assert not taking.returned(connection, {"event": "e"})
 
 
 def test_a_refused_row_and_a_value_that_cannot_be_bound_raise_sqlalchemys_errors(
     connection: Connection,
 ) -> None:
     statement = HotStatement(insert(holds))
-    statement.execute(connection, HOLD)
+    statement.count(connection, HOLD)
     with pytest.raises(IntegrityError):
-        statement.execute(connection, HOLD)
+        statement.count(connection, HOLD)
     with pytest.raises(StatementError, match="time zone"):
-        statement.execute(connection, {**HOLD, "created_at": NOON.replace(tzinfo=None)})
+        statement.count(connection, {**HOLD, "created_at": NOON.replace(tzinfo=None)})
     with pytest.raises(StatementError, match="amount"):
-        statement.execute(connection, {"event_id": "g", "workspace_id": "w", "created_at": NOON})
+        statement.count(connection, {"event_id": "g", "workspace_id": "w", "created_at": NOON})
