@@ -14,6 +14,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Row
 
 from billing.errors import BillingDisabled, InvalidKey, QuotaExceeded, RowRefused
+from billing.hot_sql import HotStatement
 from billing.schema import holds, usage_events, workspaces
 from billing.usage import Hold, UsageEvent, month_of
 
@@ -23,7 +24,7 @@ _month_spent = case((_w.month < bindparam("now_month"), 0), else_=_w.month_poste
 _committed = _w.posted_nano_usd + _w.held_nano_usd
 _month_committed = _month_spent + _w.held_nano_usd
 
-_RESERVE = (
+_RESERVE = HotStatement(
     update(workspaces)
     .where(
         _w.id == bindparam("workspace"),
@@ -40,7 +41,7 @@ _RESERVE = (
     )
     .values(held_nano_usd=_w.held_nano_usd + bindparam("amount"))
 )
-_CHARGE = (
+_CHARGE = HotStatement(
     update(workspaces)
     .where(_w.id == bindparam("workspace"))
     .values(
@@ -54,12 +55,12 @@ _CHARGE = (
         month=case((_w.month < bindparam("now_month"), bindparam("now_month")), else_=_w.month),
     )
 )
-_FREE = (
+_FREE = HotStatement(
     update(workspaces)
     .where(_w.id == bindparam("workspace"))
     .values(held_nano_usd=_w.held_nano_usd - bindparam("freed"))
 )
-_CLOSE = (
+_CLOSE = HotStatement(
     delete(holds)
     .where(holds.c.event_id == bindparam("event"))
     .returning(holds.c.workspace_id, holds.c.amount_nano_usd)
@@ -83,8 +84,9 @@ def _ignoring_known_events(dialect: str) -> Insert:
     return make(usage_events).on_conflict_do_nothing(index_elements=["event_id"])
 
 
+_HOLD = HotStatement(insert(holds))
 _EVENT_COLUMNS = [column.name for column in usage_events.columns]
-_RECORD = {dialect: _ignoring_known_events(dialect) for dialect in ("sqlite", "postgresql")}
+_RECORD = {dialect: HotStatement(_ignoring_known_events(dialect)) for dialect in ("sqlite", "postgresql")}
 
 
 def open_hold(connection: Connection, hold: Hold) -> None:
@@ -94,10 +96,10 @@ def open_hold(connection: Connection, hold: Hold) -> None:
         "amount": hold.amount_nano_usd,
         "now_month": month_of(hold.created_at),
     }
-    if connection.execute(_RESERVE, parameters).rowcount != 1:
+    if _RESERVE.count(connection, parameters) != 1:
         raise _refusal(connection, hold)
-    connection.execute(
-        insert(holds),
+    _HOLD.count(
+        connection,
         {
             "event_id": hold.event_id,
             "workspace_id": hold.workspace_id,
@@ -113,30 +115,29 @@ def post(connection: Connection, event: UsageEvent) -> bool:
     A hold that the sweeper closed meanwhile changes nothing: what was generated is charged all the same.
     """
     values = {name: getattr(event, name) for name in _EVENT_COLUMNS}
-    if connection.execute(_RECORD[connection.dialect.name], values).rowcount != 1:
+    if _RECORD[connection.dialect.name].count(connection, values) != 1:
         return False
-    closed = connection.execute(_CLOSE, {"event": event.event_id}).one_or_none()
-    charged = connection.execute(
-        _CHARGE,
+    freed = sum(amount for _, amount in _CLOSE.returned(connection, {"event": event.event_id}))
+    charged = _CHARGE.count(
+        connection,
         {
             "workspace": event.workspace_id,
-            "freed": closed.amount_nano_usd if closed else 0,
+            "freed": freed,
             "charge": event.cost_nano_usd,
             "now_month": month_of(event.settled_at),
         },
     )
-    if charged.rowcount != 1:
+    if charged != 1:
         raise RowRefused(f"no workspace {event.workspace_id} to charge")
     return True
 
 
 def close_hold(connection: Connection, event_id: str) -> bool:
     """Gives the amount back; false when the hold was closed already."""
-    closed = connection.execute(_CLOSE, {"event": event_id}).one_or_none()
-    if closed is None:
-        return False
-    connection.execute(_FREE, {"workspace": closed.workspace_id, "freed": closed.amount_nano_usd})
-    return True
+    closed = _CLOSE.returned(connection, {"event": event_id})
+    for workspace_id, amount_nano_usd in closed:
+        _FREE.count(connection, {"workspace": workspace_id, "freed": amount_nano_usd})
+    return bool(closed)
 
 
 def expire_holds(connection: Connection, cutoff: datetime) -> int:
@@ -147,7 +148,7 @@ def expire_holds(connection: Connection, cutoff: datetime) -> int:
         freed[row.workspace_id] += row.amount_nano_usd
     # Sorted, since two sweepers that lock the same workspaces in different orders would deadlock.
     for workspace_id in sorted(freed):
-        connection.execute(_FREE, {"workspace": workspace_id, "freed": freed[workspace_id]})
+        _FREE.count(connection, {"workspace": workspace_id, "freed": freed[workspace_id]})
     return len(closed)
 
 

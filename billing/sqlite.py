@@ -6,15 +6,18 @@ import asyncio
 import queue
 import threading
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from sqlite3 import Connection as SqliteConnection
+from sqlite3 import Error as SqliteError
 from sqlite3 import OperationalError
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event
-from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 from sqlalchemy.pool import NullPool, QueuePool
 
 from billing.database import Database, Work, translated_errors
@@ -26,13 +29,21 @@ MAX_GROUP = 64
 READERS = 2
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Job:
-    """One unit of work that waits for the writer."""
+    """One unit of work that waits for the writer. Its caller may cancel `done` until the writer takes it."""
 
     work: Work[Any]
     durable: bool
-    done: Future[Any] = field(default_factory=Future)
+    done: asyncio.Future[Any]
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """What one turn of an event loop submits: it reaches the writer as one, and so does its answer the loop."""
+
+    loop: asyncio.AbstractEventLoop
+    jobs: list[Job] = field(default_factory=list)
 
 
 class SqliteDatabase(Database):
@@ -47,12 +58,12 @@ class SqliteDatabase(Database):
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="ledger-read")
 
     async def write(self, work: Work[T], *, durable: bool = True) -> T:
-        job = self._writer.submit(work, durable=durable)
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._writer.submit(Job(work, durable, done))
         with translated_errors():
             # Twice, since SQLite itself may wait once for another process's lock.
             async with asyncio.timeout(2 * self._timeout_s):
-                result: T = await asyncio.wrap_future(job)
-        return result
+                return await done
 
     async def read(self, work: Work[T]) -> T:
         loop = asyncio.get_running_loop()
@@ -68,6 +79,7 @@ class SqliteDatabase(Database):
             return work(connection)
 
     async def close(self) -> None:
+        self._writer.send()
         await asyncio.to_thread(self._writer.close)
         self._readers.shutdown()
         self._reading.dispose()
@@ -79,57 +91,75 @@ class Writer:
     def __init__(self, engine: Engine, folder: Path) -> None:
         self._engine = engine
         self._folder = folder
-        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._batches: queue.SimpleQueue[list[Job] | None] = queue.SimpleQueue()
+        self._gathering: Batch | None = None
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closed = False
         self._connection: Connection | None = None
         self._synchronous = ""
 
-    def submit(self, work: Work[Any], *, durable: bool) -> Future[Any]:
+    def submit(self, job: Job) -> None:
+        """To be called in the event loop that waits for `job.done`. Raises `LedgerUnavailable` once closed."""
+        loop = job.done.get_loop()
         with self._lock:
             if self._closed:
                 raise LedgerUnavailable("the ledger is closed")
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="ledger-write", daemon=True)
                 self._thread.start()
-            job = Job(work, durable)
-            self._jobs.put(job)
-        return job.done
+            batch = self._gathering
+            if batch is None or batch.loop is not loop:
+                batch = self._gathering = Batch(loop)
+                loop.call_soon(self._send, batch)
+            batch.jobs.append(job)
+
+    def send(self) -> None:
+        """Give the thread at once what this turn of the loop has submitted."""
+        if self._gathering is not None:
+            self._send(self._gathering)
+
+    def _send(self, batch: Batch) -> None:
+        with self._lock:
+            if batch is self._gathering:
+                self._gathering = None
+            if batch.jobs:
+                self._batches.put(batch.jobs)
+                batch.jobs = []
 
     def close(self) -> None:
-        """Returns when every job that was submitted is done."""
+        """Returns when every job that was sent is done."""
         with self._lock:
             self._closed = True
-            self._jobs.put(None)
+            self._batches.put(None)
         if self._thread is not None:
             self._thread.join()
         self._engine.dispose()
 
     def _run(self) -> None:
-        open_for_jobs = True
-        while open_for_jobs:
-            group, open_for_jobs = self._next_group()
-            if group:
+        waiting: deque[Job] = deque()
+        is_open = True
+        while is_open or waiting:
+            is_open = self._gather(waiting, is_open=is_open)
+            if group := _next_group(waiting):
                 self._commit(group)
         self._disconnect()
 
-    def _next_group(self) -> tuple[list[Job], bool]:
-        """All jobs that wait, at least one; false when the closing mark was among them."""
-        group: list[Job] = []
-        job = self._jobs.get()
-        while job is not None:
-            if job.done.set_running_or_notify_cancel():
-                group.append(job)
-            if len(group) == MAX_GROUP or (self._jobs.empty() and group):
-                return group, True
-            job = self._jobs.get()
-        return group, False
+    def _gather(self, waiting: deque[Job], *, is_open: bool) -> bool:
+        """Take in all that was sent, and where that is nothing wait for it; false after the closing mark."""
+        while is_open and (not waiting or not self._batches.empty()):
+            jobs = self._batches.get()
+            if jobs is None:
+                return False
+            waiting.extend(jobs)
+        return is_open
 
     def _commit(self, group: list[Job]) -> None:
         try:
             results = self._transact(group)
-        except Exception as error:
+        except Exception as raised:
+            # Of the driver's own, what was asked of it past SQLAlchemy.
+            error = DBAPIError(None, None, raised) if isinstance(raised, SqliteError) else raised
             if len(group) > 1 and not isinstance(error, SQLAlchemyError | OSError):
                 # One job is at fault and the rest was rolled back with it: each again, by itself.
                 for job in group:
@@ -137,14 +167,8 @@ class Writer:
                 return
             if isinstance(error, SQLAlchemyError):
                 self._disconnect()
-            for job in group:
-                job.done.set_exception(error)
-            return
-        for job, result in zip(group, results, strict=True):
-            if isinstance(result, Exception):
-                job.done.set_exception(result)
-            else:
-                job.done.set_result(result)
+            results = [error] * len(group)
+        _answer(group, results)
 
     def _transact(self, group: list[Job]) -> list[Any]:
         connection = self._connected(durable=any(job.durable for job in group))
@@ -156,11 +180,16 @@ class Writer:
     @staticmethod
     def _attempt(connection: Connection, job: Job) -> Any:
         """Within a group, a refusal undoes its own job alone. Any other error undoes the group."""
+        # Past SQLAlchemy, which compiles these anew each time: that costs as much as the job itself.
+        driver = _driver(connection)
+        driver.execute("SAVEPOINT job")
         try:
-            with connection.begin_nested():
-                return job.work(connection)
+            result = job.work(connection)
         except (BillingError, IntegrityError) as refusal:
-            return refusal
+            driver.execute("ROLLBACK TO job")
+            result = refusal
+        driver.execute("RELEASE job")
+        return result
 
     def _connected(self, *, durable: bool) -> Connection:
         if self._connection is None:
@@ -169,10 +198,8 @@ class Writer:
             self._synchronous = ""
         synchronous = "FULL" if durable else "NORMAL"
         if synchronous != self._synchronous:
-            driver = self._connection.connection.driver_connection
-            assert isinstance(driver, SqliteConnection)
             # Past SQLAlchemy, since a pragma within a transaction would have no effect.
-            driver.execute(f"PRAGMA synchronous={synchronous}")
+            _driver(self._connection).execute(f"PRAGMA synchronous={synchronous}")
             self._synchronous = synchronous
         return self._connection
 
@@ -180,6 +207,42 @@ class Writer:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def _next_group(waiting: deque[Job]) -> list[Job]:
+    group: list[Job] = []
+    while waiting and len(group) < MAX_GROUP:
+        job = waiting.popleft()
+        if not job.done.cancelled():
+            group.append(job)
+    return group
+
+
+def _answer(group: list[Job], results: list[Any]) -> None:
+    """Wakes each event loop once. What is an exception is one that the job raised."""
+    answers: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any]]] = {}
+    for job, result in zip(group, results, strict=True):
+        answers.setdefault(job.done.get_loop(), []).append((job.done, result))
+    for loop, told in answers.items():
+        # A closed loop has nobody who waits.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(_deliver, told)
+
+
+def _deliver(answers: list[tuple[asyncio.Future[Any], Any]]) -> None:
+    for done, result in answers:
+        if done.done():
+            continue
+        if isinstance(result, Exception):
+            done.set_exception(result)
+        else:
+            done.set_result(result)
+
+
+def _driver(connection: Connection) -> SqliteConnection:
+    driver = connection.connection.driver_connection
+    assert isinstance(driver, SqliteConnection)
+    return driver
 
 
 def _engine(path: str, timeout_s: float, *, read_only: bool) -> Engine:

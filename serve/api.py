@@ -30,6 +30,7 @@ from serve.routes.compress import CompressRoutes, compress_routes
 from serve.routes.health import health_routes
 from serve.routes.models import model_routes
 from serve.routes.openapi import document_request_models
+from serve.routes.plain import PlainRoute
 
 INTERFACE_VERSION = "1.2.1"
 DESCRIPTION = """OpenAI-compatible chat completions on your own machines, metered and billed on every request.
@@ -69,6 +70,8 @@ def create_api(
     if compress is not None:
         api.include_router(compress_routes(compress, authenticate))
         documented += [CompressRequest, BatchCompressRequest]
+    # Routes are tried in order: the one that carries the load comes first.
+    api.router.routes.sort(key=lambda route: not isinstance(route, PlainRoute))
     document_request_models(api, *documented)
     return RequestIdMiddleware(MetricsMiddleware(BodyLimitMiddleware(api, max_body_bytes), metrics))
 

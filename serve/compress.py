@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from compression.model import CompressionModel
 from compression.request import CompressionRequest, CompressionResult
 from serve.compress_contract import CompressInput, CompressOptions
 from serve.compress_fields import receipt_fields
+from serve.fresh_id import fresh_id
 from serve.holds import HoldTerms, hold_worst_case
 from serve.metrics.compress import CompressMetrics, ObservedCompression
 from serve.prices import PriceBook, price_of
@@ -217,7 +217,7 @@ class CompressService:
         self, prepared: PreparedCompression, result: CompressionResult, metering: MeteringStatus
     ) -> Compressed:
         return Compressed(
-            id=f"cmp_{uuid.uuid4().hex}",
+            id=f"cmp_{fresh_id()}",
             created=self._clock(),
             model_id=prepared.model_id,
             result=result,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
+from serve.fresh_id import fresh_id
 
 MAX_LENGTH = 128
 
@@ -11,4 +11,4 @@ def accept_request_id(given: bytes | None) -> str:
     """Return the caller's id, or a new one when it is absent, empty, too long or not printable ASCII."""
     if given is not None and 0 < len(given) <= MAX_LENGTH and all(0x20 <= byte < 0x7F for byte in given):
         return given.decode("ascii")
-    return f"req_{uuid.uuid4().hex}"
+    return f"req_{fresh_id()}"

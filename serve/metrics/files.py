@@ -1,5 +1,5 @@
 """The files that HTTP processes count in, one set for each process; it must be prepared before prometheus_client is
-imported, so this module does not import it.
+imported, so this module imports it last.
 """
 
 from __future__ import annotations
@@ -46,3 +46,9 @@ def count_in_files(settings: Settings) -> None:
     except OSError as error:
         logger.error("this process's metrics are not shown: no files for them in %s: %s", folder, error)
         os.environ.pop(FOLDER_VARIABLE, None)
+        return
+    from prometheus_client import values
+
+    # It asks the system for the process id at each count, for servers that fork; a replica does not.
+    pid = os.getpid()
+    values.ValueClass = values.MultiProcessValue(lambda: pid)  # type: ignore[no-untyped-call]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from time import perf_counter
 from typing import get_args
 
@@ -48,7 +49,14 @@ class HttpMetrics:
             multiprocess_mode="livesum",
         )
         self.replicas.set(1)
+        # Looked up once for each set of labels: the templates of routes and a few methods and statuses.
+        self._requests_of = cache(self.requests.labels)
+        self._duration_of = cache(self.duration.labels)
         self._refusals = _refusals(registry)
+
+    def end(self, route: str, method: str, status: str, seconds: float) -> None:
+        self._requests_of(route, method, status).inc()
+        self._duration_of(route, method).observe(seconds)
 
     def rate_limited(self, error: RateLimited) -> None:
         self._refusals["demo" if isinstance(error, DemoLimited) else "project", error.which].inc()
@@ -97,5 +105,4 @@ class MetricsMiddleware:
             metrics.in_flight.dec()
             route = getattr(scope.get("route"), "path", UNMATCHED)
             method = scope["method"] if scope["method"] in METHODS else "other"
-            metrics.requests.labels(route, method, status).inc()
-            metrics.duration.labels(route, method).observe(perf_counter() - began)
+            metrics.end(route, method, status, perf_counter() - began)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -13,6 +12,7 @@ from serve.body import parse_chat_request
 from serve.chat import ChatService
 from serve.chat_reply import METERING_HEADER, ChatReply
 from serve.contract import ChatCompletionResponse
+from serve.fresh_id import fresh_id
 from serve.request_size import refuse_oversized
 from serve.routes.openapi import (
     BEARER,
@@ -21,6 +21,7 @@ from serve.routes.openapi import (
     REQUEST_ID_PARAMETER,
     error_responses,
 )
+from serve.routes.plain import PlainRoute
 
 _OK: dict[str, Any] = {
     "description": "The completion; server-sent events when `stream` is true, the last one with usage and billing.",
@@ -48,7 +49,7 @@ _REQUEST_BODY = {
 
 
 def chat_routes(service: ChatService, authenticate: Authenticate) -> APIRouter:
-    routes = APIRouter(tags=["chat"], dependencies=[BEARER])
+    routes = APIRouter(tags=["chat"], dependencies=[BEARER], route_class=PlainRoute)
 
     @routes.post(
         "/v1/chat/completions",
@@ -62,7 +63,7 @@ def chat_routes(service: ChatService, authenticate: Authenticate) -> APIRouter:
         raw = await request.body()
         refuse_oversized(request)
         body = parse_chat_request(raw, request.headers.get("content-type"))
-        chat = service.prepare(caller, body, uuid.uuid4().hex)
+        chat = service.prepare(caller, body, fresh_id())
         return ChatReply(service, caller, chat, request.state.request_id)
 
     return routes

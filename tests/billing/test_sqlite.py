@@ -19,6 +19,7 @@ from billing.ledger import Ledger
 from billing.migration import upgrade
 from billing.price import ModelPrice
 from billing.spool import Spool
+from billing.sqlite import MAX_GROUP
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 PEPPER = b"a pepper for the tests only"
@@ -151,3 +152,58 @@ async def test_processes_on_one_file_cannot_overspend_together(tmp_path: Path) -
     assert sum(held) == 100
     assert (await accounts.find_workspace("w")).held_nano_usd == 100 * 1000
     await database.close()
+
+
+async def test_writes_of_one_turn_of_the_loop_share_a_commit_and_more_than_a_group_do_not(
+    tmp_path: Path,
+) -> None:
+    database = open_database(f"sqlite:///{tmp_path / 'rows.db'}")
+    begun: list[int] = []
+
+    def note(connection: Connection) -> int:
+        driver = connection.connection.driver_connection
+        assert driver is not None
+        if not begun:
+            driver.set_trace_callback(lambda sql: begun.append(1) if sql.startswith("BEGIN") else None)
+        return 1
+
+    await database.write(note)
+    assert sum(await asyncio.gather(*(database.write(note) for _ in range(MAX_GROUP + 1)))) == MAX_GROUP + 1
+    assert len(begun) == 2
+    await database.close()
+
+
+async def test_a_write_that_is_cancelled_before_its_turn_is_not_run(database: Database) -> None:
+    writing = asyncio.ensure_future(database.write(inserting(1)))
+    await asyncio.sleep(0)
+    writing.cancel()
+    await asyncio.gather(writing, return_exceptions=True)
+    await database.write(inserting(2))
+    assert await numbers(database) == [2]
+
+
+async def test_what_was_submitted_is_written_when_the_database_is_closed_in_the_same_turn(
+    tmp_path: Path,
+) -> None:
+    url = f"sqlite:///{tmp_path / 'rows.db'}"
+    database = open_database(url)
+    await database.write(lambda c: c.execute(text("CREATE TABLE numbers (n INTEGER PRIMARY KEY)")))
+    writing = asyncio.ensure_future(database.write(inserting(1)))
+    closing = asyncio.ensure_future(database.close())
+    assert await writing == 1
+    await closing
+    with pytest.raises(LedgerUnavailable):
+        await database.write(inserting(2))
+
+
+def test_a_database_outlives_the_event_loop_that_wrote_to_it_last(tmp_path: Path) -> None:
+    database = open_database(f"sqlite:///{tmp_path / 'rows.db'}")
+
+    async def leave_one_behind() -> None:
+        abandoned = asyncio.ensure_future(database.write(lambda c: 1))
+        await asyncio.sleep(0)
+        abandoned.cancel()
+
+    asyncio.run(leave_one_behind())
+    assert asyncio.run(database.write(lambda c: 2)) == 2
+    asyncio.run(database.close())

@@ -1,0 +1,137 @@
+"""The real HTTP server on a canned engine, in a process of its own: what is left is what the ingress itself costs.
+
+It is started by path, so that the same harness serves two source trees. It prints its port and a key, then serves until
+SIGTERM.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import socket
+import tempfile
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+MODEL = "canned"
+TOKENS = 64
+PRICE = {"input_usd_per_mtok": "0.1", "output_usd_per_mtok": "0.4", "minimum_request_usd": "0.00001"}
+
+
+def _settings(folder: Path) -> Any:
+    from serve.settings import Settings
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    model = {"name": "Canned", "blurb": "A fake.", "checkpoint": "embedded:none", "context_length": 4096}
+    ids = (MODEL, "second", "third", "fourth")
+    return Settings.model_validate(
+        {
+            "state_dir": str(folder / "state"),
+            "server": {"port": port},
+            "billing": {
+                "database_url": f"sqlite:///{folder / 'ledger.db'}",
+                "spool_path": str(folder / "spool.db"),
+            },
+            "demo": {"enabled": False},
+            "models": [{**model, "id": model_id, "price": PRICE} for model_id in ids],
+        }
+    )
+
+
+async def _key(settings: Any) -> str:
+    from billing.accounts import Accounts
+    from billing.database import open_database
+    from serve.app import catalog_of, now
+    from serve.pepper import read_pepper
+    from serve.prepare import prepare_ledger
+
+    await prepare_ledger(settings, catalog_of(settings), now=now())
+    database = open_database(settings.billing.database_url)
+    try:
+        accounts = Accounts(database, pepper=read_pepper(settings.state_dir))
+        workspace = await accounts.create_workspace("load", spend_limit_nano_usd=10**15, now=now())
+        project = await accounts.create_project(workspace.id, "main", now=now())
+        _, key = await accounts.create_key(project.id, "key", now=now())
+        return key
+    finally:
+        await database.close()
+
+
+class CannedEngine:
+    """A fake that has its replies ready and gives the event loop a turn for each chunk, as a hop does."""
+
+    def __init__(self, tokens_per_chunk: int) -> None:
+        self._per_chunk = tokens_per_chunk
+        head = {"id": "chatcmpl-canned", "created": 1_700_000_000, "model": MODEL}
+        choice = {"index": 0, "delta": {"content": " owl"}, "logprobs": None, "finish_reason": None}
+        chunk = {**head, "object": "chat.completion.chunk", "choices": [choice]}
+        self._event = b"data: " + json.dumps(chunk, separators=(",", ":")).encode() + b"\n\n"
+        message = {"role": "assistant", "content": " owl" * 16, "refusal": None}
+        done = {"index": 0, "message": message, "logprobs": None, "finish_reason": "length"}
+        self._reply = json.dumps({**head, "object": "chat.completion", "choices": [done]}).encode()
+
+    async def ready(self) -> bool:
+        return True
+
+    async def count_tokens(self, request: Any) -> int:
+        return 12
+
+    async def generate(self, request: Any) -> AsyncGenerator[Any, None]:
+        from models.engine import EngineChunk, TokenUsage
+
+        if not request.stream:
+            await asyncio.sleep(0)
+            yield EngineChunk(self._reply, TokenUsage(12, 16), finished=True)
+            return
+        for said in range(self._per_chunk, TOKENS + 1, self._per_chunk):
+            await asyncio.sleep(0)
+            yield EngineChunk(self._event * self._per_chunk, TokenUsage(12, said), finished=False)
+        yield EngineChunk(b"", TokenUsage(12, TOKENS), finished=True)
+
+
+async def _serve(settings: Any, tokens_per_chunk: int) -> None:
+    from billing.database import open_database
+    from serve.app import start_with
+
+    told_to_stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, told_to_stop.set)
+    key = await _key(settings)
+    service = start_with(
+        settings,
+        engines={MODEL: CannedEngine(tokens_per_chunk)},
+        compressors={},
+        database=open_database(settings.billing.database_url),
+    )
+    while not service.server.started:
+        service.check()
+        await asyncio.sleep(0.002)
+    print(json.dumps({"port": settings.server.port, "key": key}), flush=True)
+    await told_to_stop.wait()
+    await service.stop()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--tokens-per-chunk", type=int, default=1)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="pith-cost-") as name:
+        settings = _settings(Path(name))
+        # As in a replica: counted in files, and told before prometheus_client is imported.
+        from serve.metrics.files import FOLDER_VARIABLE, count_in_files, metrics_folder
+
+        os.environ[FOLDER_VARIABLE] = str(metrics_folder(settings))
+        count_in_files(settings)
+        import uvloop
+
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_serve(settings, given.tokens_per_chunk))
+
+
+if __name__ == "__main__":
+    main()
