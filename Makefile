@@ -10,7 +10,9 @@ BIN := .venv/bin
 DATA ?= ../shared/eval
 MODEL ?=
 
-.PHONY: help serve test test-fast test-faults check lint bench-quality bench-ledger format install clean
+LITELLM := benchmarks/overhead/litellm-venv
+
+.PHONY: help serve test test-fast test-faults check lint bench bench-quality bench-ledger bench-overhead format install clean
 .DEFAULT_GOAL := help
 # No "Entering directory", no echo of recipes: what is printed is what pith says.
 MAKEFLAGS += --no-print-directory
@@ -47,6 +49,10 @@ bench-quality: install ## what a running server's compression keeps (PORT=, MODE
 
 bench-ledger: install ## what hold and settle cost on SQLite and PostgreSQL (ARGS="--seconds 5 --clients 1,16")
 	exec $(BIN)/python -m benchmarks.ledger $(ARGS)
+
+bench-overhead: install ## pith beside bare vLLM, Ray Serve LLM and LiteLLM (ARGS="--sides bare,pith --clients 1,16"; ARGS=--stop-idle below 20 GiB)
+	$(if $(findstring --sides,$(ARGS)),,$(LITELLM) $(BIN)/python || echo "make: LiteLLM is left out" >&2)
+	exec $(BIN)/python -m benchmarks.overhead $(ARGS)
 
 format: install ## rewrite the code as `make check` wants it
 	$(BIN)/ruff check --fix --quiet .

@@ -37,16 +37,28 @@ def tree(pid: int) -> list[psutil.Process]:
     return [root, *root.children(recursive=True)]
 
 
-def marked(variable: str, value: str) -> list[psutil.Process]:
-    """Processes whose environment has the variable: daemons leave the tree, and keep what they inherited."""
-    found = []
+def marked(variable: str, value: str, root: int) -> list[psutil.Process]:
+    """The tree of `root`, and of every process whose environment has the variable.
+
+    Neither finds all of them: daemons leave the tree, and a process that gives itself a title (vLLM's engine) writes
+    it over its environment.
+    """
+    found = {process.pid: process for process in family(root)}
     for process in psutil.process_iter():
         try:
-            if process.pid != os.getpid() and process.environ().get(variable) == value:
-                found.append(process)
+            if process.pid not in found and process.environ().get(variable) == value:
+                found |= {relative.pid: relative for relative in family(process.pid)}
         except psutil.Error:
             continue
-    return found
+    return [process for pid, process in found.items() if pid != os.getpid()]
+
+
+def family(pid: int) -> list[psutil.Process]:
+    """As `tree`; empty for a process that is gone."""
+    try:
+        return tree(pid)
+    except psutil.NoSuchProcess:
+        return []
 
 
 def role_of(process: psutil.Process) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +47,9 @@ class Sample:
 
     @property
     def gaps_ms(self) -> list[float]:
-        """From one event to the next, as a reader sees them."""
-        return [after - before for before, after in zip(self.arrivals_ms, self.arrivals_ms[1:], strict=False)]
+        """From one arrival to the next, as a reader sees them: events that came in one piece are one arrival."""
+        moments = sorted(set(self.arrivals_ms))
+        return [after - before for before, after in pairwise(moments)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -83,17 +84,27 @@ class FakeServer:
         return web.json_response({"status": "ok"})
 
     @asynccontextmanager
-    async def listening(self) -> AsyncIterator[FakeServer]:
+    async def listening(self, port: int = 0) -> AsyncIterator[FakeServer]:
         app = web.Application()
         app.router.add_post("/v1/chat/completions", self.chat)
         app.router.add_post("/v1/compress", self.compress)
         app.router.add_get("/health", self.health)
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
+        site = web.TCPSite(runner, "127.0.0.1", port)
         await site.start()
         self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
         try:
             yield self
         finally:
             await runner.cleanup()
+
+
+async def serve(port: int, server: FakeServer) -> None:
+    """Until the process is told to stop."""
+    async with server.listening(port):
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(int(sys.argv[1]), FakeServer(token_s=float(sys.argv[2]))))

@@ -35,9 +35,15 @@ def test_cpu_seconds_are_counted_by_role(worker: subprocess.Popen[str]) -> None:
     assert cpu.between(before, cpu.seconds())["vLLM engine core"] >= 0.3
 
 
-def test_processes_are_found_by_what_their_environment_says(worker: subprocess.Popen[str]) -> None:
-    assert [process.pid for process in marked(VARIABLE, "ours")] == [worker.pid]
-    assert marked(VARIABLE, "another's") == []
+def test_processes_are_found_by_their_tree_and_by_what_their_environment_says(
+    worker: subprocess.Popen[str],
+) -> None:
+    gone = subprocess.run(
+        [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True
+    )
+    assert [process.pid for process in marked(VARIABLE, "ours", int(gone.stdout))] == [worker.pid]
+    assert marked(VARIABLE, "another's", int(gone.stdout)) == []
+    assert [process.pid for process in marked(VARIABLE, "another's", worker.pid)] == [worker.pid]
 
 
 def test_memory_and_files_of_each_process_are_read(worker: subprocess.Popen[str]) -> None:
