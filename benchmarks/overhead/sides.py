@@ -84,8 +84,10 @@ class Workshop:
             sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1", "--port", str(port),
             "--disable-uvicorn-access-log", *self.engine.words(),
         ]  # fmt: skip
-        quiet = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1"}
-        return self.server("bare-vllm", command, port, {**quiet, **self.engine.environment})
+        # Ray gives a process that reserves one CPU one thread, so the bare engine has one, too: more would be another
+        # engine, and with a model of this size a slower one.
+        alike = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1", "OMP_NUM_THREADS": "1"}
+        return self.server("bare-vllm", command, port, {**alike, **self.engine.environment})
 
     def pith(self) -> Server:
         folder = self.folder / "pith"

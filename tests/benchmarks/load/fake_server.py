@@ -29,8 +29,6 @@ class FakeServer:
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
         body = await self._take(request)
-        if self.fails_from is not None and len(self.requests) >= self.fails_from:
-            return web.json_response({"detail": "the fake server is told to fail"}, status=503)
         self.busy += 1
         self.most_busy = max(self.most_busy, self.busy)
         try:
@@ -42,6 +40,8 @@ class FakeServer:
         body: dict[str, Any] = await request.json()
         self.requests.append(body)
         self.keys.add(request.headers.get("Authorization", ""))
+        if self.fails_from is not None and len(self.requests) >= self.fails_from:
+            raise web.HTTPServiceUnavailable(text="the fake server is told to fail")
         return body
 
     async def _reply(self, body: dict[str, Any]) -> web.Response:
