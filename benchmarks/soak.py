@@ -211,7 +211,7 @@ def report(options: argparse.Namespace, soak: Soak) -> Report:
     own = spans([one.own_lag_ms for one in soak.probes])
     lines = [
         f"{options.requests:,} requests at {options.rate:g} a second after {options.warm_up:g} s of warm-up.", "",
-        *table(["requests", *RUN_HEAD], [[name, *run_cells([run])] for name, run in soak.runs.items()]), "",
+        *table(["kind", *RUN_HEAD], [[name, *run_cells([run])] for name, run in soak.runs.items()]), "",
         f"/health p50 / p99 {lag} ms ({len(soak.probes)} probes); this program's own lag {own} ms.", "",
         *table(["processes", "what", "second quarter", "last quarter", "growth", "allowed"], rows), "",
         *(f"**{complaint}**" for complaint in complaints(soak, options.max_lag_ms) or ["No growth beyond noise."]),

@@ -49,7 +49,11 @@ def draw(path: Path, panels: Sequence[Panel]) -> Path:
             axis.plot(*zip(*points, strict=True), marker=marker, markersize=3, label=name)
         axis.set(title=panel.title, xlabel=panel.x, ylabel=panel.y)
         axis.set_xscale("log" if panel.log_x else "linear")
-        axis.set_yscale("log" if panel.log_y else "linear")
+        if panel.log_y:
+            axis.set_yscale("log")
+        else:
+            # A line that varies by a percent must not look like a cliff.
+            axis.set_ylim(bottom=0)
         axis.grid(alpha=0.3)
         if panel.lines:
             axis.legend(fontsize=7)
