@@ -26,6 +26,7 @@ MARK = "PITH_BENCHMARK_PROCESS"
 POLL_S = 0.25
 STOP_S = 20.0
 LAST_LINES = 15
+LAST_CHARACTERS = 1200
 
 
 class CannotRun(RuntimeError):
@@ -124,7 +125,7 @@ class Server:
 
     def last_lines(self) -> str:
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
-        return " | ".join(line.strip() for line in lines[-LAST_LINES:] if line.strip())
+        return " | ".join(line.strip() for line in lines[-LAST_LINES:] if line.strip())[-LAST_CHARACTERS:]
 
 
 def pith_server(config: Path, folder: Path, model: str) -> Server:

@@ -19,6 +19,13 @@ GIB = 2**30
 BARE = "bare vLLM"
 # What Ray Serve's own documents name for throughput.
 RAY_FAST = {"RAY_SERVE_ENABLE_HA_PROXY": "1", "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1"}
+# Fixed ports by default: two sides, or a server that runs already, would collide.
+HAPROXY_PORTS = (
+    "RAY_SERVE_HAPROXY_METRICS_PORT",
+    "RAY_SERVE_HAPROXY_STATS_PORT",
+    "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT",
+    "RAY_SERVE_FALLBACK_PROXY_GRPC_PORT",
+)
 # One model an application, and no ingress: nothing of a gateway can stand in its way.
 RAY_DIRECT = {**RAY_FAST, "RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING": "1"}
 
@@ -98,7 +105,8 @@ class Workshop:
         port = free_port()
         command = [sys.executable, "-m", "benchmarks.overhead.ray_llm", "--port", str(port)]
         described = orjson.dumps(self.engine).decode()
-        environment = {"RAY_USAGE_STATS_ENABLED": "0", **flags}
+        ports = {name: str(free_port()) for name in HAPROXY_PORTS} if RAY_FAST.keys() <= flags.keys() else {}
+        environment = {"RAY_USAGE_STATS_ENABLED": "0", **flags, **ports}
         return self.server(name, [*command, "--engine", described], port, environment)
 
     def litellm(self, upstream: Server, *, database_url: str) -> Server:

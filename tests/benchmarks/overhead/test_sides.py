@@ -11,7 +11,7 @@ import yaml
 from benchmarks.load.server import ROOT, CannotRun
 from benchmarks.overhead import litellm
 from benchmarks.overhead.engine import Engine
-from benchmarks.overhead.sides import NAMES, RAY_FAST, Workshop, build
+from benchmarks.overhead.sides import HAPROXY_PORTS, NAMES, RAY_FAST, Workshop, build
 
 ENGINE = Engine("tiny", "a/checkpoint", {"max_model_len": 64}, {"HF_HUB_OFFLINE": "1"})
 
@@ -38,8 +38,11 @@ def test_ray_gets_the_same_engine_and_its_flags(workshop: Workshop) -> None:
         "environment": {"HF_HUB_OFFLINE": "1"},
     }
     assert RAY_FAST.items() <= side.front.environment.items()
+    another = build("ray-direct", workshop, workshop.bare(), database_url=str).front.environment
+    for name in HAPROXY_PORTS:
+        assert side.front.environment[name] != another[name]
     plain = build("ray", workshop, workshop.bare(), database_url=str).front.environment
-    assert not RAY_FAST.keys() & plain.keys()
+    assert not {*RAY_FAST, *HAPROXY_PORTS} & plain.keys()
 
 
 def test_pith_has_its_key_once_it_has_made_one(workshop: Workshop, tmp_path: Path) -> None:
