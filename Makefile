@@ -10,7 +10,9 @@ BIN := .venv/bin
 DATA ?= ../shared/eval
 MODEL ?=
 
-.PHONY: help serve test test-fast test-faults check lint bench-quality bench-ledger format install clean
+LITELLM := benchmarks/overhead/litellm-venv
+
+.PHONY: help serve test test-fast test-faults check lint bench bench-quality bench-ledger bench-overhead bench-soak bench-compress format install clean
 .DEFAULT_GOAL := help
 # No "Entering directory", no echo of recipes: what is printed is what pith says.
 MAKEFLAGS += --no-print-directory
@@ -41,12 +43,27 @@ lint: install ## what CI runs before the tests: format, lint, types, import arro
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
+bench: bench-ledger bench-overhead bench-soak ## every benchmark; those of compression on a server of its own (about half an hour)
+	$(BIN)/python -m benchmarks.served -- $(MAKE) bench-compress PORT={port} ARGS="--pid {pid}"
+	$(if $(wildcard $(DATA)),exec $(BIN)/python -m benchmarks.served -- $(MAKE) bench-quality PORT={port},\
+		echo "make: bench-quality is left out, since there is no $(DATA)" >&2)
+
 bench-quality: install ## what a running server's compression keeps (PORT=, MODEL=, DATA=folder of evaluation files)
 	PITH_API_KEY=$${PITH_API_KEY:-$$(cat var/demo-key)} exec $(BIN)/python -m benchmarks.quality --data $(DATA) \
 		--url http://127.0.0.1:$(or $(PORT),8000) $(if $(MODEL),--model $(MODEL)) $(if $(findstring shared/eval,$(DATA)),--held-out)
 
 bench-ledger: install ## what hold and settle cost on SQLite and PostgreSQL (ARGS="--seconds 5 --clients 1,16")
 	exec $(BIN)/python -m benchmarks.ledger $(ARGS)
+
+bench-overhead: install ## pith beside bare vLLM, Ray Serve LLM and LiteLLM (ARGS="--sides bare,pith --clients 1,16"; ARGS=--stop-idle below 20 GiB)
+	$(if $(findstring --sides,$(ARGS)),,$(LITELLM) $(BIN)/python || echo "make: LiteLLM is left out" >&2)
+	exec $(BIN)/python -m benchmarks.overhead $(ARGS)
+
+bench-soak: install ## memory, open files and loop lag of `pith serve` under a fixed rate (ARGS="--requests 100000 --rate 50")
+	exec $(BIN)/python -m benchmarks.soak $(ARGS)
+
+bench-compress: install ## latency of a running server's compression by size, ratio, clients (PORT=, ARGS="--models pith-lexical")
+	exec $(BIN)/python -m benchmarks.compress --url http://127.0.0.1:$(or $(PORT),8000) $(ARGS)
 
 format: install ## rewrite the code as `make check` wants it
 	$(BIN)/ruff check --fix --quiet .

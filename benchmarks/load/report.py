@@ -1,0 +1,84 @@
+"""Markdown tables, JSON with raw samples, and plots: what every benchmark writes, in the same words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from benchmarks.load.machine import Facts
+from benchmarks.load.sample import Run, percentile
+
+Table = list[str]
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    return lines + ["| " + " | ".join(row) + " |" for row in rows]
+
+
+def spans(samples: Sequence[float], digits: int = 1) -> str:
+    """p50 / p99, or nothing where nothing was sampled."""
+    if not samples:
+        return ""
+    return f"{percentile(samples, 50):.{digits}f} / {percentile(samples, 99):.{digits}f}"
+
+
+RUN_HEAD = (
+    "requests", "requests/s", "tokens/s", "latency p50 / p99 ms", "TTFT p50 / p99 ms", "per token p50 / p99 ms",
+    "between events p50 / p99 ms",
+)  # fmt: skip
+
+
+def run_cells(runs: Sequence[Run]) -> list[str]:
+    """Rates are means over the runs' time, times are percentiles of all their samples."""
+    seconds = sum(run.seconds for run in runs)
+    requests = sum(len(run.samples) for run in runs)
+    return [
+        f"{requests:,}",
+        f"{requests / seconds:,.1f}",
+        f"{sum(run.tokens_per_s * run.seconds for run in runs) / seconds:,.0f}",
+        spans([ms for run in runs for ms in run.latencies_ms()]),
+        spans([ms for run in runs for ms in run.ttfts_ms()]),
+        spans([ms for run in runs for ms in run.per_token_ms()], 2),
+        spans([ms for run in runs for ms in run.gaps_ms()]),
+    ]
+
+
+def cpu_ms_per_request(runs: Sequence[Run]) -> dict[str, float]:
+    """By role, the dearest first; over all the runs."""
+    requests = sum(len(run.samples) for run in runs)
+    total: dict[str, float] = {}
+    for run in runs:
+        for role, seconds in run.cpu_s.items():
+            total[role] = total.get(role, 0.0) + 1000 * seconds / requests
+    return dict(sorted(total.items(), key=lambda item: -item[1]))
+
+
+def facts_list(facts: Facts) -> list[str]:
+    return [f"- {name}: {value}" for name, value in facts.items()]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One benchmark's name, its facts and its Markdown below them; `body` is what JSON has beside the facts."""
+
+    name: str
+    title: str
+    facts: Facts
+    lines: Sequence[str]
+    body: Mapping[str, Any]
+
+    def markdown(self) -> str:
+        return "\n".join([f"# {self.title}", "", *facts_list(self.facts), "", *self.lines, ""])
+
+    def write(self, folder: Path) -> list[Path]:
+        """NAME.json and NAME.md in the folder."""
+        folder.mkdir(parents=True, exist_ok=True)
+        as_json, as_text = folder / f"{self.name}.json", folder / f"{self.name}.md"
+        as_json.write_bytes(orjson.dumps({"facts": dict(self.facts), **self.body}, default=str) + b"\n")
+        as_text.write_text(self.markdown(), encoding="utf-8")
+        return [as_json, as_text]

@@ -1,0 +1,144 @@
+"""One process tree under measurement: started, found by a mark in its environment, paused while others are measured."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import aiohttp
+import psutil
+
+from benchmarks.load.exchange import Clock, Failed, chat, exchange
+from benchmarks.load.loop import Target
+from benchmarks.load.processes import marked
+from benchmarks.startup import free_port
+
+ROOT = Path(__file__).resolve().parents[2]
+MARK = "PITH_BENCHMARK_PROCESS"
+POLL_S = 0.25
+STOP_S = 20.0
+LAST_LINES = 15
+LAST_CHARACTERS = 1200
+
+
+class CannotRun(RuntimeError):
+    """A side that cannot be measured here; the message says why."""
+
+
+@dataclass(slots=True)
+class Server:
+    """A command that serves chat completions of `model` at `url`. `key` is asked for when it may have been made."""
+
+    name: str
+    model: str
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    folder: Path
+    url: str
+    key: Callable[[], str] = lambda: ""
+    start_s: float = 300.0
+    mark: str = field(default_factory=lambda: secrets.token_hex(8))
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def target(self) -> Target:
+        return Target(self.url, self.key())
+
+    @property
+    def log(self) -> Path:
+        return self.folder / f"{self.name}.log"
+
+    def processes(self) -> list[psutil.Process]:
+        return marked(MARK, self.mark, self.process.pid) if self.process else []
+
+    async def start(self) -> None:
+        """Return when a completion has been answered. Raises `CannotRun` with the last lines of its log."""
+        process = self._spawn()
+        deadline = time.monotonic() + self.start_s
+        while not await self.answers():
+            if process.poll() is not None:
+                raise CannotRun(f"{self.name} ended with {process.returncode}: {self.last_lines()}")
+            if time.monotonic() > deadline:
+                raise CannotRun(f"{self.name} did not answer within {self.start_s:g} s: {self.last_lines()}")
+            await asyncio.sleep(POLL_S)
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        environment = {**os.environ, **self.environment, MARK: self.mark}
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                self.command, env=environment, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                start_new_session=True,
+            )  # fmt: skip
+        return self.process
+
+    async def answers(self) -> bool:
+        call = chat(self.model, tokens=1, stream=False, prompts=1)
+        try:
+            async with self.target.session() as session:
+                await exchange(session, call, call.bodies[0], clock=Clock(time.perf_counter()), due_s=0.0)
+        except (Failed, OSError, aiohttp.ClientError):
+            return False
+        return True
+
+    def pause(self) -> None:
+        self._tell(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._tell(signal.SIGCONT)
+
+    def _tell(self, number: signal.Signals) -> None:
+        for process in self.processes():
+            try:
+                process.send_signal(number)
+            except psutil.NoSuchProcess:
+                continue
+
+    def stop(self) -> None:
+        """Ask it to stop, then kill what of it is left."""
+        if self.process is None:
+            return
+        self.resume()
+        # Before the first process ends: what it leaves behind is nobody's child.
+        started = self.processes()
+        self.process.send_signal(signal.SIGINT)
+        try:
+            self.process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+        left = [process for process in {*started, *self.processes()} if process.is_running()]
+        for process in left:
+            try:
+                process.kill()
+            except psutil.NoSuchProcess:
+                continue
+        psutil.wait_procs(left, timeout=STOP_S)
+        self.process.wait()
+        self.process = None
+
+    def last_lines(self) -> str:
+        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        return " | ".join(line.strip() for line in lines[-LAST_LINES:] if line.strip())[-LAST_CHARACTERS:]
+
+
+def pith_server(config: Path, folder: Path, model: str) -> Server:
+    """`pith serve` with everything on and a ledger of its own: its state lies in `folder`."""
+    port = free_port()
+    command = [
+        sys.executable, "-c", "from serve.cli import main; main()", "serve", "--config", str(config.resolve()),
+        "--port", str(port), "--ops-port", str(free_port()),
+    ]  # fmt: skip
+    demo_key = folder / "var" / "demo-key"
+
+    def key() -> str:
+        return demo_key.read_text(encoding="utf-8").strip() if demo_key.is_file() else ""
+
+    url, environment = f"http://127.0.0.1:{port}", {"PYTHONPATH": str(ROOT)}
+    return Server("pith", model, command, environment, folder, url, key)

@@ -1,0 +1,131 @@
+"""Compares pith with the bare engine and its rivals: `python -m benchmarks.overhead --sides bare,pith,ray`.
+
+Every side runs the default model of --config with the same engine arguments. One side works at a time: the others are
+paused (their processes are sent SIGSTOP), or stopped with --stop-idle where memory does not hold them all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import cache
+from pathlib import Path
+
+import uvloop
+
+from benchmarks.ledger.postgres_server import PostgresNotFound, private_postgres
+from benchmarks.load import machine
+from benchmarks.load.arguments import count, counts, positive
+from benchmarks.load.bars import bars
+from benchmarks.load.exchange import Failed
+from benchmarks.load.loop import Window
+from benchmarks.load.server import CannotRun
+from benchmarks.overhead import comparison
+from benchmarks.overhead.engine import read_engine
+from benchmarks.overhead.rounds import Comparison, Runner, Scenario, order
+from benchmarks.overhead.sides import BARE, NAMES, Side, Workshop, build
+
+KINDS = ("json", "sse")
+BASES = (BARE, "pith")
+
+
+def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.overhead", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )  # fmt: skip
+    parser.add_argument("--config", type=Path, default=Path("configs/embedded.yaml"))
+    parser.add_argument("--sides", type=_some_of(NAMES), default=NAMES, help=f"default: {','.join(NAMES)}")
+    parser.add_argument("--kinds", type=_some_of(KINDS), default=KINDS, help="default: json,sse")
+    parser.add_argument("--clients", type=counts, default=(1, 16, 64), help="default: 1,16,64")
+    parser.add_argument("--warm-up", type=positive, default=1.5, help="seconds before each measurement")
+    parser.add_argument("--seconds", type=positive, default=5.0, help="of each measurement")
+    parser.add_argument("--rounds", type=count, default=3, help="measurements of each, in turns")
+    parser.add_argument("--stop-idle", action="store_true", help="stop idle sides instead of pausing them")
+    parser.add_argument("--folder", type=Path, help="for state and logs; default: a temporary one")
+    parser.add_argument("--out", type=Path, default=Path("var/bench-overhead"), help="folder for the report")
+    return parser.parse_args(words)
+
+
+def _some_of(names: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
+    def parse(text: str) -> tuple[str, ...]:
+        if unknown := [name for name in text.split(",") if name not in names]:
+            raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(names)}")
+        return tuple(text.split(","))
+
+    return parse
+
+
+def scenarios(options: argparse.Namespace) -> list[Scenario]:
+    return [Scenario(kind == "sse", clients) for kind in options.kinds for clients in options.clients]
+
+
+def built(
+    options: argparse.Namespace, folder: Path, until: ExitStack
+) -> tuple[dict[str, Side], dict[str, str]]:
+    """The sides, and why some are not among them."""
+
+    @cache
+    def database_url() -> str:
+        try:
+            server = until.enter_context(private_postgres(fsync=True, folder=folder))
+        except PostgresNotFound as error:
+            raise CannotRun(str(error)) from error
+        return f"{server.replace('+asyncpg', '')}/postgres"
+
+    engine = read_engine(options.config, folder / "checkpoints")
+    workshop = Workshop(engine, options.config, folder)
+    bare = workshop.bare()
+    sides, absent = {}, {}
+    for name in options.sides:
+        try:
+            sides[name] = build(name, workshop, bare, database_url=database_url)
+        except CannotRun as error:
+            absent[name] = str(error)
+    if not sides:
+        raise SystemExit(f"--sides: none of them can run here: {absent}")
+    return sides, absent
+
+
+async def measured(options: argparse.Namespace, sides: dict[str, Side], absent: dict[str, str]) -> Comparison:
+    """Raises `Failed`."""
+    steps = list(order([*sides], scenarios(options), options.rounds, by_side=options.stop_idle))
+    window = Window(options.warm_up, options.seconds)
+    with bars() as progress:
+        task = progress.add_task("", total=len(steps))
+        runner = Runner(
+            sides, window, options.stop_idle, lambda text: progress.update(task, description=text),
+            Comparison(absent=dict(absent)),
+        )  # fmt: skip
+        try:
+            return await runner.run(steps, advance=lambda: progress.advance(task))
+        finally:
+            runner.close()
+
+
+def main() -> None:
+    options = arguments()
+    facts = machine.facts("benchmarks.overhead")
+    with ExitStack() as until:
+        own = tempfile.TemporaryDirectory(prefix="pith-overhead-", dir=options.folder)
+        folder = Path(until.enter_context(own))
+        sides, absent = built(options, folder, until)
+        try:
+            found = uvloop.run(measured(options, sides, absent))
+        except Failed as error:
+            raise SystemExit(f"nothing to report, since a request failed: {error}") from error
+    if not found.runs:
+        raise SystemExit(f"nothing to report, since no side could run: {found.absent}")
+    method = {
+        "method": f"closed loop, {options.warm_up:g} s of warm-up and {options.seconds:g} s measured, {options.rounds} "
+        f"rounds; sides take turns, idle ones are {'stopped' if options.stop_idle else 'paused'}"
+    }
+    made = comparison.report(found, scenarios(options), BASES, {**facts, **method})
+    sys.stdout.write(made.markdown())
+    print("written:", *made.write(options.out), *comparison.draw(options.out, found, scenarios(options)))
+
+
+if __name__ == "__main__":
+    main()

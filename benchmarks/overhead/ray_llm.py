@@ -1,0 +1,49 @@
+"""Ray Serve LLM as its documents start it, for the comparison: `build_openai_app` on this machine alone."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+from typing import Any
+
+import orjson
+import ray
+from ray import serve
+from ray.serve.llm import LLMConfig, build_openai_app
+
+LOGICAL_CPUS = 16
+OBJECT_STORE_BYTES = 128 * 10**6
+
+
+def config(engine: dict[str, Any], *, kind: str | None) -> LLMConfig:
+    return LLMConfig(
+        model_loading_config={"model_id": engine["model"], "model_source": engine["checkpoint"]},
+        engine_kwargs=engine["arguments"],
+        accelerator_config={"kind": kind} if kind else None,
+        deployment_config={"autoscaling_config": {"min_replicas": 1, "max_replicas": 1}},
+        runtime_env={"env_vars": engine["environment"]},
+        log_engine_metrics=False,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--engine", type=orjson.loads, required=True, help="as JSON")
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--kind", default="cpu", help="of accelerator; '' for a GPU")
+    options = parser.parse_args()
+    # No dashboard: it would cost this side alone.
+    ray.init(
+        address="local",
+        num_cpus=LOGICAL_CPUS,
+        object_store_memory=OBJECT_STORE_BYTES,
+        include_dashboard=False,
+        log_to_driver=False,
+    )
+    serve.start(http_options={"host": "127.0.0.1", "port": options.port})
+    serve.run(build_openai_app({"llm_configs": [config(options.engine, kind=options.kind or None)]}))
+    signal.sigwait({signal.SIGINT, signal.SIGTERM})
+
+
+if __name__ == "__main__":
+    main()

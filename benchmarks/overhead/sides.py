@@ -1,0 +1,147 @@
+"""The sides that are compared, each as the commands that start it; all on the same checkpoint and engine arguments."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+import psutil
+
+from benchmarks.load.server import ROOT, CannotRun, Server, pith_server
+from benchmarks.overhead import litellm
+from benchmarks.overhead.engine import Engine
+from benchmarks.startup import free_port
+
+GIB = 2**30
+BARE = "bare vLLM"
+# What Ray Serve's own documents name for throughput.
+RAY_FAST = {"RAY_SERVE_ENABLE_HA_PROXY": "1", "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1"}
+# Fixed ports by default: two sides, or a server that runs already, would collide.
+HAPROXY_PORTS = (
+    "RAY_SERVE_HAPROXY_METRICS_PORT",
+    "RAY_SERVE_HAPROXY_STATS_PORT",
+    "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT",
+    "RAY_SERVE_FALLBACK_PROXY_GRPC_PORT",
+)
+# One model an application, and no ingress: nothing of a gateway can stand in its way.
+RAY_DIRECT = {**RAY_FAST, "RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING": "1"}
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Servers, the last of which is asked; the others are what it stands on."""
+
+    name: str
+    servers: tuple[Server, ...]
+    needs_gib: float
+
+    @property
+    def front(self) -> Server:
+        return self.servers[-1]
+
+    def processes(self) -> list[psutil.Process]:
+        return [process for server in self.servers for process in server.processes()]
+
+    async def bring(self) -> None:
+        """Start it, or let it go on where it was paused. Raises `CannotRun`."""
+        for server in self.servers:
+            if server.process is None:
+                require_memory(self.name, self.needs_gib)
+                await server.start()
+            else:
+                server.resume()
+        if not await self.front.answers():
+            raise CannotRun(f"{self.name} does not answer after its pause: {self.front.last_lines()}")
+
+    def park(self, *, stop: bool) -> None:
+        for server in reversed(self.servers):
+            server.stop() if stop else server.pause()
+
+
+def require_memory(name: str, gib: float) -> None:
+    """Raises `CannotRun`: a machine that swaps, or kills a process, measures nothing."""
+    free = psutil.virtual_memory().available / GIB
+    if free < gib:
+        raise CannotRun(f"{name} needs about {gib:g} GiB of memory, and {free:.1f} GiB are free")
+
+
+@dataclass(frozen=True, slots=True)
+class Workshop:
+    """What sides are made of: the engine, pith's configuration, a folder for state and logs."""
+
+    engine: Engine
+    config: Path
+    folder: Path
+
+    def server(
+        self, name: str, command: list[str], port: int, environment: dict[str, str], key: Callable[[], str] = str
+    ) -> Server:  # fmt: skip
+        folder = self.folder / name.replace(" ", "-")
+        folder.mkdir(parents=True, exist_ok=True)
+        environment = {"PYTHONPATH": str(ROOT), **environment}
+        url = f"http://127.0.0.1:{port}"
+        return Server(name, self.engine.model, command, environment, folder, url, key)
+
+    def bare(self) -> Server:
+        port = free_port()
+        command = [
+            sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1", "--port", str(port),
+            "--disable-uvicorn-access-log", *self.engine.words(),
+        ]  # fmt: skip
+        # Ray gives a process that reserves one CPU one thread, so the bare engine has one, too: more would be another
+        # engine, and with a model of this size a slower one.
+        alike = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1", "OMP_NUM_THREADS": "1"}
+        return self.server("bare-vllm", command, port, {**alike, **self.engine.environment})
+
+    def pith(self) -> Server:
+        folder = self.folder / "pith"
+        folder.mkdir(parents=True, exist_ok=True)
+        return pith_server(self.config, folder, self.engine.model)
+
+    def ray(self, name: str, flags: dict[str, str]) -> Server:
+        port = free_port()
+        command = [sys.executable, "-m", "benchmarks.overhead.ray_llm", "--port", str(port)]
+        described = orjson.dumps(self.engine).decode()
+        ports = {name: str(free_port()) for name in HAPROXY_PORTS} if RAY_FAST.keys() <= flags.keys() else {}
+        environment = {"RAY_USAGE_STATS_ENABLED": "0", **flags, **ports}
+        return self.server(name, [*command, "--engine", described], port, environment)
+
+    def litellm(self, upstream: Server, *, database_url: str) -> Server:
+        name = "litellm" if database_url else "litellm-without-database"
+        port = free_port()
+        folder = self.folder / name
+        folder.mkdir(parents=True, exist_ok=True)
+        config = litellm.write_config(folder, upstream.model, upstream.url, database_url)
+        command = litellm.command(config, port)
+        keys = litellm.Keys(f"http://127.0.0.1:{port}", virtual=bool(database_url))
+        return self.server(name, command, port, litellm.environment(database_url), keys.key)
+
+
+def build(name: str, workshop: Workshop, bare: Server, *, database_url: Callable[[], str]) -> Side:
+    """A side by its name; `bare` is shared, since LiteLLM stands before the very engine it is compared with.
+
+    Raises `CannotRun`.
+    """
+    match name:
+        case "bare":
+            return Side(BARE, (bare,), 4)
+        case "pith":
+            return Side("pith", (workshop.pith(),), 5.5)
+        case "ray":
+            return Side("Ray Serve LLM", (workshop.ray("ray", {}),), 5.5)
+        case "ray-fast":
+            return Side("Ray Serve LLM, HAProxy", (workshop.ray("ray-fast", RAY_FAST),), 5.5)
+        case "ray-direct":
+            return Side("Ray Serve LLM, direct streaming", (workshop.ray("ray-direct", RAY_DIRECT),), 5.5)
+        case "litellm":
+            litellm.require_database_client()
+            return Side("LiteLLM", (bare, workshop.litellm(bare, database_url=database_url())), 5)
+        case _:
+            litellm.require_venv()
+            return Side("LiteLLM without database", (bare, workshop.litellm(bare, database_url="")), 5)
+
+
+NAMES = ("bare", "pith", "ray", "ray-fast", "ray-direct", "litellm", "litellm-nodb")

@@ -1,0 +1,55 @@
+"""`benchmarks.load` end to end against a fake server."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from benchmarks.load.__main__ import arguments, draw, measured, report
+from tests.benchmarks.load.fake_server import FakeServer
+
+SHORT = ["--warm-up", "0.05", "--seconds", "0.2", "--rounds", "2", "--tokens", "4", "--key", "k"]
+
+
+async def test_a_report_has_every_sample_cpu_by_process_facts_and_a_plot(tmp_path: Path) -> None:
+    words = [*SHORT, "--stream", "--clients", "1,3", "--pid", str(os.getpid())]
+    async with FakeServer(token_s=0.002).listening() as server:
+        options = arguments([*words, "--url", server.url])
+        runs = await measured(options)
+    made = report(options, runs)
+    as_json, as_text = made.write(tmp_path)
+    body = json.loads(as_json.read_text())
+    assert list(body["runs"]) == ["1 clients", "3 clients"]
+    for samples in body["runs"].values():
+        assert len(samples) == 2
+        assert all(len(sample["arrivals_ms"]) == 4 for run in samples for sample in run["samples"])
+    for fact in ("command", "commit", "machine", "versions"):
+        assert body["facts"][fact]
+    assert "| 1 clients | " in as_text.read_text()
+    assert "| load generator | " in as_text.read_text()
+    assert draw(tmp_path, runs).read_bytes().startswith(b"\x89PNG")
+
+
+async def test_an_open_loop_takes_the_place_of_the_clients(tmp_path: Path) -> None:
+    async with FakeServer().listening() as server:
+        runs = await measured(arguments([*SHORT, "--rate", "50", "--url", server.url]))
+    assert list(runs) == ["50 requests/s"]
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--clients", "1,none"], "'none' is not a number from 1"),
+        (["--rate", "0"], "'0' is not a number above 0"),
+        (["--seconds", "nan"], "'nan' is not a number above 0"),
+    ],
+)
+def test_a_wrong_argument_is_named(
+    words: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        arguments(words)
+    assert complaint in capsys.readouterr().err

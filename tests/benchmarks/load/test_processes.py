@@ -1,0 +1,61 @@
+"""That the processes of a server are found, counted by role and told apart."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+
+import psutil
+import pytest
+
+from benchmarks.load.processes import Cpu, held, marked, role_of, tree
+
+VARIABLE = "PITH_TEST_MARK"
+WORK = "import os\nx = 0\nwhile os.times().user < 0.3: x += 1\nprint('worked', flush=True)\ninput()"
+
+
+@pytest.fixture
+def worker() -> Iterator[subprocess.Popen[str]]:
+    """A process that uses 0.3 s of CPU and then waits; its command line is like vLLM's."""
+    with subprocess.Popen(
+        [sys.executable, "-c", WORK, "VLLM::EngineCore"],
+        env=os.environ | {VARIABLE: "ours"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        yield process
+        process.kill()
+
+
+def test_cpu_seconds_are_counted_by_role(worker: subprocess.Popen[str]) -> None:
+    cpu = Cpu(partial(tree, worker.pid))
+    before = {key: 0.0 for key in cpu.seconds()}
+    assert worker.stdout is not None and worker.stdout.readline() == "worked\n"
+    assert cpu.between(before, cpu.seconds())["vLLM engine core"] >= 0.3
+
+
+def test_processes_are_found_by_their_tree_and_by_what_their_environment_says(
+    worker: subprocess.Popen[str],
+) -> None:
+    gone = subprocess.run(
+        [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True
+    )
+    assert [process.pid for process in marked(VARIABLE, "ours", int(gone.stdout))] == [worker.pid]
+    assert marked(VARIABLE, "another's", int(gone.stdout)) == []
+    assert [process.pid for process in marked(VARIABLE, "another's", worker.pid)] == [worker.pid]
+
+
+def test_memory_and_files_of_each_process_are_read(worker: subprocess.Popen[str]) -> None:
+    [one] = held(tree(worker.pid))
+    assert (one.pid, one.role) == (worker.pid, "vLLM engine core")
+    assert one.memory_mib > 1
+    assert one.open_files >= 3
+    assert role_of(psutil.Process(worker.pid)) == "vLLM engine core"
+
+
+def test_a_process_that_has_gone_is_left_out(worker: subprocess.Popen[str]) -> None:
+    processes = tree(worker.pid)
+    worker.kill()
+    worker.wait()
+    assert held(processes) == []
