@@ -17,14 +17,18 @@ Figure = Callable[[Run], float]
 
 
 def spread(values: Sequence[float], digits: int = 2) -> str:
-    """The median of the rounds, and the least and the greatest of them."""
+    """The median of the rounds, and the least and the greatest of them; a dash where no round gives any."""
+    if not values:
+        return "–"  # noqa: RUF001
     least, middle, most = min(values), statistics.median(values), max(values)
     return f"{middle:.{digits}f} ({least:.{digits}f} to {most:.{digits}f})"
 
 
 def ratios(of: Sequence[Run], to: Sequence[Run], figure: Figure) -> list[float]:
-    """Of runs that followed each other, so that what else the machine did met both."""
-    return [figure(one) / figure(other) for one, other in zip(of, to, strict=True)]
+    """Of runs that followed each other, so that what else the machine did met both. A figure too small for the clock,
+    which is 0, gives none."""
+    pairs = [(figure(one), figure(other)) for one, other in zip(of, to, strict=True)]
+    return [one / other for one, other in pairs if other]
 
 
 def median_latency(run: Run) -> float:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import h11
 
+# A piece of text that is not empty: vLLM's first event names the role and has none.
+TEXT = re.compile(rb'"content":\s*"(?!")')
 READ_BYTES = 4096
 
 
@@ -87,7 +90,7 @@ class Answer:
         """Tokens in the whole events of a stream that reached the client."""
         if not self.ask.stream or self.status != 200:
             return 0
-        return self.body[: self.body.rfind(b"\n\n") + 2].count(b'"content":')
+        return len(TEXT.findall(self.body[: self.body.rfind(b"\n\n") + 2]))
 
 
 async def send(ask: Ask, port: int, *, timeout_s: float) -> Answer:
