@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -194,18 +194,9 @@ def build_api(
     """The ASGI application, from settings, engines, compression models and a ledger. Without compression models it has
     no compression routes. `registry` is given by who wants to read the metrics in this process."""
     catalog = catalog_of(settings)
-    metrics = ServiceMetrics(
-        registry or CollectorRegistry(),
-        chat_models=[model.id for model in settings.models],
-        compression_models=[model.id for model in settings.compression.models],
-    )
+    metrics = _metrics(settings, registry or CollectorRegistry())
     prices = PriceBook(ledger)
     limiter = limiter or open_limiter(settings)
-    accounts = Accounts(
-        database,
-        pepper=read_pepper(settings.state_dir),
-        cache_times=KeyCacheTimes(ttl_s=settings.billing.key_cache_s, outage_s=settings.billing.key_outage_s),
-    )
     chat = ChatService(
         catalog=catalog,
         engines=engines,
@@ -215,15 +206,6 @@ def build_api(
         metrics=metrics.chat,
         clock=now,
     )
-    default = settings.models[0]
-
-    async def ready() -> bool:
-        up = default.replicas.min == 0 or await engines[default.id].ready()
-        first = next(iter(settings.compression.models), None)
-        if not up or not compressors or first is None or first.replicas.min == 0:
-            return up
-        return await compressors[first.id].ready()
-
     compress = None
     if compressors:
         compress = compress_collaborators(
@@ -238,13 +220,43 @@ def build_api(
     return create_api(
         catalog=catalog,
         chat=chat,
-        accounts=accounts,
+        accounts=_accounts(settings, database),
         limiter=limiter,
         prices=prices,
-        ready=ready,
+        ready=_readiness(settings, engines, compressors or {}),
         metrics=metrics.http,
         clock=now,
         max_body_bytes=settings.server.max_body_bytes,
         collection_threshold_cents=settings.billing.collection_threshold_cents,
         compress=compress,
     )
+
+
+def _metrics(settings: Settings, registry: CollectorRegistry) -> ServiceMetrics:
+    return ServiceMetrics(
+        registry,
+        chat_models=[model.id for model in settings.models],
+        compression_models=[model.id for model in settings.compression.models],
+    )
+
+
+def _accounts(settings: Settings, database: Database) -> Accounts:
+    billing = settings.billing
+    cache_times = KeyCacheTimes(ttl_s=billing.key_cache_s, outage_s=billing.key_outage_s)
+    return Accounts(database, pepper=read_pepper(settings.state_dir), cache_times=cache_times)
+
+
+def _readiness(
+    settings: Settings, engines: Mapping[str, Engine], compressors: Mapping[str, RunningModel]
+) -> Callable[[], Awaitable[bool]]:
+    """Whether the default chat model and the default compression model answer; one kept at 0 replicas counts as up."""
+    default = settings.models[0]
+    first = next(iter(settings.compression.models), None)
+
+    async def ready() -> bool:
+        up = default.replicas.min == 0 or await engines[default.id].ready()
+        if not up or not compressors or first is None or first.replicas.min == 0:
+            return up
+        return await compressors[first.id].ready()
+
+    return ready

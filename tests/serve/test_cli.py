@@ -8,10 +8,8 @@ import re
 import socket
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -22,30 +20,10 @@ from serve.cli_accounts import nano_usd
 from serve.prepare import open_accounts
 from serve.settings import ConfigError, load_settings
 from tests.integration.running import free_port
+from tests.serve.commands import Done
 from tests.serve.served import migrated_file, settings_document
 
 KEY = re.compile(r"pith_[a-z0-9]{16}_[A-Za-z0-9]{43}")
-
-
-@dataclass(frozen=True)
-class Done:
-    """How a command ended."""
-
-    code: int
-    out: str
-    err: str
-
-    def json(self) -> Any:
-        assert self.code == 0, self.err
-        return json.loads(self.out)
-
-    def complaint(self) -> str:
-        """The one line on stderr of a command that failed."""
-        assert self.code != 0 and self.out == ""
-        (line,) = self.err.splitlines()
-        assert line.startswith("pith: ") and "Traceback" not in line
-        return line.removeprefix("pith: ")
-
 
 Pith = Callable[..., Done]
 

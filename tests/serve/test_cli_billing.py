@@ -9,7 +9,6 @@ import json
 import sqlite3
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,33 +26,13 @@ from serve.app import catalog_of
 from serve.cli import main
 from serve.prepare import open_accounts, operator, prices_of
 from serve.settings import load_settings
+from tests.serve.commands import Done
 from tests.serve.served import migrated_file, settings_document
 
 T = TypeVar("T")
 NOVEMBER = datetime(2026, 11, 5, 10, tzinfo=UTC)
 OCTOBER = datetime(2026, 10, 31, 23, 59, tzinfo=UTC)
 NOT_YET = "2999-01"
-
-
-@dataclass(frozen=True)
-class Done:
-    """How a command ended."""
-
-    code: int
-    out: str
-    err: str
-
-    def json(self) -> Any:
-        assert self.code == 0, self.err
-        return json.loads(self.out)
-
-    def complaint(self) -> str:
-        """The one line on stderr of a command that failed."""
-        assert self.code != 0 and self.out == ""
-        (line,) = self.err.splitlines()
-        assert line.startswith("pith: ")
-        return line.removeprefix("pith: ")
-
 
 On = Callable[..., Done]
 
