@@ -76,6 +76,12 @@ def compress_routes(found: CompressRoutes, authenticate: Authenticate) -> APIRou
         prepared = found.service.prepare(body.model, body)
         return CompressReply(found.service, caller, prepared, request.state.request_id)
 
+    _add_demo(routes, found)
+    _add_batch(routes, found, authenticate)
+    return routes
+
+
+def _add_demo(routes: APIRouter, found: CompressRoutes) -> None:
     @routes.post(
         "/v1/demo/compress",
         response_model=CompressResponse,
@@ -95,6 +101,8 @@ def compress_routes(found: CompressRoutes, authenticate: Authenticate) -> APIRou
         address = request.client.host if request.client else None
         return DemoReply(found.service, found.demo, address, prepared, request.state.request_id)
 
+
+def _add_batch(routes: APIRouter, found: CompressRoutes, authenticate: Authenticate) -> None:
     @routes.post(
         "/v1/batch/compress",
         response_model=BatchCompressResponse,
@@ -116,8 +124,6 @@ def compress_routes(found: CompressRoutes, authenticate: Authenticate) -> APIRou
             concurrency=found.batch_concurrency,
             as_lines=_wants_lines(request.headers.get("accept")),
         )
-
-    return routes
 
 
 _BATCH_OK: dict[str, Any] = {
