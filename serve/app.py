@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -75,6 +75,8 @@ class Service:
     spool: Spool
     database: Database
     limiter: RateLimits
+    # What else is closed at the end.
+    closing: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
 
     def check(self) -> None:
         """Raise when the server has stopped, so that Ray replaces this replica."""
@@ -91,20 +93,26 @@ class Service:
         await self.ledger.close()
         await self.spool.close()
         await self.database.close()
+        for close in self.closing:
+            await close()
 
 
 async def start_service(
     settings: Settings, engine_handle: Callable[[str], Any], compressor_handle: Callable[[str], Any]
 ) -> Service:
     """Build everything from `settings` and listen. The two functions give a model's Ray Serve handle by its id."""
+    from serve.hop.client import ReplicaClient
     from serve.ray_compressor import RayCompressor
     from serve.ray_engine import RayEngine
 
     server = settings.server
+    client = ReplicaClient()
     engines: dict[str, Engine] = {
         model.id: RayEngine(
             model.id,
             engine_handle(model.id),
+            client,
+            max_queued=model.replicas.max_queued_requests,
             start_wait_s=server.start_wait_s,
             stall_s=server.stall_s,
             progress_s=server.progress_s,
@@ -117,12 +125,14 @@ async def start_service(
         model.id: RayCompressor(model.id, compressor_handle(model.id), longest_s=server.start_wait_s)
         for model in settings.compression.models
     }
-    return start_with(
+    service = start_with(
         settings,
         engines=engines,
         compressors=compressors,
         database=open_database(settings.billing.database_url),
     )
+    service.closing.append(client.close)
+    return service
 
 
 def start_with(

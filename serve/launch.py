@@ -37,6 +37,8 @@ RAY_ENVIRONMENT = {
     "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",
     "RAY_SERVE_REQUEST_PATH_LOG_BUFFER_SIZE": "1000",
     "RAY_SERVE_LOG_TO_STDERR": "0",
+    # A replica that is not needed any more may end its requests; one that hangs must make way.
+    "RAY_SERVE_FORCE_STOP_UNHEALTHY_REPLICAS": "1",
     "RAYLLM_ENABLE_REQUEST_PROMPT_LOGS": "0",
     # Ray Serve LLM's own hook does nothing and would take the place of ours.
     "RAYLLM_ENABLE_WORKER_PROCESS_SETUP_HOOK": "0",
@@ -118,7 +120,12 @@ def start(settings: Settings, progress: Progress) -> None:
         progress.begin(
             f"deploying {model.id}" + ("" if model.replicas.min else " (starts on its first request)")
         )
-        application = build_model(model, checkpoints[model.id], coalesce_s=settings.server.coalesce_ms / 1000)
+        application = build_model(
+            model,
+            checkpoints[model.id],
+            coalesce_s=settings.server.coalesce_ms / 1000,
+            longest_s=settings.server.longest_request_s,
+        )
         serve._run(application, name=model_app(model.id), route_prefix=None, _blocking=False)
     for compressor in settings.compression.models:
         progress.begin(f"deploying {compressor.id}")

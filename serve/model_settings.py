@@ -40,6 +40,8 @@ class EngineSettings(Section):
     tensor_parallel_size: int | None = Field(None, ge=1)
     pipeline_parallel_size: int | None = Field(None, ge=1)
     data_parallel_size: int | None = Field(None, ge=1)
+    # Of an engine on CPUs: where the model runs. vLLM takes `uni` for `mp` there, but not the class by its name.
+    distributed_executor_backend: str | None = None
     enable_expert_parallel: bool | None = None
     gpu_memory_utilization: float | None = Field(None, gt=0, le=1)
     kv_cache_dtype: str | None = None
@@ -110,3 +112,11 @@ class ModelSettings(Section):
     accelerator: AcceleratorSettings = AcceleratorSettings()
     replicas: ReplicaSettings = ReplicaSettings()
     environment: dict[str, str] = Field({}, description="Environment variables of the engine's processes.")
+
+    @model_validator(mode="after")
+    def _executor_is_rays_on_a_gpu(self) -> ModelSettings:
+        if self.engine.distributed_executor_backend is not None and self.accelerator.kind != "cpu":
+            raise ValueError(
+                "engine.distributed_executor_backend is for accelerator.kind cpu; on a GPU Ray sets it"
+            )
+        return self

@@ -1,10 +1,11 @@
-"""An engine behind a Ray Serve handle: Ray picks the replica, starts one where none is up, and reports its death."""
+"""An engine in replicas that Ray Serve runs: it picks one, starts one where none is up, and watches its reply."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from ray.exceptions import RayError, TaskCancelledError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, RayServeException
@@ -13,6 +14,8 @@ from ray.serve.handle import DeploymentHandle
 from models.engine import EngineChunk, EngineFault, EngineRequest
 from models.errors import EngineFailed, EngineUnavailable
 from serve.deployments import model_app
+from serve.hop.client import ReplicaClient, ReplicaGone, ReplyBroken
+from serve.hop.replicas import QueueFull, Replicas
 from serve.replica_status import ReplicaStatus
 
 
@@ -23,7 +26,9 @@ class RayEngine:
         self,
         model_id: str,
         handle: DeploymentHandle,
+        client: ReplicaClient,
         *,
+        max_queued: int,
         start_wait_s: float,
         stall_s: float,
         progress_s: float,
@@ -31,7 +36,8 @@ class RayEngine:
         retry_after_s: int,
     ) -> None:
         self._model_id = model_id
-        self._handle = handle.options(stream=True, method_name="generate")
+        self._replicas = Replicas(handle, max_queued=max_queued)
+        self._client = client
         self._counting = handle.options(method_name="count_tokens")
         self._start_wait_s = start_wait_s
         self._stall_s = stall_s
@@ -42,12 +48,12 @@ class RayEngine:
 
     async def generate(self, request: EngineRequest) -> AsyncGenerator[EngineChunk, None]:
         """Yield the replica's chunks. A replica sends a sign of life at least every half second."""
-        response = self._handle.remote(request)
+        items = self._items(request)
         watch: _Watch | None = None
         try:
             while True:
                 async with asyncio.timeout(self._stall_s if watch else self._start_wait_s):
-                    item = await anext(response, None)
+                    item = await anext(items, None)
                 if item is None:
                     raise EngineFailed(f"{self._model_id}: the reply broke off")
                 if isinstance(item, EngineFault):
@@ -61,14 +67,27 @@ class RayEngine:
             raise self._silence(taken=watch is not None) from None
         except _Overdue as overdue:
             raise EngineFailed(f"{self._model_id}: {overdue}") from None
-        except (BackPressureError, DeploymentUnavailableError) as error:
+        except (BackPressureError, DeploymentUnavailableError, QueueFull) as error:
             raise self._no_replica() from error
-        except (TaskCancelledError, RayError, RayServeException) as error:
+        except (ReplyBroken, TaskCancelledError, RayError, RayServeException) as error:
             raise EngineFailed(
                 f"{self._model_id}: the engine died while it worked on this request"
             ) from error
         finally:
-            response.cancel()
+            await items.aclose()
+
+    async def _items(self, request: EngineRequest) -> AsyncGenerator[EngineChunk | EngineFault, None]:
+        """What the first replica that can be reached answers."""
+        while True:
+            async with self._replicas.lease(request) as lease:
+                try:
+                    async with aclosing(self._client.generate(lease.address, request)) as items:
+                        async for item in items:
+                            yield item
+                    return
+                except ReplicaGone:
+                    # It has died, and Ray has not noticed yet.
+                    self._replicas.lost(lease)
 
     async def count_tokens(self, request: EngineRequest) -> int:
         """The prompt's tokens, as a replica counts them; one that is started for it gets the time to start."""

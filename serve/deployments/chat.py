@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import asdict
 from typing import Any
 
+import ray
 from ray.serve.llm import LLMConfig, LLMServer, build_llm_deployment
 
 from models.engine import EngineChunk, EngineFault, EngineRequest
 from serve.deployments import HEALTH_CHECK_PERIOD_S, HEALTH_CHECK_TIMEOUT_S
+from serve.hop.port import ADDRESS_KEY, ReplicaPort
+from serve.hop.router import PrefixRouter
 from serve.model_settings import ModelSettings
 
 # Time for the faults of the requests that were running to reach their callers.
@@ -22,19 +27,30 @@ class ChatReplica(LLMServer):
 
     async def __init__(self, llm_config: LLMConfig, *, coalesce_s: float) -> None:  # type: ignore[misc]
         from models.vllm_engine import VLLMChat
+        from serve.deployments.executor import engine_class
 
-        await super().__init__(llm_config)
+        await super().__init__(llm_config, engine_cls=engine_class(llm_config))
         engine = self.engine
         self._chat = VLLMChat(
             llm_config.model_id, engine._oai_serving_chat, engine._engine_client, coalesce_s=coalesce_s
         )
         await self._chat.warm_up()
+        self._port = ReplicaPort(self.generate)
+        self._address = await self._port.open(ray.util.get_node_ip_address())
 
-    async def generate(self, request: EngineRequest) -> AsyncIterator[EngineChunk | EngineFault]:
-        async for item in self._chat.generate(request):
-            yield item
+    async def record_replica_metadata(self) -> dict[str, Any]:
+        """Asked by Ray Serve once; every handle's process gets to know it."""
+        return {ADDRESS_KEY: asdict(self._address)}
+
+    async def generate(self, request: EngineRequest) -> AsyncGenerator[EngineChunk | EngineFault, None]:
+        async with aclosing(self._chat.generate(request)) as items:
+            async for item in items:
+                yield item
         if self._chat.dead:
             self._make_way()
+
+    async def awake(self) -> None:
+        """Answered by a replica that runs: Ray starts one for it."""
 
     async def count_tokens(self, request: EngineRequest) -> int | EngineFault:
         return await self._chat.count_tokens(request)
@@ -46,18 +62,24 @@ class ChatReplica(LLMServer):
     async def unfinished_requests(self) -> int:
         return self._chat.unfinished_requests()
 
+    async def __del__(self) -> None:
+        # The running requests end first. Ray bounds the time for that.
+        await self._port.close()
+        await super().__del__()
 
-def build_model(model: ModelSettings, checkpoint: str, *, coalesce_s: float) -> Any:
-    """The Ray Serve application of one catalog model. `checkpoint` is a hub name or a folder."""
+
+def build_model(model: ModelSettings, checkpoint: str, *, coalesce_s: float, longest_s: float) -> Any:
+    """The Ray Serve application of one catalog model. `checkpoint` is a hub name or a folder; `longest_s` is what a
+    replica that is not needed any more gets to end its requests."""
     return build_llm_deployment(
-        llm_config(model, checkpoint),
+        llm_config(model, checkpoint, longest_s=longest_s),
         name_prefix="",
         bind_kwargs={"coalesce_s": coalesce_s},
         deployment_cls=ChatReplica,
     )
 
 
-def llm_config(model: ModelSettings, checkpoint: str) -> LLMConfig:
+def llm_config(model: ModelSettings, checkpoint: str, *, longest_s: float) -> LLMConfig:
     """A model's settings in the terms of `ray.serve.llm`."""
     engine = model.engine.model_dump(exclude_none=True)
     if model.revision is not None:
@@ -90,7 +112,8 @@ def llm_config(model: ModelSettings, checkpoint: str) -> LLMConfig:
             "max_queued_requests": replicas.max_queued_requests,
             "health_check_period_s": HEALTH_CHECK_PERIOD_S,
             "health_check_timeout_s": HEALTH_CHECK_TIMEOUT_S,
-            "graceful_shutdown_timeout_s": 5,
+            "graceful_shutdown_timeout_s": longest_s,
+            "request_router_config": {"request_router_class": PrefixRouter},
         },
         runtime_env={"env_vars": dict(model.environment)},
         log_engine_metrics=False,

@@ -1,0 +1,202 @@
+"""The hop to a replica over real HTTP on loopback: what is sent arrives, and every way of breaking has a name."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
+from errno import EMFILE
+
+import aiohappyeyeballs
+import aiohttp
+import pytest
+
+from models.engine import EngineChunk, EngineFault, EngineRequest, TokenUsage
+from serve.hop.client import ReplicaClient, ReplicaGone, ReplyBroken
+from serve.hop.port import Address, ReplicaPort
+
+DEADLINE_S = 10
+CHUNKS = (
+    EngineChunk("data: {…}\n\n".encode(), TokenUsage(7, 1, 0), finished=False),
+    EngineChunk(b"", TokenUsage(7, 3, 4), finished=False),
+    EngineChunk(bytes(range(256)) * 4096, TokenUsage(2**32 - 1, 5, 4), finished=True),
+)
+Item = EngineChunk | EngineFault
+Generate = Callable[[EngineRequest], AsyncGenerator[Item, None]]
+
+
+def request(text: str = "hi", **options: object) -> EngineRequest:
+    return EngineRequest("id", "model", ({"role": "user", "content": text},), 16, True, "salt", options)
+
+
+def answering(*items: Item) -> Generate:
+    async def generate(asked: EngineRequest) -> AsyncGenerator[Item, None]:
+        for item in items:
+            yield item
+
+    return generate
+
+
+@asynccontextmanager
+async def hop(generate: Generate) -> AsyncIterator[tuple[ReplicaClient, Address]]:
+    port, client = ReplicaPort(generate), ReplicaClient()
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            yield client, await port.open("127.0.0.1")
+    finally:
+        await client.close()
+        await port.close()
+
+
+async def all_of(client: ReplicaClient, address: Address, asked: EngineRequest) -> list[Item]:
+    return [item async for item in client.generate(address, asked)]
+
+
+async def test_a_reply_arrives_item_by_item_as_it_was_sent() -> None:
+    async with hop(answering(*CHUNKS)) as (client, address):
+        assert await all_of(client, address, request()) == list(CHUNKS)
+
+
+async def test_a_request_arrives_as_it_was_sent() -> None:
+    seen: list[EngineRequest] = []
+
+    async def generate(asked: EngineRequest) -> AsyncGenerator[Item, None]:
+        seen.append(asked)
+        yield CHUNKS[-1]
+
+    # Larger than aiohttp's own bound on a body, and an integer that is none in most JSON libraries.
+    sent = request("wörd \u2028 " * 400_000, seed=2**70, logit_bias={"5": -1.5}, stop=None)
+    async with hop(generate) as (client, address):
+        await all_of(client, address, sent)
+    assert seen == [sent]
+
+
+async def test_a_fault_arrives_as_it_was_sent_and_ends_the_reply() -> None:
+    fault = EngineFault("rejected", "no such thing", "tools", retry_after_s=7)
+    async with hop(answering(CHUNKS[0], fault, CHUNKS[1])) as (client, address):
+        assert await all_of(client, address, request()) == [CHUNKS[0], fault]
+
+
+async def test_the_first_item_leaves_before_the_second_is_there() -> None:
+    go_on = asyncio.Event()
+
+    async def generate(asked: EngineRequest) -> AsyncGenerator[Item, None]:
+        yield CHUNKS[0]
+        await go_on.wait()
+        yield CHUNKS[2]
+
+    async with hop(generate) as (client, address), aclosing(client.generate(address, request())) as items:
+        assert await anext(items) == CHUNKS[0]
+        go_on.set()
+        assert await anext(items) == CHUNKS[2]
+
+
+async def test_who_stops_listening_ends_the_generation() -> None:
+    ended = asyncio.Event()
+
+    async def generate(asked: EngineRequest) -> AsyncGenerator[Item, None]:
+        try:
+            yield CHUNKS[0]
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    async with hop(generate) as (client, address):
+        async with aclosing(client.generate(address, request())) as items:
+            await anext(items)
+        await ended.wait()
+
+
+async def test_a_connection_is_kept_for_the_next_request() -> None:
+    async with hop(answering(*CHUNKS)) as (client, address):
+        for _ in range(5):
+            await all_of(client, address, request())
+        connector = client._session.connector
+        assert connector is not None
+        assert [len(kept) for kept in connector._conns.values()] == [1]
+
+
+async def test_a_reply_without_its_last_item_is_broken() -> None:
+    async with hop(answering(*CHUNKS[:2])) as (client, address):
+        with pytest.raises(ReplyBroken):
+            await all_of(client, address, request())
+
+
+async def test_a_replica_that_fails_in_the_middle_is_broken() -> None:
+    async def generate(asked: EngineRequest) -> AsyncGenerator[Item, None]:
+        yield CHUNKS[0]
+        raise RuntimeError("on purpose")
+
+    async with hop(generate) as (client, address):
+        with pytest.raises(ReplyBroken):
+            await all_of(client, address, request())
+
+
+async def test_a_replica_that_is_not_there_is_gone() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    client = ReplicaClient()
+    with pytest.raises(ReplicaGone):
+        await all_of(client, Address(url, "token"), request())
+    await client.close()
+
+
+async def test_a_replica_is_not_gone_because_this_process_is_out_of_files(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def no_socket(*arguments: object, **options: object) -> None:
+        raise OSError(EMFILE, "too many open files")
+
+    async with hop(answering(*CHUNKS)) as (client, address):
+        monkeypatch.setattr(aiohappyeyeballs, "start_connection", no_socket)
+        with pytest.raises(ReplyBroken):
+            await all_of(client, address, request())
+
+
+async def test_a_stranger_on_the_replicas_port_is_no_replica() -> None:
+    async with hop(answering(*CHUNKS)) as (client, address):
+        with pytest.raises(ReplicaGone, match="401"):
+            await all_of(client, Address(address.url, "another token"), request())
+
+
+@pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer "}, {"Authorization": "Bearer é"}])
+async def test_nothing_is_generated_without_the_token(headers: dict[str, str]) -> None:
+    asked: list[EngineRequest] = []
+
+    async def generate(request: EngineRequest) -> AsyncGenerator[Item, None]:
+        asked.append(request)
+        yield CHUNKS[-1]
+
+    async with hop(generate) as (_, address), aiohttp.ClientSession(address.url) as session:
+        response = await session.post("/generate", headers=headers, data=b"{}")
+        assert response.status == 401
+    assert asked == []
+
+
+async def test_closing_the_port_waits_for_the_running_reply_and_takes_no_other() -> None:
+    go_on = asyncio.Event()
+
+    async def generate(asked: EngineRequest) -> AsyncGenerator[Item, None]:
+        yield CHUNKS[0]
+        await go_on.wait()
+        yield CHUNKS[2]
+
+    port, client, other = ReplicaPort(generate), ReplicaClient(), ReplicaClient()
+    async with asyncio.timeout(DEADLINE_S):
+        address = await port.open("127.0.0.1")
+        async with aclosing(client.generate(address, request())) as items:
+            await anext(items)
+            closing = asyncio.create_task(port.close())
+            while True:
+                try:
+                    async with aclosing(other.generate(address, request())) as refused:
+                        await anext(refused)
+                except ReplicaGone:
+                    break
+            assert not closing.done()
+            go_on.set()
+            assert await anext(items) == CHUNKS[2]
+        await closing
+    await client.close()
+    await other.close()

@@ -1,0 +1,181 @@
+"""Places on replicas: in order of asking, no more than there are, told to Ray. Ray's side is a fake here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from models.engine import EngineRequest
+from serve.hop.port import ADDRESS_KEY
+from serve.hop.replicas import QueueFull, Replicas
+
+REQUEST = EngineRequest("id", "model", ({"role": "user", "content": "hi"},), 16, False, "salt")
+
+
+@dataclass(slots=True)
+class FakeRay:
+    """A handle, its router and its counts of load, as far as `Replicas` looks at them."""
+
+    replicas: dict[str, int] = field(default_factory=dict)
+    running: Counter[str] = field(default_factory=Counter)
+    queued: int = 0
+    woken: int = 0
+    on_change: Callable[[], None] = lambda: None
+    is_initialized: bool = True
+
+    @property
+    def curr_replicas(self) -> dict[str, Any]:
+        return {name: SimpleNamespace(max_ongoing_requests=room) for name, room in self.replicas.items()}
+
+    def set(self, **replicas: int) -> None:
+        self.replicas = replicas
+        self.on_change()
+
+    def begin(self, name: str) -> None: ...
+
+    def end(self, name: str) -> None: ...
+
+    def on_replica_actor_died(self, name: str) -> None:
+        self.replicas.pop(name, None)
+        self.on_change()
+
+    def inc_num_queued_requests(self) -> None:
+        self.queued += 1
+
+    def dec_num_queued_requests(self) -> None:
+        self.queued -= 1
+
+    def inc_num_running_requests_for_replica(self, name: str) -> None:
+        self.running[name] += 1
+
+    def dec_num_running_requests_for_replica(self, name: str) -> None:
+        self.running[name] -= 1
+
+    def options(self, **options: object) -> FakeRay:
+        return self
+
+    async def remote(self) -> None:
+        self.woken += 1
+        self.set(started=2)
+
+    @asynccontextmanager
+    async def choose_replica(self, request: EngineRequest, *, _reserve: bool) -> AsyncIterator[Any]:
+        assert not _reserve
+        name = min(self.replicas, key=lambda name: self.running[name])
+        metadata = {ADDRESS_KEY: {"url": f"http://{name}", "token": "secret"}}
+        yield SimpleNamespace(_replica=SimpleNamespace(replica_id=name), replica_metadata=metadata)
+
+    @property
+    def _router(self) -> Any:
+        return SimpleNamespace(_asyncio_router=SimpleNamespace(request_router=self, _metrics_manager=self))
+
+
+def replicas_of(ray: FakeRay, max_queued: int = 10) -> Replicas:
+    return Replicas(ray, max_queued=max_queued)  # type: ignore[arg-type]
+
+
+async def others_run() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def take(replicas: Replicas, stack: AsyncExitStack) -> str:
+    lease = await stack.enter_async_context(replicas.lease(REQUEST))
+    return lease.address.url
+
+
+async def test_ray_sees_each_request_on_its_replica_until_it_ends() -> None:
+    ray = FakeRay({"a": 4, "b": 4})
+    replicas = replicas_of(ray)
+    async with AsyncExitStack() as stack:
+        for _ in range(6):
+            await take(replicas, stack)
+        assert ray.running == {"a": 3, "b": 3}
+    assert ray.running.total() == 0
+
+
+async def test_more_than_the_replicas_take_wait_in_order_and_are_counted_as_queued() -> None:
+    ray = FakeRay({"a": 1})
+    replicas, order = replicas_of(ray), []
+
+    async def work(number: int, go_on: asyncio.Event) -> None:
+        async with replicas.lease(REQUEST):
+            order.append(number)
+            await go_on.wait()
+
+    events = [asyncio.Event() for _ in range(4)]
+    tasks = [asyncio.create_task(work(number, event)) for number, event in enumerate(events)]
+    for number, event in enumerate(events):
+        await others_run()
+        assert order == list(range(number + 1))
+        assert ray.queued == len(events) - number - 1
+        event.set()
+    await asyncio.gather(*tasks)
+    assert ray.queued == ray.running.total() == 0
+
+
+async def test_who_finds_the_queue_full_is_told_so_at_once() -> None:
+    ray = FakeRay({"a": 1})
+    replicas = replicas_of(ray, max_queued=1)
+    async with replicas.lease(REQUEST):
+        waiting = asyncio.create_task(take(replicas, AsyncExitStack()))
+        await others_run()
+        with pytest.raises(QueueFull):
+            await take(replicas, AsyncExitStack())
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+    assert ray.queued == 0
+
+
+@pytest.mark.parametrize("after_its_turn_came", [False, True])
+async def test_who_leaves_while_waiting_takes_no_place_along(after_its_turn_came: bool) -> None:
+    ray = FakeRay({"a": 1})
+    replicas = replicas_of(ray)
+    stack = AsyncExitStack()
+    await take(replicas, stack)
+    waiting = asyncio.create_task(take(replicas, AsyncExitStack()))
+    await others_run()
+    if after_its_turn_came:
+        await stack.aclose()
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    await stack.aclose()
+    async with asyncio.timeout(5), replicas.lease(REQUEST):
+        pass
+    assert ray.queued == ray.running.total() == 0
+
+
+async def test_without_a_replica_ray_is_asked_to_start_one() -> None:
+    ray = FakeRay()
+    async with AsyncExitStack() as stack:
+        assert await take(replicas_of(ray), stack) == "http://started"
+    assert ray.woken == 1
+
+
+async def test_a_new_replica_lets_those_in_who_wait() -> None:
+    ray = FakeRay({"a": 1})
+    replicas = replicas_of(ray)
+    async with AsyncExitStack() as stack:
+        await take(replicas, stack)
+        waiting = asyncio.create_task(take(replicas, stack))
+        await others_run()
+        ray.set(a=1, b=1)
+        assert await waiting == "http://b"
+
+
+async def test_those_who_wait_for_a_replica_that_dies_have_another_started() -> None:
+    ray = FakeRay({"a": 1})
+    replicas = replicas_of(ray)
+    async with AsyncExitStack() as stack:
+        lease = await stack.enter_async_context(replicas.lease(REQUEST))
+        waiting = asyncio.create_task(take(replicas, stack))
+        await others_run()
+        replicas.lost(lease)
+        assert await waiting == "http://started"
