@@ -17,6 +17,12 @@ LITELLM := benchmarks/overhead/litellm-venv
 # No "Entering directory", no echo of recipes: what is printed is what pith says.
 MAKEFLAGS += --no-print-directory
 .SILENT:
+# Benchmarks at the same time would measure each other.
+.NOTPARALLEL:
+
+ifneq ($(and $(filter bench,$(MAKECMDGOALS)),$(ARGS)),)
+$(error make bench takes no ARGS, since its benchmarks have different options; run one alone: make bench-overhead ARGS="$(ARGS)")
+endif
 
 help: ## this list
 	sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -48,9 +54,9 @@ bench: bench-ledger bench-overhead bench-soak ## every benchmark; those of compr
 	$(if $(wildcard $(DATA)),exec $(BIN)/python -m benchmarks.served -- $(MAKE) bench-quality PORT={port},\
 		echo "make: bench-quality is left out, since there is no $(DATA)" >&2)
 
-bench-quality: install ## what a running server's compression keeps (PORT=, MODEL=, DATA=folder of evaluation files)
+bench-quality: install ## what a running server's compression keeps (PORT=, MODEL=, DATA=folder of evaluation files, ARGS="--limit 50")
 	PITH_API_KEY=$${PITH_API_KEY:-$$(cat var/demo-key)} exec $(BIN)/python -m benchmarks.quality --data $(DATA) \
-		--url http://127.0.0.1:$(or $(PORT),8000) $(if $(MODEL),--model $(MODEL)) $(if $(findstring shared/eval,$(DATA)),--held-out)
+		--url http://127.0.0.1:$(or $(PORT),8000) $(if $(MODEL),--model $(MODEL)) $(if $(findstring shared/eval,$(DATA)),--held-out) $(ARGS)
 
 bench-ledger: install ## what hold and settle cost on SQLite and PostgreSQL (ARGS="--seconds 5 --clients 1,16")
 	exec $(BIN)/python -m benchmarks.ledger $(ARGS)

@@ -70,8 +70,8 @@ def report(options: argparse.Namespace, runs: Runs) -> Report:
         *table(["load", *RUN_HEAD], rows),
     ]
     for name, samples in runs.items():
-        if len(cpu := cpu_ms_per_request(samples)) > 1:
-            cells = [[role, f"{ms:.2f}"] for role, ms in cpu.items()]
+        if options.pid:
+            cells = [[role, f"{ms:.2f}"] for role, ms in cpu_ms_per_request(samples).items()]
             lines += ["", f"CPU at {name}:", "", *table(["process", "CPU ms a request"], cells)]
     body = {"runs": {name: [asdict(run) for run in samples] for name, samples in runs.items()}}
     return Report("load", f"Load on {options.url}", machine.facts("benchmarks.load"), lines, body)

@@ -88,7 +88,8 @@ def held(processes: Iterable[psutil.Process]) -> list[Held]:
     return found
 
 
-Seconds = dict[tuple[int, str], float]
+# Each process with its role and the CPU seconds that it has used since it began.
+Seconds = dict[psutil.Process, tuple[str, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,19 +99,23 @@ class Cpu:
     processes: Processes
 
     def seconds(self) -> Seconds:
-        own = os.times()
-        found: Seconds = {(os.getpid(), GENERATOR): own.user + own.system}
+        found: Seconds = {}
         for process in self.processes():
             try:
                 times = process.cpu_times()
-                found[process.pid, role_of(process)] = times.user + times.system
+                found[process] = role_of(process), times.user + times.system
             except psutil.Error:
                 continue
-        return found
+        own = os.times()
+        return {**found, psutil.Process(): (GENERATOR, own.user + own.system)}
 
     def between(self, before: Seconds, after: Seconds) -> dict[str, float]:
-        """By role. What a process used that ended in between is not seen."""
+        """By role, as it is after: a worker of Ray's changes its title when it becomes a replica.
+
+        What a process used that ended in between is not seen.
+        """
         used: dict[str, float] = {}
-        for (pid, role), seconds in after.items():
-            used[role] = used.get(role, 0.0) + seconds - before.get((pid, role), 0.0)
+        for process, (role, seconds) in after.items():
+            _, earlier = before.get(process, (role, 0.0))
+            used[role] = used.get(role, 0.0) + seconds - earlier
         return used

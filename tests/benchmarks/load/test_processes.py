@@ -11,10 +11,16 @@ from functools import partial
 import psutil
 import pytest
 
-from benchmarks.load.processes import Cpu, held, marked, role_of, tree
+from benchmarks.load.processes import GENERATOR, Cpu, held, marked, role_of, tree
 
 VARIABLE = "PITH_TEST_MARK"
-WORK = "import os\nx = 0\nwhile os.times().user < 0.3: x += 1\nprint('worked', flush=True)\ninput()"
+WORK = """
+import os, sys
+while os.times().user < 0.3: pass
+print('worked', flush=True)
+os.read(0, 1)
+os.execvp('cat', ['VLLM::Worker'])
+"""
 
 
 @pytest.fixture
@@ -30,9 +36,27 @@ def worker() -> Iterator[subprocess.Popen[str]]:
 
 def test_cpu_seconds_are_counted_by_role(worker: subprocess.Popen[str]) -> None:
     cpu = Cpu(partial(tree, worker.pid))
-    before = {key: 0.0 for key in cpu.seconds()}
     assert worker.stdout is not None and worker.stdout.readline() == "worked\n"
-    assert cpu.between(before, cpu.seconds())["vLLM engine core"] >= 0.3
+    assert cpu.between({}, cpu.seconds())["vLLM engine core"] >= 0.3
+
+
+def test_a_process_that_takes_another_title_is_not_counted_from_its_start(
+    worker: subprocess.Popen[str],
+) -> None:
+    assert worker.stdin is not None and worker.stdout is not None
+    assert worker.stdout.readline() == "worked\n"
+    cpu = Cpu(partial(tree, worker.pid))
+    before = cpu.seconds()
+    worker.stdin.write("1it has another title\n")
+    worker.stdin.flush()
+    assert worker.stdout.readline() == "it has another title\n"
+    used = cpu.between(before, cpu.seconds())
+    assert used["vLLM worker"] < 0.3
+    assert "vLLM engine core" not in used
+
+
+def test_this_process_is_counted_once_also_where_it_is_in_the_servers_tree() -> None:
+    assert [role for role, _ in Cpu(partial(tree, os.getpid())).seconds().values()] == [GENERATOR]
 
 
 def test_processes_are_found_by_their_tree_and_by_what_their_environment_says(
