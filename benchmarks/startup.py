@@ -1,4 +1,4 @@
-"""How long the server takes to be ready, how much memory each of its processes holds, how long it takes to stop.
+"""How long the server takes to be ready and on what, how much memory its processes hold, how long it takes to stop.
 
     python -m benchmarks.startup [--config configs/embedded.yaml] [--runs 3]
 
@@ -18,26 +18,31 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 import psutil
 
-from benchmarks.load.processes import held, tree
+from benchmarks.load.processes import held, role_of, tree
 
 READY_S = 900
 
 
 @dataclass(frozen=True)
 class Run:
-    """Seconds to ready, to the first completion after it, and to stop; MiB of memory by role."""
+    """Seconds to ready, to the first completion after it, and to stop; by role MiB, CPU seconds up to ready and
+    when its first process began. `steps` are the server's own lines and their times."""
 
     ready_s: float
     first_reply_s: float
     stop_s: float
     processes: dict[str, int]
     memory_mib: dict[str, float]
+    cpu_s: dict[str, float]
+    born_s: dict[str, float]
+    steps: list[tuple[float, str]]
 
 
 def main() -> None:
@@ -55,7 +60,8 @@ def main() -> None:
 def measure(config: Path) -> Run:
     """One start, one completion, one stop."""
     port = free_port()
-    began = time.monotonic()
+    began, began_at = time.monotonic(), time.time()
+    steps: list[tuple[float, str]] = []
     pith = Path(sys.executable).with_name("pith")
     with subprocess.Popen(
         [str(pith), "serve", "--config", str(config), "--port", str(port), "--ops-port", str(free_port())],
@@ -63,18 +69,20 @@ def measure(config: Path) -> Run:
         text=True,
     ) as server:
         try:
-            key = wait_until_ready(server)
+            key = wait_until_ready(server, lambda line: steps.append((time.monotonic() - began, line)))
             ready_s = time.monotonic() - began
+            cpu_s, born_s = spent_by_role(server.pid, began_at)
             first_reply_s = time_one_completion(port, key)
             processes, memory = memory_by_role(server.pid)
         finally:
             began = time.monotonic()
             server.send_signal(signal.SIGINT)
             server.wait(60)
-    return Run(ready_s, first_reply_s, time.monotonic() - began, processes, memory)
+    stop_s = time.monotonic() - began
+    return Run(ready_s, first_reply_s, stop_s, processes, memory, cpu_s, born_s, steps)
 
 
-def wait_until_ready(server: subprocess.Popen[str]) -> str:
+def wait_until_ready(server: subprocess.Popen[str], on_step: Callable[[str], None]) -> str:
     """Read what the server prints until the demo key. Raises `RuntimeError` when it ends or takes too long."""
     assert server.stdout is not None
     watchdog = threading.Timer(READY_S, server.kill)
@@ -82,6 +90,8 @@ def wait_until_ready(server: subprocess.Popen[str]) -> str:
     try:
         for line in server.stdout:
             print(line, end="", file=sys.stderr)
+            if step := re.fullmatch(r"\[.*?\] (?!still )(.*) …", line.strip()):
+                on_step(step[1])
             if found := re.search(r"demo key\s+(\S+)", line):
                 return found[1]
     finally:
@@ -111,6 +121,28 @@ def memory_by_role(pid: int) -> tuple[dict[str, int], dict[str, float]]:
     return processes, memory
 
 
+def spent_by_role(pid: int, began_at: float) -> tuple[dict[str, float], dict[str, float]]:
+    """CPU seconds of each role, and seconds from the start to its first process. Processes that have ended are
+    not among them."""
+    cpu_s: dict[str, float] = {}
+    born_s: dict[str, float] = {}
+    for process in tree(pid):
+        try:
+            role, times, born = role_of(process), process.cpu_times(), process.create_time() - began_at
+        except psutil.Error:
+            continue
+        cpu_s[role] = cpu_s.get(role, 0.0) + times.user + times.system
+        born_s[role] = min(born_s.get(role, born), born)
+    return cpu_s, born_s
+
+
+def timeline(run: Run) -> list[str]:
+    """What began when, of one run: the server's own steps, and its processes."""
+    began = [*run.steps, *((born, f"first process: {role}") for role, born in run.born_s.items())]
+    rows = [f"| {max(0.0, at):.1f} s | {what} |" for at, what in sorted(began)]
+    return ["", "| began at | what (first run) |", "|---|---|", *rows, f"| {run.ready_s:.1f} s | ready |"]
+
+
 def report(runs: list[Run]) -> str:
     """A Markdown table of medians."""
     cpu = f"{psutil.cpu_count()} cores, {psutil.virtual_memory().total / 2**30:.0f} GiB, {platform.machine()}"
@@ -125,9 +157,11 @@ def report(runs: list[Run]) -> str:
     ]
     for role in sorted(runs[0].memory_mib, key=lambda role: -runs[0].memory_mib[role]):
         size = statistics.median(run.memory_mib.get(role, 0) for run in runs)
-        rows.append(f"| memory: {role}, {runs[0].processes[role]} of them | {size:.0f} MiB |")
+        cpu_s = statistics.median(run.cpu_s.get(role, 0) for run in runs)
+        number = runs[0].processes[role]
+        rows.append(f"| {role}, {number} of them: memory, CPU up to ready | {size:.0f} MiB, {cpu_s:.1f} s |")
     total = statistics.median(sum(run.memory_mib.values()) for run in runs)
-    return "\n".join([*rows, f"| memory: all | {total:.0f} MiB |"])
+    return "\n".join([*rows, f"| memory: all | {total:.0f} MiB |", *timeline(runs[0])])
 
 
 def free_port() -> int:

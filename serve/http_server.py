@@ -72,7 +72,8 @@ def http_config(api: Any, settings: Settings) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         lifespan="off",
-        timeout_graceful_shutdown=int(settings.server.drain_s),
+        # Declared as whole seconds, and handed to asyncio as it is.
+        timeout_graceful_shutdown=settings.server.drain_s,  # type: ignore[arg-type]
         http=BoundedHttp,
         ws="none",
         backlog=BACKLOG,

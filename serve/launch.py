@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
 
-from serve.deployments import INGRESS_APP, compressor_app, model_app
+from serve.deployments import INGRESS_APP, SETTLE_S, compressor_app, model_app
 from serve.loopback import SETUP_HOOK
 from serve.model_settings import ModelSettings
 from serve.processes import adopt_orphans, bury_orphans, children_of_this_process, stop_descendants
@@ -22,7 +22,8 @@ from serve.settings import Settings
 
 POLL_S = 0.25
 BURY_S = 2.0
-SHUTDOWN_S = 6.5
+# Beyond the drain time and what the ingress gets to settle: for Ray to say so to the replicas.
+SHUTDOWN_S = 2.0
 FIRST_START_CHECKPOINTS = "embedded:"
 
 # Ray reads these once, when it is imported and when its processes start.
@@ -77,7 +78,7 @@ def run_server(settings: Settings, *, announce: Callable[[], None], progress: Pr
     except Stopped:
         progress.say("stopping …")
     finally:
-        stop()
+        stop(settings.server.drain_s + SETTLE_S + SHUTDOWN_S)
         after.close()
         progress.say("stopped")
 
@@ -209,13 +210,13 @@ def stop_on_signals() -> None:
         signal.signal(each, on_signal)
 
 
-def stop() -> None:
-    """Stop everything that `start` started: running requests end first, within `SHUTDOWN_S`, then the rest goes."""
+def stop(within_s: float) -> None:
+    """Stop everything that `start` started: running requests end and are settled first, then the rest goes."""
     ray = sys.modules.get("ray")
     if ray is not None:
         worker = threading.Thread(target=_shut_down_ray, daemon=True)
         worker.start()
-        worker.join(SHUTDOWN_S)
+        worker.join(within_s)
     stop_descendants()
 
 

@@ -80,6 +80,10 @@ class ReplicaSettings(Section):
     max_queued_requests: int = Field(
         1024, ge=-1, description="Requests that wait in each ingress; above: 503."
     )
+    routing: Literal["prefix_cache", "round_robin"] = Field(
+        "prefix_cache",
+        description="Which replica gets a request: one that has the prompt's beginning cached, or the next one.",
+    )
     target_ongoing_requests: float = Field(
         64, gt=0, description="Load per replica that autoscaling aims for."
     )

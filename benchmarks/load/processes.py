@@ -24,6 +24,8 @@ ROLES = (
     (r"litellm", "LiteLLM proxy"),
     (r"postgres|prisma|query-engine", "database"),
     (r"gcs_server|raylet", "Ray core (gcs, raylet)"),
+    (r"ingress_cost\S* --replica", "replica of a fake engine"),
+    (r"ingress_cost\S* .*--hop", "ingress on a fake engine"),
     (r"pith serve|serve\.cli", "pith serve (this command)"),
     (r"ray", "Ray helpers (agents, monitors, idle workers)"),
 )

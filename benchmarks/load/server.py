@@ -45,6 +45,7 @@ class Server:
     url: str
     key: Callable[[], str] = lambda: ""
     start_s: float = 300.0
+    metrics_url: str = ""
     mark: str = field(default_factory=lambda: secrets.token_hex(8))
     process: subprocess.Popen[bytes] | None = None
 
@@ -130,10 +131,10 @@ class Server:
 
 def pith_server(config: Path, folder: Path, model: str) -> Server:
     """`pith serve` with everything on and a ledger of its own: its state lies in `folder`."""
-    port = free_port()
+    port, ops_port = free_port(), free_port()
     command = [
         sys.executable, "-c", "from serve.cli import main; main()", "serve", "--config", str(config.resolve()),
-        "--port", str(port), "--ops-port", str(free_port()),
+        "--port", str(port), "--ops-port", str(ops_port),
     ]  # fmt: skip
     demo_key = folder / "var" / "demo-key"
 
@@ -141,4 +142,5 @@ def pith_server(config: Path, folder: Path, model: str) -> Server:
         return demo_key.read_text(encoding="utf-8").strip() if demo_key.is_file() else ""
 
     url, environment = f"http://127.0.0.1:{port}", {"PYTHONPATH": str(ROOT)}
-    return Server("pith", model, command, environment, folder, url, key)
+    metrics_url = f"http://127.0.0.1:{ops_port}/metrics"
+    return Server("pith", model, command, environment, folder, url, key, metrics_url=metrics_url)

@@ -1,4 +1,4 @@
-"""A context to compress that nobody owns: Markdown of made-up sentences, the same for every run."""
+"""Contexts that nobody owns: Markdown of made-up sentences, the same for every run."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def sentence(rng: random.Random) -> str:
     return f"In {rng.choice(NAMES)} the {subject} {verb} the {thing} of {rng.choice(NAMES)}{end}."
 
 
-def made_up(characters: int) -> str:
-    rng = random.Random(20261120)
+def made_up(characters: int, seed: int = 20261120) -> str:
+    rng = random.Random(seed)
     parts: list[str] = []
     while sum(map(len, parts)) < characters:
         paragraph = " ".join(sentence(rng) for _ in range(rng.randint(3, LONGEST_PARAGRAPH)))

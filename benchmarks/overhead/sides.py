@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +12,13 @@ from pathlib import Path
 import orjson
 import psutil
 
-from benchmarks.load.server import ROOT, CannotRun, Server, pith_server
+from benchmarks.load.server import POLL_S, ROOT, CannotRun, Server, pith_server
 from benchmarks.overhead import litellm
 from benchmarks.overhead.engine import Engine
 from benchmarks.startup import free_port
 
 GIB = 2**30
+RESUME_S = 60.0
 BARE = "bare vLLM"
 # What Ray Serve's own documents name for throughput.
 RAY_FAST = {"RAY_SERVE_ENABLE_HA_PROXY": "1", "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1"}
@@ -46,15 +49,21 @@ class Side:
         return [process for server in self.servers for process in server.processes()]
 
     async def bring(self) -> None:
-        """Start it, or let it go on where it was paused. Raises `CannotRun`."""
+        """Start it, or let it go on where it was paused. Raises `CannotRun`.
+
+        After a pause Ray replaces proxies that, by the clock, have not answered for long.
+        """
         for server in self.servers:
             if server.process is None:
                 require_memory(self.name, self.needs_gib)
                 await server.start()
             else:
                 server.resume()
-        if not await self.front.answers():
-            raise CannotRun(f"{self.name} does not answer after its pause: {self.front.last_lines()}")
+        deadline = time.monotonic() + RESUME_S
+        while not await self.front.answers():
+            if time.monotonic() > deadline:
+                raise CannotRun(f"{self.name} does not answer after its pause: {self.front.last_lines()}")
+            await asyncio.sleep(POLL_S)
 
     def park(self, *, stop: bool) -> None:
         for server in reversed(self.servers):

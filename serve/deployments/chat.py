@@ -14,8 +14,9 @@ from ray.serve.llm import LLMConfig, LLMServer, build_llm_deployment
 
 from models.engine import EngineChunk, EngineFault, EngineRequest
 from serve.deployments import HEALTH_CHECK_PERIOD_S, HEALTH_CHECK_TIMEOUT_S
+from serve.heap import freeze_heap
 from serve.hop.port import ADDRESS_KEY, ReplicaPort
-from serve.hop.router import PrefixRouter
+from serve.hop.router import ReplicaRouter
 from serve.model_settings import ModelSettings
 
 # Time for the faults of the requests that were running to reach their callers.
@@ -35,6 +36,7 @@ class ChatReplica(LLMServer):
             llm_config.model_id, engine._oai_serving_chat, engine._engine_client, coalesce_s=coalesce_s
         )
         await self._chat.warm_up()
+        freeze_heap()
         self._port = ReplicaPort(self.generate)
         self._address = await self._port.open(ray.util.get_node_ip_address())
 
@@ -113,7 +115,10 @@ def llm_config(model: ModelSettings, checkpoint: str, *, longest_s: float) -> LL
             "health_check_period_s": HEALTH_CHECK_PERIOD_S,
             "health_check_timeout_s": HEALTH_CHECK_TIMEOUT_S,
             "graceful_shutdown_timeout_s": longest_s,
-            "request_router_config": {"request_router_class": PrefixRouter},
+            "request_router_config": {
+                "request_router_class": ReplicaRouter,
+                "request_router_kwargs": {"routing": replicas.routing},
+            },
         },
         runtime_env={"env_vars": dict(model.environment)},
         log_engine_metrics=False,

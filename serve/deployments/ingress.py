@@ -11,9 +11,11 @@ from serve.deployments import (
     HEALTH_CHECK_PERIOD_S,
     HEALTH_CHECK_TIMEOUT_S,
     INGRESS_APP,
+    SETTLE_S,
     compressor_app,
     model_app,
 )
+from serve.heap import freeze_heap
 from serve.metrics.files import FOLDER_VARIABLE, count_in_files, metrics_folder
 from serve.settings import Settings
 
@@ -27,6 +29,7 @@ class IngressReplica:
         from serve.app import start_service
 
         self._service = await start_service(settings, engine_handle, compressor_handle)
+        freeze_heap()
 
     async def check_health(self) -> None:
         self._service.check()
@@ -53,7 +56,9 @@ def build_ingress(settings: Settings) -> Any:
         num_replicas=settings.server.ingress_replicas,
         health_check_period_s=HEALTH_CHECK_PERIOD_S,
         health_check_timeout_s=HEALTH_CHECK_TIMEOUT_S,
-        graceful_shutdown_timeout_s=settings.server.drain_s + 1,
+        # Ray's own is 2 s that it waits before it says a word; a drain time of 1 s was over by then.
+        graceful_shutdown_wait_loop_s=0.1,
+        graceful_shutdown_timeout_s=settings.server.drain_s + SETTLE_S,
         ray_actor_options={"runtime_env": {"env_vars": _environment(settings)}},
     )
     return deployment.bind(settings)

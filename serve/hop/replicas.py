@@ -19,7 +19,7 @@ from serve.hop.port import ADDRESS_KEY, Address
 if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle
 
-    from serve.hop.router import PrefixRouter
+    from serve.hop.router import ReplicaRouter
 
 
 class QueueFull(Exception):
@@ -51,9 +51,9 @@ class Replicas:
         return self._handle._router._asyncio_router
 
     @property
-    def _router(self) -> PrefixRouter | None:
+    def _router(self) -> ReplicaRouter | None:
         """Ray's, once it knows the deployment."""
-        router: PrefixRouter | None = self._ray.request_router
+        router: ReplicaRouter | None = self._ray.request_router
         if router is not None:
             router.on_change = self._let_in
         return router
@@ -72,16 +72,23 @@ class Replicas:
         """
         await self._enter()
         try:
-            async with self._handle.choose_replica(request, _reserve=False) as chosen:
-                replica_id = chosen._replica.replica_id
-                lease = Lease(Address(**chosen.replica_metadata[ADDRESS_KEY]), replica_id)
-            self._begin(replica_id)
+            lease = await self._choose(request)
+            self._begin(lease.replica_id)
             try:
                 yield lease
             finally:
-                self._end(replica_id)
+                self._end(lease.replica_id)
         finally:
             self._leave()
+
+    async def _choose(self, request: EngineRequest) -> Lease:
+        running = self._router.curr_replicas if self._router else {}
+        if len(running) == 1:
+            ((replica_id, only),) = running.items()
+            return Lease(Address(**only.replica_metadata[ADDRESS_KEY]), replica_id)
+        async with self._handle.choose_replica(request, _reserve=False) as chosen:
+            replica_id = chosen._replica.replica_id
+            return Lease(Address(**chosen.replica_metadata[ADDRESS_KEY]), replica_id)
 
     def lost(self, lease: Lease) -> None:
         """Nothing listens there any more: no request goes to that replica until Ray names it again."""

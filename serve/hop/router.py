@@ -1,9 +1,11 @@
-"""How Ray Serve ranks a model's replicas for a request: by what of the prompt they have cached, and by load."""
+"""How Ray Serve ranks a model's replicas for a request: by what of its prompt they have cached, and by load."""
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable
+from typing import Literal
 
 from ray.serve.request_router import FIFOMixin, PendingRequest, ReplicaID, RequestRouter, RunningReplica
 
@@ -14,14 +16,15 @@ from serve.hop.prefixes import SentPrefixes, beginnings, pick
 SLACK = 8
 
 
-class PrefixRouter(FIFOMixin, RequestRouter):  # type: ignore[misc]
+class ReplicaRouter(FIFOMixin, RequestRouter):  # type: ignore[misc]
     """A `ray.serve.request_router.RequestRouter`, one in each process that has a handle.
 
     Loads are this process's own requests in flight, which `begin` and `end` count.
     """
 
-    def initialize_state(self, **options: object) -> None:
-        """Takes no options; Ray calls it once."""
+    def initialize_state(self, routing: Literal["prefix_cache", "round_robin"]) -> None:
+        """Called by Ray, once."""
+        self._round_robin = itertools.count() if routing == "round_robin" else None
         self.load: Counter[ReplicaID] = Counter()
         self.on_change: Callable[[], None] = lambda: None
         self._sent = SentPrefixes()
@@ -34,12 +37,15 @@ class PrefixRouter(FIFOMixin, RequestRouter):  # type: ignore[misc]
             pending_request.routing_context.should_backoff = True
         if len(candidate_replicas) < 2:
             return [candidate_replicas]
+        if self._round_robin is not None:
+            first = next(self._round_robin) % len(candidate_replicas)
+            return [[replica] for replica in candidate_replicas[first:] + candidate_replicas[:first]]
         by_load = sorted(candidate_replicas, key=lambda replica: self.load[replica.replica_id])
         request = next(iter(pending_request.args), None) if pending_request is not None else None
         if not isinstance(request, EngineRequest):
             return [[replica] for replica in by_load]
-        first = self._best(request, by_load)
-        return [[first], *([replica] for replica in by_load if replica is not first)]
+        best = self._best(request, by_load)
+        return [[best], *([replica] for replica in by_load if replica is not best)]
 
     def _best(self, request: EngineRequest, replicas: list[RunningReplica]) -> RunningReplica:
         prompt = beginnings(request)

@@ -1,7 +1,7 @@
 """The real HTTP server on a canned engine, in a process of its own: what is left is what the ingress itself costs.
 
 It is started by path, so that the same harness serves two source trees. It prints its port and a key, then serves until
-SIGTERM.
+SIGTERM. With --hop the engine is in a second process, behind the port that a replica has.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import json
 import os
 import signal
 import socket
+import sys
 import tempfile
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
 MODEL = "canned"
-TOKENS = 64
 PRICE = {"input_usd_per_mtok": "0.1", "output_usd_per_mtok": "0.4", "minimum_request_usd": "0.00001"}
 
 
@@ -72,9 +72,16 @@ class CannedEngine:
         choice = {"index": 0, "delta": {"content": " owl"}, "logprobs": None, "finish_reason": None}
         chunk = {**head, "object": "chat.completion.chunk", "choices": [choice]}
         self._event = b"data: " + json.dumps(chunk, separators=(",", ":")).encode() + b"\n\n"
-        message = {"role": "assistant", "content": " owl" * 16, "refusal": None}
-        done = {"index": 0, "message": message, "logprobs": None, "finish_reason": "length"}
-        self._reply = json.dumps({**head, "object": "chat.completion", "choices": [done]}).encode()
+        self._head = head
+        self._replies: dict[int, bytes] = {}
+
+    def _reply(self, tokens: int) -> bytes:
+        if tokens not in self._replies:
+            message = {"role": "assistant", "content": " owl" * tokens, "refusal": None}
+            done = {"index": 0, "message": message, "logprobs": None, "finish_reason": "length"}
+            reply = {**self._head, "object": "chat.completion", "choices": [done]}
+            self._replies[tokens] = json.dumps(reply).encode()
+        return self._replies[tokens]
 
     async def ready(self) -> bool:
         return True
@@ -87,24 +94,71 @@ class CannedEngine:
 
         if not request.stream:
             await asyncio.sleep(0)
-            yield EngineChunk(self._reply, TokenUsage(12, 16), finished=True)
+            reply = self._reply(request.max_tokens)
+            yield EngineChunk(reply, TokenUsage(12, request.max_tokens), finished=True)
             return
-        for said in range(self._per_chunk, TOKENS + 1, self._per_chunk):
+        for said in range(0, request.max_tokens, self._per_chunk):
+            more = min(self._per_chunk, request.max_tokens - said)
             await asyncio.sleep(0)
-            yield EngineChunk(self._event * self._per_chunk, TokenUsage(12, said), finished=False)
-        yield EngineChunk(b"", TokenUsage(12, TOKENS), finished=True)
+            yield EngineChunk(self._event * more, TokenUsage(12, said + more), finished=False)
+        yield EngineChunk(b"", TokenUsage(12, request.max_tokens), finished=True)
 
 
-async def _serve(settings: Any, tokens_per_chunk: int) -> None:
+class HoppedEngine:
+    """The canned engine in a process of its own, reached as a replica is."""
+
+    def __init__(self, tokens_per_chunk: int) -> None:
+        self._command = [sys.executable, __file__, "--replica", "--tokens-per-chunk", str(tokens_per_chunk)]
+
+    async def start(self) -> None:
+        from serve.hop.client import ReplicaClient
+        from serve.hop.port import Address
+
+        self._process = await asyncio.create_subprocess_exec(*self._command, stdout=asyncio.subprocess.PIPE)
+        assert self._process.stdout is not None
+        self._address = Address(**json.loads(await self._process.stdout.readline()))
+        self._client = ReplicaClient()
+
+    async def stop(self) -> None:
+        await self._client.close()
+        self._process.terminate()
+        await self._process.wait()
+
+    async def ready(self) -> bool:
+        return True
+
+    async def count_tokens(self, request: Any) -> int:
+        return 12
+
+    def generate(self, request: Any) -> AsyncGenerator[Any, None]:
+        return self._client.generate(self._address, request)
+
+
+async def _serve_replica(tokens_per_chunk: int) -> None:
+    from serve.hop.port import ReplicaPort
+
+    told_to_stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, told_to_stop.set)
+    port = ReplicaPort(CannedEngine(tokens_per_chunk).generate)
+    address = await port.open("127.0.0.1")
+    print(json.dumps({"url": address.url, "token": address.token}), flush=True)
+    await told_to_stop.wait()
+    await port.close()
+
+
+async def _serve(settings: Any, tokens_per_chunk: int, hop: bool) -> None:
     from billing.database import open_database
     from serve.app import start_with
 
+    hopped = HoppedEngine(tokens_per_chunk) if hop else None
+    if hopped:
+        await hopped.start()
     told_to_stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, told_to_stop.set)
     key = await _key(settings)
     service = start_with(
         settings,
-        engines={MODEL: CannedEngine(tokens_per_chunk)},
+        engines={MODEL: hopped or CannedEngine(tokens_per_chunk)},
         compressors={},
         database=open_database(settings.billing.database_url),
     )
@@ -114,12 +168,21 @@ async def _serve(settings: Any, tokens_per_chunk: int) -> None:
     print(json.dumps({"port": settings.server.port, "key": key}), flush=True)
     await told_to_stop.wait()
     await service.stop()
+    if hopped:
+        await hopped.stop()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--tokens-per-chunk", type=int, default=1)
+    parser.add_argument("--hop", action="store_true")
+    parser.add_argument("--replica", action="store_true", help="the second process of --hop")
     given = parser.parse_args()
+    import uvloop
+
+    if given.replica:
+        uvloop.run(_serve_replica(given.tokens_per_chunk))
+        return
     with tempfile.TemporaryDirectory(prefix="pith-cost-") as name:
         settings = _settings(Path(name))
         # As in a replica: counted in files, and told before prometheus_client is imported.
@@ -127,10 +190,8 @@ def main() -> None:
 
         os.environ[FOLDER_VARIABLE] = str(metrics_folder(settings))
         count_in_files(settings)
-        import uvloop
-
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(settings, given.tokens_per_chunk))
+            runner.run(_serve(settings, given.tokens_per_chunk, given.hop))
 
 
 if __name__ == "__main__":

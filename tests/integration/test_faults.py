@@ -14,7 +14,7 @@ import httpx
 import psutil
 import pytest
 
-from tests.integration.running import Server, wait_for
+from tests.integration.running import ON_DEMAND_IDLE_S, Server, wait_for
 
 RESTART_S = 180
 LONG = {"messages": [{"role": "user", "content": "Tell me."}], "max_tokens": 3500, "ignore_eos": True}
@@ -137,13 +137,19 @@ def test_a_model_on_demand_is_waited_for_up_to_the_bound_then_503_and_goes_idle_
     before = len(server.engine_processes())
 
     wait_for(lambda: _ask(server, model).status_code == 200, timeout_s=RESTART_S, what=f"{model} has started")
-    assert len(server.engine_processes()) >= 2
+    engines = {process.pid for process in server.engine_processes()}
+    assert len(engines) >= 2
+    # Requests go past Ray's handles, and autoscaling must see them all the same.
+    busy_until = time.monotonic() + 1.5 * ON_DEMAND_IDLE_S
+    while time.monotonic() < busy_until:
+        assert _ask(server, model, max_tokens=1000, ignore_eos=True).status_code == 200
+    assert {process.pid for process in server.engine_processes()} == engines, "scaled away under load"
     wait_for(
         lambda: len(server.engine_processes()) < 2, timeout_s=90, what=f"{model} is idle again", every_s=0.5
     )
     assert before >= 1
 
 
-def _ask(server: Server, model: str) -> httpx.Response:
+def _ask(server: Server, model: str, **fields: Any) -> httpx.Response:
     with server.client(timeout_s=120) as client:
-        return client.post("/v1/chat/completions", json={**SHORT, "model": model})
+        return client.post("/v1/chat/completions", json={**SHORT, "model": model, **fields})

@@ -19,6 +19,10 @@ from serve.hop.replicas import QueueFull, Replicas
 REQUEST = EngineRequest("id", "model", ({"role": "user", "content": "hi"},), 16, False, "salt")
 
 
+def metadata(name: str) -> dict[str, Any]:
+    return {ADDRESS_KEY: {"url": f"http://{name}", "token": "secret"}}
+
+
 @dataclass(slots=True)
 class FakeRay:
     """A handle, its router and its counts of load, as far as `Replicas` looks at them."""
@@ -32,7 +36,10 @@ class FakeRay:
 
     @property
     def curr_replicas(self) -> dict[str, Any]:
-        return {name: SimpleNamespace(max_ongoing_requests=room) for name, room in self.replicas.items()}
+        return {
+            name: SimpleNamespace(max_ongoing_requests=room, replica_metadata=metadata(name))
+            for name, room in self.replicas.items()
+        }
 
     def set(self, **replicas: int) -> None:
         self.replicas = replicas
@@ -69,8 +76,7 @@ class FakeRay:
     async def choose_replica(self, request: EngineRequest, *, _reserve: bool) -> AsyncIterator[Any]:
         assert not _reserve
         name = min(self.replicas, key=lambda name: self.running[name])
-        metadata = {ADDRESS_KEY: {"url": f"http://{name}", "token": "secret"}}
-        yield SimpleNamespace(_replica=SimpleNamespace(replica_id=name), replica_metadata=metadata)
+        yield SimpleNamespace(_replica=SimpleNamespace(replica_id=name), replica_metadata=metadata(name))
 
     @property
     def _router(self) -> Any:
