@@ -12,7 +12,7 @@ MODEL ?=
 
 LITELLM := benchmarks/overhead/litellm-venv
 
-.PHONY: help serve test test-fast test-faults check lint bench bench-quality bench-ledger bench-overhead bench-soak bench-compress format install clean
+.PHONY: help serve test test-fast test-faults check lint bench bench-quality bench-ledger bench-overhead bench-prefix-cache bench-soak bench-compress format install clean
 .DEFAULT_GOAL := help
 # No "Entering directory", no echo of recipes: what is printed is what pith says.
 MAKEFLAGS += --no-print-directory
@@ -64,6 +64,9 @@ bench-ledger: install ## what hold and settle cost on SQLite and PostgreSQL (ARG
 bench-overhead: install ## pith beside bare vLLM, Ray Serve LLM and LiteLLM (ARGS="--sides bare,pith --clients 1,16"; ARGS=--stop-idle below 20 GiB)
 	$(if $(findstring --sides,$(ARGS)),,$(LITELLM) $(BIN)/python || echo "make: LiteLLM is left out" >&2)
 	exec $(BIN)/python -m benchmarks.overhead $(ARGS)
+
+bench-prefix-cache: install ## routing by prefix against replicas in turn (ARGS="--replicas 2 --conversations 24")
+	exec $(BIN)/python -m benchmarks.prefix_cache $(ARGS)
 
 bench-soak: install ## memory, open files and loop lag of `pith serve` under a fixed rate (ARGS="--requests 100000 --rate 50")
 	exec $(BIN)/python -m benchmarks.soak $(ARGS)
