@@ -22,7 +22,7 @@ from benchmarks.load.bars import bars
 from benchmarks.load.loop import Window
 from benchmarks.load.report import no_report_on_failure
 from benchmarks.load.server import CannotRun
-from benchmarks.overhead import comparison
+from benchmarks.overhead import comparison, litellm
 from benchmarks.overhead.engine import read_engine
 from benchmarks.overhead.rounds import Comparison, Runner, Scenario, order
 from benchmarks.overhead.sides import BARE, NAMES, Side, Workshop, build
@@ -106,6 +106,7 @@ async def measured(options: argparse.Namespace, sides: dict[str, Side], absent: 
 
 def main() -> None:
     options, facts = arguments(), machine.facts("benchmarks.overhead")
+    theirs = machine.versions(["litellm"], litellm.VENV)
     with no_report_on_failure(), ExitStack() as until:
         own = tempfile.TemporaryDirectory(prefix="pith-overhead-", dir=options.folder)
         folder = Path(until.enter_context(own))
@@ -113,11 +114,12 @@ def main() -> None:
         found = uvloop.run(measured(options, sides, absent))
     if not found.runs:
         raise SystemExit(f"nothing to report: no side could run: {found.absent}")
-    method = {
+    how = {
+        **({"in an environment of its own": ", ".join(theirs)} if theirs else {}),
         "method": f"closed loop, {options.warm_up:g} s of warm-up and {options.seconds:g} s measured, {options.rounds} "
-        f"rounds; sides take turns, idle ones are {'stopped' if options.stop_idle else 'paused'}"
+        f"rounds; sides take turns, idle ones are {'stopped' if options.stop_idle else 'paused'}",
     }
-    comparison.report(found, scenarios(options), BASES, {**facts, **method}).publish(options.out)
+    comparison.report(found, scenarios(options), BASES, {**facts, **how}).publish(options.out)
 
 
 if __name__ == "__main__":
