@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import sys
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -24,10 +24,11 @@ import uvloop
 from benchmarks.load import machine, plots
 from benchmarks.load.arguments import add_server, count, counts, positive
 from benchmarks.load.bars import bars
-from benchmarks.load.exchange import Call, Clock, Failed, exchange
+from benchmarks.load.exchange import Call, Clock, exchange
 from benchmarks.load.loop import Closed, Target, Window, measure
+from benchmarks.load.machine import Facts
 from benchmarks.load.processes import Cpu, tree
-from benchmarks.load.report import Report, cpu_ms_per_request, spans, table
+from benchmarks.load.report import Report, cpu_ms_per_request, no_report_on_failure, spans, table
 from benchmarks.load.sample import Figures, Run
 from benchmarks.load.text import QUERY, made_up
 
@@ -47,7 +48,7 @@ class Scenario:
     clients: int
 
     def __str__(self) -> str:
-        return f"{self.model or 'default'}, {self.tokens:,} tokens, {self.ratio:g}, {self.clients} clients"
+        return f"{self.model or 'default'}, {self.tokens:,} tokens, {self.ratio:g}, {Closed(self.clients)}"
 
 
 Runs = dict[Scenario, list[Run]]
@@ -161,48 +162,49 @@ HEAD = (
 )  # fmt: skip
 
 
-def report(options: argparse.Namespace, runs: Runs) -> Report:
+def report(options: argparse.Namespace, facts: Facts, runs: Runs) -> Report:
     whose = "all processes" if options.pid else "the load generator alone, since --pid was not given"
     lines = [
         f"Closed loop, {options.warm_up:g} s of warm-up before each run; CPU of {whose}.", "",
         *table(HEAD, [row(scenario, samples) for scenario, samples in runs.items()]),
     ]  # fmt: skip
     body = {"runs": {str(scenario): [asdict(run) for run in samples] for scenario, samples in runs.items()}}
-    return Report(
-        "compress", f"Compression on {options.url}", machine.facts("benchmarks.compress"), lines, body
+    pictures = {"compress": panels(runs)}
+    return Report("compress", f"Compression on {options.url}", facts, lines, body, pictures)
+
+
+def panels(runs: Runs) -> list[plots.Panel]:
+    """Medians by size, ratio and clients, and the distribution of latency at the first ratio."""
+    by_size, rates, by_ratio, by_clients = (
+        defaultdict[str, list[tuple[float, float]]](list) for _ in range(4)
     )
-
-
-def draw(folder: Path, runs: Runs) -> Path:
-    """Median latency and tokens a second against size, a line for each model, ratio and number of clients."""
-    latency: dict[str, list[tuple[float, float]]] = {}
-    throughput: dict[str, list[tuple[float, float]]] = {}
-    by_ratio: dict[str, list[tuple[float, float]]] = {}
+    first = next(iter(runs)).ratio
+    shown = {}
     for scenario, samples in runs.items():
-        middle = statistics.median(ms for run in samples for ms in run.latencies_ms())
-        line = f"{scenario.model or 'default'}, {scenario.ratio:g}, {scenario.clients} clients"
-        latency.setdefault(line, []).append((scenario.tokens, middle))
+        model, size = scenario.model or "default", f"{scenario.tokens:,} tokens"
+        ratio, clients = f"{scenario.ratio:g}", Closed(scenario.clients)
+        latency_ms = statistics.median(ms for run in samples for ms in run.latencies_ms())
         rate = statistics.median(run.tokens_per_s for run in samples)
-        throughput.setdefault(line, []).append((scenario.tokens, rate))
-        size = f"{scenario.model or 'default'}, {scenario.tokens:,} tokens, {scenario.clients} clients"
-        by_ratio.setdefault(size, []).append((scenario.ratio, middle))
-    panels = [
-        plots.Panel("latency by size", "tokens in", "p50 ms", latency, log_x=True, log_y=True),
-        plots.Panel("throughput by size", "tokens in", "tokens/s", throughput, log_x=True),
+        by_size[f"{model}, {ratio}, {clients}"].append((scenario.tokens, latency_ms))
+        rates[f"{model}, {ratio}, {clients}"].append((scenario.tokens, rate))
+        by_ratio[f"{model}, {size}, {clients}"].append((scenario.ratio, latency_ms))
+        by_clients[f"{model}, {size}, {ratio}"].append((scenario.clients, rate))
+        if scenario.ratio == first:
+            shown[f"{model}, {size}, {clients}"] = samples
+    return [
+        plots.Panel("latency by size", "tokens in", "p50 ms", by_size, log_x=True, log_y=True),
+        plots.Panel("throughput by size", "tokens in", "tokens/s", rates, log_x=True),
         plots.Panel("latency by ratio", "target ratio", "p50 ms", by_ratio, log_y=True),
+        plots.throughput("tokens/s", by_clients),
+        *plots.times(shown, of=f", ratio {first:g}"),
     ]
-    return plots.draw(folder / "compress.png", panels)
 
 
 def main() -> None:
-    options = arguments()
-    try:
+    options, facts = arguments(), machine.facts("benchmarks.compress")
+    with no_report_on_failure():
         runs = uvloop.run(measured(options))
-    except Failed as error:
-        raise SystemExit(f"nothing to report, since a request failed: {error}") from error
-    made = report(options, runs)
-    sys.stdout.write(made.markdown())
-    print("written:", *made.write(options.out), draw(options.out, runs))
+    report(options, facts, runs).publish(options.out)
 
 
 if __name__ == "__main__":

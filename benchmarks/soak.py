@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -30,10 +29,11 @@ from benchmarks.load.arguments import add_server, count, positive
 from benchmarks.load.bars import bars
 from benchmarks.load.exchange import Failed, chat
 from benchmarks.load.loop import Open, Target, Window, measure
+from benchmarks.load.machine import Facts
 from benchmarks.load.processes import Held, Processes, held, tree
-from benchmarks.load.report import RUN_HEAD, Report, run_cells, spans, table
+from benchmarks.load.report import RUN_HEAD, Report, no_report_on_failure, run_cells, spans, table
 from benchmarks.load.sample import Run
-from benchmarks.load.server import CannotRun, pith_server
+from benchmarks.load.server import pith_server
 
 MIB_ALLOWED, SHARE_ALLOWED, FILES_ALLOWED = 8.0, 0.02, 4.0
 PROBE_S = 0.25
@@ -195,7 +195,7 @@ def complaints(soak: Soak, max_lag_ms: float) -> list[str]:
     return found
 
 
-def report(options: argparse.Namespace, soak: Soak) -> Report:
+def report(options: argparse.Namespace, facts: Facts, soak: Soak) -> Report:
     rows = [
         [
             g.role,
@@ -216,10 +216,10 @@ def report(options: argparse.Namespace, soak: Soak) -> Report:
         *table(["processes", "what", "second quarter", "last quarter", "growth", "allowed"], rows), "",
         *(f"**{complaint}**" for complaint in complaints(soak, options.max_lag_ms) or ["No growth beyond noise."]),
     ]  # fmt: skip
-    return Report("soak", "Soak", machine.facts("benchmarks.soak"), lines, asdict(soak))
+    return Report("soak", "Soak", facts, lines, asdict(soak), {"soak": panels(soak)})
 
 
-def draw(folder: Path, soak: Soak) -> Path:
+def panels(soak: Soak) -> list[plots.Panel]:
     roles = sorted({process.role for one in soak.looks for process in one.processes})
 
     def lines(of: Callable[[Held], float]) -> dict[str, list[tuple[float, float]]]:
@@ -227,12 +227,12 @@ def draw(folder: Path, soak: Soak) -> Path:
 
     lag = {"/health": [(one.at_s, one.lag_ms) for one in soak.probes],
            "this program": [(one.at_s, one.own_lag_ms) for one in soak.probes]}  # fmt: skip
-    panels = [
+    return [
         plots.Panel("memory", "s", "MiB", lines(lambda p: p.memory_mib), log_y=True),
         plots.Panel("open files", "s", "files", lines(lambda p: p.open_files)),
         plots.Panel("event loop", "s", "ms", lag),
+        *plots.times({name: [run] for name, run in soak.runs.items()}),
     ]
-    return plots.draw(folder / "soak.png", panels)
 
 
 async def run(options: argparse.Namespace) -> Soak:
@@ -252,14 +252,11 @@ async def run(options: argparse.Namespace) -> Soak:
 
 
 def main() -> None:
-    options = arguments()
-    try:
+    options, facts = arguments(), machine.facts("benchmarks.soak")
+    with no_report_on_failure():
         soak = uvloop.run(run(options))
-        made = report(options, soak)
-    except (Failed, CannotRun) as error:
-        raise SystemExit(f"nothing to report, since a request failed: {error}") from error
-    sys.stdout.write(made.markdown())
-    print("written:", *made.write(options.out), draw(options.out, soak))
+        made = report(options, facts, soak)
+    made.publish(options.out)
     if complaints(soak, options.max_lag_ms):
         raise SystemExit(1)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -85,8 +84,7 @@ async def measure(
     with bars() as progress:
         task = progress.add_task("", total=len(runs) * options.rounds)
         for scenario in [*runs] * options.rounds:
-            where = f"{scenario.database}, {scenario.clients} clients, {scenario.workspaces} workspaces"
-            progress.update(task, description=where)
+            progress.update(task, description=str(scenario))
             busy = await cpu_percent()
             samples = await run(scenario, urls[scenario.database], spools, options.seconds)
             samples.cpu_percent_before = busy
@@ -117,18 +115,14 @@ async def run(scenario: Scenario, url: str, spools: Path, seconds: float) -> Sam
 
 
 def main() -> None:
-    options = arguments()
+    options, facts = arguments(), report.facts()
     try:
         folder, runs = measured(options)
     except PostgresNotFound as error:
         raise SystemExit(f"{error}, or name a database with --url, or give --databases sqlite") from error
     except (BadRun, BillingError) as error:
         raise SystemExit(f"nothing to report, since the ledger failed: {error}") from error
-    command = " ".join(["python -m benchmarks.ledger", *sys.argv[1:]])
-    facts = report.facts(folder, runs, command=command)
-    written = report.write(options.out, runs, facts)
-    sys.stdout.write(report.markdown(runs, facts))
-    print("written:", *written)
+    report.report(facts, folder, runs).publish(options.out)
 
 
 def measured(options: argparse.Namespace) -> tuple[Path, dict[Scenario, list[Samples]]]:

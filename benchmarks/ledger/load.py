@@ -40,6 +40,10 @@ class Samples:
     settlements_per_s: float = 0.0
     settled: int = 0
 
+    @property
+    def added_ms(self) -> list[float]:
+        return [hold + settle for hold, settle in zip(self.hold_ms, self.settle_ms, strict=True)]
+
 
 class Bench:
     """One ledger under load."""

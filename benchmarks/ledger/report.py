@@ -1,12 +1,11 @@
-"""The figures as raw samples in JSON and as a Markdown table, with what they were measured on."""
+"""The figures with what they were measured on: raw samples in JSON, a Markdown table and a plot."""
 
 from __future__ import annotations
 
-import json
-import platform
 import sqlite3
 import statistics
 import subprocess
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,10 +14,16 @@ import psutil
 
 from benchmarks.ledger.load import Samples
 from benchmarks.ledger.postgres_server import postgres_binaries
-from benchmarks.load import machine
-from benchmarks.load.sample import percentile
+from benchmarks.load import machine, plots
+from benchmarks.load.loop import Closed
+from benchmarks.load.machine import Facts
+from benchmarks.load.report import Report, spans, table
 
-Facts = Mapping[str, str]
+PACKAGES = ("pith", "sqlalchemy", "asyncpg", "uvloop")
+HEAD = (
+    "database", "clients", "workspaces", "hold p50 / p99 ms", "settle p50 / p99 ms", "added p50 / p99 ms", "pairs/s",
+    "settlements/s",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -29,70 +34,75 @@ class Scenario:
     clients: int
     workspaces: int
 
+    def __str__(self) -> str:
+        return f"{self.database}, {Closed(self.clients)}, {self.owners}"
+
+    @property
+    def owners(self) -> str:
+        return f"{self.workspaces} workspace{'s' if self.workspaces > 1 else ''}"
+
 
 Runs = Mapping[Scenario, Sequence[Samples]]
 
 
-def facts(folder: Path, runs: Runs, *, command: str) -> Facts:
-    """The machine, the exact versions, and how much of the machine was somebody else's."""
+def facts() -> Facts:
+    """The machine and the exact versions, before the first run."""
+    found = machine.facts("benchmarks.ledger", packages=PACKAGES)
+    databases = f"SQLite {sqlite3.sqlite_version}, {_postgres_version()}"
+    return {**found, "versions": f"{found['versions']}, {databases}"}
+
+
+def report(facts: Facts, folder: Path, runs: Runs) -> Report:
+    """`folder` is where the databases were. Times are of all samples; rates are medians of the runs."""
     busy = [run.cpu_percent_before for samples in runs.values() for run in samples]
-    packages = ("sqlalchemy", "asyncpg", "uvloop")
-    return {
-        "command": command,
-        "machine": f"{machine.machine()}, the databases on {_filesystem(folder)}",
-        "versions": ", ".join(
-            (
-                f"Python {platform.python_version()}",
-                *machine.versions(packages),
-                f"SQLite {sqlite3.sqlite_version}",
-                _postgres_version(),
-            )
-        ),
+    more = {
+        "databases on": _filesystem(folder),
         "CPU in use by others, half a second before each run": f"median {statistics.median(busy):.0f}%, "
         f"{min(busy):.0f}% to {max(busy):.0f}%",
     }
-
-
-def markdown(runs: Runs, facts: Facts) -> str:
-    """Times are of all samples; rates are medians of the runs."""
-    lines = [f"- {name}: {value}" for name, value in facts.items()] + [
-        "",
-        "| database | clients | workspaces | hold p50 / p99 ms | settle p50 / p99 ms | added p50 / p99 ms "
-        "| pairs/s | settlements/s |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for scenario, samples in runs.items():
-        hold = [ms for run in samples for ms in run.hold_ms]
-        settle = [ms for run in samples for ms in run.settle_ms]
-        both = [a + b for a, b in zip(hold, settle, strict=True)]
-        cells = [
-            scenario.database, str(scenario.clients), str(scenario.workspaces),
-            _times(hold), _times(settle), _times(both),
-            f"{statistics.median(run.pairs_per_s for run in samples):,.0f}",
-            f"{statistics.median(run.settlements_per_s for run in samples):,.0f}",
-        ]  # fmt: skip
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
-
-
-def write(folder: Path, runs: Runs, facts: Facts) -> list[Path]:
-    """ledger.json and ledger.md in the folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    as_json, as_table = folder / "ledger.json", folder / "ledger.md"
     body = {
-        "facts": dict(facts),
         "scenarios": [
             {**asdict(scenario), "runs": [asdict(run) for run in samples]}
             for scenario, samples in runs.items()
         ],
     }
-    as_json.write_text(json.dumps(body) + "\n", encoding="utf-8")
-    as_table.write_text(markdown(runs, facts), encoding="utf-8")
-    return [as_json, as_table]
+    lines = table(HEAD, [row(scenario, samples) for scenario, samples in runs.items()])
+    return Report("ledger", "Holds and settlements", {**facts, **more}, lines, body, {"ledger": panels(runs)})
 
 
-def _times(samples: Sequence[float]) -> str:
-    return f"{percentile(samples, 50):.2f} / {percentile(samples, 99):.2f}"
+def row(scenario: Scenario, samples: Sequence[Samples]) -> list[str]:
+    return [
+        scenario.database,
+        str(scenario.clients),
+        str(scenario.workspaces),
+        spans([ms for run in samples for ms in run.hold_ms], 2),
+        spans([ms for run in samples for ms in run.settle_ms], 2),
+        spans([ms for run in samples for ms in run.added_ms], 2),
+        f"{statistics.median(run.pairs_per_s for run in samples):,.0f}",
+        f"{statistics.median(run.settlements_per_s for run in samples):,.0f}",
+    ]
+
+
+def panels(runs: Runs) -> list[plots.Panel]:
+    rates: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for scenario, samples in runs.items():
+        rate = statistics.median(run.pairs_per_s for run in samples)
+        rates[f"{scenario.database}, {scenario.owners}"].append((scenario.clients, rate))
+    times = {"hold": "hold_ms", "settle": "settle_ms", "added": "added_ms"}
+    return [
+        plots.throughput("pairs/s", rates),
+        *(
+            plots.distribution(
+                title,
+                "ms",
+                {
+                    str(scenario): [ms for run in samples for ms in getattr(run, of)]
+                    for scenario, samples in runs.items()
+                },
+            )
+            for title, of in times.items()
+        ),
+    ]
 
 
 def _filesystem(folder: Path) -> str:

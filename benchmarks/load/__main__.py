@@ -6,7 +6,7 @@ python -m benchmarks.load --url http://127.0.0.1:8000 --pid $(pgrep -of 'pith se
 from __future__ import annotations
 
 import argparse
-import sys
+import statistics
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
@@ -17,13 +17,21 @@ import uvloop
 from benchmarks.load import machine, plots
 from benchmarks.load.arguments import add_server, count, counts, positive
 from benchmarks.load.bars import bars
-from benchmarks.load.exchange import Failed, chat
+from benchmarks.load.exchange import chat
 from benchmarks.load.loop import Closed, Open, Pattern, Target, Window, measure
+from benchmarks.load.machine import Facts
 from benchmarks.load.processes import Cpu, tree
-from benchmarks.load.report import RUN_HEAD, Report, cpu_ms_per_request, run_cells, table
+from benchmarks.load.report import (
+    RUN_HEAD,
+    Report,
+    cpu_ms_per_request,
+    no_report_on_failure,
+    run_cells,
+    table,
+)
 from benchmarks.load.sample import Run
 
-Runs = dict[str, list[Run]]
+Runs = dict[Pattern, list[Run]]
 
 
 def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
@@ -45,59 +53,47 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
 
 async def measured(options: argparse.Namespace) -> Runs:
     """Every pattern once in each round. Raises `Failed`."""
-    patterns: dict[str, Pattern] = {f"{clients} clients": Closed(clients) for clients in options.clients}
-    if options.rate:
-        patterns = {f"{options.rate:g} requests/s": Open(options.rate)}
+    patterns: list[Pattern] = [Open(options.rate)] if options.rate else [*map(Closed, options.clients)]
     call = chat(options.model, tokens=options.tokens, stream=options.stream)
     target, window = Target(options.url, options.key), Window(options.warm_up, options.seconds)
     cpu = Cpu(partial(tree, options.pid)) if options.pid else None
-    runs: Runs = {name: [] for name in patterns}
+    runs: Runs = {pattern: [] for pattern in patterns}
     with bars() as progress:
         task = progress.add_task("", total=len(patterns) * options.rounds)
-        for name in [*patterns] * options.rounds:
-            progress.update(task, description=name)
-            runs[name].append(await measure(target, call, patterns[name], window, cpu=cpu))
+        for pattern in patterns * options.rounds:
+            progress.update(task, description=str(pattern))
+            runs[pattern].append(await measure(target, call, pattern, window, cpu=cpu))
             progress.advance(task)
     return runs
 
 
-def report(options: argparse.Namespace, runs: Runs) -> Report:
+def report(options: argparse.Namespace, facts: Facts, runs: Runs) -> Report:
     what = f"{options.tokens} tokens, {'SSE' if options.stream else 'JSON'}"
-    rows = [[name, *run_cells(samples)] for name, samples in runs.items()]
+    named = {str(pattern): samples for pattern, samples in runs.items()}
     lines = [
         f"{what}, {options.warm_up:g} s of warm-up before each run.",
         "",
-        *table(["load", *RUN_HEAD], rows),
+        *table(["load", *RUN_HEAD], [[name, *run_cells(samples)] for name, samples in named.items()]),
     ]
-    for name, samples in runs.items():
+    for name, samples in named.items():
         if options.pid:
             cells = [[role, f"{ms:.2f}"] for role, ms in cpu_ms_per_request(samples).items()]
             lines += ["", f"CPU at {name}:", "", *table(["process", "CPU ms a request"], cells)]
-    body = {"runs": {name: [asdict(run) for run in samples] for name, samples in runs.items()}}
-    return Report("load", f"Load on {options.url}", machine.facts("benchmarks.load"), lines, body)
-
-
-def draw(folder: Path, runs: Runs) -> Path:
-    def all_of(samples: list[Run], of: str) -> list[float]:
-        return [ms for run in samples for ms in getattr(run, of)()]
-
-    times = {"latency": "latencies_ms", "TTFT": "ttfts_ms", "between events": "gaps_ms"}
-    panels = [
-        plots.distribution(title, "ms", {name: all_of(samples, of) for name, samples in runs.items()})
-        for title, of in times.items()
+    rates = [
+        (pattern.clients, statistics.median(run.tokens_per_s for run in samples))
+        for pattern, samples in runs.items()
+        if isinstance(pattern, Closed)
     ]
-    return plots.draw(folder / "load.png", [panel for panel in panels if panel.lines])
+    panels = [plots.throughput("tokens/s", {what: rates}), *plots.times(named)]
+    body = {"runs": {name: [asdict(run) for run in samples] for name, samples in named.items()}}
+    return Report("load", f"Load on {options.url}", facts, lines, body, {"load": panels})
 
 
 def main() -> None:
-    options = arguments()
-    try:
+    options, facts = arguments(), machine.facts("benchmarks.load")
+    with no_report_on_failure():
         runs = uvloop.run(measured(options))
-    except Failed as error:
-        raise SystemExit(f"nothing to report, since a request failed: {error}") from error
-    made = report(options, runs)
-    sys.stdout.write(made.markdown())
-    print("written:", *made.write(options.out), draw(options.out, runs))
+    report(options, facts, runs).publish(options.out)
 
 
 if __name__ == "__main__":

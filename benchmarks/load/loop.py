@@ -87,6 +87,9 @@ class Closed:
 
     clients: int
 
+    def __str__(self) -> str:
+        return f"{self.clients} client{'s' if self.clients > 1 else ''}"
+
     async def drive(self, load: Load) -> None:
         async with asyncio.TaskGroup() as group:
             for _ in range(self.clients):
@@ -102,6 +105,9 @@ class Open:
     """A request is due every 1 / `rate` seconds, whether or not the last ones have been answered."""
 
     rate: float
+
+    def __str__(self) -> str:
+        return f"{self.rate:g} requests/s"
 
     async def drive(self, load: Load) -> None:
         async with asyncio.TaskGroup() as group:

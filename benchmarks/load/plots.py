@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from benchmarks.load.sample import percentile
+from benchmarks.load.sample import Run, percentile
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
 
 PANEL_INCHES = (4.6, 3.6)
+PANELS_A_ROW = 4
+CROWD = 7  # lines whose names would cover a panel
+TIMES: Mapping[str, Callable[[Run], list[float]]] = {
+    "latency": Run.latencies_ms, "TTFT": Run.ttfts_ms, "between events": Run.gaps_ms
+}  # fmt: skip
 Points = Sequence[tuple[float, float]]
 
 
@@ -31,34 +41,71 @@ def distribution(title: str, x: str, samples: Mapping[str, Sequence[float]]) -> 
         for name, values in samples.items()
         if values
     }
-    return Panel(title, x, "percent of requests", lines, log_x=True)
+    return Panel(title, x, "percent", lines, log_x=True)
+
+
+def times(runs: Mapping[str, Sequence[Run]], *, of: str = "") -> list[Panel]:
+    """Distributions of the requests' latency, TTFT and time between events."""
+    return [
+        distribution(
+            f"{title}{of}",
+            "ms",
+            {name: [ms for run in some for ms in values(run)] for name, some in runs.items()},
+        )
+        for title, values in TIMES.items()
+    ]
+
+
+def throughput(what: str, lines: Mapping[str, Points]) -> Panel:
+    """Against the number of clients."""
+    return Panel("throughput", "clients", what, lines, log_x=True)
 
 
 def draw(path: Path, panels: Sequence[Panel]) -> Path:
-    """The panels in a row, as PNG."""
+    """The panels that have a line, as PNG."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
+    drawn = [panel for panel in panels if any(panel.lines.values())]
     width, height = PANEL_INCHES
-    figure, axes = pyplot.subplots(1, len(panels), figsize=(width * len(panels), height), squeeze=False)
-    for axis, panel in zip(axes[0], panels, strict=True):
-        for name, points in panel.lines.items():
-            marker = "o" if len(points) < 20 else None
-            axis.plot(*zip(*points, strict=True), marker=marker, markersize=3, label=name)
-        axis.set(title=panel.title, xlabel=panel.x, ylabel=panel.y)
-        axis.set_xscale("log" if panel.log_x else "linear")
-        if panel.log_y:
-            axis.set_yscale("log")
-        else:
-            # A line that varies by a percent must not look like a cliff.
-            axis.set_ylim(bottom=0)
-        axis.grid(alpha=0.3)
-        if panel.lines:
-            axis.legend(fontsize=7)
+    columns, rows = min(len(drawn), PANELS_A_ROW), -(-len(drawn) // PANELS_A_ROW)
+    figure, axes = pyplot.subplots(rows, columns, figsize=(width * columns, height * rows), squeeze=False)
+    for axes_of_one, panel in zip(axes.flat, drawn, strict=False):
+        _draw_panel(axes_of_one, panel)
+    for unused in axes.flat[len(drawn) :]:
+        unused.remove()
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)
     pyplot.close(figure)
     return path
+
+
+def _draw_panel(axes: Axes, panel: Panel) -> None:
+    for name, points in panel.lines.items():
+        if points:
+            marker = "o" if len(points) < 20 else None
+            axes.plot(*zip(*points, strict=True), marker=marker, markersize=3, label=name)
+    axes.set(title=panel.title, xlabel=panel.x, ylabel=panel.y)
+    if panel.log_x:
+        axes.set_xscale("log")
+        _number(axes.xaxis)
+    if panel.log_y:
+        axes.set_yscale("log")
+        _number(axes.yaxis)
+    else:
+        # A line that varies by a percent must not look like a cliff.
+        axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=7 if len(panel.lines) < CROWD else 5)
+
+
+def _number(axis: Axis) -> None:
+    """A logarithmic axis in plain figures: powers of ten cover each other where an axis spans one decade."""
+    from matplotlib import ticker
+
+    axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
+    axis.set_minor_formatter(ticker.NullFormatter())

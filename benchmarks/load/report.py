@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import orjson
 
+from benchmarks.load import plots
+from benchmarks.load.exchange import Failed
 from benchmarks.load.machine import Facts
 from benchmarks.load.sample import Run, percentile
+from benchmarks.load.server import CannotRun
 
 Table = list[str]
 
@@ -64,21 +69,40 @@ def facts_list(facts: Facts) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One benchmark's name, its facts and its Markdown below them; `body` is what JSON has beside the facts."""
+    """One benchmark's name, its facts and its Markdown below them; `body` is what JSON has beside the facts.
+
+    `pictures` are panels by the name of the file that they are drawn in.
+    """
 
     name: str
     title: str
     facts: Facts
     lines: Sequence[str]
     body: Mapping[str, Any]
+    pictures: Mapping[str, Sequence[plots.Panel]] = field(default_factory=dict)
 
     def markdown(self) -> str:
         return "\n".join([f"# {self.title}", "", *facts_list(self.facts), "", *self.lines, ""])
 
     def write(self, folder: Path) -> list[Path]:
-        """NAME.json and NAME.md in the folder."""
+        """NAME.json, NAME.md and the pictures in the folder."""
         folder.mkdir(parents=True, exist_ok=True)
         as_json, as_text = folder / f"{self.name}.json", folder / f"{self.name}.md"
         as_json.write_bytes(orjson.dumps({"facts": dict(self.facts), **self.body}, default=str) + b"\n")
         as_text.write_text(self.markdown(), encoding="utf-8")
-        return [as_json, as_text]
+        drawn = [plots.draw(folder / f"{name}.png", panels) for name, panels in self.pictures.items()]
+        return [as_json, as_text, *drawn]
+
+    def publish(self, folder: Path) -> None:
+        """Print the Markdown, write everything, and say where."""
+        sys.stdout.write(self.markdown())
+        print("written:", *self.write(folder))
+
+
+@contextmanager
+def no_report_on_failure() -> Iterator[None]:
+    """Ends the program with the reason where a request failed, or what is measured did not start."""
+    try:
+        yield
+    except (Failed, CannotRun) as error:
+        raise SystemExit(f"nothing to report: {error}") from error

@@ -7,7 +7,6 @@ paused (their processes are sent SIGSTOP), or stopped with --stop-idle where mem
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -20,10 +19,10 @@ from benchmarks.ledger.postgres_server import PostgresNotFound, private_postgres
 from benchmarks.load import machine
 from benchmarks.load.arguments import count, counts, positive
 from benchmarks.load.bars import bars
-from benchmarks.load.exchange import Failed
 from benchmarks.load.loop import Window
+from benchmarks.load.report import no_report_on_failure
 from benchmarks.load.server import CannotRun
-from benchmarks.overhead import comparison
+from benchmarks.overhead import comparison, litellm
 from benchmarks.overhead.engine import read_engine
 from benchmarks.overhead.rounds import Comparison, Runner, Scenario, order
 from benchmarks.overhead.sides import BARE, NAMES, Side, Workshop, build
@@ -106,25 +105,21 @@ async def measured(options: argparse.Namespace, sides: dict[str, Side], absent: 
 
 
 def main() -> None:
-    options = arguments()
-    facts = machine.facts("benchmarks.overhead")
-    with ExitStack() as until:
+    options, facts = arguments(), machine.facts("benchmarks.overhead")
+    theirs = machine.versions(["litellm"], litellm.VENV)
+    with no_report_on_failure(), ExitStack() as until:
         own = tempfile.TemporaryDirectory(prefix="pith-overhead-", dir=options.folder)
         folder = Path(until.enter_context(own))
         sides, absent = built(options, folder, until)
-        try:
-            found = uvloop.run(measured(options, sides, absent))
-        except Failed as error:
-            raise SystemExit(f"nothing to report, since a request failed: {error}") from error
+        found = uvloop.run(measured(options, sides, absent))
     if not found.runs:
-        raise SystemExit(f"nothing to report, since no side could run: {found.absent}")
-    method = {
+        raise SystemExit(f"nothing to report: no side could run: {found.absent}")
+    how = {
+        **({"in an environment of its own": ", ".join(theirs)} if theirs else {}),
         "method": f"closed loop, {options.warm_up:g} s of warm-up and {options.seconds:g} s measured, {options.rounds} "
-        f"rounds; sides take turns, idle ones are {'stopped' if options.stop_idle else 'paused'}"
+        f"rounds; sides take turns, idle ones are {'stopped' if options.stop_idle else 'paused'}",
     }
-    made = comparison.report(found, scenarios(options), BASES, {**facts, **method})
-    sys.stdout.write(made.markdown())
-    print("written:", *made.write(options.out), *comparison.draw(options.out, found, scenarios(options)))
+    comparison.report(found, scenarios(options), BASES, {**facts, **how}).publish(options.out)
 
 
 if __name__ == "__main__":

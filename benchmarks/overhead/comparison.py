@@ -5,9 +5,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from pathlib import Path
 
 from benchmarks.load import plots
+from benchmarks.load.loop import Closed
 from benchmarks.load.machine import Facts
 from benchmarks.load.report import RUN_HEAD, Report, cpu_ms_per_request, run_cells, table
 from benchmarks.load.sample import Run, percentile
@@ -101,18 +101,20 @@ def report(
             for side, runs in comparison.runs.items()
         },
     }
-    return Report("overhead", "Overhead", facts, lines(comparison, scenarios, bases), body)
+    text = lines(comparison, scenarios, bases)
+    return Report("overhead", "Overhead", facts, text, body, pictures(comparison, scenarios))
 
 
-def draw(folder: Path, comparison: Comparison, scenarios: Sequence[Scenario]) -> list[Path]:
-    """Throughput against clients, and distributions of latency, TTFT and the gaps between events."""
-    made = []
-    for stream in sorted({scenario.stream for scenario in scenarios}):
-        chosen = [scenario for scenario in scenarios if scenario.stream == stream]
-        panels = [_throughput(comparison, chosen), *_distributions(comparison, chosen[-1])]
-        name = f"overhead-{'sse' if stream else 'json'}.png"
-        made.append(plots.draw(folder / name, [panel for panel in panels if panel.lines]))
-    return made
+def pictures(comparison: Comparison, scenarios: Sequence[Scenario]) -> dict[str, list[plots.Panel]]:
+    """Throughput against clients, and distributions with the most of them: one picture for JSON, one for SSE."""
+    found = {}
+    for kind, stream in (("json", False), ("sse", True)):
+        if chosen := [scenario for scenario in scenarios if scenario.stream == stream]:
+            last = chosen[-1]
+            busiest = {side: runs[last] for side, runs in comparison.runs.items()}
+            panels = [_throughput(comparison, chosen), *plots.times(busiest, of=f", {Closed(last.clients)}")]
+            found[f"overhead-{kind}"] = panels
+    return found
 
 
 def _throughput(comparison: Comparison, chosen: Sequence[Scenario]) -> plots.Panel:
@@ -120,17 +122,4 @@ def _throughput(comparison: Comparison, chosen: Sequence[Scenario]) -> plots.Pan
         side: [(s.clients, statistics.median(run.tokens_per_s for run in runs[s])) for s in chosen]
         for side, runs in comparison.runs.items()
     }
-    return plots.Panel("throughput", "clients", "tokens/s", lines, log_x=True)
-
-
-def _distributions(comparison: Comparison, scenario: Scenario) -> list[plots.Panel]:
-    times: dict[str, Callable[[Run], list[float]]] = {
-        "latency": Run.latencies_ms, "TTFT": Run.ttfts_ms, "between events": Run.gaps_ms
-    }  # fmt: skip
-    return [
-        plots.distribution(
-            f"{title}, {scenario.clients} clients", "ms",
-            {side: [ms for run in runs[scenario] for ms in of(run)] for side, runs in comparison.runs.items()},
-        )
-        for title, of in times.items()
-    ]  # fmt: skip
+    return plots.throughput("tokens/s", lines)

@@ -5,19 +5,19 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import httpx
 
+from benchmarks.load import machine
 from benchmarks.load.bars import bars
 from benchmarks.quality import contexts, report
 from benchmarks.quality.baselines import BASELINES
 from benchmarks.quality.client import Refused, Target, replies
 from benchmarks.quality.contexts import Case, seeded
 from benchmarks.quality.data import BadRow
-from benchmarks.quality.scoring import Outcome, judge, ratios_of, summarise
+from benchmarks.quality.scoring import Outcome, judge, ratios_of
 
 
 def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
@@ -83,7 +83,7 @@ def compare(work: Sequence[tuple[Case, float]]) -> list[Outcome]:
 
 
 def main() -> None:
-    options = arguments()
+    options, facts = arguments(), machine.facts("benchmarks.quality")
     try:
         cases = chosen(contexts.load(options.data), options)
     except (FileNotFoundError, BadRow) as error:
@@ -99,11 +99,9 @@ def main() -> None:
         raise SystemExit(f"no server answers at {options.url}: {error}") from error
     if not options.no_baselines:
         outcomes += compare(work)
-    facts = {"server": options.url, "model": selector, "data": str(options.data), "clients": options.clients,
-             "rows": "held out from training" if options.held_out else "all"}  # fmt: skip
-    written = report.write(options.out, summarise(outcomes), facts)
-    sys.stdout.write(report.markdown(summarise(outcomes), facts) + "\n")
-    print("written:", *written)
+    what = {"server": options.url, "model": selector, "data": str(options.data), "clients": str(options.clients),
+            "rows": "held out from training" if options.held_out else "all"}  # fmt: skip
+    report.report({**facts, **what}, outcomes).publish(options.out)
 
 
 if __name__ == "__main__":

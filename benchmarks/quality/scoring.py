@@ -21,6 +21,7 @@ RATIOS = {
 class Outcome:
     """What one output kept, from 0 to 1. The figures of the receipt are absent for a baseline."""
 
+    case: str
     suite: str
     ratio: float
     selector: str
@@ -68,7 +69,15 @@ def judge(
 ) -> Outcome:  # fmt: skip
     is_json = parses(output) if case.suite.startswith("kv") else None
     return Outcome(
-        case.suite, ratio, selector, kept_of(case, output), is_json, measured_ratio, latency_ms, flags
+        case.name,
+        case.suite,
+        ratio,
+        selector,
+        kept_of(case, output),
+        is_json,
+        measured_ratio,
+        latency_ms,
+        flags,
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.compress import Scenario, arguments, call, draw, measured, report, scenarios
+from benchmarks.compress import Scenario, arguments, call, measured, report, scenarios
 from benchmarks.load.exchange import Failed
 from benchmarks.load.text import made_up
 from tests.benchmarks.load.fake_server import FakeServer
@@ -37,10 +37,15 @@ async def test_a_report_has_every_size_ratio_and_number_of_clients(tmp_path: Pat
         assert {sample.figures.ratio for sample in run.samples} == {scenario.ratio}
         assert all(sample.latency_ms > 2 for sample in run.samples)
     assert {request["model"] for request in server.requests} == {"words"}
-    as_json, as_text = report(options, runs).write(tmp_path)
+    made = report(options, {}, runs)
+    as_json, as_text, picture = made.write(tmp_path)
     assert len(json.loads(as_json.read_text())["runs"]) == 8
     assert "| words | " in as_text.read_text()
-    assert draw(tmp_path, runs).read_bytes().startswith(b"\x89PNG")
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    lines = {panel.title: panel.lines for panel in made.pictures["compress"]}
+    assert [ratio for ratio, _ in lines["latency by ratio"]["words, 50 tokens, 2 clients"]] == [0.5, 0.25]
+    assert [clients for clients, _ in lines["throughput"]["words, 200 tokens, 0.25"]] == [1, 2]
+    assert len(lines["latency, ratio 0.5"]) == 4
 
 
 def test_inputs_differ_and_have_the_size_that_was_asked_for() -> None:

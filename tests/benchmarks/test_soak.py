@@ -12,7 +12,7 @@ import pytest
 from benchmarks.load.exchange import Failed
 from benchmarks.load.loop import Target
 from benchmarks.load.processes import Held, tree
-from benchmarks.soak import Look, Probe, Soak, arguments, complaints, draw, growths, report, soaked
+from benchmarks.soak import Look, Probe, Soak, arguments, complaints, growths, report, soaked
 from tests.benchmarks.load.fake_server import FakeServer
 
 SHORT = ["--requests", "60", "--rate", "100", "--warm-up", "0.1"]
@@ -27,10 +27,12 @@ async def test_a_soak_reports_memory_files_and_lag_of_every_process(tmp_path: Pa
     assert {bool(request.get("stream")) for request in server.requests} == {True, False}
     assert len(soak.looks) > 8
     assert soak.probes
-    as_json, as_text = report(options, soak).write(tmp_path)
+    made = report(options, {}, soak)
+    as_json, as_text, picture = made.write(tmp_path)
     assert len(json.loads(as_json.read_text())["looks"][0]["processes"]) >= 1
     assert "open files" in as_text.read_text()
-    assert draw(tmp_path, soak).read_bytes().startswith(b"\x89PNG")
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert {"memory", "event loop", "latency", "TTFT"} <= {panel.title for panel in made.pictures["soak"]}
 
 
 async def test_a_request_that_fails_ends_the_soak_without_figures() -> None:

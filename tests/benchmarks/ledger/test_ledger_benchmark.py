@@ -29,10 +29,12 @@ def test_a_run_reports_every_sample_and_the_medians(database: str, tmp_path: Pat
         pytest.skip("PostgreSQL was not found; install it (Debian: apt-get install postgresql) to run these")
     options = arguments([*SHORT, "--databases", database])
     folder, runs = measured(options)
-    facts = report.facts(folder, runs, command="the command")
-    written = report.write(tmp_path, runs, facts)
+    made = report.report(report.facts(), folder, runs)
+    as_json, as_text, picture = made.write(tmp_path)
 
-    body = json.loads(written[0].read_text())
+    body = json.loads(as_json.read_text())
+    for fact in ("command", "commit", "machine", "versions", "databases on"):
+        assert body["facts"][fact]
     [scenario] = body["scenarios"]
     assert (scenario["database"], scenario["clients"], scenario["workspaces"]) == (database, 4, 2)
     assert len(scenario["runs"]) == 2
@@ -40,9 +42,10 @@ def test_a_run_reports_every_sample_and_the_medians(database: str, tmp_path: Pat
         assert len(run["hold_ms"]) == len(run["settle_ms"]) > 4
         assert run["settled"] > len(run["settle_ms"])
         assert run["pairs_per_s"] > 0 < run["settlements_per_s"]
-    table = written[1].read_text()
-    assert f"| {database} | 4 | 2 | " in table
-    assert "- command: the command" in table
+    assert f"| {database} | 4 | 2 | " in as_text.read_text()
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert [panel.title for panel in made.pictures["ledger"]] == ["throughput", "hold", "settle", "added"]
+    assert all(panel.lines for panel in made.pictures["ledger"])
 
 
 @pytest.fixture

@@ -62,11 +62,10 @@ async def test_sides_take_turns_and_idle_ones_are_paused(tmp_path: Path) -> None
     assert all("other" in run.cpu_s for run in result.runs["fast"][JSON])
 
     made = comparison.report(result, [JSON, SSE], ["slow"], {"command": "the command"})
-    as_json, as_text = made.write(tmp_path / "out")
+    as_json, as_text, *pictures = made.write(tmp_path / "out")
     sides = json.loads(as_json.read_text())["sides"]
     assert len(sides["fast"][str(SSE)][0]["samples"][0]["arrivals_ms"]) == 64
     assert "Against slow" in as_text.read_text()
-    pictures = comparison.draw(tmp_path / "out", result, [JSON, SSE])
     assert [path.name for path in pictures] == ["overhead-json.png", "overhead-sse.png"]
 
 

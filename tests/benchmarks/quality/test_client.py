@@ -62,13 +62,20 @@ def test_a_report_has_figures_tables_and_a_plot(tmp_path: Path) -> None:
     summaries = summarise(outcomes)
     assert [summary.kept_percent for summary in summaries] == [100, 0, 0, 0]
     assert [summary.over_target_percent for summary in summaries] == [0, 100, None, None]
-    written = report.write(tmp_path, summaries, {"model": "lexical"})
-    assert [path.name for path in written] == ["quality.json", "quality.md", "quality.png"]
-    assert "| lexical | 100.0 | 0.0 |" in written[1].read_text(encoding="utf-8")
-    assert json.loads(written[0].read_text(encoding="utf-8"))["summaries"][0][
-        "worst_ratio_error"
-    ] == pytest.approx(0.01)
-    assert written[2].read_bytes().startswith(b"\x89PNG")
+    made = report.report({"model": "lexical"}, outcomes)
+    as_json, as_text, picture = made.write(tmp_path)
+    assert "| lexical | 100.0 | 0.0 |" in as_text.read_text(encoding="utf-8")
+    body = json.loads(as_json.read_text(encoding="utf-8"))
+    assert body["facts"] == {"model": "lexical"}
+    assert body["summaries"][0]["worst_ratio_error"] == pytest.approx(0.01)
+    assert [(one["case"], one["latency_ms"]) for one in body["outcomes"][:2]] == [
+        (CASE.name, 3.0),
+        (CASE.name, 5.0),
+    ]
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    lines = {panel.title: panel.lines for panel in made.pictures["quality"]}
+    assert lines["kv_75"]["lexical"] == [(0.1, 0.0), (0.25, 100.0)]
+    assert lines["latency by ratio"] == {"kv_75": [(0.1, 5.0), (0.25, 3.0)]}
 
 
 def test_cases_are_chosen_by_suite_and_an_unknown_suite_is_named() -> None:
