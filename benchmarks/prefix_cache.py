@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -26,10 +25,10 @@ import yaml
 from benchmarks.load import machine, plots
 from benchmarks.load.arguments import count
 from benchmarks.load.bars import bars
-from benchmarks.load.exchange import Call, Clock, Failed, completion, exchange
-from benchmarks.load.report import Report, spans, table
+from benchmarks.load.exchange import Call, Clock, completion, exchange
+from benchmarks.load.report import Report, no_report_on_failure, spans, table
 from benchmarks.load.sample import Sample
-from benchmarks.load.server import CannotRun, Server, pith_server
+from benchmarks.load.server import Server, pith_server
 from benchmarks.load.text import made_up
 from benchmarks.overhead.comparison import spread
 
@@ -172,7 +171,7 @@ async def run(options: argparse.Namespace, folder: Path, until: ExitStack) -> Fo
     return found
 
 
-def report(options: argparse.Namespace, found: Found) -> Report:
+def report(options: argparse.Namespace, facts: machine.Facts, found: Found) -> Report:
     rows = [
         [routing, spread([one.hit_rate for one in rounds]),
          spans([sample.ttft_ms or 0.0 for one in rounds for sample in one.samples]),
@@ -190,34 +189,29 @@ def report(options: argparse.Namespace, found: Found) -> Report:
         f"turns/s: {spread([b.seconds / a.seconds for a, b in pairs])}.",
     ]  # fmt: skip
     return Report(
-        "prefix-cache", "Routing by prefix", machine.facts("benchmarks.prefix_cache"), lines, asdict(found)
+        "prefix-cache", "Routing by prefix", facts, lines, asdict(found), {"prefix-cache": panels(found)}
     )
 
 
-def draw(folder: Path, found: Found) -> Path:
+def panels(found: Found) -> list[plots.Panel]:
     ttft = {name: [sample.ttft_ms or 0.0 for one in rounds for sample in one.samples]
             for name, rounds in found.rounds.items()}  # fmt: skip
     rates = {
-        name: [(n, one.hit_rate) for n, one in enumerate(rounds)] for name, rounds in found.rounds.items()
+        name: [(float(number), one.hit_rate) for number, one in enumerate(rounds, 1)]
+        for name, rounds in found.rounds.items()
     }
-    panels = [
-        plots.Panel("hit rate", "round", "cached prompt tokens", rates),
+    return [
+        plots.Panel("hit rate", "round", "share of prompt tokens", rates),
         plots.distribution("time to first token", "ms", ttft),
     ]
-    return plots.draw(folder / "prefix-cache.png", panels)
 
 
 def main() -> None:
-    options = arguments()
-    with ExitStack() as until:
+    options, facts = arguments(), machine.facts("benchmarks.prefix_cache")
+    with ExitStack() as until, no_report_on_failure():
         folder = Path(until.enter_context(tempfile.TemporaryDirectory(prefix="pith-prefix-")))
-        try:
-            found = uvloop.run(run(options, folder, until))
-        except (Failed, CannotRun) as error:
-            raise SystemExit(f"nothing to report: {error}") from error
-    made = report(options, found)
-    sys.stdout.write(made.markdown())
-    print("written:", *made.write(options.out), draw(options.out, found))
+        found = uvloop.run(run(options, folder, until))
+    report(options, facts, found).publish(options.out)
 
 
 if __name__ == "__main__":
