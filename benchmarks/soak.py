@@ -36,6 +36,8 @@ from benchmarks.load.sample import Run
 from benchmarks.load.server import pith_server
 
 MIB_ALLOWED, SHARE_ALLOWED, FILES_ALLOWED = 8.0, 0.02, 4.0
+# Kept connections are as many as were ever needed at once, which a rare hiccup raises; a leak has hundreds.
+SOCKETS_ALLOWED = 64.0
 PROBE_S = 0.25
 LOOKS = 200
 LEAST_LOOKS = 8
@@ -179,6 +181,8 @@ def growths(soak: Soak) -> list[Growth]:
         found.append(Growth(role, "memory, MiB", before, after, max(MIB_ALLOWED, SHARE_ALLOWED * before)))
         before, after = (total(role, looks, lambda p: p.open_files) for looks in (early, late))
         found.append(Growth(role, "open files", before, after, FILES_ALLOWED))
+        before, after = (total(role, looks, lambda p: p.connections) for looks in (early, late))
+        found.append(Growth(role, "TCP sockets", before, after, SOCKETS_ALLOWED))
     return found
 
 
@@ -230,6 +234,7 @@ def panels(soak: Soak) -> list[plots.Panel]:
     return [
         plots.Panel("memory", "s", "MiB", lines(lambda p: p.memory_mib), log_y=True),
         plots.Panel("open files", "s", "files", lines(lambda p: p.open_files)),
+        plots.Panel("TCP sockets", "s", "sockets", lines(lambda p: p.connections)),
         plots.Panel("event loop", "s", "ms", lag),
         *plots.times({name: [run] for name, run in soak.runs.items()}),
     ]

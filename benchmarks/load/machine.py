@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shlex
 import subprocess
 import sys
@@ -31,12 +32,18 @@ PACKAGES = (
 def facts(module: str, *, packages: Sequence[str] = PACKAGES) -> Facts:
     """`module` is the command's: `benchmarks.overhead`."""
     return {
-        "command": shlex.join(["python", "-m", module, *sys.argv[1:]]),
+        "command": shlex.join(["python", "-m", module, *without_keys(sys.argv[1:])]),
         "commit": commit(),
         "machine": machine(),
         "versions": ", ".join([f"Python {platform.python_version()}", *versions(packages)]),
         "load average before the first run": " ".join(f"{value:.1f}" for value in os.getloadavg()),
     }
+
+
+def without_keys(words: Sequence[str]) -> list[str]:
+    """A command line that may be shown: a report is for others to read."""
+    shown = [re.sub(r"^--key=.*", "--key=…", word, flags=re.DOTALL) for word in words]
+    return ["…" if before == "--key" else word for before, word in zip(["", *shown], shown, strict=False)]
 
 
 def machine() -> str:

@@ -71,12 +71,16 @@ def role_of(process: psutil.Process) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What one process holds. Memory is the proportional set: shared pages are split among those who share."""
+    """What one process holds. Memory is the proportional set: shared pages are split among those who share.
+
+    `open_files` are those that are no TCP sockets: of connections a process keeps as many as it once needed at a time.
+    """
 
     pid: int
     role: str
     memory_mib: float
     open_files: int
+    connections: int = 0
 
 
 def held(processes: Iterable[psutil.Process]) -> list[Held]:
@@ -84,7 +88,8 @@ def held(processes: Iterable[psutil.Process]) -> list[Held]:
     for process in processes:
         try:
             memory = process.memory_full_info().pss / MIB
-            found.append(Held(process.pid, role_of(process), memory, process.num_fds()))
+            sockets = len(process.net_connections("tcp"))
+            found.append(Held(process.pid, role_of(process), memory, process.num_fds() - sockets, sockets))
         except psutil.Error:
             continue
     return found

@@ -75,6 +75,7 @@ def test_memory_and_files_of_each_process_are_read(worker: subprocess.Popen[str]
     assert (one.pid, one.role) == (worker.pid, "vLLM engine core")
     assert one.memory_mib > 1
     assert one.open_files >= 3
+    assert one.connections == 0
     assert role_of(psutil.Process(worker.pid)) == "vLLM engine core"
 
 
