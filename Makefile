@@ -12,7 +12,7 @@ MODEL ?=
 
 LITELLM := benchmarks/overhead/litellm-venv
 
-.PHONY: help serve test test-fast test-faults check lint bench bench-quality bench-ledger bench-overhead bench-prefix-cache bench-soak bench-compress format install clean
+.PHONY: help serve test test-fast test-faults check lint bench bench-quality bench-ledger bench-overhead bench-prefix-cache bench-soak bench-burst bench-compress format install clean
 .DEFAULT_GOAL := help
 # No "Entering directory", no echo of recipes: what is printed is what pith says.
 MAKEFLAGS += --no-print-directory
@@ -49,7 +49,7 @@ lint: install ## what CI runs before the tests: format, lint, types, import arro
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-bench: bench-ledger bench-overhead bench-soak ## every benchmark; those of compression on a server of its own (about half an hour)
+bench: bench-ledger bench-overhead bench-soak bench-burst ## every benchmark; those of compression on a server of its own (about half an hour)
 	$(BIN)/python -m benchmarks.served -- $(MAKE) bench-compress PORT={port} ARGS="--pid {pid}"
 	$(if $(wildcard $(DATA)),exec $(BIN)/python -m benchmarks.served -- $(MAKE) bench-quality PORT={port},\
 		echo "make: bench-quality is left out, since there is no $(DATA)" >&2)
@@ -70,6 +70,9 @@ bench-prefix-cache: install ## routing by prefix against replicas in turn (ARGS=
 
 bench-soak: install ## memory, open files and loop lag of `pith serve` under a fixed rate (ARGS="--requests 100000 --rate 50")
 	exec $(BIN)/python -m benchmarks.soak $(ARGS)
+
+bench-burst: install ## 1,000 requests at once, JSON, SSE and long contexts, and /health meanwhile (ARGS="--requests 1000 --kinds json")
+	exec $(BIN)/python -m benchmarks.burst $(ARGS)
 
 bench-compress: install ## latency of a running server's compression by size, ratio, clients (PORT=, ARGS="--models pith-lexical")
 	exec $(BIN)/python -m benchmarks.compress --url http://127.0.0.1:$(or $(PORT),8000) $(ARGS)

@@ -31,6 +31,7 @@ from serve.routes.health import health_routes
 from serve.routes.models import model_routes
 from serve.routes.openapi import document_request_models
 from serve.routes.plain import PlainRoute
+from serve.turns import Turns, TurnsMiddleware
 
 INTERFACE_VERSION = "1.2.1"
 DESCRIPTION = """OpenAI-compatible chat completions on your own machines, metered and billed on every request.
@@ -73,7 +74,8 @@ def create_api(
     # Routes are tried in order: the one that carries the load comes first.
     api.router.routes.sort(key=lambda route: not isinstance(route, PlainRoute))
     document_request_models(api, *documented)
-    return RequestIdMiddleware(MetricsMiddleware(BodyLimitMiddleware(api, max_body_bytes), metrics))
+    bounded = BodyLimitMiddleware(api, max_body_bytes)
+    return RequestIdMiddleware(MetricsMiddleware(TurnsMiddleware(bounded, Turns()), metrics))
 
 
 async def _answer(request: Request, error: Exception) -> Response:

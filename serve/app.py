@@ -25,7 +25,7 @@ from models.engine import Engine
 from serve.api import create_api
 from serve.chat import ChatService
 from serve.compressors import RunningModel, compress_collaborators
-from serve.http_server import PithServer, http_config, listening_socket
+from serve.http_server import PithServer, allow_open_files, http_config, listening_socket
 from serve.metrics.service import ServiceMetrics
 from serve.model_settings import ModelSettings
 from serve.pepper import read_pepper
@@ -150,8 +150,10 @@ def start_with(
     api = build_api(
         settings, engines=engines, compressors=compressors, database=database, ledger=ledger, limiter=limiter
     )
-    http = PithServer(http_config(api, settings))
-    task = asyncio.create_task(http.serve(sockets=[listening_socket(server.host, server.port)]))
+    allow_open_files()
+    listener = listening_socket(server.host, server.port)
+    http = PithServer(http_config(api, settings, listener))
+    task = asyncio.create_task(http.serve(sockets=[listener]))
     upkeep = asyncio.create_task(
         keep_up(
             ledger, every_s=settings.billing.upkeep_s, expire_holds_after=hold_lifetime(server), clock=now

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import resource
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -16,6 +19,7 @@ from serve.settings import Settings
 
 BACKLOG = 4096
 MAX_HEADER_BYTES = 64 * 1024
+TAKEN_AT_ONCE = 64
 
 
 class PithServer(uvicorn.Server):
@@ -65,7 +69,38 @@ class BoundedHttp(HttpToolsProtocol):
         self.transport.close()
 
 
-def http_config(api: Any, settings: Settings) -> uvicorn.Config:
+class Acceptor:
+    """Makes the protocol of a connection that uvicorn was given, and takes in those that wait behind it.
+
+    libuv, and so uvloop, takes one in a turn of the event loop. Of a thousand that come at once the last would be seen
+    after a thousand turns, in which those before it are worked on, and a health probe waits with it.
+    """
+
+    def __init__(self, listener: socket.socket) -> None:
+        self._listener = listener
+        self._adopting: set[asyncio.Task[Any]] = set()
+
+    def __call__(self, **given: Any) -> BoundedHttp:
+        make = partial(BoundedHttp, **given)
+        for _ in range(TAKEN_AT_ONCE):
+            try:
+                connection, _address = self._listener.accept()
+            except OSError:
+                # Mostly that none waits. What else it is, such as too many open files, libuv meets and deals with.
+                break
+            self._adopt(connection, make)
+        return make()
+
+    def _adopt(self, connection: socket.socket, make: partial[BoundedHttp]) -> None:
+        connection.setblocking(False)
+        loop = asyncio.get_running_loop()
+        adopting = loop.create_task(loop.connect_accepted_socket(make, connection))
+        self._adopting.add(adopting)
+        adopting.add_done_callback(self._adopting.discard)
+
+
+def http_config(api: Any, settings: Settings, listener: socket.socket) -> uvicorn.Config:
+    """Of a server that is to be given `listener`."""
     return uvicorn.Config(
         api,
         log_config=None,
@@ -74,7 +109,8 @@ def http_config(api: Any, settings: Settings) -> uvicorn.Config:
         lifespan="off",
         # Declared as whole seconds, and handed to asyncio as it is.
         timeout_graceful_shutdown=settings.server.drain_s,  # type: ignore[arg-type]
-        http=BoundedHttp,
+        # It is called as the class would be.
+        http=cast(type[asyncio.Protocol], Acceptor(listener)),
         ws="none",
         backlog=BACKLOG,
     )
@@ -90,3 +126,10 @@ def listening_socket(host: str, port: int) -> socket.socket:
     listener.listen(BACKLOG)
     listener.setblocking(False)
     return listener
+
+
+def allow_open_files() -> None:
+    """Raise the soft limit of this process to the hard one: many shells and service managers start a process at 1,024,
+    and each connection is an open file. Over the limit, libuv takes connections in only to close them."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

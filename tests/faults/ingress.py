@@ -6,6 +6,7 @@ import asyncio
 import logging
 import multiprocessing
 import os
+import resource
 import signal
 import sys
 from collections.abc import Mapping
@@ -38,6 +39,8 @@ class IngressPlan:
     folder: Path
     token_s: float
     database_timeout_s: float
+    # The soft limit of open files that the process starts with; None: the parent's.
+    open_files: int | None = None
 
 
 @dataclass
@@ -83,6 +86,10 @@ def _run(plan: IngressPlan, ready: Connection) -> None:
     log = os.open(plan.folder / "ingress.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(log, sys.stderr.fileno())
     logging.basicConfig(level=logging.INFO, format=f"%(asctime)s {os.getpid()} %(name)s %(message)s")
+    if plan.open_files is not None:
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (plan.open_files, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+        )
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(plan, ready))
 

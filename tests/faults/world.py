@@ -51,6 +51,7 @@ class Setup:
     on_redis: bool = False
     # What the workspace may spend while the ledger is away.
     allowance_usd: str = "0"
+    open_files: int | None = None
 
 
 @dataclass
@@ -156,7 +157,7 @@ async def new_world(setup: Setup, machines: Machines, disk: SpoolDisk | None = N
         url = await machines.ledger_url(setup.ledger, folder)
         settings = _settings(setup, folder, url, machines, disk)
         workspace_id, key = await _prepare(settings, setup)
-        plan = IngressPlan(settings, folder, setup.token_s, setup.database_timeout_s)
+        plan = IngressPlan(settings, folder, setup.token_s, setup.database_timeout_s, setup.open_files)
         world = World(setup, folder, plan, machines, workspace_id, key, disk=disk)
         try:
             async with asyncio.TaskGroup() as starts:

@@ -102,7 +102,7 @@ class _listening:
         self._database = database
         self._listener = listener
         api = build_api(settings, engines=dict(engines), database=database, ledger=self._ledger)
-        self._server = PithServer(http_config(api, settings))
+        self._server = PithServer(http_config(api, settings, listener))
 
     async def __aenter__(self) -> None:
         self._task = asyncio.create_task(self._server.serve(sockets=[self._listener]))

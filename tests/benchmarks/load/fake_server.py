@@ -21,6 +21,7 @@ class FakeServer:
     fails_from: int | None = None
     omits: str | None = None
     missing_tokens: int = 0
+    context_length: int = 512
     requests: list[dict[str, Any]] = field(default_factory=list)
     keys: set[str] = field(default_factory=set)
     busy: int = 0
@@ -47,7 +48,8 @@ class FakeServer:
     async def _reply(self, body: dict[str, Any]) -> web.Response:
         tokens = body["max_tokens"] - self.missing_tokens
         await asyncio.sleep(self.token_s * tokens)
-        return web.json_response({"usage": {"completion_tokens": tokens}})
+        prompt_tokens = sum(len(message["content"].split()) for message in body["messages"])
+        return web.json_response({"usage": {"prompt_tokens": prompt_tokens, "completion_tokens": tokens}})
 
     async def _stream(self, request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
@@ -80,6 +82,9 @@ class FakeServer:
         }
         return web.json_response({"output": "", "receipt": receipt})
 
+    async def catalog(self, request: web.Request) -> web.Response:
+        return web.json_response({"models": [{"id": "fake", "context_length": self.context_length}]})
+
     async def health(self, request: web.Request) -> web.Response:
         return web.json_response({"status": "ok"})
 
@@ -89,6 +94,7 @@ class FakeServer:
         app.router.add_post("/v1/chat/completions", self.chat)
         app.router.add_post("/v1/compress", self.compress)
         app.router.add_get("/health", self.health)
+        app.router.add_get("/v1/catalog", self.catalog)
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", port)

@@ -1,0 +1,53 @@
+"""What so many ingress replicas reach on so many cores, from CPU time a request and from the ledger's one writer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One number of replicas under a load that none of them could keep up with; times are milliseconds a request."""
+
+    replicas: int
+    requests_per_s: float
+    cpu_ms: Mapping[str, float]
+    p50_ms: float
+    p99_ms: float
+    # Of the writers together, the wait for one another included; 0 where the ledger is not SQLite.
+    writer_ms: float
+    group: float
+
+    @property
+    def total_cpu_ms(self) -> float:
+        return sum(self.cpu_ms.values())
+
+
+@dataclass(frozen=True)
+class Model:
+    """From one replica alone: what each request takes of the machine, of its replica, and of the ledger's writer.
+
+    A replica is one interpreter, so that it can use little more than a core: `replica_per_s` is what one reached.
+    """
+
+    cpu_ms: float
+    replica_per_s: float
+    writer_ms: float
+
+    def limits(self, replicas: int, cores: float) -> dict[str, float]:
+        """Requests a second at which each of them ends."""
+        found = {"replicas": replicas * self.replica_per_s, "cores": 1000 * cores / self.cpu_ms}
+        if self.writer_ms:
+            found["SQLite's writer"] = 1000 / self.writer_ms
+        return found
+
+    def requests_per_s(self, replicas: int, cores: float) -> tuple[float, str]:
+        """What they reach, and what limits it."""
+        limits = self.limits(replicas, cores)
+        least = min(limits, key=lambda name: limits[name])
+        return limits[least], least
+
+
+def model_of(alone: Measured) -> Model:
+    return Model(alone.total_cpu_ms, alone.requests_per_s, alone.writer_ms)
