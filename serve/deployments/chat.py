@@ -7,6 +7,7 @@ import os
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -21,6 +22,7 @@ from serve.model_settings import ModelSettings
 
 # Time for the faults of the requests that were running to reach their callers.
 LAST_WORDS_S = 0.5
+NOTHING_TO_FETCH = "serve.deployments.engine.NothingToFetch"
 
 
 class ChatReplica(LLMServer):
@@ -28,7 +30,7 @@ class ChatReplica(LLMServer):
 
     async def __init__(self, llm_config: LLMConfig, *, coalesce_s: float) -> None:  # type: ignore[misc]
         from models.vllm_engine import VLLMChat
-        from serve.deployments.executor import engine_class
+        from serve.deployments.engine import engine_class
 
         await super().__init__(llm_config, engine_cls=engine_class(llm_config))
         engine = self.engine
@@ -120,6 +122,8 @@ def llm_config(model: ModelSettings, checkpoint: str, *, longest_s: float) -> LL
                 "request_router_kwargs": {"routing": replicas.routing},
             },
         },
+        # By name, since this process need not import it.
+        **({"callback_config": {"callback_class": NOTHING_TO_FETCH}} if Path(checkpoint).is_dir() else {}),
         runtime_env={"env_vars": dict(model.environment)},
         log_engine_metrics=False,
         placement_group_config={"strategy": replicas.placement_strategy, "bundle_per_worker": {"CPU": 1}}
