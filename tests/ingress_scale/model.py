@@ -29,9 +29,9 @@ class Measured:
 class Model:
     """From one replica alone: what each request takes of the machine, of its replica, and of the ledger's writer.
 
-    A replica is one interpreter, so that it can use little more than a core: `replica_per_s` is what one reached. SQLite
-    has one writer for all: it cannot do more than its transactions' CPU time allows, and does less where it waits for
-    the disk, or within a transaction for its interpreter.
+    A replica is one interpreter, so that it can use little more than a core: `replica_per_s` is what one reached.
+    SQLite lets one process write at a time: together they cannot do more than the CPU time of their transactions
+    allows, and do less where a transaction waits for the disk or for its interpreter.
     """
 
     cpu_ms: float
