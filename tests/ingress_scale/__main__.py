@@ -13,6 +13,7 @@ import argparse
 import asyncio
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import asdict
@@ -28,7 +29,7 @@ from benchmarks.load.arguments import count, counts, positive
 from benchmarks.load.report import Report, table
 from benchmarks.load.sample import percentile
 from tests.faults.redis_server import OwnRedis
-from tests.ingress_cost.load import run_slice
+from tests.ingress_cost.load import Slice, run_slice
 from tests.ingress_scale.fleet import Fleet, prepared, running, settings_of, wrong_in_the_books
 from tests.ingress_scale.model import Measured, Model, model_of
 
@@ -43,8 +44,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--ledgers", default="sqlite,postgresql")
     parser.add_argument("--replicas", type=counts, default=(1, 2, 4))
     parser.add_argument(
-        "--clients", type=count, default=64, help="kept connections, which the kernel spreads"
+        "--clients", type=count, default=192, help="kept connections, which the kernel spreads"
     )
+    parser.add_argument("--workspaces", type=count, default=16, help="1: every write changes the same row")
     parser.add_argument("--requests", type=count, default=4000, help="in a measurement")
     parser.add_argument(
         "--rounds", type=count, default=3, help="measurements of each number of replicas, in turns"
@@ -54,26 +56,42 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+async def load(fleet: Fleet, given: argparse.Namespace, requests: int) -> Slice:
+    """Every workspace's share of the requests, sent by its share of the clients."""
+    shares = len(fleet.keys)
+    began = time.perf_counter()
+    slices = await asyncio.gather(
+        *(
+            run_slice("json", fleet.port, key, requests=requests // shares, clients=given.clients // shares)
+            for key in fleet.keys
+        )
+    )
+    return Slice([one for each in slices for one in each.latencies_s], time.perf_counter() - began)
+
+
 async def sample(fleet: Fleet, given: argparse.Namespace) -> Measured:
-    """One measurement, after as many requests again at most to warm up."""
-    await run_slice("json", fleet.port, fleet.key, requests=given.requests // 4, clients=given.clients)
+    """One measurement, after a quarter of its requests to warm up."""
+    await load(fleet, given, given.requests // 4)
     cpu, writers = fleet.cpu_s(), [one.writer() for one in fleet.ingresses]
-    seen = await run_slice("json", fleet.port, fleet.key, requests=given.requests, clients=given.clients)
-    after = fleet.cpu_s()
+    seen = await load(fleet, given, given.requests)
+    after, requests = fleet.cpu_s(), len(seen.latencies_s)
     wrote = {
         name: sum(
             one.writer()[name] - before[name] for one, before in zip(fleet.ingresses, writers, strict=True)
         )
-        for name in ("seconds", "transactions", "jobs")
+        if fleet.is_on_sqlite
+        else 0.0
+        for name in ("seconds", "cpu_seconds", "transactions", "jobs")
     }
     milliseconds = sorted(1000 * one for one in seen.latencies_s)
     return Measured(
         replicas=len(fleet.ingresses),
-        requests_per_s=given.requests / seen.wall_s,
-        cpu_ms={role: 1000 * (after[role] - cpu[role]) / given.requests for role in cpu},
+        requests_per_s=requests / seen.wall_s,
+        cpu_ms={role: 1000 * (after[role] - cpu[role]) / requests for role in cpu},
         p50_ms=percentile(milliseconds, 50),
         p99_ms=percentile(milliseconds, 99),
-        writer_ms=1000 * wrote["seconds"] / given.requests,
+        writer_ms=1000 * wrote["seconds"] / requests,
+        writer_cpu_ms=1000 * wrote["cpu_seconds"] / requests,
         group=wrote["jobs"] / wrote["transactions"] if wrote["transactions"] else 0.0,
     )
 
@@ -87,17 +105,18 @@ async def measured(
         folder = Path(name)
         database_url = url or f"sqlite:///{folder / 'ledger.db'}"
         books = settings_of(folder, database_url, redis_url, 1)
-        key = await prepared(books)
+        keys = await prepared(books, given.workspaces)
         for turn in range(given.rounds):
             for replicas in given.replicas if turn % 2 == 0 else reversed(given.replicas):
                 with running(
                     folder, replicas=replicas, delay_s=given.delay_ms / 1000, database_url=database_url,
-                    redis_url=redis_url, servers=servers, key=key,
+                    redis_url=redis_url, servers=servers, keys=keys,
                 ) as fleet:  # fmt: skip
                     taken[replicas].append(await sample(fleet, given))
                     if complaints := fleet.complaints():
                         raise RuntimeError(f"{replicas} replicas: {complaints[0]}")
-        sent = (given.requests + given.requests // 4) * given.rounds * len(given.replicas)
+        shares = given.requests // given.workspaces + given.requests // 4 // given.workspaces
+        sent = shares * given.workspaces * given.rounds * len(given.replicas)
         if wrong := await wrong_in_the_books(books, sent):
             raise RuntimeError(f"the ledger after {sent:,} requests: {'; '.join(wrong)}")
     return [middle(samples) for samples in taken.values()]
@@ -105,7 +124,7 @@ async def measured(
 
 def middle(samples: list[Measured]) -> Measured:
     """The medians of several measurements of the same."""
-    fields = ("requests_per_s", "p50_ms", "p99_ms", "writer_ms", "group")
+    fields = ("requests_per_s", "p50_ms", "p99_ms", "writer_ms", "writer_cpu_ms", "group")
     medians = {name: median(getattr(one, name) for one in samples) for name in fields}
     cpu_ms = {role: median(one.cpu_ms[role] for one in samples) for role in samples[0].cpu_ms}
     return Measured(replicas=samples[0].replicas, cpu_ms=cpu_ms, **medians)
@@ -142,13 +161,17 @@ def lines_of(kind: str, found: list[Measured], cores: float) -> list[str]:
             else "{:,.0f} ({})".format(*model.requests_per_s(one.replicas, cores)),
             f"{one.p50_ms:.1f} / {one.p99_ms:.1f}",
             *(f"{one.cpu_ms[role]:.2f}" for role in one.cpu_ms),
-            *([f"{one.writer_ms:.2f}", f"{one.group:.1f}"] if one.writer_ms else []),
+            *(
+                [f"{one.writer_ms:.2f} ({one.writer_cpu_ms:.2f})", f"{one.group:.1f}"]
+                if one.writer_ms
+                else []
+            ),
         ]
         for one in found
     ]
     head = ["replicas", "requests/s", f"model, {cores:g} cores", "p50 / p99 ms"]
     head += [f"{role}, CPU ms" for role in found[0].cpu_ms]
-    head += ["writer at work, ms", "writes a commit"] if found[0].writer_ms else []
+    head += ["in SQLite's transactions, ms (CPU)", "writes a commit"] if found[0].writer_ms else []
     return [f"## {kind}", "", *table(head, rows), "", *modelled(model, [one.replicas for one in found]), ""]
 
 
@@ -194,8 +217,9 @@ def main() -> None:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         found = runner.run(run(given))
     lines = [
-        f"{given.clients} clients, JSON of 16 tokens, an engine that takes {given.delay_ms:g} ms; medians of "
-        f"{given.rounds} measurements of {given.requests:,} requests. CPU is milliseconds a request.", "",
+        f"{given.clients} clients of {given.workspaces} workspaces, JSON of 16 tokens, an engine that takes "
+        f"{given.delay_ms:g} ms; medians of {given.rounds} measurements of {given.requests:,} requests. CPU is "
+        "milliseconds a request.", "",
     ]  # fmt: skip
     for kind, points in found.items():
         lines += lines_of(kind, points, cores)

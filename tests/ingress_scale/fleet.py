@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,10 +60,14 @@ class Fleet:
     """Started ingress processes. `servers` are the processes of the database and of Redis."""
 
     settings: Settings
-    key: str
+    keys: Sequence[str]
     folder: Path
     servers: dict[str, int]
     ingresses: list[Ingress] = field(default_factory=list)
+
+    @property
+    def is_on_sqlite(self) -> bool:
+        return self.settings.billing.database_url.startswith("sqlite:")
 
     @property
     def port(self) -> int:
@@ -98,13 +102,13 @@ def running(
     database_url: str,
     redis_url: str,
     servers: dict[str, int],
-    key: str,
+    keys: Sequence[str],
 ) -> Iterator[Fleet]:
-    """The processes, until the block ends. `key` is of that ledger."""
+    """The processes, until the block ends. `keys` are of that ledger."""
     settings = settings_of(folder, database_url, redis_url, replicas)
     told = folder / f"settings-{replicas}.json"
     told.write_text(settings.model_dump_json(), encoding="utf-8")
-    fleet = Fleet(settings, key, folder, servers)
+    fleet = Fleet(settings, keys, folder, servers)
     try:
         for number in range(replicas):
             fleet.ingresses.append(_started(told, delay_s, folder / f"ingress-{number}.log"))
@@ -149,16 +153,20 @@ def settings_of(folder: Path, database_url: str, redis_url: str, replicas: int) 
     )
 
 
-async def prepared(settings: Settings) -> str:
-    """The key of a project with wide limits, in a ledger that this makes ready."""
+async def prepared(settings: Settings, workspaces: int) -> list[str]:
+    """A key of each of so many workspaces, with limits that are never reached, in a ledger that this makes ready."""
     await prepare_ledger(settings, catalog_of(settings), now=now())
     database = open_database(settings.billing.database_url)
     try:
         accounts = Accounts(database, pepper=read_pepper(settings.state_dir))
-        workspace = await accounts.create_workspace("load", spend_limit_nano_usd=10**18, now=now())
-        project = await accounts.create_project(workspace.id, "main", limits=WIDE, now=now())
-        _, key = await accounts.create_key(project.id, "key", now=now())
-        return key
+        keys = []
+        for number in range(workspaces):
+            workspace = await accounts.create_workspace(
+                f"load-{number}", spend_limit_nano_usd=10**18, now=now()
+            )
+            project = await accounts.create_project(workspace.id, "main", limits=WIDE, now=now())
+            keys.append((await accounts.create_key(project.id, "key", now=now()))[1])
+        return keys
     finally:
         await database.close()
 

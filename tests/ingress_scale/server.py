@@ -35,10 +35,11 @@ class DelayedEngine(CannedEngine):
 
 
 class WriterClock:
-    """How long the writer of an SQLite ledger has been at its transactions, the wait for the file's lock included."""
+    """How long the writer of an SQLite ledger has been at its transactions: by the clock, with the waits for the file's
+    lock, for the disk and for the interpreter, and what its thread used of the CPU."""
 
     def __init__(self) -> None:
-        self.seconds, self.transactions, self.jobs = 0.0, 0, 0
+        self.seconds, self.cpu_seconds, self.transactions, self.jobs = 0.0, 0.0, 0, 0
 
     def watch(self) -> None:
         from billing.sqlite import Job, Writer
@@ -46,11 +47,12 @@ class WriterClock:
         transact = Writer._transact
 
         def timed(writer: Writer, group: list[Job]) -> list[Any]:
-            began = time.perf_counter()
+            began, used = time.perf_counter(), time.thread_time()
             try:
                 return transact(writer, group)
             finally:
                 self.seconds += time.perf_counter() - began
+                self.cpu_seconds += time.thread_time() - used
                 self.transactions += 1
                 self.jobs += len(group)
 
