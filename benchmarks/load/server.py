@@ -109,7 +109,8 @@ class Server:
         self.resume()
         # Before the first process ends: what it leaves behind is nobody's child.
         started = self.processes()
-        self.process.send_signal(signal.SIGINT)
+        # Not SIGINT, which whatever a shell started in the background ignores.
+        self.process.send_signal(signal.SIGTERM)
         try:
             self.process.wait(STOP_S)
         except subprocess.TimeoutExpired:
