@@ -13,12 +13,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
 
 import aiohttp
@@ -30,10 +28,10 @@ from benchmarks.load.bars import bars
 from benchmarks.load.exchange import Failed, chat
 from benchmarks.load.loop import Open, Target, Window, measure
 from benchmarks.load.machine import Facts
-from benchmarks.load.processes import Held, Processes, held, tree
+from benchmarks.load.processes import Held, Processes, held
 from benchmarks.load.report import RUN_HEAD, Report, no_report_on_failure, run_cells, spans, table
 from benchmarks.load.sample import Run
-from benchmarks.load.server import pith_server
+from benchmarks.load.server import server_under_test
 
 MIB_ALLOWED, SHARE_ALLOWED, FILES_ALLOWED = 8.0, 0.02, 4.0
 # Kept connections are as many as were ever needed at once, which a rare hiccup raises; a leak has hundreds.
@@ -241,15 +239,8 @@ def panels(soak: Soak) -> list[plots.Panel]:
 
 
 async def run(options: argparse.Namespace) -> Soak:
-    async with AsyncExitStack() as until:
-        target = Target(options.url, options.key)
-        processes: Processes = partial(tree, options.pid)
-        if not options.pid:
-            folder = Path(until.enter_context(tempfile.TemporaryDirectory(prefix="pith-soak-")))
-            server = pith_server(options.config, folder, options.model)
-            until.callback(server.stop)
-            await server.start()
-            target, processes = server.target, server.processes
+    with ExitStack() as until:
+        target, processes = await server_under_test(options, until)
         requests = int(options.requests + options.rate * options.warm_up)
         with bars() as progress:
             task = progress.add_task("requests", total=requests)

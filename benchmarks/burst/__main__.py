@@ -13,9 +13,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-import tempfile
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -30,9 +29,9 @@ from benchmarks.load.arguments import add_server, count, positive
 from benchmarks.load.bars import bars
 from benchmarks.load.exchange import Failed
 from benchmarks.load.loop import Target
-from benchmarks.load.processes import Held, Processes, held, tree
+from benchmarks.load.processes import Held, Processes, held
 from benchmarks.load.report import Report, spans, table
-from benchmarks.load.server import CannotRun, pith_server
+from benchmarks.load.server import CannotRun, server_under_test
 
 LOOK_S = 0.5
 
@@ -161,16 +160,8 @@ def draw(folder: Path, seen: Bursts) -> Path:
 
 
 async def run(options: argparse.Namespace) -> Bursts:
-    async with AsyncExitStack() as until:
-        target = Target(options.url, options.key)
-        processes: Processes = partial(tree, options.pid)
-        if not options.pid:
-            folder = Path(until.enter_context(tempfile.TemporaryDirectory(prefix="pith-burst-")))
-            server = pith_server(options.config, folder, options.model)
-            until.callback(server.stop)
-            await server.start()
-            target, processes = server.target, server.processes
-        return await measured(options, target, processes)
+    with ExitStack() as until:
+        return await measured(options, *await server_under_test(options, until))
 
 
 def main() -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import os
 import secrets
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import aiohttp
@@ -18,7 +22,7 @@ import psutil
 
 from benchmarks.load.exchange import Clock, Failed, chat, exchange
 from benchmarks.load.loop import Target
-from benchmarks.load.processes import marked
+from benchmarks.load.processes import Processes, marked, tree
 from benchmarks.startup import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -128,6 +132,20 @@ class Server:
     def last_lines(self) -> str:
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
         return " | ".join(line.strip() for line in lines[-LAST_LINES:] if line.strip())[-LAST_CHARACTERS:]
+
+
+async def server_under_test(options: argparse.Namespace, until: ExitStack) -> tuple[Target, Processes]:
+    """The server that --url and --pid name, or without --pid a `pith serve` of its own, stopped with `until`.
+
+    Raises `CannotRun`.
+    """
+    if options.pid:
+        return Target(options.url, options.key), partial(tree, options.pid)
+    folder = Path(until.enter_context(tempfile.TemporaryDirectory(prefix="pith-benchmark-")))
+    server = pith_server(options.config, folder, options.model)
+    until.callback(server.stop)
+    await server.start()
+    return server.target, server.processes
 
 
 def pith_server(config: Path, folder: Path, model: str) -> Server:
