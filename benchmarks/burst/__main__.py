@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
@@ -27,11 +26,10 @@ from benchmarks.burst.sending import Burst, burst, complaints
 from benchmarks.load import machine, plots
 from benchmarks.load.arguments import add_server, count, positive
 from benchmarks.load.bars import bars
-from benchmarks.load.exchange import Failed
 from benchmarks.load.loop import Target
 from benchmarks.load.processes import Held, Processes, held
-from benchmarks.load.report import Report, spans, table
-from benchmarks.load.server import CannotRun, server_under_test
+from benchmarks.load.report import Report, no_report_on_failure, spans, table
+from benchmarks.load.server import server_under_test
 
 LOOK_S = 0.5
 
@@ -103,7 +101,7 @@ async def measured(options: argparse.Namespace, target: Target, processes: Proce
     return seen
 
 
-def report(options: argparse.Namespace, seen: Bursts) -> Report:
+def report(options: argparse.Namespace, facts: machine.Facts, seen: Bursts) -> Report:
     rows = [
         [
             one.kind,
@@ -132,9 +130,8 @@ def report(options: argparse.Namespace, seen: Bursts) -> Report:
         *(f"**{one}**" for one in wrong or ["Every request was answered or properly refused."]),
     ]  # fmt: skip
     body = {"bursts": [asdict(one) for one in seen.bursts], "looks": seen.looks}
-    return Report(
-        "burst", f"Bursts of {options.requests:,} requests", machine.facts("benchmarks.burst"), lines, body
-    )
+    title = f"Bursts of {options.requests:,} requests"
+    return Report("burst", title, facts, lines, body, {"burst": panels(seen)})
 
 
 def most_held(looks: Sequence[Sequence[Held]]) -> list[list[str]]:
@@ -149,14 +146,12 @@ def most_held(looks: Sequence[Sequence[Held]]) -> list[list[str]]:
     return rows
 
 
-def draw(folder: Path, seen: Bursts) -> Path:
-    panels = [
+def panels(seen: Bursts) -> list[plots.Panel]:
+    health = {one.kind: [(probe.at_s, probe.took_ms) for probe in one.probes] for one in seen.bursts}
+    return [
         plots.distribution("answers", "ms", {one.kind: one.latencies_ms(status=200) for one in seen.bursts}),
-        plots.Panel(
-            "/health", "s", "ms", {one.kind: [(p.at_s, p.took_ms) for p in one.probes] for one in seen.bursts}
-        ),
+        plots.Panel("/health", "s", "ms", health),
     ]
-    return plots.draw(folder / "burst.png", panels)
 
 
 async def run(options: argparse.Namespace) -> Bursts:
@@ -165,14 +160,10 @@ async def run(options: argparse.Namespace) -> Bursts:
 
 
 def main() -> None:
-    options = arguments()
-    try:
+    options, facts = arguments(), machine.facts("benchmarks.burst")
+    with no_report_on_failure():
         seen = uvloop.run(run(options))
-    except (Failed, CannotRun) as error:
-        raise SystemExit(f"nothing to report: {error}") from error
-    made = report(options, seen)
-    sys.stdout.write(made.markdown())
-    print("written:", *made.write(options.out), draw(options.out, seen))
+    report(options, facts, seen).publish(options.out)
     if complaints(seen.bursts, max_health_ms=options.max_health_ms):
         raise SystemExit(1)
 

@@ -75,11 +75,13 @@ class ReplicaClient:
             if _nobody_listens(error):
                 raise ReplicaGone(str(error)) from error
             raise ReplyBroken(str(error)) from error
-        if response.status != 200:
-            response.close()
-            # Another process listens on the port that the replica had.
-            raise ReplicaGone(f"{address.url} answered {response.status}")
-        return response
+        if response.status == 200:
+            return response
+        response.close()
+        if response.status >= 500:
+            raise ReplyBroken(f"{address.url} answered {response.status}")
+        # Another process listens on the port that the replica had.
+        raise ReplicaGone(f"{address.url} answered {response.status}")
 
     async def close(self) -> None:
         await self._session.close()

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.burst.__main__ import arguments, draw, measured, report
+from benchmarks.burst.__main__ import arguments, measured, report
 from benchmarks.burst.health import Probe
 from benchmarks.burst.sending import Burst, burst, complaints
 from benchmarks.load.exchange import Call, chat
 from benchmarks.load.loop import Target
+from benchmarks.load.machine import facts
 from benchmarks.load.processes import tree
 from tests.benchmarks.load.fake_server import FakeServer
 
@@ -132,15 +133,14 @@ async def test_a_report_has_every_answer_every_probe_facts_and_a_plot(tmp_path: 
         ]
         options = arguments([*words, "--url", server.url])
         seen = await measured(options, Target(server.url, "k"), partial(tree, os.getpid()))
-    made = report(options, seen)
-    as_json, as_text = made.write(tmp_path)
+    as_json, as_text, plot = report(options, facts("benchmarks.burst"), seen).write(tmp_path)
     body = json.loads(as_json.read_text())
     assert [len(one["answers"]) for one in body["bursts"]] == [10, 10, 10]
     # A burst that is over at once is too short for a look at the processes.
     assert body["facts"]["commit"] and "looks" in body
     assert "| long | 10 | 10 of 200 |" in as_text.read_text()
     assert "Every request was answered" in as_text.read_text()
-    assert draw(tmp_path, seen).read_bytes().startswith(b"\x89PNG")
+    assert plot.read_bytes().startswith(b"\x89PNG")
     # The longest prompts nearly fill the context, as the server counts.
     words_asked = max(len(request["messages"][0]["content"].split()) for request in server.requests)
     assert 0.85 * server.context_length < words_asked <= server.context_length

@@ -154,6 +154,13 @@ async def test_a_replica_is_not_gone_because_this_process_is_out_of_files(
             await all_of(client, address, request())
 
 
+async def test_a_replica_that_cannot_read_a_request_is_not_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with hop(answering(*CHUNKS)) as (client, address):
+        monkeypatch.setattr("serve.hop.client.request_bytes", lambda request: b"{}")
+        with pytest.raises(ReplyBroken, match="500"):
+            await all_of(client, address, request())
+
+
 async def test_a_stranger_on_the_replicas_port_is_no_replica() -> None:
     async with hop(answering(*CHUNKS)) as (client, address):
         with pytest.raises(ReplicaGone, match="401"):
