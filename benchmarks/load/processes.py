@@ -73,7 +73,8 @@ def role_of(process: psutil.Process) -> str:
 class Held:
     """What one process holds. Memory is the proportional set: shared pages are split among those who share.
 
-    `open_files` are those that are no TCP sockets: of connections a process keeps as many as it once needed at a time.
+    `open_files` are those that are no TCP sockets. `connections` are the TCP sockets but for those to this program,
+    which keeps as many as it once needed at a time.
     """
 
     pid: int
@@ -84,12 +85,16 @@ class Held:
 
 
 def held(processes: Iterable[psutil.Process]) -> list[Held]:
+    own = {one.laddr.port for one in psutil.Process().net_connections("tcp")}
     found = []
     for process in processes:
         try:
             memory = process.memory_full_info().pss / MIB
-            sockets = len(process.net_connections("tcp"))
-            found.append(Held(process.pid, role_of(process), memory, process.num_fds() - sockets, sockets))
+            sockets = process.net_connections("tcp")
+            others = sum(1 for one in sockets if not one.raddr or one.raddr.port not in own)
+            found.append(
+                Held(process.pid, role_of(process), memory, process.num_fds() - len(sockets), others)
+            )
         except psutil.Error:
             continue
     return found

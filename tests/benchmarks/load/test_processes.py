@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -86,3 +87,17 @@ def test_a_process_that_has_gone_is_left_out(worker: subprocess.Popen[str]) -> N
     worker.kill()
     worker.wait()
     assert held(processes) == []
+
+
+def test_connections_to_this_program_are_not_the_servers() -> None:
+    [before] = held([psutil.Process()])
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as ours,
+        server.accept()[0] as theirs,
+    ):
+        [during] = held([psutil.Process()])
+        assert ours.getpeername() == theirs.getsockname()
+    # The listening socket alone.
+    assert during.connections == before.connections + 1
+    assert during.open_files == before.open_files
