@@ -16,7 +16,12 @@ _TRACE_HEAD = re.compile(
     r"|goroutine \d+ \[|panic:|thread '[^'\n]{0,80}' panicked)"
 )
 _TRACE_FRAME = re.compile(r"[ \t]+(?:at\s+\S|File \"|\.\.\. \d+ more|\d+: 0x|in [\w.<>]+ )")
-_TRACE_END = re.compile(r"(?:[\w$]+\.)*[A-Z][\w$]*(?:Error|Exception|Interrupt|Exit|Warning|Fault)\b")
+_FAILURE = r"(?:Error|Exception|Interrupt|Exit|Warning|Fault)(?!\w)"
+# Anywhere in a line: from each capital no further than to the next one, or a line of capitals would cost its square.
+_ERROR_NAME = re.compile(rf"[A-Z](?:[^\WA-Z]|\$)*+{_FAILURE}")
+_NAME_OF_ERROR = rf"[A-Z](?:(?!{_FAILURE})[\w$])*+{_FAILURE}"
+# At a line's start, after the modules that hold it: requests.exceptions.ConnectionError.
+_TRACE_END = re.compile(rf"(?:(?!{_NAME_OF_ERROR})[\w$]++\.)*+{_NAME_OF_ERROR}")
 
 
 def fenced_lines(source: str, lines: Sequence[Line]) -> dict[int, int]:
@@ -86,7 +91,7 @@ def trace_until(source: str, lines: Sequence[Line], number: int) -> int:
     """The line after the stack trace that begins at `number`; `number` itself where none does."""
     is_head = _TRACE_HEAD.match(source, *lines[number]) is not None
     follows = number + 1 < len(lines) and _TRACE_FRAME.match(source, *lines[number + 1]) is not None
-    if not follows or not (is_head or _TRACE_END.search(source, *lines[number])):
+    if not follows or not (is_head or _ERROR_NAME.search(source, *lines[number])):
         return number
     at = number + 1
     while (

@@ -64,6 +64,9 @@ NASTY: dict[str, Callable[[int], str]] = {
     "stack traces": lambda size: (
         'Traceback (most recent call last):\n  File "x"\nValueError: no\n' * (size // 62)
     ),
+    "a line of capitals over a trace": lambda size: "A" * size + "\n    at x\n",
+    "a dotted name over a trace": lambda size: "a." * (size // 2) + "\n    at x\n",
+    "a trace that ends in capitals": lambda size: "panic:\n  at x\n" + "A" * size,
     "headings": lambda size: "# T\n" * (size // 4),
     "rules": lambda size: "---\n" * (size // 4),
     "tags": lambda size: "<doc>\n" * (size // 6),
@@ -124,6 +127,9 @@ def test_segmentation_takes_steps_in_proportion_to_the_input(name: str) -> None:
         "an open title",
         "combining marks",
         "nested quotes",
+        "a line of capitals over a trace",
+        "a dotted name over a trace",
+        "a trace that ends in capitals",
     ],
 )
 def test_no_pattern_reads_the_same_text_again_and_again(name: str) -> None:

@@ -216,6 +216,44 @@ def test_an_unclosed_fence_is_a_line_and_swallows_nothing() -> None:
 def test_a_stack_trace_is_one_unit() -> None:
     trace = 'Traceback (most recent call last):\n  File "x.py", line 1, in f\n    g()\nValueError: bad'
     assert texts(f"It failed.\n\n{trace}\n\nWe fixed it.") == ["It failed.", trace, "We fixed it."]
+
+
+@pytest.mark.parametrize(
+    ("line", "names_an_error"),
+    [
+        ("java.lang.IllegalStateException: closed", True),
+        ("fooBarError", True),
+        ("IOError$Inner", True),
+        ("x Outer$InnerFault!", True),
+        ("KeyboardInterrupt", True),
+        ("Error: it failed", False),
+        ("no error in sight", False),
+        ("AnErrorCode", False),
+        ("TimeoutErrors", False),
+    ],
+)
+def test_frames_under_a_line_that_names_an_error_are_one_unit_with_it(
+    line: str, names_an_error: bool
+) -> None:
+    trace = f"{line}\n    at Main.run(Main.java:3)\n    at Main.main(Main.java:9)"
+    assert (texts(f"{trace}\nAll is well.")[0] == trace) is names_an_error
+
+
+@pytest.mark.parametrize(
+    ("line", "ends_the_trace"),
+    [
+        ("ValueError: bad", True),
+        ("requests.exceptions.ConnectionError: refused", True),
+        ("a.B$CException", True),
+        ("TimeoutError.from_x", True),
+        ("fooBarError", False),
+        (".KeyError", False),
+        ("All is well.", False),
+    ],
+)
+def test_the_error_that_a_trace_ends_in_belongs_to_it(line: str, ends_the_trace: bool) -> None:
+    trace = 'Traceback (most recent call last):\n  File "x.py", line 1, in f'
+    assert (texts(f"{trace}\n{line}")[0] == f"{trace}\n{line}") is ends_the_trace
     java = "java.lang.IllegalStateException: no\n\tat a.B.c(B.java:1)\n\tat a.B.d(B.java:2)"
     assert texts(f"It failed.\n\n{java}") == ["It failed.", java]
 
