@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -17,9 +17,10 @@ from billing.collection import (
 )
 from billing.database import Database
 from billing.errors import HookFailed
-from billing.hook import HookCommand, request_of, run_hook
+from billing.hook import HookAnswer, HookCommand, request_of, run_hook
 
 log = logging.getLogger(__name__)
+Run = Callable[[HookCommand, bytes], Awaitable[HookAnswer]]
 
 # Beyond the command's own time: for the ledger to answer.
 CLAIM_MARGIN_S = 60
@@ -31,9 +32,11 @@ class Collector:
     Every method raises `LedgerUnavailable`.
     """
 
-    def __init__(self, database: Database, *, actor: str) -> None:
+    def __init__(self, database: Database, *, actor: str, run: Run = run_hook) -> None:
+        """`run` runs the hook's command."""
         self._database = database
         self._actor = actor
+        self._run = run
 
     async def cut_due(self, *, threshold_cents: int, now: datetime) -> list[Collection]:
         """Cuts one for every workspace whose uncollected balance has reached the threshold, each in a transaction
@@ -104,7 +107,7 @@ class Collector:
         count = 0
         while (claimed := await self._claim(hook, clock())) is not None:
             try:
-                answer = await run_hook(hook, request_of(claimed))
+                answer = await self._run(hook, request_of(claimed))
             except HookFailed as failure:
                 await self._put_off(claimed, failure, clock())
                 if failure.timed_out:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -166,7 +165,7 @@ class Ledger:
     async def _write(self, work: Work[T], *, durable: bool) -> T:
         """A write for a request. Where requests can do without the ledger, they wait for one that hangs one at a
         time, and after it failed not at all for a moment."""
-        now = time.monotonic()
+        now = asyncio.get_running_loop().time()
         if self._allowance.is_on and now < self._ask_again_at:
             raise LedgerUnavailable("the ledger is unavailable")
         if self._ask_again_at:
@@ -174,7 +173,7 @@ class Ledger:
         try:
             result = await self._database.write(work, durable=durable)
         except LedgerUnavailable:
-            self._ask_again_at = time.monotonic() + PAUSE_S
+            self._ask_again_at = asyncio.get_running_loop().time() + PAUSE_S
             raise
         except BaseException:
             # It answered.

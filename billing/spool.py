@@ -93,17 +93,25 @@ class Spool:
     taken. Every method raises `LedgerUnavailable` when the file cannot be read or written.
     """
 
-    def __init__(self, path: Path, *, max_rows: int = 100_000, timeout_s: float = 5.0) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        max_rows: int = 100_000,
+        timeout_s: float = 5.0,
+        database: Database | None = None,
+    ) -> None:
+        """`database` is what keeps the events: SQLite in the file at `path`, unless another is given."""
         self._path = path
         self._max_rows = max_rows
-        self._database: Database = SqliteDatabase(str(path), timeout_s=timeout_s)
+        self._database = database or SqliteDatabase(str(path), timeout_s=timeout_s)
         self._rows = 0
         self._trusted_until = 0.0
         self._checking: asyncio.Task[None] | None = None
 
     async def require_writable(self) -> None:
         """Raises `SpoolUnavailable` where the disk refuses writes or is about to. A good answer serves for a while."""
-        if time.monotonic() < self._trusted_until:
+        if asyncio.get_running_loop().time() < self._trusted_until:
             return
         if self._checking is None or self._checking.done():
             self._checking = asyncio.create_task(self._check())
@@ -188,7 +196,7 @@ class Spool:
             raise SpoolUnavailable("the usage spool cannot be written") from error
         if free < MIN_FREE_BYTES:
             raise SpoolUnavailable("the usage spool cannot be written: its disk is full")
-        self._trusted_until = time.monotonic() + TRUST_S
+        self._trusted_until = asyncio.get_running_loop().time() + TRUST_S
 
     async def _of_the_refused(self, statement: Update | Delete, event_id: str) -> SpooledEvent:
         mine = _spooled.c.event_id == event_id, _spooled.c.refusal.is_not(None)
