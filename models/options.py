@@ -5,12 +5,12 @@ Only what the tables name is ever forwarded: engines take many options that cros
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from models.catalog import Capabilities
 from models.errors import InvalidField, UnsupportedOption
-from models.schemas import check_schema
+from models.schemas import check_schemas
 
 # The service acts on these itself: they are fields of the engine request, or of its own events.
 HANDLED_BY_THE_SERVICE = frozenset({"messages", "model", "max_tokens", "max_completion_tokens", "stream"})
@@ -114,6 +114,7 @@ def select_options(fields: Mapping[str, Any], *, capabilities: Capabilities) -> 
     options = {name: value for name, value in given.items() if name in FORWARDED}
     for rule in (_response_format, _tools, _stream_options, _reasoning_effort, _template_kwargs):
         options |= rule(given, capabilities)
+    check_schemas(_schemas(options))
     return _as_engines_take_it(options)
 
 
@@ -153,9 +154,16 @@ def _response_format(given: Mapping[str, Any], _: Capabilities) -> dict[str, Any
     wanted = given.get("response_format", {"type": "text"})
     if wanted["type"] == "text":
         return {}
-    if wanted["type"] == "json_schema":
-        check_schema(wanted["json_schema"]["schema"], ("response_format", "json_schema", "schema"))
     return {"response_format": wanted}
+
+
+def _schemas(options: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], tuple[str | int, ...]]]:
+    """Every schema among the options, with its place in the request."""
+    wanted = options.get("response_format", {})
+    if wanted.get("type") == "json_schema":
+        yield wanted["json_schema"]["schema"], ("response_format", "json_schema", "schema")
+    for index, tool in enumerate(options.get("tools", [])):
+        yield tool["function"].get("parameters") or {}, ("tools", index, "function", "parameters")
 
 
 def _tools(given: Mapping[str, Any], capabilities: Capabilities) -> dict[str, Any]:
@@ -168,10 +176,8 @@ def _tools(given: Mapping[str, Any], capabilities: Capabilities) -> dict[str, An
         return {}
     if not capabilities.tools:
         raise UnsupportedOption("tools", "this model does not call tools")
-    functions = [tool["function"] for tool in tools]
-    for index, function in enumerate(functions):
-        check_schema(function.get("parameters") or {}, ("tools", index, "function", "parameters"))
-    if isinstance(choice, Mapping) and choice["function"]["name"] not in {each["name"] for each in functions}:
+    names = {tool["function"]["name"] for tool in tools}
+    if isinstance(choice, Mapping) and choice["function"]["name"] not in names:
         raise InvalidField(("tool_choice", "function", "name"), "is none of the functions in tools")
     beside = {name: given[name] for name in ("tool_choice", "parallel_tool_calls") if name in given}
     return {"tools": tools, **beside}

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from models.errors import InvalidField
 
@@ -18,9 +19,15 @@ Loc = tuple[str | int, ...]
 MAX_DEPTH = 32
 MAX_NODES = 10_000
 MAX_TEXT_CHARS = 65_536
+MAX_REQUEST_TEXT_CHARS = 4 * MAX_TEXT_CHARS
 MAX_PATTERN_CHARS = 512
 MAX_REPETITIONS = 1000
 
+_TOO_MUCH = {
+    "values": f"the request's schemas have more than {MAX_NODES} values in all",
+    "chars": f"the request's schemas have more than {MAX_REQUEST_TEXT_CHARS} characters of text in all",
+    "repetitions": f"patterns may count {MAX_REPETITIONS} repetitions in all, and these count more",
+}
 _TYPES = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
 _COUNTS = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties")
 _REPETITION = re.compile(r"\{(\d+)(?:,(\d*))?\}")
@@ -31,33 +38,70 @@ _LITERAL = frozenset({"const", "enum", "default", "examples"})
 
 def check_schema(schema: Mapping[str, Any], loc: Loc) -> None:
     """Raise `InvalidField` where the schema is too large, too deep, or malformed in what engines compile."""
-    _check_size(schema, loc)
-    _check_references(schema, loc)
-    repetitions = 0
-    for node, place in _schemas(schema, loc):
-        _check_types(node, place)
-        _check_counts(node, place)
-        repetitions += _check_patterns(node, place)
-    if repetitions > MAX_REPETITIONS:
-        raise InvalidField(loc, f"patterns may count {MAX_REPETITIONS} repetitions in all, not {repetitions}")
+    check_schemas([(schema, loc)])
 
 
-def _check_references(schema: Mapping[str, Any], loc: Loc) -> None:
+def check_schemas(schemas: Iterable[tuple[Mapping[str, Any], Loc]]) -> None:
+    """Check all schemas of one request, each at its place, against the bounds that hold for them together.
+
+    The cost is linear in the values and the text that these bounds let through.
+    """
+    left = _Left()
+    for schema, loc in schemas:
+        _check_size(schema, loc, left)
+        places = list(_schemas(schema, loc))
+        _check_references(schema, places)
+        for node, place in places:
+            _check_types(node, place)
+            _check_counts(node, place)
+            left.take("repetitions", _check_patterns(node, place), loc)
+
+
+@dataclass(slots=True)
+class _Left:
+    """What the schemas of a request may still hold, all of them together."""
+
+    values: int = MAX_NODES
+    chars: int = MAX_REQUEST_TEXT_CHARS
+    repetitions: int = MAX_REPETITIONS
+
+    def take(self, what: Literal["values", "chars", "repetitions"], number: int, loc: Loc) -> None:
+        """Raises `InvalidField` when there is not so much left."""
+        left = getattr(self, what) - number
+        if left < 0:
+            raise InvalidField(loc, _TOO_MUCH[what])
+        setattr(self, what, left)
+
+
+def _check_references(schema: Mapping[str, Any], places: list[tuple[Mapping[str, Any], Loc]]) -> None:
     """Refuse a schema that stands for nothing but itself, on which xgrammar gives the request up.
 
-    Recursion through properties or items is fine: each round reads something.
+    Recursion through properties or items is fine: each round reads something. A search that enters each object once:
+    one that is met again while it is still open stands on a circle.
     """
-    for node, place in _schemas(schema, loc):
-        waiting, seen = [node], set[int]()
-        while waiting:
-            same = waiting.pop()
-            if id(same) in seen:
-                continue
-            seen.add(id(same))
-            found = [*_applied(same), *_referred(schema, same)]
-            if any(each is node for each in found):
-                raise InvalidField(place, "the schema refers to itself without holding anything else")
-            waiting += found
+    place_of = {id(node): place for node, place in places}
+    left_behind = set[int]()
+    for root, loc in places:
+        if id(root) in left_behind:
+            continue
+        entered, path = {id(root)}, [(id(root), iter(_same_value(schema, root)))]
+        while path:
+            current, rest = path[-1]
+            if (found := next(rest, None)) is None:
+                path.pop()
+                entered.discard(current)
+                left_behind.add(current)
+            elif id(found) in entered:
+                message = "the schema refers to itself without holding anything else"
+                raise InvalidField(place_of.get(id(found), loc), message)
+            elif id(found) not in left_behind:
+                entered.add(id(found))
+                path.append((id(found), iter(_same_value(schema, found))))
+
+
+def _same_value(schema: Mapping[str, Any], node: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The schemas that are held against the very value that `node` is held against."""
+    return [*_applied(node), *_referred(schema, node)]
 
 
 def _applied(node: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -78,26 +122,29 @@ def _referred(schema: Mapping[str, Any], node: Mapping[str, Any]) -> list[Mappin
     return [target] if isinstance(target, Mapping) else []
 
 
-def _check_size(schema: Any, loc: Loc) -> None:
-    nodes, chars = 0, 0
+def _check_size(schema: Any, loc: Loc, left: _Left) -> None:
+    chars = MAX_TEXT_CHARS
+    left.take("values", 1, loc)
     waiting = [(schema, loc, 1)]
     while waiting:
         value, place, depth = waiting.pop()
         if depth > MAX_DEPTH:
             raise InvalidField(loc, f"the schema is nested deeper than {MAX_DEPTH} levels")
+        text = 0
         if isinstance(value, Mapping):
+            left.take("values", len(value), loc)
             waiting += [(item, (*place, key), depth + 1) for key, item in value.items()]
-            chars += sum(map(len, value))
+            text = sum(map(len, value))
         elif isinstance(value, list):
+            left.take("values", len(value), loc)
             waiting += [(item, (*place, index), depth + 1) for index, item in enumerate(value)]
         elif isinstance(value, str):
-            chars += len(value)
+            text = len(value)
         else:
             _check_number(value, place)
-        nodes += 1
-        if nodes + len(waiting) > MAX_NODES:
-            raise InvalidField(loc, f"the schema has more than {MAX_NODES} values")
-        if chars > MAX_TEXT_CHARS:
+        left.take("chars", text, loc)
+        chars -= text
+        if chars < 0:
             raise InvalidField(loc, f"the schema has more than {MAX_TEXT_CHARS} characters of text")
 
 
@@ -108,20 +155,25 @@ def _check_number(value: Any, loc: Loc) -> None:
         raise InvalidField(loc, "numbers must be finite")
 
 
-def _schemas(value: Any, loc: Loc) -> Iterator[tuple[Mapping[str, Any], Loc]]:
-    """Every object that is read as a schema, with its place. Recursion is bounded by `MAX_DEPTH`."""
-    if isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from _schemas(item, (*loc, index))
-    if not isinstance(value, Mapping):
-        return
-    yield value, loc
-    for key, item in value.items():
+def _schemas(schema: Mapping[str, Any], loc: Loc) -> Iterator[tuple[Mapping[str, Any], Loc]]:
+    """Every object that is read as a schema, with its place, in the document's order."""
+    waiting: list[tuple[Any, Loc]] = [(schema, loc)]
+    while waiting:
+        value, place = waiting.pop()
+        if isinstance(value, Mapping):
+            yield value, place
+            waiting += reversed(list(_members(value, place)))
+        elif isinstance(value, list):
+            waiting += reversed([(item, (*place, index)) for index, item in enumerate(value)])
+
+
+def _members(node: Mapping[str, Any], loc: Loc) -> Iterator[tuple[Any, Loc]]:
+    """What within a schema may be read as schemas."""
+    for key, item in node.items():
         if key in _NAMED and isinstance(item, Mapping):
-            for name, member in item.items():
-                yield from _schemas(member, (*loc, key, name))
+            yield from ((member, (*loc, key, name)) for name, member in item.items())
         elif key not in _LITERAL:
-            yield from _schemas(item, (*loc, key))
+            yield item, (*loc, key)
 
 
 def _check_types(node: Mapping[str, Any], loc: Loc) -> None:

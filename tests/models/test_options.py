@@ -183,6 +183,15 @@ def test_a_harmful_schema_is_refused_where_it_stands() -> None:
     assert invalid(ABLE, tools=tools) == ("tools", 1, "function", "parameters", *place)
 
 
+def test_the_schemas_of_all_tools_and_of_the_format_share_one_bound() -> None:
+    large = {"type": "object", "enum": [None] * 4000}
+    tools = [{"type": "function", "function": {"name": f"f{at}", "parameters": large}} for at in range(3)]
+    wanted = {"type": "json_schema", "json_schema": {"name": "a", "schema": large}}
+    assert selected(ABLE, tools=tools[:2])
+    assert invalid(ABLE, tools=tools) == ("tools", 2, "function", "parameters")
+    assert invalid(ABLE, tools=tools[:2], response_format=wanted) == ("tools", 1, "function", "parameters")
+
+
 def test_tools_reach_models_that_call_them_and_are_refused_by_others() -> None:
     fields: dict[str, Any] = {"tools": [TOOL], "tool_choice": "auto", "parallel_tool_calls": False}
     assert selected(ABLE, **fields) == fields

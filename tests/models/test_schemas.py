@@ -1,11 +1,21 @@
 """Schemas that are harmless pass, and those that have crashed or stalled engines do not."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from models.errors import InvalidField
-from models.schemas import MAX_DEPTH, MAX_NODES, MAX_REPETITIONS, MAX_TEXT_CHARS, check_schema
+from models.schemas import (
+    MAX_DEPTH,
+    MAX_NODES,
+    MAX_REPETITIONS,
+    MAX_REQUEST_TEXT_CHARS,
+    MAX_TEXT_CHARS,
+    check_schema,
+    check_schemas,
+)
+from tests.work import growth
 
 
 def refused(schema: dict[str, Any]) -> tuple[tuple[str | int, ...], str]:
@@ -129,3 +139,61 @@ def test_a_schema_that_is_only_itself_is_refused(schema: dict[str, Any]) -> None
 )
 def test_a_schema_that_recurs_through_what_it_holds_is_taken(schema: dict[str, Any]) -> None:
     check_schema(schema, ("response_format",))
+
+
+def chained(length: int) -> dict[str, Any]:
+    links = {f"d{index}": {"$ref": f"#/$defs/d{index + 1}"} for index in range(length)}
+    return {"$ref": "#/$defs/d0", "$defs": {**links, f"d{length}": {"type": "string"}}}
+
+
+def fanned(width: int) -> dict[str, Any]:
+    """Every schema refers to all that come after it, through one list of them."""
+    return {
+        "anyOf": [{"$ref": "#/$defs/all"}] * width,
+        "$defs": {"all": {"anyOf": [{"type": "null"}] * width}},
+    }
+
+
+def held_in_halves(depth: int) -> dict[str, Any]:
+    """Each level refers to the next one twice: a search that forgets where it was doubles with each."""
+    links = {f"d{at}": {"anyOf": [{"$ref": f"#/$defs/d{at + 1}"}] * 2} for at in range(depth)}
+    return {"$ref": "#/$defs/d0", "$defs": {**links, f"d{depth}": {}}}
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        chained,
+        fanned,
+        held_in_halves,
+        lambda size: {"properties": {f"p{at}": {"type": "string"} for at in range(size)}},
+        lambda size: {"enum": [{"a": at} for at in range(size)]},
+        lambda size: {"anyOf": [{"pattern": "a{1,2}"}] * (size // 4)},
+        lambda size: {"$ref": "#/" + "a/" * size},
+    ],
+)
+def test_the_cost_of_the_check_grows_as_the_schema_does(shape: Callable[[int], dict[str, Any]]) -> None:
+    def work(size: int) -> Callable[[], None]:
+        schema = shape(size)
+        return lambda: check_schema(schema, ())
+
+    assert growth(work, 300) < 1.2
+
+
+def test_the_schemas_of_a_request_share_one_bound() -> None:
+    half = {"enum": [None] * (MAX_NODES // 2)}
+    check_schemas([(half, ("first",))])
+    with pytest.raises(InvalidField, match=f"more than {MAX_NODES} values in all") as caught:
+        check_schemas([(half, ("first",)), (half, ("second",))])
+    assert caught.value.loc == ("second",)
+    text = {"title": "x" * (MAX_TEXT_CHARS - 5)}
+    check_schemas([(text, ())] * 4)
+    with pytest.raises(InvalidField, match=f"{MAX_REQUEST_TEXT_CHARS} characters"):
+        check_schemas([(text, ())] * 5)
+    with pytest.raises(InvalidField, match="repetitions"):
+        check_schemas([({"pattern": "a{600}"}, ()), ({"pattern": "b{600}"}, ())])
+
+
+def test_a_circle_is_named_where_it_stands() -> None:
+    circle = {"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}
+    assert refused({"properties": {"x": {"type": "null"}}, **circle})[0] == ("$defs", "a")
