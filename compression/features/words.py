@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, wraps
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,17 +37,37 @@ DIACRITIC = re.compile("[\u0300-\u036f\u064b-\u065f\u0670\u0640]")
 ASCII_END = "z"
 RUN = 4
 REMEMBERED_WORDS = 1 << 16
+# What is made of a longer word may be a hundred times as long: remembered, it would fill the memory for good.
+LONGEST_REMEMBERED = 24
+Made = TypeVar("Made")
 
 
-@lru_cache(REMEMBERED_WORDS)
+def remembered(make: Callable[[str], Made]) -> Callable[[str], Made]:
+    """`make`, which is not run again for a word that recurs; long words, which seldom do, are not kept."""
+    known = lru_cache(REMEMBERED_WORDS)(make)
+
+    @wraps(make)
+    def of(word: str) -> Made:
+        return known(word) if len(word) <= LONGEST_REMEMBERED else make(word)
+
+    return of
+
+
+@remembered
 def fold(word: str) -> str:
-    """Case and diacritics taken off; vowel signs of Indic scripts stay."""
+    """Case and diacritics taken off; vowel signs of Indic scripts stay.
+
+    Never empty, nor white space alone: a word of which nothing else would be left, as the Arabic stroke that lengthens a
+    line by itself, is itself.
+    """
     if word.isascii():
         return word.lower()
-    return unicodedata.normalize("NFC", DIACRITIC.sub("", unicodedata.normalize("NFKD", word.casefold())))
+    cased = word.casefold()
+    folded = unicodedata.normalize("NFC", DIACRITIC.sub("", unicodedata.normalize("NFKD", cased)))
+    return folded if folded.strip() else cased
 
 
-@lru_cache(REMEMBERED_WORDS)
+@remembered
 def stem(word: str) -> str:
     """A folded word without an English plural or possessive; `grams` match the other endings."""
     if len(word) > 3 and word.endswith("s") and word.isascii() and not word.endswith("ss"):
@@ -53,7 +75,7 @@ def stem(word: str) -> str:
     return word
 
 
-@lru_cache(REMEMBERED_WORDS)
+@remembered
 def grams(word: str) -> tuple[str, ...]:
     """Parts of a folded word that a related form has too."""
     if word[0] > ASCII_END:
