@@ -57,8 +57,8 @@ def remembered(make: Callable[[str], Made]) -> Callable[[str], Made]:
 def fold(word: str) -> str:
     """Case and diacritics taken off; vowel signs of Indic scripts stay.
 
-    Never empty, nor white space alone: a word of which nothing else would be left, as the Arabic stroke that lengthens a
-    line by itself, is itself.
+    Never empty, nor white space alone: a word of which nothing else would be left, as of the Arabic stroke that
+    lengthens a line, is itself.
     """
     if word.isascii():
         return word.lower()

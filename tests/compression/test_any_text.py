@@ -1,8 +1,5 @@
 """Text of every script, and text that no writer would write: compressed, or refused by name, and never a failure."""
 
-# The marks of other scripts are meant as they stand.
-# ruff: noqa: RUF001
-
 from __future__ import annotations
 
 import unicodedata
