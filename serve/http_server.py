@@ -11,11 +11,12 @@ from functools import partial
 from typing import Any, cast
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from serve.errors import Problem
+from serve.http.sending import SendTimes, SendWatch
 from serve.request_id import accept_request_id
-from serve.settings import Settings
+from serve.settings import ServerSettings, Settings
 
 BACKLOG = 4096
 MAX_HEADER_BYTES = 64 * 1024
@@ -31,10 +32,50 @@ class PithServer(uvicorn.Server):
 
 
 class BoundedHttp(HttpToolsProtocol):
-    """HTTP/1.1 whose headers end, or the connection does; what it refuses has the contract's error body."""
+    """HTTP/1.1 whose headers end and whose replies are read, or the connection ends; what it refuses has the contract's
+    error body."""
 
     _header_bytes = 0
     _in_headers = False
+    _running: RequestResponseCycle | None = None
+
+    def __init__(self, send_times: SendTimes, **given: Any) -> None:
+        super().__init__(**given)
+        self._send_times = send_times
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._sending = SendWatch(transport, self._send_times, self.loop)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._sending.rest()
+        super().connection_lost(exc)
+        # uvicorn tells the newest request alone, which may be waiting behind the one that runs.
+        if self._running is not None and not self._running.response_complete:
+            self._running.disconnected = True
+            self._running.message_event.set()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._sending.watch()
+
+    def resume_writing(self) -> None:
+        self._sending.rest()
+        super().resume_writing()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.transport.is_closing():
+            self._sending.watch()
+
+    def timeout_keep_alive_handler(self) -> None:
+        super().timeout_keep_alive_handler()
+        self._sending.watch()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        self._sending.begin()
+        super()._start_asgi_task(cycle, app)
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -67,6 +108,7 @@ class BoundedHttp(HttpToolsProtocol):
         lines += [f"{name.decode()}: {value.decode()}" for name, value in response.raw_headers]
         self.transport.write("\r\n".join([*lines, "", ""]).encode() + bytes(response.body))
         self.transport.close()
+        self._sending.watch()
 
 
 class Acceptor:
@@ -76,12 +118,13 @@ class Acceptor:
     after a thousand turns, in which those before it are worked on, and a health probe waits with it.
     """
 
-    def __init__(self, listener: socket.socket) -> None:
+    def __init__(self, listener: socket.socket, send_times: SendTimes) -> None:
         self._listener = listener
+        self._send_times = send_times
         self._adopting: set[asyncio.Task[Any]] = set()
 
     def __call__(self, **given: Any) -> BoundedHttp:
-        make = partial(BoundedHttp, **given)
+        make = partial(BoundedHttp, self._send_times, **given)
         for _ in range(TAKEN_AT_ONCE):
             try:
                 connection, _address = self._listener.accept()
@@ -110,10 +153,16 @@ def http_config(api: Any, settings: Settings, listener: socket.socket) -> uvicor
         # Declared as whole seconds, and handed to asyncio as it is.
         timeout_graceful_shutdown=settings.server.drain_s,  # type: ignore[arg-type]
         # It is called as the class would be.
-        http=cast(type[asyncio.Protocol], Acceptor(listener)),
+        http=cast(type[asyncio.Protocol], Acceptor(listener, _send_times(settings.server))),
         ws="none",
         backlog=BACKLOG,
     )
+
+
+def _send_times(server: ServerSettings) -> SendTimes:
+    # The engine's own bounds end a request by then, unless it waits for its client.
+    longest_s = server.start_wait_s + server.longest_request_s + server.stall_s
+    return SendTimes(stalled_s=server.send_timeout_s, longest_s=longest_s)
 
 
 def listening_socket(host: str, port: int) -> socket.socket:

@@ -39,6 +39,9 @@ class ServerSettings(Section):
     longest_request_s: float = Field(
         3600, gt=1, description="Seconds that a request may take at most once a replica took it; then 502."
     )
+    send_timeout_s: float = Field(
+        30, gt=0, description="Seconds in which a client takes nothing of its reply before it counts as gone."
+    )
     retry_after_s: int = Field(
         10, ge=1, description="Seconds named by Retry-After when an engine is unavailable."
     )

@@ -1,0 +1,1 @@
+"""What stands between a socket and the application: how long a connection may take over what."""
