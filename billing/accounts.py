@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Table
 
 from billing import audit_log, directory, keys
+from billing.account_lists import ListedKey, ListedProject, listed_keys, listed_projects
 from billing.audit_log import AuditEntry
 from billing.caller import NO_LIMITS, Caller, ProjectLimits
 from billing.database import Database, Work
@@ -39,7 +40,8 @@ class Accounts:
     """The accounts of one ledger. They are named by id, or by name: `acme`, and `acme/search` for a project.
 
     Every method raises `LedgerUnavailable`; those that take an id or a name `UnknownAccount`; those that make
-    something `AccountExists` and `InvalidAccount`. Every change is in the audit log, as made by `actor`.
+    something `AccountExists`, `InvalidAccount` and, in what was revoked, `AccountRevoked`. Every change is in the audit
+    log, as made by `actor`.
     """
 
     def __init__(
@@ -128,11 +130,11 @@ class Accounts:
     async def list_workspaces(self) -> list[Workspace]:
         return await self._database.read(directory.all_workspaces)
 
-    async def list_projects(self, workspace: str | None = None) -> list[Project]:
-        return await self._database.read(lambda c: directory.all_projects(c, workspace))
+    async def list_projects(self, workspace: str | None = None) -> list[ListedProject]:
+        return await self._database.read(lambda c: listed_projects(c, workspace))
 
-    async def list_keys(self, project: str | None = None) -> list[KeyRecord]:
-        return await self._database.read(lambda c: directory.all_keys(c, project))
+    async def list_keys(self, workspace: str | None = None, project: str | None = None) -> list[ListedKey]:
+        return await self._database.read(lambda c: listed_keys(c, workspace, project))
 
     async def set_spend_limits(
         self, workspace: str, *, spend_limit_nano_usd: int | None, monthly_limit_nano_usd: int | None

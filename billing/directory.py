@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Table, and_, insert, or_, select, update
 from sqlalchemy.engine import Row
 
 from billing.caller import Caller, ProjectLimits
-from billing.errors import UnknownAccount
+from billing.errors import AccountRevoked, UnknownAccount
 from billing.schema import api_keys, projects, workspaces
 from billing.usage import month_of
 
@@ -123,6 +123,7 @@ def insert_project(
     connection: Connection, workspace: str, name: str, metered: bool, limits: ProjectLimits, now: datetime
 ) -> Project:
     owner = find_workspace(connection, workspace)
+    _require_active("workspace", owner, wanted="project")
     row = {
         "id": f"prj_{secrets.token_hex(10)}",
         "workspace_id": owner.id,
@@ -139,6 +140,8 @@ def insert_key(
     connection: Connection, project: str, key_id: str, name: str, digest: str, now: datetime
 ) -> KeyRecord:
     owner = find_project(connection, project)
+    _require_active("workspace", find_workspace(connection, owner.workspace_id), wanted="key")
+    _require_active("project", owner, wanted="key")
     row = {"id": key_id, "project_id": owner.id, "name": name, "digest": digest, "created_at": now}
     connection.execute(insert(api_keys), row)
     return find_key(connection, key_id)
@@ -228,6 +231,11 @@ def limit_columns(limits: ProjectLimits) -> dict[str, object]:
         "tokens_per_minute": limits.tokens_per_minute,
         "max_in_flight": limits.max_in_flight,
     }
+
+
+def _require_active(kind: str, owner: Workspace | Project, *, wanted: str) -> None:
+    if owner.revoked_at is not None:
+        raise AccountRevoked(kind, owner.name, owner.revoked_at, wanted=wanted)
 
 
 def _check_storable(kind: str, ref: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Literal
 
 from billing.window import LimitState
@@ -128,6 +129,18 @@ class AccountExists(BillingError):
         super().__init__(f"a {kind} named {name!r} already exists")
         self.kind = kind
         self.name = name
+
+
+class AccountRevoked(BillingError):
+    """Nothing can be made in a workspace or a project that was revoked: it would never work."""
+
+    def __init__(self, kind: str, ref: str, revoked_at: datetime, *, wanted: str) -> None:
+        super().__init__(
+            f"{kind} {ref!r} was revoked on {revoked_at:%Y-%m-%d}, which cannot be undone: "
+            f"a {wanted} in it would never work"
+        )
+        self.kind = kind
+        self.ref = ref
 
 
 class InvalidAccount(BillingError, ValueError):

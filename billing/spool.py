@@ -207,7 +207,8 @@ class Spool:
             connection.execute(statement.where(*mine))
             return SpooledEvent(row.position, row.event_id, row.event, row.refusal) if row else None
 
-        found = await self._database.write(work)
+        # A file that is not there is not made for this.
+        found = await self._database.write(work) if self._path.exists() else None
         if found is None:
             raise UnknownSpooledEvent(f"no event {event_id!r} is set aside in the spool {self._path}")
         return found

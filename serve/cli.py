@@ -19,7 +19,7 @@ from serve.cli_collections import collection_commands
 from serve.cli_compress import compress_file
 from serve.cli_spool import spool_commands
 from serve.progress import Progress
-from serve.settings import ConfigError, Settings, load_settings
+from serve.settings import DEFAULT_CONFIG, ConfigError, Settings, load_anchored, load_settings
 
 USAGE_ERROR = 2
 
@@ -43,7 +43,7 @@ app.command("compress")(compress_file)
 
 @app.command()
 def serve(
-    config: Annotated[Path, typer.Option(help="Configuration file.")] = Path("configs/embedded.yaml"),
+    config: Annotated[Path, typer.Option(help="Configuration file.")] = DEFAULT_CONFIG,
     host: Annotated[str | None, typer.Option(help="Listen on this address instead of the file's.")] = None,
     port: Annotated[int | None, typer.Option(help="Listen on this port instead of the file's.")] = None,
     ops_port: Annotated[
@@ -56,10 +56,10 @@ def serve(
     from serve.prepare import prepare_ledger
 
     progress = Progress()
-    settings = with_address(load_settings(config), host, port)
-    settings = with_ops_port(settings, ops_port).anchored(Path.cwd())
+    settings = with_address(load_anchored(config), host, port)
+    settings = with_ops_port(settings, ops_port)
     require_free_ports(settings)
-    progress.say(f"pith starts from {config}")
+    progress.say(f"pith starts from {config}; what it keeps is in {settings.state_dir}")
     progress.begin("opening the ledger")
     key = asyncio.run(prepare_ledger(settings, catalog_of(settings), now=datetime.now(UTC)))
     try:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict, is_dataclass
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 import typer
 
 from billing.accounts import MAX_LIMIT_NANO_USD, Accounts
 from billing.caller import ProjectLimits
-from billing.directory import KeyRecord, Project, Workspace
-from serve import table
-from serve.settings import ConfigError, load_settings
+from billing.directory import Project, Workspace
+from serve.command.accounts import fields_of, show, show_lines, state_of
+from serve.settings import DEFAULT_CONFIG, ConfigError, load_anchored
 
 T = TypeVar("T")
 NANO = 10**9
@@ -30,19 +29,28 @@ Config = Annotated[Path, typer.Option("--config", help="Configuration file that 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Usd = Annotated[str | None, typer.Option(help="US dollars, or `none` for no limit.")]
 PerMinute = Annotated[int | None, typer.Option(min=0, help="0 for no limit.")]
-DEFAULT_CONFIG = Path("configs/embedded.yaml")
+OfWorkspace = Annotated[str | None, typer.Option("--workspace", help="Only of this workspace (id or name).")]
+All = Annotated[bool, typer.Option("--all", help="Show what was revoked too.")]
 
 
 def now() -> datetime:
     return datetime.now(UTC)
 
 
-def on_accounts(config: Path, work: Callable[[Accounts], Awaitable[T]]) -> T:
-    """Run `work` on the ledger that `config` names."""
+def on_accounts(
+    config: Path,
+    work: Callable[[Accounts], Awaitable[T]],
+    *,
+    makes_ledger: bool = False,
+    makes_pepper: bool = False,
+) -> T:
+    """Run `work` on the ledger that `config` names. Raises `ConfigError` where there is none, unless it may be made."""
     from serve.prepare import open_accounts
 
     async def run() -> T:
-        database, accounts = await open_accounts(load_settings(config).anchored(Path.cwd()))
+        database, accounts = await open_accounts(
+            load_anchored(config), makes_ledger=makes_ledger, makes_pepper=makes_pepper
+        )
         try:
             return await work(accounts)
         finally:
@@ -71,6 +79,8 @@ def create_workspace(
                 billing_enabled=billing,
                 now=now(),
             ),
+            makes_ledger=True,
+            makes_pepper=True,
         ),
         as_json,
     )
@@ -85,7 +95,14 @@ def set_workspace(
     config: Config = DEFAULT_CONFIG,
     as_json: Json = False,
 ) -> None:
-    """Change a workspace's limits, or switch its billing on or off."""
+    """Change a workspace's limits, or switch its billing on or off; what is not named stays."""
+    require_one(
+        {
+            "--limit-usd": limit_usd,
+            "--monthly-limit-usd": monthly_limit_usd,
+            "--billing/--no-billing": billing,
+        }
+    )
 
     async def change(accounts: Accounts) -> Workspace:
         found = await accounts.find_workspace(workspace)
@@ -107,9 +124,14 @@ def set_workspace(
 
 
 @workspace_commands.command("list")
-def list_workspaces(config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
+def list_workspaces(all_: All = False, config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
     """List workspaces with what they have spent."""
-    show(on_accounts(config, lambda accounts: accounts.list_workspaces()), as_json)
+    found = on_accounts(config, lambda accounts: accounts.list_workspaces())
+    show_lines(
+        [{**fields_of(one), **state_of("workspace" if one.revoked_at else None)} for one in found],
+        all_,
+        as_json,
+    )
 
 
 @workspace_commands.command("revoke")
@@ -145,16 +167,30 @@ def create_project(
 @project_commands.command("set")
 def set_project(
     project: str,
+    metered: Annotated[
+        bool | None, typer.Option("--metered/--no-metered", help="Whether usage is recorded and charged.")
+    ] = None,
     requests_per_minute: PerMinute = None,
     tokens_per_minute: PerMinute = None,
     max_in_flight: PerMinute = None,
     config: Config = DEFAULT_CONFIG,
     as_json: Json = False,
 ) -> None:
-    """Change a project's rate limits; those not named stay."""
+    """Change a project's rate limits, or whether it is metered; what is not named stays."""
+    rates = {
+        "--requests-per-minute": requests_per_minute,
+        "--tokens-per-minute": tokens_per_minute,
+        "--max-in-flight": max_in_flight,
+    }
+    require_one({"--metered/--no-metered": metered, **rates})
 
     async def change(accounts: Accounts) -> Project:
-        old = (await accounts.find_project(project)).limits
+        found = await accounts.find_project(project)
+        if metered is not None:
+            found = await accounts.set_metered(project, metered=metered)
+        if all(rate is None for rate in rates.values()):
+            return found
+        old = found.limits
         limits = ProjectLimits(
             _changed(requests_per_minute, old.requests_per_minute),
             _changed(tokens_per_minute, old.tokens_per_minute),
@@ -167,10 +203,14 @@ def set_project(
 
 @project_commands.command("list")
 def list_projects(
-    workspace: str | None = None, config: Config = DEFAULT_CONFIG, as_json: Json = False
+    workspace: OfWorkspace = None, all_: All = False, config: Config = DEFAULT_CONFIG, as_json: Json = False
 ) -> None:
-    """List projects."""
-    show(on_accounts(config, lambda accounts: accounts.list_projects(workspace)), as_json)
+    """List projects with the names of their workspaces."""
+    found = on_accounts(config, lambda accounts: accounts.list_projects(workspace))
+    lines = [
+        {"workspace": one.workspace.name, **fields_of(one.project), **state_of(one.revoked)} for one in found
+    ]
+    show_lines(lines, all_, as_json, first=("id", "workspace", "name"))
 
 
 @project_commands.command("revoke")
@@ -184,17 +224,38 @@ def create_key(
     project: str, name: str = "key", config: Config = DEFAULT_CONFIG, as_json: Json = False
 ) -> None:
     """Make a key for a project (WORKSPACE/PROJECT or its id). The secret is shown this once."""
-    record, secret = on_accounts(config, lambda accounts: accounts.create_key(project, name, now=now()))
+    record, secret = on_accounts(
+        config, lambda accounts: accounts.create_key(project, name, now=now()), makes_pepper=True
+    )
     if as_json:
-        typer.echo(json.dumps({**_fields(record), "key": secret}))
+        typer.echo(json.dumps({**fields_of(record), "key": secret}))
     else:
         typer.echo(f"{secret}\nThis key is shown once. Id: {record.id}")
 
 
 @key_commands.command("list")
-def list_keys(project: str | None = None, config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
-    """List keys, without their secrets."""
-    show(on_accounts(config, lambda accounts: accounts.list_keys(project)), as_json)
+def list_keys(
+    workspace: OfWorkspace = None,
+    project: Annotated[
+        str | None, typer.Option(help="Only of this project (WORKSPACE/PROJECT or id).")
+    ] = None,
+    all_: All = False,
+    config: Config = DEFAULT_CONFIG,
+    as_json: Json = False,
+) -> None:
+    """List keys with what they belong to, without their secrets."""
+    found = on_accounts(config, lambda accounts: accounts.list_keys(workspace, project))
+    lines = [
+        {
+            "workspace": one.workspace.name,
+            "project": one.project.name,
+            "workspace_id": one.workspace.id,
+            **fields_of(one.key),
+            **state_of(one.revoked),
+        }
+        for one in found
+    ]
+    show_lines(lines, all_, as_json, first=("id", "workspace", "project", "name"))
 
 
 @key_commands.command("revoke")
@@ -220,36 +281,11 @@ def nano_usd(text: str | None, option: str) -> int | None:
     return int(usd * NANO)
 
 
-def show(
-    found: Workspace | Project | KeyRecord | Sequence[Workspace | Project | KeyRecord], as_json: bool
-) -> None:
-    """Print one record or a list of them, as JSON or as a table."""
-    rows = [_fields(row) for row in (found if isinstance(found, Sequence) else [found])]
-    if as_json:
-        typer.echo(json.dumps(rows if isinstance(found, Sequence) else rows[0]))
-        return
-    if not rows:
-        typer.echo("none")
-        return
-    typer.echo(table.as_table(list(rows[0]), rows))
+def require_one(options: Mapping[str, object]) -> None:
+    """Raises `ConfigError` where none of these was given: a command that changes nothing was meant otherwise."""
+    if all(value is None for value in options.values()):
+        raise ConfigError(f"nothing to change: give one or more of {', '.join(options)}")
 
 
 def _changed(given: int | None, old: int | None) -> int | None:
     return old if given is None else given or None
-
-
-def _fields(record: Any) -> dict[str, Any]:
-    assert is_dataclass(record) and not isinstance(record, type)
-    flat: dict[str, Any] = {}
-    for name, value in asdict(record).items():
-        if isinstance(value, dict):
-            flat |= value
-        elif name.endswith("_nano_usd"):
-            flat[name.removesuffix("_nano_usd") + "_usd"] = (
-                None if value is None else str(Decimal(value) / NANO)
-            )
-        elif isinstance(value, datetime):
-            flat[name] = value.isoformat(timespec="seconds")
-        else:
-            flat[name] = value
-    return flat

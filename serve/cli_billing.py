@@ -14,11 +14,11 @@ from billing.price import exact_usd
 from billing.spool import Spool
 from billing.usage_report import DIMENSIONS, Dimension, UsageSum
 from serve import table
-from serve.cli_accounts import DEFAULT_CONFIG, Config, Json, now
+from serve.cli_accounts import Config, Json, now
 from serve.cli_books import Since, Until, on_books, period, stamp
 from serve.prepare import operator
 from serve.reconciliation_text import difference_fields, reconciliation_fields, reconciliation_text
-from serve.settings import ConfigError
+from serve.settings import DEFAULT_CONFIG, ConfigError
 from serve.statement_text import statement_fields, statement_text
 
 OfWorkspace = Annotated[str | None, typer.Option(help="Only of this workspace (id or name).")]

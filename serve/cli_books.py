@@ -11,7 +11,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from billing.database import Database
-from serve.settings import ConfigError, Settings, load_settings
+from serve.settings import ConfigError, Settings, load_anchored
 
 T = TypeVar("T")
 
@@ -26,7 +26,7 @@ def on_books(config: Path, work: Callable[[Database, Settings], Awaitable[T]]) -
     from serve.prepare import open_books
 
     async def run() -> T:
-        settings = load_settings(config).anchored(Path.cwd())
+        settings = load_anchored(config)
         database = await open_books(settings)
         try:
             return await work(database, settings)

@@ -11,9 +11,10 @@ from billing.collection import Collection, State
 from billing.collector import Collector
 from billing.price import exact_usd
 from serve import table
-from serve.cli_accounts import DEFAULT_CONFIG, Config, Json, now
+from serve.cli_accounts import Config, Json, now
 from serve.cli_books import Since, Until, on_books, period, stamp
 from serve.prepare import operator
+from serve.settings import DEFAULT_CONFIG
 
 collection_commands = typer.Typer(help="What workspaces are asked to pay.", no_args_is_help=True)
 

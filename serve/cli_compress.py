@@ -17,9 +17,8 @@ from rich.text import Text
 from compression.errors import CompressionError, CompressorFailed, CompressorOverloaded, CompressorUnavailable
 from compression.request import CompressionRequest, CompressionResult
 from serve.compression_settings import CompressionModelSettings, spec_of
-from serve.settings import ConfigError, load_settings
+from serve.settings import DEFAULT_CONFIG, ConfigError, load_anchored
 
-DEFAULT_CONFIG = Path("configs/embedded.yaml")
 _LONGEST_SHOWN = 60
 _SEVERITY = {"info": "cyan", "warning": "yellow", "critical": "red"}
 
@@ -37,7 +36,7 @@ def compress_file(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Compress a text with one model, here, and show what was kept of it."""
-    chosen = model_of(load_settings(config).compression.models, model, config)
+    chosen = model_of(load_anchored(config).compression.models, model, config)
     source = read_text(file)
     wanted = chosen.ratio.default if ratio is None else ratio
     request = CompressionRequest(query, source, wanted, preserve_order=not by_relevance, explain=explain)

@@ -11,8 +11,8 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from billing.spool import Spool, SpooledEvent, replay
-from serve.cli_accounts import DEFAULT_CONFIG, Config, Json
-from serve.settings import load_settings
+from serve.cli_accounts import Config, Json
+from serve.settings import DEFAULT_CONFIG, ConfigError, load_anchored
 
 T = TypeVar("T")
 
@@ -26,8 +26,11 @@ SHOWN = ("request_id", "workspace_id", "model_id", "cost_nano_usd", "settled_at"
 
 
 def on_spool(config: Path, work: Callable[[Spool], Awaitable[T]]) -> T:
-    """Run `work` on the spool that `config` names."""
-    settings = load_settings(config).anchored(Path.cwd())
+    """Run `work` on the spool that `config` names. Raises `ConfigError` where no server ever ran."""
+    settings = load_anchored(config)
+    folder = settings.billing.spool_path.parent
+    if not folder.is_dir():
+        raise ConfigError(f"no spool at {settings.billing.spool_path}; start the server first")
 
     async def run() -> T:
         spool = Spool(settings.billing.spool_path, max_rows=settings.billing.spool_max_rows)
@@ -68,11 +71,13 @@ def list_spool(
 @spool_commands.command("retry")
 def retry(event_id: EventId, config: Config = DEFAULT_CONFIG) -> None:
     """Offer an event that was set aside to the ledger again, with all that waits, and say what became of it."""
-    settings = load_settings(config).anchored(Path.cwd())
+    settings = load_anchored(config)
 
     async def work(spool: Spool) -> str:
         from billing.database import open_database
+        from serve.prepare import require_ledger_file
 
+        require_ledger_file(settings)
         await spool.retry(event_id)
         database = open_database(settings.billing.database_url)
         try:

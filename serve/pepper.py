@@ -6,12 +6,13 @@ import os
 import secrets
 from pathlib import Path
 
+PEPPER = "pepper"
 PEPPER_BYTES = 32
 
 
 def read_pepper(state_dir: Path) -> bytes:
     """The secret in `STATE_DIR/pepper` (mode 0600), made on first use; two first uses at once agree on one."""
-    path = state_dir / "pepper"
+    path = state_dir / PEPPER
     state_dir.mkdir(parents=True, exist_ok=True)
     if not path.exists():
         fresh = path.with_name(f"pepper.{os.getpid()}.{secrets.token_hex(4)}")

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import os
 import pwd
+import secrets
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
 from billing.accounts import Accounts
-from billing.database import Database, open_database
+from billing.database import Database, open_database, parse_url
 from billing.errors import AccountExists, InvalidKey
 from billing.ledger import Ledger
-from billing.migration import upgrade
+from billing.migration import current_revision, upgrade
 from billing.price import ModelPrice
 from billing.spool import Spool
 from models.catalog import Catalog
 from serve.compression_settings import CompressionModelSettings
-from serve.pepper import read_pepper
+from serve.pepper import PEPPER, PEPPER_BYTES, read_pepper
 from serve.settings import ConfigError, Settings
 
 DEMO = "demo"
@@ -44,20 +45,54 @@ async def prepare_ledger(settings: Settings, catalog: Catalog, *, now: datetime)
         await database.close()
 
 
-async def open_accounts(settings: Settings) -> tuple[Database, Accounts]:
-    """The accounts for a command that changes them; close the database after use."""
-    make_folders(settings)
-    pepper = pepper_of(settings)
+async def open_accounts(
+    settings: Settings, *, makes_ledger: bool = True, makes_pepper: bool = True
+) -> tuple[Database, Accounts]:
+    """The accounts for a command; close the database after use.
+
+    Raises `ConfigError` where there is no ledger, unless the command may make one. Only making a key and checking one
+    need the pepper: other commands leave none behind.
+    """
+    if makes_ledger:
+        make_folders(settings)
+    else:
+        await require_ledger(settings)
+    is_kept = (settings.state_dir / PEPPER).exists()
+    pepper = pepper_of(settings) if makes_pepper or is_kept else secrets.token_bytes(PEPPER_BYTES)
     await upgrade(settings.billing.database_url)
     database = open_database(settings.billing.database_url)
     return database, Accounts(database, pepper=pepper, actor=operator())
 
 
 async def open_books(settings: Settings) -> Database:
-    """The ledger for a command that reads all of it, which may take minutes; close it after use."""
-    make_folders(settings)
+    """The ledger for a command that reads all of it, which may take minutes; close it after use.
+
+    Raises `ConfigError` where there is none: made here it would be empty, and an empty answer a wrong one.
+    """
+    await require_ledger(settings)
     await upgrade(settings.billing.database_url)
     return open_database(settings.billing.database_url, timeout_s=REPORT_TIMEOUT_S)
+
+
+async def require_ledger(settings: Settings) -> None:
+    """Raises `ConfigError` where no ledger was made yet."""
+    require_ledger_file(settings)
+    url = settings.billing.database_url
+    if await current_revision(url) is None:
+        where = sqlite_file(url) or parse_url(url).render_as_string()
+        raise ConfigError(f"no ledger at {where}; start the server first")
+
+
+def require_ledger_file(settings: Settings) -> None:
+    """Raises `ConfigError` where SQLite's file is not there: connecting would make an empty one."""
+    file = sqlite_file(settings.billing.database_url)
+    if file is not None and not file.is_file():
+        raise ConfigError(f"no ledger at {file}; start the server first")
+
+
+def sqlite_file(url: str) -> Path | None:
+    scheme, _, path = url.partition(":///")
+    return Path(path) if scheme == "sqlite" else None
 
 
 def operator() -> str:
@@ -71,9 +106,9 @@ def operator() -> str:
 def make_folders(settings: Settings) -> None:
     """Raises `ConfigError` for a folder that cannot be made."""
     folders = [settings.state_dir, settings.billing.spool_path.parent]
-    scheme, _, path = settings.billing.database_url.partition(":///")
-    if scheme == "sqlite":
-        folders.append(Path(path).parent)
+    file = sqlite_file(settings.billing.database_url)
+    if file is not None:
+        folders.append(file.parent)
     for folder in folders:
         try:
             folder.mkdir(parents=True, exist_ok=True)

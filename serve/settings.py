@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
@@ -13,7 +13,10 @@ from serve.compression_settings import CompressionSettingsSection
 from serve.model_settings import ModelSettings
 from serve.section import Section
 
+CHECKOUT = Path(__file__).resolve().parents[1]
+DEFAULT_CONFIG = CHECKOUT / "configs/embedded.yaml"
 MODELS_SERVED = 4
+S = TypeVar("S", bound=Section)
 
 
 class ConfigError(ValueError):
@@ -170,7 +173,10 @@ class Settings(Section):
         return self
 
     def anchored(self, folder: Path) -> Settings:
-        """The same settings with every relative path under `folder`, for processes that run elsewhere."""
+        """The same settings with every relative path under `folder`, for processes that run elsewhere.
+
+        A checkpoint or a tokenizer is such a path where it begins with a dot; else it may be a name on the hub.
+        """
         billing = self.billing
         scheme, _, path = billing.database_url.partition(":///")
         url = f"sqlite:///{folder / path}" if scheme == "sqlite" else billing.database_url
@@ -185,8 +191,29 @@ class Settings(Section):
                 "state_dir": folder / self.state_dir,
                 "billing": billing.model_copy(update=anchored),
                 "demo": self.demo.model_copy(update={"key_path": folder / self.demo.key_path}),
+                "models": [_with_files(model, folder, "checkpoint") for model in self.models],
+                "compression": self.compression.model_copy(
+                    update={
+                        "models": [
+                            _with_files(model, folder, "checkpoint", "tokenizer")
+                            for model in self.compression.models
+                        ]
+                    }
+                ),
             }
         )
+
+
+def load_anchored(path: Path) -> Settings:
+    """What `load_settings` gives, with relative paths under `anchor_of(path)`, wherever the command was called."""
+    return load_settings(path).anchored(anchor_of(path))
+
+
+def anchor_of(path: Path) -> Path:
+    """What the relative paths of a configuration file are relative to: the file's folder, or for a file in the checkout
+    (such as those of `configs/`) the checkout. A link counts as the file where it stands, not as what it leads to."""
+    folder = path.absolute().parent
+    return CHECKOUT if folder.resolve().is_relative_to(CHECKOUT) else folder
 
 
 def load_settings(path: Path) -> Settings:
@@ -207,6 +234,12 @@ def load_settings(path: Path) -> Settings:
         return Settings.model_validate(document)
     except ValidationError as error:
         raise ConfigError("; ".join(f"{path}: {_problem(issue)}" for issue in error.errors())) from error
+
+
+def _with_files(model: S, folder: Path, *names: str) -> S:
+    files = {name: getattr(model, name) for name in names}
+    found = {name: str(folder / file) for name, file in files.items() if file and file.startswith(".")}
+    return model.model_copy(update=found)
 
 
 def _problem(issue: Any) -> str:

@@ -12,7 +12,14 @@ from sqlalchemy import text
 from billing import keys
 from billing.accounts import Accounts
 from billing.caller import ProjectLimits
-from billing.errors import AccountExists, InvalidAccount, InvalidKey, LedgerUnavailable, UnknownAccount
+from billing.errors import (
+    AccountExists,
+    AccountRevoked,
+    InvalidAccount,
+    InvalidKey,
+    LedgerUnavailable,
+    UnknownAccount,
+)
 from billing.fake_database import FakeOutageDatabase
 from billing.key_cache import KeyCacheTimes
 
@@ -275,8 +282,41 @@ async def test_lists_come_in_order_of_creation_and_within_their_owner(books: Boo
     assert [workspace.name for workspace in await books.accounts.list_workspaces()] == ["b", "a"]
     assert len(await books.accounts.list_projects()) == 2
     (project,) = await books.accounts.list_projects("a")
-    assert (await books.accounts.find_project("a/p")) == project
-    assert [key.name for key in await books.accounts.list_keys("a/p")] == ["key of a"]
+    assert (await books.accounts.find_project("a/p")) == project.project
+    assert project.workspace == await books.accounts.find_workspace("a")
+    for narrowed in ({"workspace": "a"}, {"project": "a/p"}):
+        assert [one.key.name for one in await books.accounts.list_keys(**narrowed)] == ["key of a"]
+    assert await books.accounts.list_keys(workspace="b", project="a/p") == []
+
+
+async def test_a_list_says_what_was_revoked_and_the_outermost_of_it(books: Books) -> None:
+    for name in ("a", "b", "c"):
+        await books.accounts.create_workspace(name, now=books.now)
+        await books.accounts.create_project(name, "p", now=books.now)
+        record, _ = await books.accounts.create_key(f"{name}/p", f"key of {name}", now=books.now)
+        await books.accounts.revoke_key(record.id, now=books.now)
+    await books.accounts.revoke_project("b/p", now=books.now)
+    await books.accounts.revoke_project("c/p", now=books.now)
+    await books.accounts.revoke_workspace("c", now=books.now)
+    revoked = {one.workspace.name: one.revoked for one in await books.accounts.list_keys()}
+    assert revoked == {"a": "key", "b": "project", "c": "workspace"}
+    revoked = {one.workspace.name: one.revoked for one in await books.accounts.list_projects()}
+    assert revoked == {"a": None, "b": "project", "c": "workspace"}
+
+
+async def test_nothing_is_made_in_what_was_revoked(books: Books) -> None:
+    await books.accounts.create_workspace("a", now=books.now)
+    await books.accounts.create_project("a", "p", now=books.now)
+    await books.accounts.create_project("a", "q", now=books.now)
+    await books.accounts.revoke_project("a/p", now=books.now)
+    with pytest.raises(AccountRevoked, match=r"project 'p' was revoked on 2026-11-20"):
+        await books.accounts.create_key("a/p", "k", now=books.now)
+    await books.accounts.revoke_workspace("a", now=books.now)
+    with pytest.raises(AccountRevoked, match=r"workspace 'a' was revoked on 2026-11-20"):
+        await books.accounts.create_key("a/q", "k", now=books.now)
+    with pytest.raises(AccountRevoked, match="a project in it would never work"):
+        await books.accounts.create_project("a", "r", now=books.now)
+    assert await books.accounts.list_keys() == []
 
 
 async def test_unknown_accounts_are_named(books: Books) -> None:

@@ -197,7 +197,6 @@ def test_a_workspace_keeps_what_is_not_set(on: Pith) -> None:
     changed = on("workspace", "set", "acme", "--monthly-limit-usd", "none", "--no-billing", "--json").json()
     assert (changed["spend_limit_usd"], changed["monthly_limit_usd"]) == ("7", None)
     assert changed["billing_enabled"] is False
-    assert on("workspace", "set", "acme", "--json").json() == changed
     assert on("workspace", "set", "acme", "--billing", "--json").json()["billing_enabled"] is True
 
 
@@ -210,6 +209,80 @@ def test_a_project_keeps_what_is_not_set(on: Pith) -> None:
     assert changed["metered"] is False
     changed = on("project", "set", "acme/p", "--requests-per-minute", 0, "--json").json()
     assert [changed[name] for name in limits] == [None, None, 2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options"),
+    [
+        (("workspace", "set", "acme"), "--limit-usd, --monthly-limit-usd, --billing/--no-billing"),
+        (
+            ("project", "set", "acme/p"),
+            "--metered/--no-metered, --requests-per-minute, --tokens-per-minute, --max-in-flight",
+        ),
+    ],
+)
+def test_a_set_without_options_says_what_to_give(on: Pith, arguments: tuple[str, ...], options: str) -> None:
+    on("workspace", "create", "acme")
+    on("project", "create", "acme", "p")
+    done = on(*arguments)
+    assert done.code == 2
+    assert done.complaint() == f"nothing to change: give one or more of {options}"
+
+
+def test_metering_is_switched_and_the_limits_stay(on: Pith) -> None:
+    on("workspace", "create", "acme")
+    on("project", "create", "acme", "p", "--max-in-flight", 2)
+    changed = on("project", "set", "acme/p", "--no-metered", "--json").json()
+    assert (changed["metered"], changed["max_in_flight"]) == (False, 2)
+    changed = on("project", "set", "acme/p", "--metered", "--max-in-flight", 3, "--json").json()
+    assert (changed["metered"], changed["max_in_flight"]) == (True, 3)
+
+
+def test_nothing_is_made_in_what_was_revoked(on: Pith) -> None:
+    for workspace in ("gone", "kept"):
+        on("workspace", "create", workspace)
+        on("project", "create", workspace, "p")
+    on("workspace", "revoke", "gone")
+    on("project", "revoke", "kept/p")
+    for arguments, owner in (
+        (("key", "create", "gone/p"), "workspace 'gone'"),
+        (("project", "create", "gone", "q"), "workspace 'gone'"),
+        (("key", "create", "kept/p"), "project 'p'"),
+    ):
+        done = on(*arguments)
+        assert done.code == 1
+        assert done.complaint().startswith(f"{owner} was revoked on ")
+    assert on("key", "list", "--all", "--json").json() == []
+    assert len(on("project", "list", "--all", "--json").json()) == 2
+
+
+def test_lists_name_what_a_row_belongs_to_and_leave_out_what_was_revoked(on: Pith) -> None:
+    for workspace in ("acme", "gone"):
+        on("workspace", "create", workspace)
+        on("project", "create", workspace, "search")
+        on("key", "create", f"{workspace}/search", "--name", "ci")
+    revoked = on("key", "create", "acme/search", "--name", "old", "--json").json()["id"]
+    on("key", "revoke", revoked)
+    on("workspace", "revoke", "gone")
+
+    listed = on("key", "list")
+    head, row = listed.out.splitlines()
+    assert head.split()[:4] == ["id", "workspace", "project", "name"]
+    assert row.split()[1:4] == ["acme", "search", "ci"]
+    assert listed.err == "2 revoked, left out; --all shows them\n"
+    assert on("project", "list").out.splitlines()[1].split()[1:3] == ["acme", "search"]
+    assert [row["name"] for row in on("workspace", "list", "--json").json()] == ["acme"]
+
+    states = {
+        row["workspace"] + "/" + row["name"]: row["state"]
+        for row in on("key", "list", "--all", "--json").json()
+    }
+    assert states == {"acme/ci": "active", "acme/old": "key revoked", "gone/ci": "workspace revoked"}
+    gone = on("key", "list", "--workspace", "gone")
+    assert (gone.out, gone.err) == ("none\n", "1 revoked, left out; --all shows them\n")
+    assert len(on("key", "list", "--workspace", "gone", "--all", "--json").json()) == 1
+    (project,) = on("project", "list", "--workspace", "gone", "--all", "--json").json()
+    assert (project["workspace"], project["state"]) == ("gone", "workspace revoked")
 
 
 BAD_AMOUNTS = [
@@ -274,7 +347,7 @@ def test_the_first_amount_that_no_ledger_holds_is_refused() -> None:
         (("workspace", "set", "nobody", "--limit-usd", "1"), "no workspace has the id or name 'nobody'"),
         (("workspace", "revoke", "nobody"), "no workspace has the id or name 'nobody'"),
         (("project", "create", "nobody", "p"), "no workspace has the id or name 'nobody'"),
-        (("project", "set", "acme/nothing"), "no project has the id or name 'acme/nothing'"),
+        (("project", "set", "acme/nothing", "--metered"), "no project has the id or name 'acme/nothing'"),
         (("project", "revoke", "nothing"), "no project has the id or name 'nothing'"),
         (("project", "list", "--workspace", "nobody"), "no workspace has the id or name 'nobody'"),
         (("key", "create", "acme/nothing"), "no project has the id or name 'acme/nothing'"),
