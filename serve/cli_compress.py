@@ -35,7 +35,11 @@ def compress_file(
     by_relevance: Annotated[bool, typer.Option(help="The best parts first, not the source's order.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Compress a text with one model, here, and show what was kept of it."""
+    """Compress a text with one model, here, and show what was kept of it.
+
+    On a terminal the source is shown with what was kept of it. Into a pipe or a file goes the compressed text alone,
+    byte for byte; what else there is to say stands on standard error.
+    """
     chosen = model_of(load_anchored(config).compression.models, model, config)
     source = read_text(file)
     wanted = chosen.ratio.default if ratio is None else ratio
@@ -43,8 +47,18 @@ def compress_file(
     result = run(chosen, request)
     if as_json:
         typer.echo(json.dumps(document(chosen.id, result), ensure_ascii=False, indent=2))
+    elif sys.stdout.isatty():
+        show(Console(soft_wrap=True), source, result)
     else:
-        show(Console(), source, result)
+        write_text(result.output)
+        report(Console(stderr=True, soft_wrap=True), source, result)
+
+
+def write_text(output: str) -> None:
+    """The very bytes: no line end is added or changed."""
+    sys.stdout.buffer.write(output.encode("utf-8"))
+    # Here, so that a reader who has gone is noticed where the command can end quietly.
+    sys.stdout.buffer.flush()
 
 
 def model_of(
@@ -127,8 +141,13 @@ def document(model_id: str, result: CompressionResult) -> dict[str, Any]:
 
 
 def show(console: Console, source: str, result: CompressionResult) -> None:
-    """The source with the kept text bold and the rest dim, unit scores where asked for, receipt and flags."""
+    """The source with the kept text bold and the rest dim, and the report."""
     console.print(highlighted(source, result), end="\n" if source.endswith("\n") else "\n\n")
+    report(console, source, result)
+
+
+def report(console: Console, source: str, result: CompressionResult) -> None:
+    """Unit scores where they were asked for, the receipt and its flags."""
     if result.unit_scores:
         console.print(score_table(source, result))
     receipt = result.receipt

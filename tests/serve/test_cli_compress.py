@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import re
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +32,8 @@ QUERY = "Who won the cup?"
 LEXICAL = {"id": "pith-lexical", "name": "Lexical", "blurb": "The default.", "kind": "lexical"}
 WORDS = {**LEXICAL, "id": "words", "kind": "token_classifier", "checkpoint": "embedded:small"}
 
+ROOT = Path(__file__).parents[2]
+PITH = (sys.executable, "-c", "from serve.cli import main; main()")
 Run = Callable[..., tuple[int, str, str]]
 
 
@@ -75,12 +80,54 @@ def complaint(ended: tuple[int, str, str]) -> str:
     return line.removeprefix("pith: ")
 
 
-def test_it_prints_the_source_with_the_receipt(pith: Run, source: Path) -> None:
-    code, out, _ = pith(source, "--query", QUERY, "--ratio", 0.5)
-    assert code == 0
-    assert KEPT in out and "The cat sat" in out
-    assert "for a target of 0.5" in out and "(pith-mini)" in out
-    assert "info input_too_short x1" in out
+def test_piped_output_is_the_compressed_text_alone_byte_for_byte(pith: Run, source: Path) -> None:
+    code, out, err = pith(source, "--query", QUERY, "--ratio", 0.5)
+    assert (code, out) == (0, KEPT)
+    assert "for a target of 0.5" in err and "(pith-mini)" in err
+    assert "info input_too_short x1" in err
+
+
+def test_nothing_is_wrapped_escaped_or_added_on_the_way_to_a_file(tmp_path: Path, config: Path) -> None:
+    text = (
+        "x" * 500
+        + " [bold]wide[/bold] \x1b[31m \u202e \N{GRINNING FACE} tab\tend.\r\nLast line without an end"
+    )
+    (tmp_path / "wide.txt").write_bytes(text.encode())
+    command = [*PITH, "compress", str(tmp_path / "wide.txt"), "--ratio", "1"]
+    with (tmp_path / "out").open("wb") as out:
+        done = subprocess.run(
+            [*command, "--config", str(config)],
+            stdout=out,
+            stderr=subprocess.PIPE,
+            # What a terminal of 80 columns and an old locale would leave in the environment.
+            env={**os.environ, "COLUMNS": "80", "FORCE_COLOR": "1", "LC_ALL": "C"},
+            cwd=ROOT,
+            check=True,
+        )
+    assert (tmp_path / "out").read_bytes() == text.encode()
+    (receipt,) = [line for line in done.stderr.decode().splitlines() if "tokens" in line]
+    assert "ratio 1.000" in re.sub(r"\x1b\[[0-9;]*m", "", receipt)
+
+
+def test_on_a_terminal_the_source_is_shown_with_the_receipt(config: Path, source: Path) -> None:
+    ours, theirs = os.openpty()
+    command = [*PITH, "compress", str(source), "--query", QUERY, "--ratio", "0.5"]
+    with subprocess.Popen(
+        [*command, "--config", str(config)], stdout=theirs, stderr=theirs, cwd=ROOT
+    ) as child:
+        os.close(theirs)
+        shown = b"".join(iter(lambda: read_terminal(ours), b"")).decode()
+    os.close(ours)
+    assert child.returncode == 0
+    assert "The cat sat" in shown and KEPT in shown and "for a target of 0.5" in shown
+
+
+def read_terminal(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, 4096)
+    except OSError:
+        # How a terminal says that nobody writes to it any more.
+        return b""
 
 
 def test_json_has_the_response_and_where_it_is_in_the_source(pith: Run, source: Path) -> None:
@@ -96,8 +143,9 @@ def test_json_has_the_response_and_where_it_is_in_the_source(pith: Run, source: 
 
 
 def test_explain_lists_every_unit(pith: Run, source: Path) -> None:
-    _, out, _ = pith(source, "--query", QUERY, "--ratio", 0.5, "--explain")
-    rows = [line for line in out.splitlines() if " sentence " in line]
+    _, out, err = pith(source, "--query", QUERY, "--ratio", 0.5, "--explain")
+    assert out == KEPT
+    rows = [line for line in err.splitlines() if " sentence " in line]
     assert len(rows) == 3 and sum(row.lstrip().startswith("yes") for row in rows) == 1
 
 
