@@ -1,4 +1,4 @@
-"""The HTTP server of an ingress replica: uvicorn, with bounded headers and our own words for broken HTTP."""
+"""The HTTP server of an ingress replica: uvicorn, on a socket that is taken from in handfuls."""
 
 from __future__ import annotations
 
@@ -11,15 +11,12 @@ from functools import partial
 from typing import Any, cast
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from serve.errors import Problem
-from serve.http.sending import SendTimes, SendWatch
-from serve.request_id import accept_request_id
+from serve.http.protocol import BoundedHttp
+from serve.http.sending import SendTimes
 from serve.settings import ServerSettings, Settings
 
 BACKLOG = 4096
-MAX_HEADER_BYTES = 64 * 1024
 TAKEN_AT_ONCE = 64
 
 
@@ -29,86 +26,6 @@ class PithServer(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
-
-
-class BoundedHttp(HttpToolsProtocol):
-    """HTTP/1.1 whose headers end and whose replies are read, or the connection ends; what it refuses has the contract's
-    error body."""
-
-    _header_bytes = 0
-    _in_headers = False
-    _running: RequestResponseCycle | None = None
-
-    def __init__(self, send_times: SendTimes, **given: Any) -> None:
-        super().__init__(**given)
-        self._send_times = send_times
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._sending = SendWatch(transport, self._send_times, self.loop)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._sending.rest()
-        super().connection_lost(exc)
-        # uvicorn tells the newest request alone, which may be waiting behind the one that runs.
-        if self._running is not None and not self._running.response_complete:
-            self._running.disconnected = True
-            self._running.message_event.set()
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._sending.watch()
-
-    def resume_writing(self) -> None:
-        self._sending.rest()
-        super().resume_writing()
-
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        if self.transport.is_closing():
-            self._sending.watch()
-
-    def timeout_keep_alive_handler(self) -> None:
-        super().timeout_keep_alive_handler()
-        self._sending.watch()
-
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        self._running = cycle
-        self._sending.begin()
-        super()._start_asgi_task(cycle, app)
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self._in_headers, self._header_bytes = True, 0
-
-    def on_headers_complete(self) -> None:
-        self._in_headers = False
-        super().on_headers_complete()
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if self._in_headers:
-            self._header_bytes += len(data)
-            if self._header_bytes > MAX_HEADER_BYTES:
-                self._refuse(431, f"the request's headers are larger than {MAX_HEADER_BYTES} bytes")
-
-    def send_400_response(self, msg: str) -> None:
-        self._refuse(400, "the request is not valid HTTP/1.1")
-
-    def _refuse(self, status: int, detail: str) -> None:
-        if self.transport.is_closing():
-            return
-        response = Problem(status, "invalid_request_error", "bad_http", detail).response()
-        reason = {400: "Bad Request", 431: "Request Header Fields Too Large"}[status]
-        lines = [
-            f"HTTP/1.1 {status} {reason}",
-            "connection: close",
-            f"x-request-id: {accept_request_id(None)}",
-        ]
-        lines += [f"{name.decode()}: {value.decode()}" for name, value in response.raw_headers]
-        self.transport.write("\r\n".join([*lines, "", ""]).encode() + bytes(response.body))
-        self.transport.close()
-        self._sending.watch()
 
 
 class Acceptor:

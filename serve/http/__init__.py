@@ -1,1 +1,1 @@
-"""What stands between a socket and the application: how long a connection may take over what."""
+"""What stands between a socket and the application: what a connection may hold, and how long it may take over what."""
