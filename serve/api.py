@@ -29,8 +29,9 @@ from serve.routes.chat import chat_routes
 from serve.routes.compress import CompressRoutes, compress_routes
 from serve.routes.health import health_routes
 from serve.routes.models import model_routes
-from serve.routes.openapi import document_request_models
+from serve.routes.openapi import ServedModels, document_request_models
 from serve.routes.plain import PlainRoute
+from serve.routes.viewers import viewer_routes
 from serve.turns import Turns, TurnsMiddleware
 
 INTERFACE_VERSION = "1.2.1"
@@ -56,8 +57,17 @@ def create_api(
 ) -> ASGIApp:
     """The whole HTTP interface. `ready` says whether the default model answers; without `compress`, the compression
     routes are left out."""
-    api = FastAPI(title="pith", version=INTERFACE_VERSION, description=DESCRIPTION, redirect_slashes=False)
+    api = FastAPI(
+        title="pith",
+        version=INTERFACE_VERSION,
+        description=DESCRIPTION,
+        redirect_slashes=False,
+        # FastAPI's own pages load their viewers from a CDN.
+        docs_url=None,
+        redoc_url=None,
+    )
     authenticate = authenticator(accounts, clock)
+    api.include_router(viewer_routes())
     api.include_router(health_routes(ready))
     api.include_router(catalog_routes(catalog, prices, collection_threshold_cents))
     api.include_router(model_routes(catalog, prices, limiter, authenticate, clock))
@@ -73,7 +83,9 @@ def create_api(
         documented += [CompressRequest, BatchCompressRequest]
     # Routes are tried in order: the one that carries the load comes first.
     api.router.routes.sort(key=lambda route: not isinstance(route, PlainRoute))
-    document_request_models(api, *documented)
+    compressors = compress.service.model_ids if compress is not None else ()
+    served = ServedModels(tuple(model.id for model in catalog.models), tuple(compressors))
+    document_request_models(api, served, *documented)
     bounded = BodyLimitMiddleware(api, max_body_bytes)
     return RequestIdMiddleware(MetricsMiddleware(TurnsMiddleware(bounded, Turns()), metrics))
 

@@ -99,6 +99,11 @@ class CompressService:
         self._metrics = metrics
         self._clock = clock
 
+    @property
+    def model_ids(self) -> tuple[str, ...]:
+        """The default first."""
+        return tuple(self._models)
+
     def model_id(self, wanted: str | None) -> str:
         """The model that was asked for, or the default. Raises `UnknownCompressionModel`."""
         if wanted is None:

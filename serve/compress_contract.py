@@ -25,7 +25,7 @@ _RECEIPT_EXAMPLE: dict[str, Any] = {
     "compression_ratio": 0.25,
     "target_ratio": 0.25,
     "latency_ms": 1.25,
-    "tokenizer": "example-model",
+    "tokenizer": "example-tokenizer",
     "risk_flags": [
         {
             "code": "number_dropped",

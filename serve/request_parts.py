@@ -103,7 +103,14 @@ class JsonSchemaFormat(BaseModel):
 class ResponseFormat(BaseModel):
     """The form of the reply: free text, any JSON object, or JSON that obeys a schema."""
 
-    model_config = STRICT
+    model_config = ConfigDict(
+        strict=True,
+        allow_inf_nan=False,
+        json_schema_extra={
+            "if": {"properties": {"type": {"const": "json_schema"}}, "required": ["type"]},
+            "then": {"properties": {"json_schema": {"type": "object"}}, "required": ["json_schema"]},
+        },
+    )
 
     type: Literal["text", "json_object", "json_schema"] = Field(description="Which form.")
     json_schema: JsonSchemaFormat | None = Field(
@@ -111,6 +118,18 @@ class ResponseFormat(BaseModel):
     )
 
     _present = field_validator("json_schema")(_required_for("json_schema"))
+
+
+def _only_functions(schema: dict[str, Any]) -> None:
+    """What is taken: another type gets a 400 of its own, and `function` is there."""
+    schema["properties"]["type"]["enum"] = ["function"]
+    function = schema["properties"]["function"]
+    function.pop("default", None)
+    (function["$ref"],) = [kind["$ref"] for kind in function.pop("anyOf") if "$ref" in kind]
+    schema["required"] = ["type", "function"]
+
+
+_FUNCTIONS = ConfigDict(strict=True, allow_inf_nan=False, json_schema_extra=_only_functions)
 
 
 class FunctionDefinition(BaseModel):
@@ -127,7 +146,7 @@ class FunctionDefinition(BaseModel):
 class Tool(BaseModel):
     """A tool offered to the model. Only functions are supported; any other type is a 400."""
 
-    model_config = STRICT
+    model_config = _FUNCTIONS
 
     type: str = Field(max_length=64, description="`function`.", examples=["function"])
     function: FunctionDefinition | None = Field(
@@ -148,7 +167,7 @@ class NamedFunction(BaseModel):
 class NamedToolChoice(BaseModel):
     """Makes the model call one function. Only functions are supported; any other type is a 400."""
 
-    model_config = STRICT
+    model_config = _FUNCTIONS
 
     type: str = Field(max_length=64, description="`function`.", examples=["function"])
     function: NamedFunction | None = Field(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from fastapi import FastAPI, Security
@@ -58,13 +60,14 @@ def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     }
 
 
-# The middleware reads it; declared as data, it adds no validation of its own to a route.
+# The middleware reads it; declared as data, it adds no validation of its own to a route. No `maxLength`: a longer id is
+# taken, and replaced.
 REQUEST_ID_PARAMETER: dict[str, Any] = {
     "name": "X-Request-ID",
     "in": "header",
     "required": False,
-    "description": "Correlation id, at most 128 printable ASCII characters; a longer one is replaced.",
-    "schema": {"type": "string", "maxLength": 128},
+    "description": "Correlation id of at most 128 printable ASCII characters; any other is replaced by a new one.",
+    "schema": {"type": "string"},
 }
 
 
@@ -72,8 +75,31 @@ REQUEST_ID_PARAMETER: dict[str, Any] = {
 BEARER = Security(HTTPBearer(auto_error=False, description="A project API key.", scheme_name="ProjectKey"))
 
 
-def document_request_models(api: FastAPI, *models: type[BaseModel]) -> None:
-    """Add to the schema the request shapes that routes read themselves, for one strict parse of the raw bytes."""
+# What the examples of shapes say for a model that each server calls by its own name.
+EXAMPLE_MODEL = "example-model"
+EXAMPLE_COMPRESSOR = "example-compressor"
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModels:
+    """The ids that this server knows, its defaults first."""
+
+    chat: tuple[str, ...]
+    compressors: tuple[str, ...]
+
+    def of_shape(self, name: str) -> tuple[str, ...]:
+        """Those that the `model` of a request or a response of this name can be."""
+        return self.compressors if "Compress" in name else self.chat
+
+    @property
+    def examples(self) -> dict[str, str]:
+        first = {EXAMPLE_MODEL: self.chat[:1], EXAMPLE_COMPRESSOR: self.compressors[:1]}
+        return {name: ids[0] for name, ids in first.items() if ids}
+
+
+def document_request_models(api: FastAPI, served: ServedModels, *models: type[BaseModel]) -> None:
+    """Add to the schema the request shapes that routes read themselves, for one strict parse of the raw bytes; and name
+    this server's own models in every shape and example."""
     generate = api.openapi
 
     def openapi() -> dict[str, Any]:
@@ -83,6 +109,27 @@ def document_request_models(api: FastAPI, *models: type[BaseModel]) -> None:
             schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
             schemas.update(schema.pop("$defs", {}))
             schemas[model.__name__] = schema
+        _name_models(schemas, served)
         return document
 
     api.openapi = openapi  # type: ignore[method-assign]
+
+
+def _name_models(schemas: dict[str, Any], served: ServedModels) -> None:
+    for name, schema in schemas.items():
+        if "examples" in schema:
+            schema["examples"] = _renamed(schema["examples"], served.examples)
+        for field in ("model", "id") if name in ("Model", "CatalogModel") else ("model",):
+            found = schema.get("properties", {}).get(field)
+            # Of `string or null` the string is narrowed.
+            for kind in found.get("anyOf", [found]) if found else ():
+                if kind.get("type") == "string":
+                    kind["enum"] = list(served.of_shape(name))
+
+
+def _renamed(value: Any, names: Mapping[str, str]) -> Any:
+    if isinstance(value, dict):
+        return {key: _renamed(inner, names) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_renamed(inner, names) for inner in value]
+    return names.get(value, value) if isinstance(value, str) else value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +17,7 @@ from billing.spool import Spool
 from models.fake_engine import FakeEngine
 from serve.api import INTERFACE_VERSION
 from serve.app import build_api
+from serve.body import InvalidBody, parse_chat_request
 from serve.errors import STATUSES
 from serve.settings import Settings
 from tests.serve.served import HI, Client, settings_document
@@ -249,3 +251,69 @@ def test_the_document_is_made_once(api: Any, document: Any) -> None:
     while not isinstance(inner, FastAPI):
         inner = inner._app
     assert inner.openapi() == inner.openapi() == document
+
+
+def test_every_model_that_a_document_names_is_served(document: Any) -> None:
+    """The ids are those of the running catalog, in the shapes and in every example."""
+    schemas = document["components"]["schemas"]
+    served = ["alpha", "beta", "gamma", "delta"]
+    (text,) = [
+        kind for kind in schemas["ChatCompletionRequest"]["properties"]["model"]["anyOf"] if "enum" in kind
+    ]
+    assert text["enum"] == served
+    assert schemas["Model"]["properties"]["id"]["enum"] == served
+    assert schemas["CatalogModel"]["properties"]["id"]["enum"] == served
+    assert schemas["ChatCompletionResponse"]["properties"]["model"]["enum"] == served
+    examples = [example for found in schemas.values() for example in found.get("examples", [])]
+    named = {example["model"] for example in examples if isinstance(example, dict) and "model" in example}
+    assert named and named <= set(served)
+    assert "example-" not in json.dumps(document)
+
+
+def test_an_example_of_a_request_is_answered(api: Any, document: Any) -> None:
+    """By the same parse that the route uses: what the document shows can be sent as it stands."""
+    for example in document["components"]["schemas"]["ChatCompletionRequest"]["examples"]:
+        parse_chat_request(json.dumps(example).encode(), "application/json")
+
+
+@pytest.mark.parametrize("name", ["Tool", "NamedToolChoice"])
+def test_a_tool_without_its_function_is_refused_by_the_document_and_by_the_service(
+    document: Any, name: str
+) -> None:
+    for tool in ({"type": "function"}, {"type": "function", "function": None}):
+        assert not schema(document, name).is_valid(tool)
+        body = {"messages": HI, **({"tools": [tool]} if name == "Tool" else {"tool_choice": tool})}
+        assert not schema(document, "ChatCompletionRequest").is_valid(body)
+        with pytest.raises(InvalidBody):
+            parse_chat_request(json.dumps(body).encode(), "application/json")
+    assert schema(document, name).is_valid({"type": "function", "function": {"name": "f"}})
+
+
+@pytest.mark.parametrize(
+    ("form", "fits"),
+    [
+        ({"type": "text"}, True),
+        ({"type": "text", "json_schema": None}, True),
+        ({"type": "json_schema"}, False),
+        ({"type": "json_schema", "json_schema": None}, False),
+        ({"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}}}, True),
+    ],
+)
+def test_a_response_format_needs_its_schema_in_the_document_and_in_the_service(
+    document: Any, form: Any, fits: bool
+) -> None:
+    assert schema(document, "ResponseFormat").is_valid(form) is fits
+    raw = json.dumps({"messages": HI, "response_format": form}).encode()
+    if fits:
+        parse_chat_request(raw, "application/json")
+    else:
+        with pytest.raises(InvalidBody):
+            parse_chat_request(raw, "application/json")
+
+
+def test_a_long_request_id_is_documented_as_the_service_takes_it(api: Any, document: Any) -> None:
+    """A longer one is taken and replaced, so no document may stop a client; none longer is sent back."""
+    (parameter,) = operation(document, CHAT)["parameters"]
+    assert "maxLength" not in parameter["schema"] and "replaced" in parameter["description"]
+    reply = asyncio.run(Client(api, "/health", headers={"X-Request-ID": "x" * 129}).run())
+    assert reply.status == 200 and len(reply.reply_headers["x-request-id"]) <= 128
