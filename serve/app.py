@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -24,13 +25,16 @@ from models.catalog import Capabilities, Catalog, ChatModel
 from models.engine import Engine
 from serve.api import create_api
 from serve.chat import ChatService
+from serve.cluster.door import ask_for_door, own_door
+from serve.cluster.folder import COUNTERS_SOCKET
+from serve.cluster.shared_counters import SharedCounters
 from serve.compressors import RunningModel, compress_collaborators
-from serve.http_server import PithServer, allow_open_files, http_config, listening_socket
+from serve.http_server import PithServer, allow_open_files, http_config
 from serve.metrics.service import ServiceMetrics
 from serve.model_settings import ModelSettings
 from serve.pepper import read_pepper
 from serve.prices import PriceBook
-from serve.settings import ServerSettings, Settings
+from serve.settings import IN_MEMORY, ServerSettings, Settings
 
 
 def now() -> datetime:
@@ -98,9 +102,17 @@ class Service:
 
 
 async def start_service(
-    settings: Settings, engine_handle: Callable[[str], Any], compressor_handle: Callable[[str], Any]
+    settings: Settings,
+    engine_handle: Callable[[str], Any],
+    compressor_handle: Callable[[str], Any],
+    *,
+    desk: Path | None,
 ) -> Service:
-    """Build everything from `settings` and listen. The two functions give a model's Ray Serve handle by its id."""
+    """Build everything from `settings` and take requests. The two functions give a model's Ray Serve handle by its id.
+
+    `desk` is the folder where the process that started the server gives out its listening socket; without one this
+    process listens by itself. Raises `NoDoor` or `OSError`.
+    """
     from serve.hop.client import ReplicaClient
     from serve.ray_compressor import RayCompressor
     from serve.ray_engine import RayEngine
@@ -130,6 +142,7 @@ async def start_service(
         engines=engines,
         compressors=compressors,
         database=open_database(settings.billing.database_url),
+        desk=desk,
     )
     service.closing.append(client.close)
     return service
@@ -141,19 +154,20 @@ def start_with(
     engines: Mapping[str, Engine],
     compressors: Mapping[str, RunningModel],
     database: Database,
+    desk: Path | None = None,
 ) -> Service:
-    """Listen, with these engines behind the API. To be called in the event loop that serves."""
+    """Take requests, with these engines behind the API. To be called in the event loop that serves."""
     server = settings.server
+    door = ask_for_door(desk) if desk else own_door(server.host, server.port)
     spool = Spool(settings.billing.spool_path, max_rows=settings.billing.spool_max_rows)
     ledger = open_ledger(settings, database, spool)
-    limiter = open_limiter(settings)
+    limiter = open_limiter(settings, desk)
     api = build_api(
         settings, engines=engines, compressors=compressors, database=database, ledger=ledger, limiter=limiter
     )
     allow_open_files()
-    listener = listening_socket(server.host, server.port)
-    http = PithServer(http_config(api, settings, listener))
-    task = asyncio.create_task(http.serve(sockets=[listener]))
+    http = PithServer(http_config(api, settings), door)
+    task = asyncio.create_task(http.serve())
     upkeep = asyncio.create_task(
         keep_up(
             ledger, every_s=settings.billing.upkeep_s, expire_holds_after=hold_lifetime(server), clock=now
@@ -182,9 +196,12 @@ def open_ledger(settings: Settings, database: Database, spool: Spool) -> Ledger:
     return Ledger(database, spool, offline_allowance_nano_usd=allowance)
 
 
-def open_limiter(settings: Settings) -> RateLimits:
-    """The rate limits, counted where the settings say."""
-    counters = open_counters(settings.billing.rate_limit_storage)
+def open_limiter(settings: Settings, desk: Path | None = None) -> RateLimits:
+    """The rate limits, counted where the settings say: `memory://` is that of the desk, where there is one."""
+    storage = settings.billing.rate_limit_storage
+    counters = (
+        SharedCounters(desk / COUNTERS_SOCKET) if desk and storage == IN_MEMORY else open_counters(storage)
+    )
     return RateLimits(counters, on_outage=settings.billing.rate_limit_outage)
 
 

@@ -8,11 +8,13 @@ import secrets
 import signal
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 
+from serve.cluster.desk import Desk, open_desk
+from serve.cluster.folder import FolderInUse, run_folder
 from serve.deployments import INGRESS_APP, SETTLE_S, compressor_app, model_app
 from serve.loopback import SETUP_HOOK
 from serve.model_settings import ModelSettings
@@ -67,9 +69,12 @@ def run_server(settings: Settings, *, announce: Callable[[], None], progress: Pr
     adopt_orphans()
     stop_on_signals()
     after = ExitStack()
+    desk: Desk | None = None
     try:
         take_in_ended = open_ops_port(settings, after)
-        start(settings, progress)
+        folder = after.enter_context(own_folder(settings))
+        desk = open_own_desk(settings, folder, after)
+        start(settings, progress, folder if desk else None)
         announce()
         started, tick = children_of_this_process(), threading.Event()
         while not tick.wait(BURY_S):
@@ -78,9 +83,34 @@ def run_server(settings: Settings, *, announce: Callable[[], None], progress: Pr
     except Stopped:
         progress.say("stopping …")
     finally:
+        # First: while the last requests end, new ones are refused and do not wait for nobody.
+        if desk is not None:
+            desk.stop_listening()
         stop(settings.server.drain_s + SETTLE_S + SHUTDOWN_S)
         after.close()
         progress.say("stopped")
+
+
+@contextmanager
+def own_folder(settings: Settings) -> Iterator[Path]:
+    """The folder of this run. Raises `StartError`."""
+    try:
+        with run_folder(settings.state_dir, settings.server.port) as folder:
+            yield folder
+    except FolderInUse as error:
+        raise StartError(str(error)) from error
+
+
+def open_own_desk(settings: Settings, folder: Path, until: ExitStack) -> Desk | None:
+    """Take the port, for the HTTP processes of this machine. A cluster's are where Ray puts them, and each listens by
+    itself. Raises `StartError`."""
+    server = settings.server
+    if settings.ray.address:
+        return None
+    try:
+        return until.enter_context(open_desk(server.host, server.port, folder))
+    except OSError as error:
+        raise StartError(f"cannot listen on {server.host}:{server.port}: {error}") from error
 
 
 def open_ops_port(settings: Settings, until: ExitStack) -> Callable[[], None]:
@@ -95,7 +125,7 @@ def open_ops_port(settings: Settings, until: ExitStack) -> Callable[[], None]:
         ) from error
 
 
-def start(settings: Settings, progress: Progress) -> None:
+def start(settings: Settings, progress: Progress, desk: Path | None) -> None:
     """Bring up Ray, the models that are kept up, and the ingress. Returns when the service can answer."""
     checkpoints = {model.id: checkpoint_of(model, settings.state_dir, progress) for model in settings.models}
     os.environ.update(RAY_ENVIRONMENT)
@@ -135,7 +165,7 @@ def start(settings: Settings, progress: Progress) -> None:
         progress.begin(f"deploying {compressor.id}")
         name = compressor_app(compressor.id)
         serve._run(build_compressor(compressor), name=name, route_prefix=None, _blocking=False)
-    serve._run(build_ingress(settings), name=INGRESS_APP, route_prefix=None, _blocking=False)
+    serve._run(build_ingress(settings, desk), name=INGRESS_APP, route_prefix=None, _blocking=False)
     wanted = [INGRESS_APP, *(model_app(model.id) for model in settings.models if model.replicas.min)]
     wanted += [compressor_app(model.id) for model in settings.compression.models if model.replicas.min]
     wait_until_running(wanted, progress)

@@ -76,7 +76,9 @@ class AcceleratorSettings(Section):
 class ReplicaSettings(Section):
     min: int = Field(1, ge=0, description="Replicas kept up; 0 starts the model on its first request.")
     max: int = Field(1, ge=1, description="Replicas at most.")
-    max_ongoing_requests: int = Field(256, ge=1, description="Requests that one replica works on at once.")
+    max_ongoing_requests: int = Field(
+        256, ge=1, description="Requests that each HTTP process has on one replica at once."
+    )
     max_queued_requests: int = Field(
         1024, ge=-1, description="Requests that wait in each ingress; above: 503."
     )

@@ -1,7 +1,8 @@
-"""The deployment that listens on the HTTP port; it imports no vLLM, whose weight its process need not carry."""
+"""The deployment that answers on the HTTP port; it imports no vLLM, whose weight its process need not carry."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from ray import serve
@@ -21,14 +22,14 @@ from serve.settings import Settings
 
 
 class IngressReplica:
-    """The HTTP server. Its logic is `serve.app.Service`, which listens on the port itself."""
+    """The HTTP server. Its logic is `serve.app.Service`, which takes connections by itself."""
 
-    async def __init__(self, settings: Settings) -> None:  # type: ignore[misc]
+    async def __init__(self, settings: Settings, desk: Path | None) -> None:  # type: ignore[misc]
         # Before anything imports prometheus_client.
         count_in_files(settings)
         from serve.app import start_service
 
-        self._service = await start_service(settings, engine_handle, compressor_handle)
+        self._service = await start_service(settings, engine_handle, compressor_handle, desk=desk)
         freeze_heap()
 
     async def check_health(self) -> None:
@@ -48,8 +49,9 @@ def compressor_handle(model_id: str) -> DeploymentHandle:
     return serve.get_app_handle(compressor_app(model_id))
 
 
-def build_ingress(settings: Settings) -> Any:
-    """The Ray Serve application that listens on the HTTP port."""
+def build_ingress(settings: Settings, desk: Path | None) -> Any:
+    """The Ray Serve application that answers on the HTTP port. `desk` is the folder where its processes get the
+    listening socket; without one each listens by itself."""
     deployment = serve.deployment(
         IngressReplica,
         name=INGRESS_APP,
@@ -61,7 +63,7 @@ def build_ingress(settings: Settings) -> Any:
         graceful_shutdown_timeout_s=settings.server.drain_s + SETTLE_S,
         ray_actor_options={"runtime_env": {"env_vars": _environment(settings)}},
     )
-    return deployment.bind(settings)
+    return deployment.bind(settings, desk)
 
 
 def _environment(settings: Settings) -> dict[str, str]:

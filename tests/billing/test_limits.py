@@ -14,6 +14,8 @@ from billing.caller import Caller, ProjectLimits
 from billing.errors import RateLimited
 from billing.limits import Admission, RateLimits, open_counters
 from billing.window import WindowState
+from serve.cluster.shared_counters import SharedCounters
+from tests.serve.cluster.counting import counted_elsewhere
 
 # At the start of a minute, so that a test's seconds stay within it.
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -24,9 +26,15 @@ def caller(**limits: int) -> Caller:
     return Caller("workspace", uuid4().hex, "key", metered=True, limits=ProjectLimits(**limits))
 
 
-@pytest.fixture(params=["memory", "redis"])
+@pytest.fixture(params=["memory", "redis", "desk"])
 async def limits(request: pytest.FixtureRequest) -> AsyncIterator[RateLimits]:
-    """A limiter of each kind: what one does, the other does."""
+    """A limiter of each kind: what one does, the others do."""
+    if request.param == "desk":
+        async with counted_elsewhere() as path:
+            limits = RateLimits(SharedCounters(path))
+            yield limits
+            await limits.close()
+        return
     uri = "memory://" if request.param == "memory" else request.getfixturevalue("redis_server")
     limits = RateLimits(open_counters(uri))
     yield limits

@@ -41,6 +41,8 @@ class IngressPlan:
     database_timeout_s: float
     # The soft limit of open files that the process starts with; None: the parent's.
     open_files: int | None = None
+    # Where the listening socket is given out; None: each server listens by itself.
+    desk: Path | None = None
 
 
 @dataclass
@@ -101,7 +103,7 @@ async def _serve(plan: IngressPlan, ready: Connection) -> None:
     engine = FakeWitnessedEngine(plan.folder, token_s=plan.token_s)
     engines: Mapping[str, Engine] = {model.id: engine for model in plan.settings.models}
     database = open_database(plan.settings.billing.database_url, timeout_s=plan.database_timeout_s)
-    service = start_with(plan.settings, engines=engines, compressors={}, database=database)
+    service = start_with(plan.settings, engines=engines, compressors={}, database=database, desk=plan.desk)
     while not service.server.started:
         service.check()
         await asyncio.sleep(0.002)

@@ -1,4 +1,5 @@
-"""Rate limits over HTTP with three servers that share a Redis: what is let in is the limit, not three times it."""
+"""Rate limits over HTTP with three servers that share a Redis or a desk: what is let in is the limit, not three times
+it."""
 
 from __future__ import annotations
 
@@ -39,14 +40,18 @@ def counted(answers: list[Answer]) -> Counter[int | str]:
     return Counter(200 if answer.completed else answer.status or answer.trouble for answer in answers)
 
 
+@pytest.mark.parametrize("shared", ["on_redis", "on_desk"])
 @pytest.mark.parametrize("seed", range(4))
-async def test_the_accepted_count_is_the_limit_of_requests_a_minute(machines: Machines, seed: int) -> None:
+async def test_the_accepted_count_is_the_limit_of_requests_a_minute(
+    machines: Machines, seed: int, shared: str
+) -> None:
     rng = random.Random(seed)
     limit, asked = rng.randint(3, 60), rng.randint(61, 150)
     setup = Setup(
         ledger=rng.choice(("sqlite", "postgresql")),
         ingresses=INGRESSES,
-        on_redis=True,
+        on_redis=shared == "on_redis",
+        on_desk=shared == "on_desk",
         limits=ProjectLimits(requests_per_minute=limit),
     )
     for _ in range(3):
@@ -59,14 +64,18 @@ async def test_the_accepted_count_is_the_limit_of_requests_a_minute(machines: Ma
     assert found == {200: limit, 429: asked - limit}
 
 
+@pytest.mark.parametrize("shared", ["on_redis", "on_desk"])
 @pytest.mark.parametrize("seed", range(2))
-async def test_the_accepted_count_is_the_limit_of_requests_in_flight(machines: Machines, seed: int) -> None:
+async def test_the_accepted_count_is_the_limit_of_requests_in_flight(
+    machines: Machines, seed: int, shared: str
+) -> None:
     rng = random.Random(seed)
     limit, asked = rng.randint(1, 20), rng.randint(30, 60)
     setup = Setup(
         ledger="postgresql",
         ingresses=INGRESSES,
-        on_redis=True,
+        on_redis=shared == "on_redis",
+        on_desk=shared == "on_desk",
         # Two seconds a reply: all have asked by the time that the first is done.
         token_s=0.05,
         limits=ProjectLimits(max_in_flight=limit),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +21,8 @@ from billing.ledger import Ledger
 from billing.migration import upgrade
 from billing.spool import Spool
 from serve.app import catalog_of, now
+from serve.cluster.desk import open_desk
+from serve.cluster.folder import run_folder
 from serve.pepper import read_pepper
 from serve.prepare import prices_of
 from serve.settings import Settings
@@ -49,6 +51,8 @@ class Setup:
     limits: ProjectLimits = NO_LIMITS
     spend_limit_nano_usd: int | None = None
     on_redis: bool = False
+    # One process keeps the port and counts the limits, as `pith serve` does; otherwise each server listens by itself.
+    on_desk: bool = False
     # What the workspace may spend while the ledger is away.
     allowance_usd: str = "0"
     open_files: int | None = None
@@ -157,7 +161,9 @@ async def new_world(setup: Setup, machines: Machines, disk: SpoolDisk | None = N
         url = await machines.ledger_url(setup.ledger, folder)
         settings = _settings(setup, folder, url, machines, disk)
         workspace_id, key = await _prepare(settings, setup)
-        plan = IngressPlan(settings, folder, setup.token_s, setup.database_timeout_s, setup.open_files)
+        until = ExitStack()
+        desk = until.enter_context(_desk_folder(settings)) if setup.on_desk else None
+        plan = IngressPlan(settings, folder, setup.token_s, setup.database_timeout_s, setup.open_files, desk)
         world = World(setup, folder, plan, machines, workspace_id, key, disk=disk)
         try:
             async with asyncio.TaskGroup() as starts:
@@ -167,6 +173,17 @@ async def new_world(setup: Setup, machines: Machines, disk: SpoolDisk | None = N
         finally:
             for server in world.servers:
                 await server.kill()
+            until.close()
+
+
+@contextmanager
+def _desk_folder(settings: Settings) -> Iterator[Path]:
+    server = settings.server
+    with (
+        run_folder(settings.state_dir, server.port) as folder,
+        open_desk(server.host, server.port, folder),
+    ):
+        yield folder
 
 
 def _settings(setup: Setup, folder: Path, url: str, machines: Machines, disk: SpoolDisk | None) -> Settings:
@@ -176,7 +193,7 @@ def _settings(setup: Setup, folder: Path, url: str, machines: Machines, disk: Sp
         "server": {
             "port": free_port(),
             "drain_s": setup.drain_s,
-            "ingress_replicas": setup.ingresses if setup.on_redis else 1,
+            "ingress_replicas": setup.ingresses,
         },
         "billing": {
             "database_url": url,

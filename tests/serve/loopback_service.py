@@ -18,7 +18,8 @@ from billing.ledger import Ledger
 from billing.spool import Spool
 from models.engine import Engine, EngineChunk, EngineRequest
 from models.fake_engine import FakeEngine
-from serve.app import PithServer, build_api, catalog_of, http_config, listening_socket, now
+from serve.app import PithServer, build_api, catalog_of, http_config, now
+from serve.cluster.door import Door, own_door
 from serve.prepare import prepare_ledger
 from serve.settings import Settings, load_settings
 
@@ -73,11 +74,11 @@ def service(state_dir: Path, engine: Engine) -> Iterator[Running]:
     assert key is not None
     database = FakeFaultyDatabase(open_database(settings.billing.database_url))
     engines = {model.id: engine for model in settings.models}
-    listener = listening_socket("127.0.0.1", 0)
+    door = own_door("127.0.0.1", 0)
     up, stop = threading.Event(), threading.Event()
 
     async def serve() -> None:
-        async with _listening(settings, engines, database, listener):
+        async with _listening(settings, engines, database, door):
             up.set()
             await asyncio.to_thread(stop.wait)
 
@@ -85,7 +86,7 @@ def service(state_dir: Path, engine: Engine) -> Iterator[Running]:
     thread.start()
     try:
         assert up.wait(START_S), "the service did not start"
-        yield Running(settings, f"http://127.0.0.1:{listener.getsockname()[1]}", key, database)
+        yield Running(settings, f"http://127.0.0.1:{door.listener.getsockname()[1]}", key, database)
     finally:
         stop.set()
         thread.join(START_S)
@@ -96,16 +97,15 @@ class _listening:
     """An async context in which the service accepts requests."""
 
     def __init__(
-        self, settings: Settings, engines: Mapping[str, Engine], database: FakeFaultyDatabase, listener: Any
+        self, settings: Settings, engines: Mapping[str, Engine], database: FakeFaultyDatabase, door: Door
     ) -> None:
         self._ledger = Ledger(database, Spool(settings.billing.spool_path))
         self._database = database
-        self._listener = listener
         api = build_api(settings, engines=dict(engines), database=database, ledger=self._ledger)
-        self._server = PithServer(http_config(api, settings, listener))
+        self._server = PithServer(http_config(api, settings), door)
 
     async def __aenter__(self) -> None:
-        self._task = asyncio.create_task(self._server.serve(sockets=[self._listener]))
+        self._task = asyncio.create_task(self._server.serve())
 
     async def __aexit__(self, *_: object) -> None:
         self._server.should_exit = True

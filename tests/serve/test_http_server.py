@@ -11,7 +11,8 @@ import uvloop
 from starlette.responses import PlainTextResponse
 
 from serve.app import PithServer
-from serve.http_server import allow_open_files, http_config, listening_socket
+from serve.cluster.door import own_door
+from serve.http_server import allow_open_files, http_config
 from serve.settings import Settings
 from tests.serve.served import settings_document
 
@@ -22,10 +23,10 @@ def test_connections_that_wait_are_taken_in_within_a_few_turns_of_the_loop(tmp_p
     settings = Settings.model_validate(settings_document(tmp_path))
 
     async def turns_taken() -> int:
-        listener = listening_socket("127.0.0.1", 0)
-        clients = [socket.create_connection(listener.getsockname()) for _ in range(WAITING)]
-        server = PithServer(http_config(PlainTextResponse("hello"), settings, listener))
-        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        door = own_door("127.0.0.1", 0)
+        clients = [socket.create_connection(door.listener.getsockname()) for _ in range(WAITING)]
+        server = PithServer(http_config(PlainTextResponse("hello"), settings), door)
+        serving = asyncio.create_task(server.serve())
         turns = 0
         while len(server.server_state.connections) < WAITING and turns < 2 * WAITING:
             turns += 1

@@ -17,7 +17,8 @@ import uvloop
 from starlette.types import Receive, Scope, Send
 
 from serve.app import PithServer
-from serve.http_server import http_config, listening_socket
+from serve.cluster.door import own_door
+from serve.http_server import http_config
 from serve.settings import Settings
 from tests.serve.served import settings_document
 
@@ -145,11 +146,12 @@ def listening(state_dir: Path, **server_settings: Any) -> Iterator[Listening]:
     found: list[Listening] = []
 
     async def serve() -> None:
-        listener = listening_socket("127.0.0.1", 0)
+        door = own_door("127.0.0.1", 0)
         application = FakeApplication()
-        server = PithServer(http_config(application, settings, listener))
-        serving = asyncio.create_task(server.serve(sockets=[listener]))
-        found.append(Listening(listener.getsockname()[:2], asyncio.get_running_loop(), server, application))
+        server = PithServer(http_config(application, settings), door)
+        serving = asyncio.create_task(server.serve())
+        address = door.listener.getsockname()[:2]
+        found.append(Listening(address, asyncio.get_running_loop(), server, application))
         ready.set()
         await asyncio.to_thread(stop.wait)
         application.release.set()

@@ -17,8 +17,9 @@ from sqlalchemy import text
 from billing.caller import NO_LIMITS
 from models.fake_engine import FakeEngine
 from serve.app import PithServer
+from serve.cluster.door import own_door
 from serve.http.sending import SendTimes, SendWatch
-from serve.http_server import http_config, listening_socket
+from serve.http_server import http_config
 from tests.serve.served import HI, Served, eventually, serving
 
 STALLED_S = 0.4
@@ -35,10 +36,11 @@ async def listening(
     server = {"max_body_bytes": 4096, "send_timeout_s": STALLED_S}
     async with serving(folder, server=server) as service:
         served = await service.renewed()
-        listener = listening_socket("127.0.0.1", 0)
+        door = own_door("127.0.0.1", 0)
+        listener = door.listener
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SMALL_BUFFER)
-        http = PithServer(http_config(served.api, served.settings, listener))
-        running = asyncio.create_task(http.serve(sockets=[listener]))
+        http = PithServer(http_config(served.api, served.settings), door)
+        running = asyncio.create_task(http.serve())
         opened: list[socket.socket] = []
 
         def connect() -> socket.socket:
