@@ -1,0 +1,12 @@
+"""All rows of the table. A part of the service has a module here with its own; add it to `ROWS`."""
+
+from __future__ import annotations
+
+from benchmarks.limits.compression import COMPRESSION
+from benchmarks.limits.row import Row
+
+ROWS: tuple[Row, ...] = (*COMPRESSION,)
+
+
+def find(name: str) -> Row:
+    return next(row for row in ROWS if row.name == name)
