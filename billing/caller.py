@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+MAX_WEIGHT = 1000
+
 
 @dataclass(frozen=True, slots=True)
 class ProjectLimits:
-    """Limits of one project; None is without limit."""
+    """Limits of one project; None is without limit. Where projects wait for the same engine, each gets places and turns
+    by its `weight`."""
 
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
     max_in_flight: int | None = None
+    weight: int = 1
 
     def __post_init__(self) -> None:
+        if self.weight is None or self.weight > MAX_WEIGHT:
+            raise ValueError(f"weight: must be an integer from 1 to {MAX_WEIGHT}, not {self.weight!r}")
         for field in fields(self):
             value = getattr(self, field.name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):

@@ -43,6 +43,9 @@ class EngineRequest:
     options: Mapping[str, Any] = field(default_factory=dict)
     # The name under which the caller gave the limit, for an engine's complaint about it.
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    # Who shares the engine's places: a project, and how much of them it is to have beside others.
+    project_id: str = ""
+    project_weight: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from serve.cluster.shared_counters import SharedCounters
 from serve.compressors import RunningModel, compress_collaborators
 from serve.http_server import PithServer, allow_open_files, http_config
 from serve.metrics.service import ServiceMetrics
-from serve.model_settings import ModelSettings
+from serve.model_settings import ModelSettings, shares_of
 from serve.pepper import read_pepper
 from serve.prices import PriceBook
 from serve.settings import IN_MEMORY, ServerSettings, Settings
@@ -125,6 +125,7 @@ async def start_service(
             engine_handle(model.id),
             client,
             max_queued=model.replicas.max_queued_requests,
+            shares=shares_of(model.replicas),
             start_wait_s=server.start_wait_s,
             stall_s=server.stall_s,
             progress_s=server.progress_s,

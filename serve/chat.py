@@ -179,6 +179,8 @@ class ChatService:
             stream=body.stream,
             cache_salt=caller.workspace_id,
             options=options,
+            project_id=caller.project_id,
+            project_weight=caller.limits.weight,
             max_tokens_field="max_tokens" if body.max_completion_tokens is None else "max_completion_tokens",
         )
         return PreparedChat(

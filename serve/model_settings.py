@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from serve.fairness.places import Shares
 from serve.section import Section
 
 Price = Annotated[Decimal, Field(ge=0, le=1_000_000, max_digits=15, decimal_places=6)]
@@ -82,6 +83,16 @@ class ReplicaSettings(Section):
     max_queued_requests: int = Field(
         1024, ge=-1, description="Requests that wait in each ingress; above: 503."
     )
+    project_share: float = Field(
+        0.5,
+        gt=0,
+        le=1,
+        description="Share of an engine's places (`engine.max_num_seqs`) that one project of weight 1 gets when no "
+        "other project is active; the rest stays free for who comes next. 1: all of them.",
+    )
+    contended_share: float | None = Field(
+        None, gt=0, le=1, description="The same while other projects are active; absent: `project_share`."
+    )
     routing: Literal["prefix_cache", "round_robin"] = Field(
         "prefix_cache",
         description="Which replica gets a request: one that has the prompt's beginning cached, or the next one.",
@@ -98,7 +109,16 @@ class ReplicaSettings(Section):
     def _ordered(self) -> ReplicaSettings:
         if self.min > self.max:
             raise ValueError(f"min ({self.min}) is above max ({self.max})")
+        if self.contended_share is not None and self.contended_share > self.project_share:
+            raise ValueError(
+                f"contended_share ({self.contended_share}) is above project_share ({self.project_share})"
+            )
         return self
+
+
+def shares_of(replicas: ReplicaSettings) -> Shares:
+    """What one project may hold of an engine's places."""
+    return Shares(replicas.project_share, replicas.contended_share or replicas.project_share)
 
 
 class ModelSettings(Section):

@@ -14,8 +14,9 @@ from ray.serve.handle import DeploymentHandle
 from models.engine import EngineChunk, EngineFault, EngineRequest
 from models.errors import EngineFailed, EngineUnavailable
 from serve.deployments import model_app
+from serve.fairness.places import QueueFull, Shares
 from serve.hop.client import ReplicaClient, ReplicaGone, ReplyBroken
-from serve.hop.replicas import QueueFull, Replicas
+from serve.hop.replicas import Replicas
 from serve.replica_status import ReplicaStatus
 
 
@@ -29,6 +30,7 @@ class RayEngine:
         client: ReplicaClient,
         *,
         max_queued: int,
+        shares: Shares,
         start_wait_s: float,
         stall_s: float,
         progress_s: float,
@@ -36,7 +38,7 @@ class RayEngine:
         retry_after_s: int,
     ) -> None:
         self._model_id = model_id
-        self._replicas = Replicas(handle, max_queued=max_queued)
+        self._replicas = Replicas(handle, max_queued=max_queued, shares=shares)
         self._client = client
         self._counting = handle.options(method_name="count_tokens")
         self._start_wait_s = start_wait_s
@@ -83,6 +85,8 @@ class RayEngine:
                 try:
                     async with aclosing(self._client.generate(lease.address, request)) as items:
                         async for item in items:
+                            if isinstance(item, EngineChunk):
+                                lease.used_tokens = item.usage.total_tokens
                             yield item
                     return
                 except ReplicaGone:

@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 
 import aiohttp
+import orjson
 import psutil
 
 from benchmarks.load.exchange import Clock, Failed, chat, exchange
@@ -29,6 +30,8 @@ ROOT = Path(__file__).resolve().parents[2]
 MARK = "PITH_BENCHMARK_PROCESS"
 POLL_S = 0.25
 STOP_S = 20.0
+PITH = (sys.executable, "-c", "from serve.cli import main; main()")
+CONFIG_COPY = "pith.yaml"
 LAST_LINES = 15
 LAST_CHARACTERS = 1200
 
@@ -149,11 +152,13 @@ async def server_under_test(options: argparse.Namespace, until: ExitStack) -> tu
 
 
 def pith_server(config: Path, folder: Path, model: str) -> Server:
-    """`pith serve` with everything on and a ledger of its own: its state lies in `folder`."""
+    """`pith serve` with everything on and a ledger of its own: its state lies in `folder`, beside a copy of the
+    configuration, since relative paths in a configuration are relative to it."""
     port, ops_port = free_port(), free_port()
+    copy = folder / CONFIG_COPY
+    copy.write_bytes(config.read_bytes())
     command = [
-        sys.executable, "-c", "from serve.cli import main; main()", "serve", "--config", str(config.resolve()),
-        "--port", str(port), "--ops-port", str(ops_port),
+        *PITH, "serve", "--config", str(copy), "--port", str(port), "--ops-port", str(ops_port),
     ]  # fmt: skip
     demo_key = folder / "var" / "demo-key"
 
@@ -163,3 +168,19 @@ def pith_server(config: Path, folder: Path, model: str) -> Server:
     url, environment = f"http://127.0.0.1:{port}", {"PYTHONPATH": str(ROOT)}
     metrics_url = f"http://127.0.0.1:{ops_port}/metrics"
     return Server("pith", model, command, environment, folder, url, key, metrics_url=metrics_url)
+
+
+def new_key(folder: Path, workspace: str) -> str:
+    """A key of a workspace of its own on the ledger of the `pith_server` in `folder`. Raises `CannotRun`."""
+    for words in (("workspace", "create", workspace), ("project", "create", workspace, "main")):
+        _run_pith(folder, *words)
+    return str(orjson.loads(_run_pith(folder, "key", "create", f"{workspace}/main"))["key"])
+
+
+def _run_pith(folder: Path, *words: str) -> str:
+    command = [*PITH, *words, "--config", str(folder / CONFIG_COPY), "--json"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    if done.returncode:
+        raise CannotRun(f"pith {' '.join(words)} failed: {done.stderr.strip()[-LAST_CHARACTERS:]}")
+    return done.stdout

@@ -15,10 +15,12 @@ from ray.serve.llm import LLMConfig, LLMServer, build_llm_deployment
 
 from models.engine import EngineChunk, EngineFault, EngineRequest
 from serve.deployments import HEALTH_CHECK_PERIOD_S, HEALTH_CHECK_TIMEOUT_S
+from serve.fairness.generation import FairGeneration
+from serve.fairness.places import Shares
 from serve.heap import freeze_heap
 from serve.hop.port import ADDRESS_KEY, ReplicaPort
 from serve.hop.router import ReplicaRouter
-from serve.model_settings import ModelSettings
+from serve.model_settings import ModelSettings, shares_of
 
 # Time for the faults of the requests that were running to reach their callers.
 LAST_WORDS_S = 0.5
@@ -28,7 +30,7 @@ NOTHING_TO_FETCH = "serve.deployments.engine.NothingToFetch"
 class ChatReplica(LLMServer):
     """A vLLM engine's replica. Its logic is `models.vllm_engine.VLLMChat`."""
 
-    async def __init__(self, llm_config: LLMConfig, *, coalesce_s: float) -> None:  # type: ignore[misc]
+    async def __init__(self, llm_config: LLMConfig, *, coalesce_s: float, shares: Shares) -> None:  # type: ignore[misc]
         from models.vllm_engine import VLLMChat
         from serve.deployments.engine import engine_class
 
@@ -38,6 +40,8 @@ class ChatReplica(LLMServer):
             llm_config.model_id, engine._oai_serving_chat, engine._engine_client, coalesce_s=coalesce_s
         )
         await self._chat.warm_up()
+        places = engine._engine_client.vllm_config.scheduler_config.max_num_seqs
+        self._fair = FairGeneration(self._chat.generate, places=places, shares=shares)
         freeze_heap()
         self._port = ReplicaPort(self.generate)
         self._address = await self._port.open(ray.util.get_node_ip_address())
@@ -47,7 +51,7 @@ class ChatReplica(LLMServer):
         return {ADDRESS_KEY: asdict(self._address)}
 
     async def generate(self, request: EngineRequest) -> AsyncGenerator[EngineChunk | EngineFault, None]:
-        async with aclosing(self._chat.generate(request)) as items:
+        async with aclosing(self._fair.generate(request)) as items:
             async for item in items:
                 yield item
         if self._chat.dead:
@@ -78,7 +82,7 @@ def build_model(model: ModelSettings, checkpoint: str, *, coalesce_s: float, lon
     return build_llm_deployment(
         llm_config(model, checkpoint, longest_s=longest_s),
         name_prefix="",
-        bind_kwargs={"coalesce_s": coalesce_s},
+        bind_kwargs={"coalesce_s": coalesce_s, "shares": shares_of(model.replicas)},
         deployment_cls=ChatReplica,
     )
 

@@ -6,14 +6,15 @@ entered in the handle's own counts here, so that autoscaling sees them; this is 
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from models.engine import EngineRequest
+from serve.fairness.claims import claim_of
+from serve.fairness.places import FairPlaces, Shares
+from serve.fairness.queue import Claim
 from serve.hop.port import ADDRESS_KEY, Address
 
 if TYPE_CHECKING:
@@ -22,29 +23,25 @@ if TYPE_CHECKING:
     from serve.hop.router import ReplicaRouter
 
 
-class QueueFull(Exception):
-    """As many requests wait for a replica as may wait."""
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Lease:
-    """A replica's place for one request."""
+    """A replica's place for one request. Who has it keeps `used_tokens`, by which the next turn is given."""
 
     address: Address
     replica_id: Any
+    used_tokens: int = 0
 
 
 class Replicas:
-    """To be made and used in one event loop. `max_queued` requests may wait; -1: any number."""
+    """To be made and used in one event loop. `max_queued` requests may wait; -1: any number. One project may hold
+    its share of the places, as `FairPlaces` has it."""
 
-    def __init__(self, handle: DeploymentHandle, *, max_queued: int) -> None:
+    def __init__(self, handle: DeploymentHandle, *, max_queued: int, shares: Shares) -> None:
         if not handle.is_initialized:
             handle._init(_run_router_in_separate_loop=False)
         self._handle = handle.options(method_name="generate")
         self._awake = handle.options(method_name="awake")
-        self._max_queued = max_queued
-        self._in_flight = 0
-        self._waiting: deque[asyncio.Future[bool]] = deque()
+        self._places = FairPlaces(self._room, shares=shares, max_waiting=max_queued)
 
     @property
     def _ray(self) -> Any:
@@ -55,7 +52,7 @@ class Replicas:
         """Ray's, once it knows the deployment."""
         router: ReplicaRouter | None = self._ray.request_router
         if router is not None:
-            router.on_change = self._let_in
+            router.on_change = self._places.let_in
         return router
 
     def _room(self) -> int:
@@ -70,7 +67,9 @@ class Replicas:
 
         Raises `QueueFull`, and what a call through a Ray Serve handle raises.
         """
-        await self._enter()
+        claim = claim_of(request, places=1)
+        await self._enter(claim)
+        lease: Lease | None = None
         try:
             lease = await self._choose(request)
             self._begin(lease.replica_id)
@@ -79,7 +78,7 @@ class Replicas:
             finally:
                 self._end(lease.replica_id)
         finally:
-            self._leave()
+            self._places.leave(claim, used_tokens=lease.used_tokens if lease else 0)
 
     async def _choose(self, request: EngineRequest) -> Lease:
         running = self._router.curr_replicas if self._router else {}
@@ -95,49 +94,23 @@ class Replicas:
         if self._router is not None:
             self._router.on_replica_actor_died(lease.replica_id)
 
-    async def _enter(self) -> None:
-        """Take a place, in the order of asking."""
+    async def _enter(self, claim: Claim) -> None:
+        """Take a place, when its project's turn comes."""
         while True:
-            room = self._room()
-            if room == 0:
+            if self._room() == 0:
                 # Through Ray's own queue, which makes the controller start a replica.
                 await self._awake.remote()
-            elif self._in_flight < room and not self._waiting:
-                self._in_flight += 1
-                return
-            elif await self._turn():
+            elif self._places.try_enter(claim) or await self._turn(claim):
                 return
 
-    async def _turn(self) -> bool:
-        """Wait until `_let_in` gave this one a place, or (False) until no replica runs any more."""
-        if 0 <= self._max_queued <= len(self._waiting):
-            raise QueueFull
-        turn: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
+    async def _turn(self, claim: Claim) -> bool:
+        """Wait for a place, or (False) until no replica runs any more."""
         counts = self._ray._metrics_manager
         counts.inc_num_queued_requests()
         try:
-            return await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled() and turn.result():
-                self._leave()
-            elif turn in self._waiting:
-                self._waiting.remove(turn)
-            raise
+            return await self._places.wait(claim)
         finally:
             counts.dec_num_queued_requests()
-
-    def _leave(self) -> None:
-        self._in_flight -= 1
-        self._let_in()
-
-    def _let_in(self) -> None:
-        room = self._room()
-        while self._waiting and (room == 0 or self._in_flight < room):
-            turn = self._waiting.popleft()
-            if not turn.done():
-                self._in_flight += room > 0
-                turn.set_result(room > 0)
 
     def _begin(self, replica_id: Any) -> None:
         if self._router is not None:

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from models.engine import EngineRequest
+from serve.fairness.places import QueueFull, Shares
 from serve.hop.port import ADDRESS_KEY
-from serve.hop.replicas import QueueFull, Replicas
+from serve.hop.replicas import Replicas
 
 REQUEST = EngineRequest("id", "model", ({"role": "user", "content": "hi"},), 16, False, "salt")
 
@@ -84,7 +85,7 @@ class FakeRay:
 
 
 def replicas_of(ray: FakeRay, max_queued: int = 10) -> Replicas:
-    return Replicas(ray, max_queued=max_queued)  # type: ignore[arg-type]
+    return Replicas(ray, max_queued=max_queued, shares=Shares(1, 1))  # type: ignore[arg-type]
 
 
 async def others_run() -> None:

@@ -1,0 +1,149 @@
+"""Places that projects share: each request takes some, or waits until its project's turn comes.
+
+What one project may hold follows from what is free (the dynamic thresholds of Choudhury and Hahne, 1998): it gets a
+share of all places, and each further project makes what everybody may hold smaller, so that some places are always
+free for a project that comes next. Without that, its first request would wait until a long one of another ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import takewhile
+
+from serve.fairness.queue import Claim, FairQueue, Waiting
+
+Turn = asyncio.Future[bool]
+# So long after its last request ended, a project still counts as one that may come back at any moment.
+ACTIVE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """What one project of weight 1 may hold, in (0, 1] of all places: `contended` where others were active lately."""
+
+    alone: float
+    contended: float
+
+    def per_free_place(self, *, contended: bool) -> float:
+        """The places that it may hold for each free one."""
+        share = self.contended if contended else self.alone
+        return share / (1 - share) if share < 1 else float("inf")
+
+
+class QueueFull(Exception):
+    """As many requests wait as may wait, and no other project has a longer line than this one."""
+
+
+class FairPlaces:
+    """To be used in one event loop. `room` says how many places there are now; whoever changes it calls `let_in`.
+
+    `max_waiting` requests may wait, -1 for any number.
+    """
+
+    def __init__(self, room: Callable[[], int], *, shares: Shares, max_waiting: int = -1) -> None:
+        self._room = room
+        self._shares = shares
+        self._max_waiting = max_waiting
+        self._queue: FairQueue[Turn] = FairQueue()
+        # Projects by when they were last here, the latest last.
+        self._seen: OrderedDict[str, float] = OrderedDict()
+
+    def __len__(self) -> int:
+        """How many wait."""
+        return len(self._queue)
+
+    async def enter(self, claim: Claim) -> bool:
+        """Take places, at once or when there are some. False, and raises, as `wait`."""
+        return self.try_enter(claim) or await self.wait(claim)
+
+    def try_enter(self, claim: Claim) -> bool:
+        """Take places without waiting, where nobody who waits is to have them."""
+        self._see(claim)
+        room = self._room()
+        if not self._may_hold_more(claim, room) or not self._is_enough(claim, room):
+            return False
+        if len(self._queue) and self._next(room) is not None:
+            return False
+        self._queue.begin(claim)
+        return True
+
+    async def wait(self, claim: Claim) -> bool:
+        """Wait for places and take them. False where there is no room at all any more.
+
+        Raises `QueueFull`, at once or, when another project's request pushes this one out, later.
+        """
+        self._make_way_for(claim)
+        turn: Turn = asyncio.get_running_loop().create_future()
+        entry = self._queue.push(claim, turn)
+        try:
+            return await turn
+        except asyncio.CancelledError:
+            if self._queue.remove(entry):
+                # It may have been this one that the others waited behind.
+                self.let_in()
+            elif _was_let_in(turn):
+                self.leave(claim, used_tokens=0)
+            raise
+
+    def leave(self, claim: Claim, *, used_tokens: int) -> None:
+        """Give the places back; `used_tokens` is what the request came to."""
+        self._see(claim)
+        self._queue.end(claim, used_tokens)
+        self.let_in()
+
+    def let_in(self) -> None:
+        """Give free places to those who wait. Without any room, all of them are told."""
+        room = self._room()
+        while entry := self._next(room):
+            if entry.item.done():
+                # Cancelled, and not yet gone.
+                self._queue.remove(entry)
+            elif room == 0:
+                self._queue.remove(entry)
+                entry.item.set_result(False)
+            elif self._is_enough(entry.claim, room):
+                self._queue.start(entry)
+                entry.item.set_result(True)
+            else:
+                # It is this one's turn: smaller requests that would fit must not keep it waiting for ever.
+                return
+
+    def _next(self, room: int) -> Waiting[Turn] | None:
+        return self._queue.next(lambda claim: room == 0 or self._may_hold_more(claim, room))
+
+    def _may_hold_more(self, claim: Claim, room: int) -> bool:
+        free = room - self._queue.running
+        per_free_place = self._shares.per_free_place(contended=len(self._seen) > 1)
+        return self._queue.running_of(claim.project_id) < per_free_place * claim.weight * free
+
+    def _see(self, claim: Claim) -> None:
+        now = asyncio.get_running_loop().time()
+        self._seen[claim.project_id] = now
+        self._seen.move_to_end(claim.project_id)
+        long_ago = takewhile(lambda item: item[1] <= now - ACTIVE_S, self._seen.items())
+        # One that still holds places is as active as it was.
+        for project_id in [one for one, _ in long_ago if not self._queue.running_of(one)]:
+            del self._seen[project_id]
+
+    def _is_enough(self, claim: Claim, room: int) -> bool:
+        # A request with more choices than there are places runs alone.
+        return claim.places <= room - self._queue.running or (room > 0 and not self._queue.running)
+
+    def _make_way_for(self, claim: Claim) -> None:
+        """At the bound, the project with the longest line loses its newest request: never one that asks for little."""
+        if not 0 <= self._max_waiting <= len(self._queue):
+            return
+        if not len(self._queue):
+            raise QueueFull
+        newest = self._queue.newest_of_the_longest()
+        if self._queue.line_of(newest.claim) <= self._queue.line_of(claim) + 1 / claim.weight:
+            raise QueueFull
+        self._queue.remove(newest)
+        newest.item.set_exception(QueueFull())
+
+
+def _was_let_in(turn: Turn) -> bool:
+    return turn.done() and not turn.cancelled() and turn.exception() is None and turn.result()

@@ -1,0 +1,149 @@
+"""Weighted fair queueing between projects: whoever was served least, for its weight, is next.
+
+The service that a project got is counted in tokens, at first as many as a request may come to, and as many as it came
+to when it has ended (Sheng et al., "Fairness in Serving Large Language Models", OSDI 2024). A project that comes back
+after a pause starts where the least served of the others stands: it has saved nothing up.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a request asks for: `places` it takes up at once (one a choice), and the most `tokens` it may come to."""
+
+    project_id: str
+    weight: int
+    places: int
+    tokens: int
+
+
+@dataclass(slots=True, eq=False)
+class Waiting(Generic[T]):
+    """One request in the queue."""
+
+    claim: Claim
+    item: T
+    # The order of asking, over all projects.
+    number: int
+
+
+@dataclass(slots=True, eq=False)
+class _Project(Generic[T]):
+    served: float
+    weight: int
+    running: int = 0
+    # By identity, in the order of asking.
+    waiting: OrderedDict[int, Waiting[T]] = field(default_factory=OrderedDict)
+
+    @property
+    def turn(self) -> tuple[float, int, int]:
+        """The least is next: of those served alike the one that asks for less, and then the one that asked first."""
+        return self.served, self.running + len(self.waiting), self.first.number
+
+    @property
+    def first(self) -> Waiting[T]:
+        return next(iter(self.waiting.values()))
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.running and not self.waiting
+
+
+class FairQueue(Generic[T]):
+    """Requests that wait, and the places that each project holds. A request's work grows with the active projects."""
+
+    def __init__(self) -> None:
+        self._projects: dict[str, _Project[T]] = {}
+        self._waiting = 0
+        self._asked = 0
+        self.running = 0
+        # What the last project to go had been served: where the next one starts when nobody is here.
+        self._floor = 0.0
+
+    def __len__(self) -> int:
+        return self._waiting
+
+    def running_of(self, project_id: str) -> int:
+        """The places that a project holds."""
+        project = self._projects.get(project_id)
+        return project.running if project else 0
+
+    def push(self, claim: Claim, item: T) -> Waiting[T]:
+        """To the end of its project's line."""
+        self._asked += 1
+        entry = Waiting(claim, item, self._asked)
+        self._project(claim).waiting[id(entry)] = entry
+        self._waiting += 1
+        return entry
+
+    def remove(self, entry: Waiting[T]) -> bool:
+        """Whether it was still waiting."""
+        project = self._projects.get(entry.claim.project_id)
+        if project is None or project.waiting.pop(id(entry), None) is None:
+            return False
+        self._waiting -= 1
+        self._forget_if_idle(entry.claim.project_id, project)
+        return True
+
+    def next(self, may_run: Callable[[Claim], bool]) -> Waiting[T] | None:
+        """The first request of the project that was served least, of those whose first request `may_run`.
+        It stays in the queue."""
+        best: _Project[T] | None = None
+        for project in self._projects.values():
+            if not project.waiting or (best is not None and project.turn >= best.turn):
+                continue
+            if may_run(project.first.claim):
+                best = project
+        return None if best is None else best.first
+
+    def newest_of_the_longest(self) -> Waiting[T]:
+        """The last request of the project with the longest line for its weight."""
+        longest = max(self._projects.values(), key=lambda project: len(project.waiting) / project.weight)
+        return next(reversed(longest.waiting.values()))
+
+    def line_of(self, claim: Claim) -> float:
+        """How long the line of the claim's project is, for its weight."""
+        project = self._projects.get(claim.project_id)
+        return len(project.waiting) / claim.weight if project else 0.0
+
+    def begin(self, claim: Claim) -> None:
+        """The request runs, and is counted as coming to all that it may."""
+        project = self._project(claim)
+        project.running += claim.places
+        self.running += claim.places
+        project.served += claim.tokens / project.weight
+
+    def start(self, entry: Waiting[T]) -> None:
+        """It waits no longer, and runs."""
+        self.begin(entry.claim)
+        self.remove(entry)
+
+    def end(self, claim: Claim, used_tokens: int) -> None:
+        """It has ended, and came to so much."""
+        project = self._projects[claim.project_id]
+        project.running -= claim.places
+        self.running -= claim.places
+        project.served += (used_tokens - claim.tokens) / project.weight
+        self._forget_if_idle(claim.project_id, project)
+
+    def _project(self, claim: Claim) -> _Project[T]:
+        project = self._projects.get(claim.project_id)
+        if project is None:
+            least = min((each.served for each in self._projects.values()), default=self._floor)
+            project = self._projects[claim.project_id] = _Project(least, claim.weight)
+        # An operator may have changed it.
+        project.weight = claim.weight
+        return project
+
+    def _forget_if_idle(self, project_id: str, project: _Project[T]) -> None:
+        if project.is_idle:
+            del self._projects[project_id]
+            self._floor = project.served if not self._projects else self._floor
