@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
-from ipaddress import IPv6Address, ip_address
 
 from billing.caller import Caller, ProjectLimits
 from billing.errors import RateLimited
 from billing.limits import Admission, RateLimits
 from billing.window import LimitState
-
-# An IPv6 client has at least this much of the address space to itself, and could use a new address each time.
-_IPV6_CLIENT_BITS = 64
+from serve.http.peers import client_of
 
 
 class DemoLimited(RateLimited):
@@ -75,19 +72,6 @@ class DemoLimits:
             return await self._limiter.admit(caller, tokens_bound=1, now=self._clock())
         except RateLimited as refused:
             raise DemoLimited(refused, whose) from None
-
-
-def client_of(address: str | None) -> str:
-    """The client that an address of a socket's peer stands for: IPv6 by its network."""
-    try:
-        parsed = ip_address((address or "").partition("%")[0])
-    except ValueError:
-        return "unknown"
-    if isinstance(parsed, IPv6Address):
-        if parsed.ipv4_mapped is not None:
-            return str(parsed.ipv4_mapped)
-        return f"{int(parsed) >> (128 - _IPV6_CLIENT_BITS):x}"
-    return str(parsed)
 
 
 def _as_requests(state: LimitState) -> LimitState:

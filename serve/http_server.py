@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import resource
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -14,16 +15,24 @@ import uvicorn
 
 from serve.cluster.acceptor import Acceptor
 from serve.cluster.door import Door
+from serve.http.connections import Connections, ReceiveTimes
+from serve.http.deadlines import LOOK_EVERY_S
+from serve.http.peers import LOOPBACK, networks
 from serve.http.protocol import BoundedHttp
 from serve.http.sending import SendTimes
 from serve.settings import ServerSettings, Settings
+
+# Open files that are no connections of clients: the ledger's, the spool's, those to replicas, libraries.
+OTHER_FILES = 512
 
 
 class PithServer(uvicorn.Server):
     """A uvicorn server that takes connections in by itself, from a socket that other processes may share.
 
-    It leaves the process's signal handlers alone: the process belongs to Ray.
+    It ends those whose clients are late, and leaves the process's signal handlers alone: the process belongs to Ray.
     """
+
+    _looked_at = 0.0
 
     def __init__(self, config: uvicorn.Config, door: Door) -> None:
         super().__init__(config)
@@ -38,6 +47,7 @@ class PithServer(uvicorn.Server):
         make = partial(self._protocol, {})
         self.acceptor = Acceptor(self._door, make, self.server_state.connections)
         self.servers = [cast(asyncio.Server, self.acceptor)]
+        self._looked_at = asyncio.get_running_loop().time()
         self.started = True
 
     def _protocol(self, app_state: dict[str, Any]) -> asyncio.Protocol:
@@ -46,6 +56,11 @@ class PithServer(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         self.acceptor.publish()
+        now = asyncio.get_running_loop().time()
+        if now >= self._looked_at + LOOK_EVERY_S:
+            since_last_s, self._looked_at = now - self._looked_at, now
+            for connection in tuple(self.server_state.connections):
+                cast(BoundedHttp, connection).look(now, since_last_s=since_last_s)
         return await super().on_tick(counter)
 
 
@@ -59,15 +74,36 @@ def http_config(api: Any, settings: Settings) -> uvicorn.Config:
         # Declared as whole seconds, and handed to asyncio as it is.
         timeout_graceful_shutdown=settings.server.drain_s,  # type: ignore[arg-type]
         # It is called as the class would be.
-        http=cast(type[asyncio.Protocol], partial(BoundedHttp, _send_times(settings.server))),
+        http=cast(type[asyncio.Protocol], http_protocol(settings.server)),
         ws="none",
+        # Whoever else says where a request came from is not believed.
+        proxy_headers=bool(settings.server.trusted_proxies),
+        forwarded_allow_ips=list(settings.server.trusted_proxies),
     )
 
 
-def _send_times(server: ServerSettings) -> SendTimes:
+def http_protocol(server: ServerSettings) -> Callable[..., BoundedHttp]:
+    """Makes the protocol of a connection. All that one of these makes are counted together."""
+    connections = Connections(
+        most=min(server.max_connections, _files_to_spare()),
+        most_per_address=server.max_connections_per_address,
+        # Proxies bring many clients, and this machine's own are no strangers.
+        not_counted=networks([*LOOPBACK, *server.trusted_proxies]),
+        times=ReceiveTimes(
+            idle_s=server.idle_timeout_s,
+            head_s=server.head_timeout_s,
+            body_s=server.body_timeout_s,
+            body_bytes_per_s=server.body_bytes_per_s,
+        ),
+    )
     # The engine's own bounds end a request by then, unless it waits for its client.
     longest_s = server.start_wait_s + server.longest_request_s + server.stall_s
-    return SendTimes(stalled_s=server.send_timeout_s, longest_s=longest_s)
+    return partial(BoundedHttp, connections, SendTimes(stalled_s=server.send_timeout_s, longest_s=longest_s))
+
+
+def _files_to_spare() -> int:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if soft == resource.RLIM_INFINITY else max(1, soft - OTHER_FILES)
 
 
 def allow_open_files() -> None:

@@ -10,6 +10,7 @@ import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from serve.compression_settings import CompressionSettingsSection
+from serve.http.peers import networks
 from serve.model_settings import ModelSettings
 from serve.section import Section
 
@@ -47,6 +48,31 @@ class ServerSettings(Section):
     send_timeout_s: float = Field(
         30, gt=0, description="Seconds in which a client takes nothing of its reply before it counts as gone."
     )
+    idle_timeout_s: float = Field(
+        30, gt=0, description="Seconds after which a connection that is asked for nothing is closed."
+    )
+    head_timeout_s: float = Field(
+        10, gt=0, description="Seconds from the first byte of a request to the end of its headers; then 408."
+    )
+    body_timeout_s: float = Field(
+        30, gt=0, description="Seconds that a request's body may take whatever its size; then 408."
+    )
+    body_bytes_per_s: int = Field(
+        8192, ge=1, description="Bytes of a body for which one second more is granted."
+    )
+    max_connections: int = Field(
+        10_000, ge=1, description="Open connections of each HTTP process; the next one gets 503."
+    )
+    max_connections_per_address: int = Field(
+        512,
+        ge=1,
+        description="Open connections of one client's address (IPv6: its /64) in each HTTP process; the next one gets "
+        "429. Loopback and trusted_proxies are not counted.",
+    )
+    trusted_proxies: list[str] = Field(
+        [],
+        description="Networks (10.0.0.0/8) of proxies whose X-Forwarded-For and X-Forwarded-Proto are believed.",
+    )
     retry_after_s: int = Field(
         10, ge=1, description="Seconds named by Retry-After when an engine is unavailable."
     )
@@ -54,6 +80,11 @@ class ServerSettings(Section):
         30, ge=0, le=1000, description="Milliseconds over which streamed tokens are gathered."
     )
     drain_s: float = Field(5, ge=0, description="Seconds that running requests get when the server stops.")
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _are_networks(cls, given: list[str]) -> list[str]:
+        return [str(network) for network in networks(given)]
 
 
 class OpsSettings(Section):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Literal
+from typing import Any
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from serve.http.connections import Connections
+from serve.http.deadlines import Part, overdue
+from serve.http.peers import plain_address
 from serve.http.refusals import BadHttp, refusal
-from serve.http.sending import SendTimes, SendWatch
+from serve.http.sending import SendTimes, SendWatch, cut
 
 # Of the request line and the headers; and of all that frames a body: chunk sizes, chunk extensions, trailers.
 MAX_HEADER_BYTES = 64 * 1024
@@ -27,7 +30,7 @@ class BoundedHttp(HttpToolsProtocol):
     What it refuses has the contract's error body, unless a reply is under way that the answer could be taken for.
     """
 
-    _part: Literal["none", "head", "body"] = "none"
+    _part: Part = "none"
     # Bytes since the last request ended, without those of the next one's body.
     _around_body = 0
     _body_bytes = 0
@@ -35,15 +38,24 @@ class BoundedHttp(HttpToolsProtocol):
     _takes_no_more = False
     _running: RequestResponseCycle | None = None
 
-    def __init__(self, send_times: SendTimes, **given: Any) -> None:
+    def __init__(self, connections: Connections, send_times: SendTimes, **given: Any) -> None:
         super().__init__(**given)
+        self._connections = connections
         self._send_times = send_times
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._sending = SendWatch(transport, self._send_times, self.loop)
+        # When what the client is at began: to be idle, to send a request's headers, to send its body.
+        self._since = self.loop.time()
+        if self.client is not None:
+            self.client = (plain_address(self.client[0]), self.client[1])
+        self._place = self._connections.open(self.client[0] if self.client else None)
+        if self._place.problem is not None and not self._connections.may_be_told:
+            cut(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._connections.close(self._place)
         self._sending.rest()
         super().connection_lost(exc)
         # uvicorn tells the newest request alone, which may be waiting behind the one that runs.
@@ -61,20 +73,44 @@ class BoundedHttp(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        # `look` ends what is idle, also where half a request has come.
+        self._unset_keepalive_if_required()
+        if self._part == "none":
+            self._since = self.loop.time()
         if self.transport.is_closing():
             self._sending.watch()
-
-    def timeout_keep_alive_handler(self) -> None:
-        super().timeout_keep_alive_handler()
-        self._sending.watch()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
         self._sending.begin()
         super()._start_asgi_task(cycle, app)
 
+    def look(self, now: float, *, since_last_s: float) -> None:
+        """End the connection where its client is late. To be called now and then, with the loop's time."""
+        if self.transport.is_closing() or self._works():
+            return
+        if self.flow.read_paused:
+            # The client waits for us.
+            self._since += since_last_s
+            return
+        times, place = self._connections.times, self._place
+        late = overdue(
+            times, self._part, for_s=now - self._since, body_bytes=self._body_bytes, unwelcome=place.problem
+        )
+        if late is not None and self._part == "none" and place.problem is None:
+            # Said now, it could pass for the reply to a request that is on its way.
+            self._close()
+        elif late is not None:
+            self._refuse(late)
+
+    def _works(self) -> bool:
+        """Whether a request is whole and its reply is not."""
+        return self._part == "none" and self._running is not None and not self._running.response_complete
+
     def data_received(self, data: bytes) -> None:
-        self._unset_keepalive_if_required()
+        if self._place.problem is not None:
+            self._refuse(self._place.problem)
+            return
         self._around_body += len(data)
         try:
             if not self._takes_no_more:
@@ -107,7 +143,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._part, self._body_bytes = "head", 0
+        self._part, self._body_bytes, self._since = "head", 0, self.loop.time()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         # Trailers come when the application has the headers already, and could pass for some.
@@ -120,10 +156,20 @@ class BoundedHttp(HttpToolsProtocol):
             self._fail(
                 400, "connections are not upgraded; leave out the header Upgrade of a request with a body"
             )
-        self._part = "body"
+        self._check_names()
+        self._part, self._since = "body", self.loop.time()
         super().on_headers_complete()
         if len(self.pipeline) > MAX_PIPELINED:
             self._fail(400, f"more than {MAX_PIPELINED} requests wait for the one before them")
+
+    def _check_names(self) -> None:
+        """Of two of these a proxy before us may have read the other one."""
+        names = [name for name, _ in self.headers]
+        hosts = names.count(b"host")
+        if hosts > 1 or (hosts == 0 and self.parser.get_http_version() != "1.0"):
+            self._fail(400, f"the request has {hosts} headers Host, and needs one")
+        if names.count(b"authorization") > 1:
+            self._fail(400, "the request has more than one header Authorization")
 
     def on_body(self, body: bytes) -> None:
         self._around_body = max(0, self._around_body - len(body))
@@ -134,7 +180,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         # Where the next request stands in the same read, that part of it is not counted: a read is small.
-        self._part, self._around_body = "none", 0
+        self._part, self._around_body, self._since = "none", 0, self.loop.time()
         super().on_message_complete()
 
     def _refuse(self, problem: BadHttp) -> None:
@@ -150,10 +196,11 @@ class BoundedHttp(HttpToolsProtocol):
         self._sending.watch()
 
     def _may_answer(self) -> bool:
-        if self._running is None or self._running.response_complete:
+        if self._running is None:
             return True
-        is_its_own = self._part == "body" and self.cycle is self._running
-        return is_its_own and not self.cycle.response_started
+        if self._part == "body" and self.cycle is self._running:
+            return not self.cycle.response_started
+        return self._running.response_complete
 
     def send_400_response(self, msg: str) -> Any:
         self._refuse(BadHttp(400, "the request is not valid HTTP/1.1"))
