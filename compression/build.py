@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from compression.compressor import Compressor
+from compression.counting import TokenCounter
 from compression.lexical import LexicalScorer
 from compression.model import CompressionModel, LocalModel
 from compression.spec import ModelSpec
@@ -31,8 +32,12 @@ def build_model(spec: ModelSpec) -> CompressionModel:
         from compression.neural.models import build_neural_model
 
         return build_neural_model(spec, counter)
-    compressor = Compressor(LexicalScorer.load(), counter, spec.settings)
-    return LocalModel(compressor, max_waiting=spec.max_waiting)
+    return LocalModel(plain_compressor(spec, counter), max_waiting=spec.max_waiting)
+
+
+def plain_compressor(spec: ModelSpec, counter: TokenCounter) -> Compressor:
+    """The lexical kind by itself. Raises `FileNotFoundError` and `BadWeights`."""
+    return Compressor(LexicalScorer.load(), counter, spec.settings)
 
 
 def load_counter(tokenizer: str, *, name: str) -> TokenizerCounter:

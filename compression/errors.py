@@ -76,5 +76,9 @@ class CompressorUnavailable(RuntimeError):
     """No replica of the compressor took the request in time."""
 
 
+class CompressionTimedOut(RuntimeError):
+    """The request's time was over before it was done, waiting included; its work was ended."""
+
+
 class CompressorFailed(RuntimeError):
     """The compressor took the request and then died, or gave something that is no result."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeVar
 
 from compression.compressor import Compressor
 from compression.errors import (
     CompressionError,
+    CompressionTimedOut,
     CompressorFailed,
     CompressorOverloaded,
     CompressorUnavailable,
@@ -19,14 +21,31 @@ from compression.errors import (
 from compression.request import CompressionRequest, CompressionResult
 
 log = logging.getLogger(__name__)
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True)
+class JobTerms:
+    """For whom work is done, where several want it at once.
+
+    Payers take turns; a trial, which nobody pays for, keeps no one waiting who pays. `deadline_s` counts from when the
+    model let the work in; None, or more than the model's own, is the model's own.
+    """
+
+    payer: str = ""
+    is_trial: bool = False
+    deadline_s: float | None = None
+
+
+NO_TERMS = JobTerms()
 
 
 class CompressionModel(Protocol):
     """One compression model, wherever it runs."""
 
-    async def compress(self, request: CompressionRequest) -> CompressionResult:
+    async def compress(self, request: CompressionRequest, terms: JobTerms = NO_TERMS) -> CompressionResult:
         """Raises a `CompressionError` for what the caller can put right; `CompressorOverloaded`,
-        `CompressorUnavailable` or `CompressorFailed` for what the caller cannot."""
+        `CompressorUnavailable`, `CompressionTimedOut` or `CompressorFailed` for what the caller cannot."""
         ...
 
     async def close(self) -> None:
@@ -44,7 +63,8 @@ class LocalModel:
         self._waiting = 0
         self._closed = False
 
-    async def compress(self, request: CompressionRequest) -> CompressionResult:
+    async def compress(self, request: CompressionRequest, terms: JobTerms = NO_TERMS) -> CompressionResult:
+        del terms  # One thread, and nothing that could be ended.
         if self._waiting >= self._max_waiting:
             raise CompressorOverloaded(f"{self._waiting} compressions wait already")
         if self._closed:
@@ -65,7 +85,7 @@ class LocalModel:
 class CompressionFault:
     """A refusal or failure as a value, since exceptions with fields do not survive every process hop."""
 
-    kind: Literal["refused", "overloaded", "unavailable", "failed"]
+    kind: Literal["refused", "overloaded", "unavailable", "timed_out", "failed"]
     message: str
     field: str = "input"
 
@@ -73,27 +93,27 @@ class CompressionFault:
         """The exception that this fault stands for."""
         if self.kind == "refused":
             return RefusedRequest(self.field, self.message)
-        if self.kind == "overloaded":
-            return CompressorOverloaded(self.message)
-        return (
-            CompressorUnavailable(self.message)
-            if self.kind == "unavailable"
-            else CompressorFailed(self.message)
-        )
+        return _KINDS[self.kind](self.message)
 
 
-async def answer(
-    model: CompressionModel, request: CompressionRequest
-) -> CompressionResult | CompressionFault:
-    """What `model` says, with its refusals and failures as values; nothing of an unexpected cause is told."""
+_KINDS: dict[str, type[Exception]] = {
+    "overloaded": CompressorOverloaded,
+    "unavailable": CompressorUnavailable,
+    "timed_out": CompressionTimedOut,
+    "failed": CompressorFailed,
+}
+UNEXPECTED = CompressionFault("failed", "the compressor failed while it worked on this request")
+
+
+async def as_value(work: Awaitable[Value]) -> Value | CompressionFault:
+    """What a model's work comes to, refusals and failures as values; nothing of an unexpected cause is told."""
     try:
-        return await model.compress(request)
+        return await work
     except CompressionError as error:
         return CompressionFault("refused", error.message, error.field)
-    except CompressorOverloaded as error:
-        return CompressionFault("overloaded", str(error))
-    except CompressorUnavailable as error:
-        return CompressionFault("unavailable", str(error))
-    except Exception:
+    except Exception as error:
+        for kind, raised in _KINDS.items():
+            if isinstance(error, raised):
+                return CompressionFault(kind, str(error))  # type: ignore[arg-type]
         log.exception("a compression failed unexpectedly")
-        return CompressionFault("failed", "the compressor failed while it worked on this request")
+        return UNEXPECTED

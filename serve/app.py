@@ -135,7 +135,11 @@ async def start_service(
         for model in settings.models
     }
     compressors = {
-        model.id: RayCompressor(model.id, compressor_handle(model.id), longest_s=server.start_wait_s)
+        model.id: RayCompressor(
+            model.id,
+            compressor_handle(model.id),
+            longest_s=server.start_wait_s + model.deadline_s + server.stall_s,
+        )
         for model in settings.compression.models
     }
     service = start_with(

@@ -19,7 +19,7 @@ from billing.price import ModelPrice, cost
 from billing.usage import Hold, MeteringStatus, UsageFigures
 from billing.window import LimitState
 from compression.errors import InputTooLarge, UnknownCompressionModel
-from compression.model import CompressionModel
+from compression.model import NO_TERMS, CompressionModel, JobTerms
 from compression.request import CompressionRequest, CompressionResult
 from serve.compress_contract import CompressInput, CompressOptions
 from serve.compress_fields import receipt_fields
@@ -32,8 +32,8 @@ from serve.prices import PriceBook, price_of
 class CountingModel(CompressionModel, Protocol):
     """A compression model that can say beforehand how many tokens its receipt will count in an input."""
 
-    async def count_tokens(self, text: str) -> int:
-        """Raises `CompressorOverloaded`, `CompressorUnavailable` or `CompressorFailed`."""
+    async def count_tokens(self, text: str, terms: JobTerms = NO_TERMS) -> int:
+        """Raises what `compress` does, but for a `CompressionError`."""
         ...
 
 
@@ -160,6 +160,7 @@ class CompressService:
         price_list = await self._prices.current()
         price = price_of(price_list, prepared.model_id)
         model = self._models[prepared.model_id].model
+        job = JobTerms(payer=caller.project_id)
         terms = HoldTerms(
             caller=caller,
             price=price,
@@ -171,11 +172,11 @@ class CompressService:
         hold = await hold_worst_case(
             self._ledger,
             terms,
-            count_prompt=lambda: model.count_tokens(prepared.request.input),
+            count_prompt=lambda: model.count_tokens(prepared.request.input, job),
             clock=self._clock,
         )
         try:
-            result = await model.compress(prepared.request)
+            result = await model.compress(prepared.request, job)
         except BaseException:
             await self._ledger.release(hold, now=self._clock())
             raise
@@ -184,10 +185,10 @@ class CompressService:
         settling = asyncio.create_task(self._settle(hold, price, result, observed))
         return self._compressed(prepared, result, await asyncio.shield(settling))
 
-    async def compress_unmetered(self, prepared: PreparedCompression) -> Compressed:
+    async def compress_unmetered(self, prepared: PreparedCompression, terms: JobTerms) -> Compressed:
         """Compress for nobody's account. Raises what `CompressionModel.compress` raises."""
         with self._metrics.observed(prepared.model_id) as observed:
-            result = await self._models[prepared.model_id].model.compress(prepared.request)
+            result = await self._models[prepared.model_id].model.compress(prepared.request, terms)
             observed.compressed(result.receipt)
         return self._compressed(prepared, result, "not_applicable")
 

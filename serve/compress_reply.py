@@ -10,10 +10,11 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from billing.caller import Caller
+from compression.model import JobTerms
 from serve.chat_reply import METERING_HEADER
 from serve.compress import Compressed, CompressService, PreparedCompression
 from serve.compress_fields import receipt_fields
-from serve.demo_limits import DemoLimits
+from serve.demo_limits import DemoLimits, client_of
 from serve.disconnect import ClientGone, cancelled_when_client_leaves
 from serve.limits import rate_limit_headers
 
@@ -84,16 +85,19 @@ class DemoReply(WorkingReply):
         address: str | None,
         prepared: PreparedCompression,
         request_id: str,
+        *,
+        deadline_s: float,
     ) -> None:
         super().__init__(request_id)
         self._service = service
         self._limits = limits
         self._address = address
         self._prepared = prepared
+        self._terms = JobTerms(payer=client_of(address), is_trial=True, deadline_s=deadline_s)
 
     async def work(self, send: Send) -> Response:
         async with self._limits.admitted(self._address) as state:
-            compressed = await self._service.compress_unmetered(self._prepared)
+            compressed = await self._service.compress_unmetered(self._prepared, self._terms)
         return _response(compressed, rate_limit_headers(state))
 
 

@@ -14,6 +14,7 @@ from compression.protection import Protection
 from compression.selection import SelectionSettings
 from compression.settings import CompressionSettings
 from compression.spec import BLENDS, Blend, Dtype, Fidelity, Kind, ModelSpec, Steering
+from compression.workers.plan import PoolPlan, plan_of
 from models.embedded.roster import EMBEDDED_MODELS
 from serve.section import Section
 
@@ -94,7 +95,9 @@ class FlagThresholdSettings(Section):
 class CompressionReplicaSettings(Section):
     min: int = Field(1, ge=0, description="Replicas kept up; 0 starts the model on its first request.")
     max: int = Field(1, ge=1, description="Replicas at most.")
-    max_ongoing_requests: int = Field(64, ge=1, description="Requests that one replica works on at once.")
+    max_ongoing_requests: int = Field(
+        64, ge=1, description="Twice the requests in a replica at which another one is started."
+    )
     gpus: float = Field(0, ge=0, le=64, description="GPUs that Ray sets aside for a replica; may be a part.")
 
     @model_validator(mode="after")
@@ -140,6 +143,18 @@ class CompressionModelSettings(Section):
     )
     overlap: int = Field(0, ge=0, le=2**20, description="Tokens that neighbouring windows share.")
     max_waiting: int = Field(256, ge=1, le=10**6, description="Requests a replica has at once; above: 503.")
+    workers: int | None = Field(
+        None,
+        ge=1,
+        le=256,
+        description="Processes for small inputs; absent: one a core, at most 4, of `lexical`, else 1.",
+    )
+    large_bytes: int = Field(
+        64 * 1024, ge=1, le=2**30, description="Input and query above it are large: run apart and later."
+    )
+    deadline_s: float = Field(
+        60, gt=0, le=3600, description="Seconds that a request may take, waiting included; then 503."
+    )
     max_waiting_tokens: int = Field(
         1_000_000, ge=1, le=10**9, description="Tokens that wait for the network; above: 503."
     )
@@ -185,6 +200,9 @@ class DemoCompressionSettings(Section):
         6, ge=1, le=10**6, description="Demo requests a minute from one client address."
     )
     requests_per_minute: int = Field(60, ge=1, le=10**6, description="Demo requests a minute in all.")
+    deadline_s: float = Field(
+        10, gt=0, le=3600, description="Seconds that a demo request may take, waiting included; then 503."
+    )
 
 
 class CompressionSettingsSection(Section):
@@ -224,6 +242,17 @@ def spec_of(model: CompressionModelSettings) -> ModelSpec:
         blend=None if model.blend is None else Blend(**model.blend.model_dump()),
         steered_by=model.steered_by,
         fidelity=model.fidelity,
+    )
+
+
+def plan_of_model(model: CompressionModelSettings) -> PoolPlan:
+    """The processes of a configured model, on the machine that this is called on."""
+    return plan_of(
+        model.kind,
+        workers=model.workers,
+        large_bytes=model.large_bytes,
+        max_waiting=model.max_waiting,
+        deadline_s=model.deadline_s,
     )
 
 

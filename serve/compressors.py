@@ -62,4 +62,5 @@ def compress_collaborators(
         ),
         demo_max_chars=settings.demo.max_chars,
         batch_concurrency=BATCH_CONCURRENCY,
+        demo_deadline_s=settings.demo.deadline_s,
     )

@@ -22,6 +22,7 @@ from billing.errors import (
 )
 from compression.errors import (
     CompressionError,
+    CompressionTimedOut,
     CompressorFailed,
     CompressorOverloaded,
     CompressorUnavailable,
@@ -111,6 +112,7 @@ STATUSES: Mapping[type[Exception], _Row] = {
     UnknownCompressionModel: _Row(422, "invalid_request_error", "model_not_found"),
     CompressorOverloaded: _Row(503, "server_error", "compressor_overloaded"),
     CompressorUnavailable: _Row(503, "server_error", "compressor_unavailable"),
+    CompressionTimedOut: _Row(503, "server_error", "compression_timed_out"),
     CompressorFailed: _Row(502, "server_error", "compressor_failed"),
     LedgerUnavailable: _Row(503, "server_error", "ledger_unavailable"),
     UsageNotRecorded: _Row(503, "server_error", "usage_not_recorded"),

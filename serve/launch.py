@@ -164,7 +164,7 @@ def start(settings: Settings, progress: Progress, desk: Path | None) -> None:
     for compressor in settings.compression.models:
         progress.begin(f"deploying {compressor.id}")
         name = compressor_app(compressor.id)
-        serve._run(build_compressor(compressor), name=name, route_prefix=None, _blocking=False)
+        serve._run(build_compressor(compressor, settings), name=name, route_prefix=None, _blocking=False)
     serve._run(build_ingress(settings, desk), name=INGRESS_APP, route_prefix=None, _blocking=False)
     wanted = [INGRESS_APP, *(model_app(model.id) for model in settings.models if model.replicas.min)]
     wanted += [compressor_app(model.id) for model in settings.compression.models if model.replicas.min]

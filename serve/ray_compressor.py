@@ -10,14 +10,15 @@ from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, 
 from ray.serve.handle import DeploymentHandle, DeploymentResponse
 
 from compression.errors import CompressorFailed, CompressorOverloaded, CompressorUnavailable
-from compression.model import CompressionFault
+from compression.model import NO_TERMS, CompressionFault, JobTerms
 from compression.request import CompressionRequest, CompressionResult
 from serve.deployments import compressor_app
 from serve.replica_status import ReplicaStatus
 
 
 class RayCompressor:
-    """One compression model's replicas. `longest_s` bounds a request, the start of a replica included."""
+    """One compression model's replicas. `longest_s` bounds a request, the start of a replica included: for a replica
+    that gives no answer at all, since each ends its own work in time."""
 
     def __init__(self, model_id: str, handle: DeploymentHandle, *, longest_s: float) -> None:
         self._model_id = model_id
@@ -26,20 +27,18 @@ class RayCompressor:
         self._longest_s = longest_s
         self._status = ReplicaStatus(compressor_app(model_id))
 
-    async def compress(self, request: CompressionRequest) -> CompressionResult:
-        result = await self._answer(self._handle.remote(request))
-        if isinstance(result, CompressionFault):
-            raise result.error()
+    async def compress(self, request: CompressionRequest, terms: JobTerms = NO_TERMS) -> CompressionResult:
+        result = await self._answer(self._handle.remote(request, terms))
         assert isinstance(result, CompressionResult)
         return result
 
-    async def count_tokens(self, text: str) -> int:
-        return int(await self._answer(self._counting.remote(text)))
+    async def count_tokens(self, text: str, terms: JobTerms = NO_TERMS) -> int:
+        return int(await self._answer(self._counting.remote(text, terms)))
 
     async def _answer(self, response: DeploymentResponse) -> Any:
         try:
             async with asyncio.timeout(self._longest_s):
-                return await response
+                answer = await response
         except TimeoutError:
             response.cancel()
             raise CompressorUnavailable(f"{self._model_id}: no answer within {self._longest_s:g} s") from None
@@ -52,6 +51,9 @@ class RayCompressor:
             raise CompressorFailed(
                 f"{self._model_id}: the compressor died while it worked on this"
             ) from error
+        if isinstance(answer, CompressionFault):
+            raise answer.error()
+        return answer
 
     async def ready(self) -> bool:
         """Whether a replica is running."""

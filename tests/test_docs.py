@@ -12,12 +12,14 @@ from prometheus_client import CollectorRegistry
 from billing.errors import LimitName
 from billing.usage import MeteringStatus
 from compression.flags import CODES
+from compression.workers.observer import REASONS
 from models.options import ACCEPTED_WITHOUT_EFFECT, REFUSED, REFUSED_PREFIXES, USED
 from serve.compression_settings import CompressionModelSettings
 from serve.errors import STATUSES
 from serve.metrics.money import LOST
 from serve.metrics.ops import SpoolGauges
 from serve.metrics.outcome import OUTCOMES
+from serve.metrics.pool import PoolMetrics
 from serve.metrics.service import ServiceMetrics
 
 ROOT = Path(__file__).parents[1]
@@ -49,6 +51,7 @@ def exposed_metrics() -> set[tuple[str, str, tuple[str, ...]]]:
     """Name, type and labels of every metric of the ops port."""
     registry = CollectorRegistry()
     metrics = ServiceMetrics(registry, chat_models=["m"], compression_models=["m"])
+    PoolMetrics(registry, "m")
     # These have no series before a request.
     metrics.http.requests.labels("/", "GET", "200")
     metrics.http.duration.labels("/", "GET")
@@ -71,7 +74,9 @@ def test_the_page_of_metrics_names_each_with_its_type_and_labels_and_no_other() 
     assert documented == exposed_metrics()
 
 
-@pytest.mark.parametrize("value", [*OUTCOMES, *get_args(MeteringStatus), LOST, *get_args(LimitName)])
+@pytest.mark.parametrize(
+    "value", [*OUTCOMES, *get_args(MeteringStatus), LOST, *REASONS, *get_args(LimitName)]
+)
 def test_every_fixed_value_of_a_metrics_label_is_documented(value: str) -> None:
     assert f"`{value}`" in (ROOT / "docs/metrics.md").read_text()
 

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TypeVar
 
 from compression.errors import CompressorFailed, CompressorOverloaded, CompressorUnavailable, RefusedRequest
+from compression.model import NO_TERMS, JobTerms
 from compression.neural.errors import NeuralClosed, NeuralOverloaded, QueryTooLong
 from compression.neural.service import NeuralService
 from compression.neural.windows import Floats, Job
 from compression.pipeline import Pipeline, Prepared
 from compression.request import CompressionRequest, CompressionResult
+from compression.thread_work import done
 
 Result = TypeVar("Result")
+_LARGE_CHARS = 64 * 1024
+# Of the request that the running task works on.
+_is_large: ContextVar[bool] = ContextVar("_is_large")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +42,21 @@ class NeuralModel:
         self._max_waiting = running.max_waiting
         self._waiting = 0
         self._closed = False
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="compress")
+        # A large text is minutes in one thread where a small one is milliseconds.
+        self._threads = {
+            is_large: ThreadPoolExecutor(1, thread_name_prefix="compress-large" if is_large else "compress")
+            for is_large in (False, True)
+        }
 
-    async def compress(self, request: CompressionRequest) -> CompressionResult:
+    async def compress(self, request: CompressionRequest, terms: JobTerms = NO_TERMS) -> CompressionResult:
+        # Who runs several models' work at once has looked at the terms: `compression.workers`.
+        del terms
         if self._closed:
             raise CompressorUnavailable("the compressor is shut down")
         if self._waiting >= self._max_waiting:
             raise CompressorOverloaded(f"{self._waiting} compressions wait already")
         self._waiting += 1
+        _is_large.set(len(request.input) > _LARGE_CHARS)
         try:
             with _told_plainly():
                 return await self._compress(request)
@@ -60,7 +72,8 @@ class NeuralModel:
     async def close(self) -> None:
         self._closed = True
         await self._service.close()
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        for thread in self._threads.values():
+            thread.shutdown(wait=False, cancel_futures=True)
 
     async def _choose(self, prepared: Prepared) -> CompressionResult:
         raise NotImplementedError
@@ -68,10 +81,10 @@ class NeuralModel:
     async def _think(self, work: Callable[..., Result], *arguments: object) -> Result:
         """Off the event loop, which must stay free for the others."""
         try:
-            running = self._thread.submit(work, *arguments)
+            running = self._threads[_is_large.get()].submit(work, *arguments)
         except RuntimeError as error:
             raise CompressorUnavailable("the compressor is shutting down") from error
-        return await asyncio.wrap_future(running)
+        return await done(running)
 
     async def _run(self, job: Job[Result]) -> Result:
         # `NeuralService.run` finishes a job on the event loop, which a long text would hold up.

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from compression.neural.batching import next_batch
 from compression.neural.errors import NeuralClosed, NeuralOverloaded
 from compression.neural.windows import Floats, Job, Network, Result, Window
+from compression.thread_work import done
 
 # Beyond this many waiting windows, which is many batches, a better fit is not worth sorting them all for.
 LOOKED_AT = 512
@@ -27,10 +28,12 @@ class _Waiting:
     request: _Request
     place: int
     window: Window
+    turn: int
 
 
 class NeuralService:
     """A network shared by requests. A batch is whatever waits when the network becomes free, within a token budget.
+    Requests take turns, window by window, so that one of few windows does not wait for all of a long one.
 
     `max_waiting_tokens` bounds the queue: a request that would exceed it is refused with `NeuralOverloaded`, unless
     nothing waits. Use it from one event loop.
@@ -41,6 +44,7 @@ class NeuralService:
         self._token_budget = token_budget
         self._limit = max_waiting_tokens
         self._queue: list[_Waiting] = []
+        self._turn = 0
         self._waiting_tokens = 0
         self._called_tokens = 0
         self._worker: asyncio.Task[None] | None = None
@@ -66,7 +70,7 @@ class NeuralService:
         self._called_tokens += tokens
         self._waiting_tokens -= tokens
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+            return await done(self._thread.submit(work))
         finally:
             self._called_tokens -= tokens
 
@@ -84,7 +88,10 @@ class NeuralService:
     async def _outputs(self, windows: Sequence[Window]) -> list[Floats]:
         self._admit(sum(map(len, windows)))
         request = _Request([None] * len(windows), len(windows), asyncio.get_running_loop().create_future())
-        self._queue += [_Waiting(request, place, window) for place, window in enumerate(windows)]
+        self._queue += [
+            _Waiting(request, place, window, self._turn + place) for place, window in enumerate(windows)
+        ]
+        self._queue.sort(key=lambda waiting: waiting.turn)
         if self._worker is None:
             self._worker = asyncio.create_task(self._work(), name="neural batches")
         try:
@@ -128,6 +135,7 @@ class NeuralService:
 
     def _take(self) -> list[_Waiting]:
         seen = self._queue[:LOOKED_AT]
+        self._turn = seen[0].turn
         chosen = set(next_batch([len(waiting.window) for waiting in seen], self._token_budget))
         batch = [seen[index] for index in sorted(chosen)]
         self._queue = [w for i, w in enumerate(seen) if i not in chosen] + self._queue[LOOKED_AT:]

@@ -46,12 +46,14 @@ _ERRORS = error_responses(401, 402, 403, 422, 429, 500, 502, 503)
 
 @dataclass(frozen=True, slots=True)
 class CompressRoutes:
-    """What the compression routes need. `batch_concurrency` is how many items of one batch run at a time."""
+    """What the compression routes need. `batch_concurrency` is how many items of one batch run at a time;
+    `demo_deadline_s` bounds a demo's compression."""
 
     service: CompressService
     demo: DemoLimits
     demo_max_chars: int
     batch_concurrency: int
+    demo_deadline_s: float
 
 
 def compress_routes(found: CompressRoutes, authenticate: Authenticate) -> APIRouter:
@@ -99,7 +101,14 @@ def _add_demo(routes: APIRouter, found: CompressRoutes) -> None:
             raise _over_the_cap(("body", "input"), found.demo_max_chars)
         prepared = found.service.prepare(body.model, body)
         address = request.client.host if request.client else None
-        return DemoReply(found.service, found.demo, address, prepared, request.state.request_id)
+        return DemoReply(
+            found.service,
+            found.demo,
+            address,
+            prepared,
+            request.state.request_id,
+            deadline_s=found.demo_deadline_s,
+        )
 
 
 def _add_batch(routes: APIRouter, found: CompressRoutes, authenticate: Authenticate) -> None:

@@ -91,13 +91,13 @@ class Server:
     def engine_processes(self) -> list[psutil.Process]:
         """The vLLM engine cores that this server started."""
         children = psutil.Process(self.pid).children(recursive=True)
-        return [child for child in children if "EngineCore" in _command_line(child)]
+        return [child for child in children if "EngineCore" in command_line(child)]
 
 
 PITH = (sys.executable, "-c", "from serve.cli import main; main()")
 
 
-def _command_line(process: psutil.Process) -> str:
+def command_line(process: psutil.Process) -> str:
     try:
         return " ".join(process.cmdline())
     except psutil.Error:

@@ -6,9 +6,10 @@ import json
 import sqlite3
 
 import httpx
+import psutil
 import pytest
 
-from tests.integration.running import Server, wait_for
+from tests.integration.running import Server, command_line, wait_for
 
 START_S = 180
 QUERY = "When was the bridge built?"
@@ -85,6 +86,37 @@ def test_what_cannot_be_compressed_is_refused_by_name(
     reply = http.post("/v1/compress", json={**BODY, **change})
     assert reply.status_code == 422, reply.text
     assert reply.json()["detail"][0]["loc"] == loc
+
+
+def processes(server: Server) -> set[int]:
+    """The processes that compress, and those that they are forked from."""
+    found = psutil.Process(server.pid).children(recursive=True)
+    return {each.pid for each in found if "compression.workers.fork_server" in command_line(each)}
+
+
+def test_a_client_that_leaves_ends_the_work(server: Server) -> None:
+    before = processes(server)
+    assert len(before) >= 2
+    text = "\n\n".join(f"In {year} the committee chose harbour {year % 7}." for year in range(40_000))
+    request = {"query": QUERY, "input": text[:2_000_000]}
+    with server.client(timeout_s=0.5) as client, pytest.raises(httpx.ReadTimeout):
+        client.post("/v1/compress", json=request)
+    wait_for(lambda: processes(server) <= before, timeout_s=20, what="the large input's process is gone")
+    with server.client() as client:
+        assert client.post("/v1/compress", json=BODY).status_code == 200
+
+
+def test_a_replica_that_is_killed_leaves_no_process_behind_and_is_replaced(server: Server) -> None:
+    before = processes(server)
+    (replica,) = {psutil.Process(pid).ppid() for pid in before} - before
+    psutil.Process(replica).kill()
+    wait_for(lambda: not processes(server) & before, timeout_s=20, what="its processes are gone")
+
+    def answers() -> bool:
+        with server.client() as client:
+            return client.post("/v1/compress", json=BODY).status_code == 200
+
+    wait_for(answers, timeout_s=START_S, what="another replica answers", every_s=0.5)
 
 
 def test_a_model_on_demand_drops_words_of_prose(http: httpx.Client) -> None:

@@ -28,7 +28,7 @@ from billing.spool import Spool
 from compression.bm25 import BM25Scorer
 from compression.compressor import Compressor
 from compression.counting import FakeCounter
-from compression.model import CompressionModel, LocalModel
+from compression.model import NO_TERMS, CompressionModel, JobTerms, LocalModel
 from compression.request import CompressionRequest, CompressionResult
 from compression.settings import CompressionSettings
 from models.catalog import Catalog
@@ -46,6 +46,7 @@ from tests.serve.served import Client, PausingDatabase, at_rest, migrated_file, 
 
 INPUT_NANO_USD = 20_000
 DEMO_MAX_CHARS = 6000
+DEMO_DEADLINE_S = 1.0
 LONGEST_INPUT_BYTES = 30_000
 MAX_BODY_BYTES = 512 * 1024
 QUERY = "When does the warranty end?"
@@ -62,7 +63,7 @@ class FakeModel:
     """A fake: a real compressor that can be told to fail for an input, or to wait until it is let go on."""
 
     def __init__(self, inner: CompressionModel) -> None:
-        self._inner = inner
+        self.inner = inner
         self.reset()
 
     def reset(self) -> None:
@@ -71,11 +72,13 @@ class FakeModel:
         self.gates: dict[str, asyncio.Event] = {}
         self.started: list[str] = []
         self.counted: list[str] = []
+        self.terms: list[JobTerms] = []
         self.cancelled: list[str] = []
         self.running = self.most_running = 0
 
-    async def compress(self, request: CompressionRequest) -> CompressionResult:
+    async def compress(self, request: CompressionRequest, terms: JobTerms = NO_TERMS) -> CompressionResult:
         self.started.append(request.input)
+        self.terms.append(terms)
         self.running += 1
         self.most_running = max(self.most_running, self.running)
         try:
@@ -84,19 +87,20 @@ class FakeModel:
                 await gate.wait()
             if (failure := self.failures.get(request.input)) is not None:
                 raise failure
-            return await self._inner.compress(request)
+            return await self.inner.compress(request, terms)
         except asyncio.CancelledError:
             self.cancelled.append(request.input)
             raise
         finally:
             self.running -= 1
 
-    async def count_tokens(self, text: str) -> int:
+    async def count_tokens(self, text: str, terms: JobTerms = NO_TERMS) -> int:
         self.counted.append(text)
+        self.terms.append(terms)
         return FakeCounter().count(text)
 
     async def close(self) -> None:
-        await self._inner.close()
+        await self.inner.close()
 
 
 @dataclass
@@ -246,7 +250,7 @@ async def compressing(
         clock=clock,
         max_body_bytes=MAX_BODY_BYTES,
         collection_threshold_cents=100,
-        compress=CompressRoutes(service, demo, DEMO_MAX_CHARS, batch_concurrency),
+        compress=CompressRoutes(service, demo, DEMO_MAX_CHARS, batch_concurrency, DEMO_DEADLINE_S),
     )
     found = Compressing(api, model, database, ledger, accounts, limiter, registry, counters, time=time)
     try:

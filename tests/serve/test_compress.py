@@ -14,10 +14,17 @@ import pytest_asyncio
 from jsonschema import Draft202012Validator
 
 from billing.caller import ProjectLimits
-from compression.errors import CompressorFailed, CompressorOverloaded, CompressorUnavailable
+from compression.errors import (
+    CompressionTimedOut,
+    CompressorFailed,
+    CompressorOverloaded,
+    CompressorUnavailable,
+)
+from compression.model import JobTerms
 from serve.demo_limits import client_of
 from tests.serve.compressing import (
     CONTEXT,
+    DEMO_DEADLINE_S,
     DEMO_MAX_CHARS,
     INPUT_NANO_USD,
     LONGEST_INPUT_BYTES,
@@ -259,6 +266,7 @@ async def test_usage_goes_to_the_spool_while_the_ledger_is_away(served: Compress
     [
         (CompressorOverloaded("64 wait already"), 503, "compressor_overloaded"),
         (CompressorUnavailable("no replica"), 503, "compressor_unavailable"),
+        (CompressionTimedOut("not done within 60 s"), 503, "compression_timed_out"),
         (CompressorFailed("it died"), 502, "compressor_failed"),
         (ZeroDivisionError("secret"), 500, "internal_error"),
     ],
@@ -287,6 +295,26 @@ async def test_a_client_that_leaves_stops_waiting_and_pays_nothing(served: Compr
     assert client.sent == [] and served.model.cancelled == [CONTEXT]
     assert await served.events() == []
     await served.assert_nothing_is_left_open()
+
+
+async def test_projects_take_turns_and_a_demo_is_a_trial_with_a_shorter_deadline(served: Compressing) -> None:
+    for _ in range(2):
+        await served.compress().run()
+    await served.new_key()
+    await served.compress().run()
+    first, again, other = served.model.terms
+    assert first == again and first.payer != other.payer
+    assert not first.is_trial and first.deadline_s is None
+    served.model.reset()
+    await served.demo(address="192.0.2.7").run()
+    assert served.model.terms == [JobTerms("192.0.2.7", is_trial=True, deadline_s=DEMO_DEADLINE_S)]
+
+
+async def test_counting_is_done_for_the_project_too(served: Compressing) -> None:
+    await served.new_key(spend_limit_nano_usd=ORIGINAL_TOKENS * INPUT_NANO_USD)
+    await served.compress().run()
+    counted, compressed = served.model.terms
+    assert counted == compressed and counted.payer
 
 
 async def test_a_projects_limits_hold_for_compressions(served: Compressing) -> None:

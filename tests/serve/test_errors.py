@@ -23,6 +23,7 @@ from billing.errors import (
 from billing.window import LimitState
 from compression.errors import (
     CompressionError,
+    CompressionTimedOut,
     CompressorFailed,
     CompressorOverloaded,
     CompressorUnavailable,
@@ -90,6 +91,7 @@ ROWS: list[tuple[Exception, int, str, str, dict[str, str]]] = [
     (UnknownCompressionModel("omega", ("alpha",)), 422, "invalid_request_error", "model_not_found", {}),
     (CompressorOverloaded("full"), 503, "server_error", "compressor_overloaded", {"Retry-After": "5"}),
     (CompressorUnavailable("away"), 503, "server_error", "compressor_unavailable", {"Retry-After": "5"}),
+    (CompressionTimedOut("late"), 503, "server_error", "compression_timed_out", {"Retry-After": "5"}),
     (CompressorFailed("died"), 502, "server_error", "compressor_failed", {}),
     (LedgerUnavailable("away"), 503, "server_error", "ledger_unavailable", {"Retry-After": "5"}),
     (UsageNotRecorded("e1", "full"), 503, "server_error", "usage_not_recorded", {"Retry-After": "5"}),

@@ -64,6 +64,34 @@ async def test_windows_of_several_requests_share_a_batch() -> None:
     await service.close()
 
 
+async def test_requests_take_turns_so_that_a_short_one_does_not_wait_for_all_of_a_long_one() -> None:
+    network = FakeNetwork()
+    service = NeuralService(network, token_budget=1, max_waiting_tokens=1000)
+    first = await held(network, service)
+    long = asyncio.create_task(service.run(job(*[5] * 20)))
+    await asyncio.sleep(0)
+    short = asyncio.create_task(service.run(job(7, 7)))
+    await asyncio.sleep(0)
+    network.gate.set()
+    await asyncio.gather(first, long, short)
+    assert network.batches[:6] == [[1], [5], [7], [5], [7], [5]]
+    await service.close()
+
+
+async def test_a_call_that_is_cancelled_is_over_only_when_its_thread_is_free() -> None:
+    network, may_end = FakeNetwork(), threading.Event()
+    service = NeuralService(network, token_budget=1, max_waiting_tokens=1000)
+    called = asyncio.create_task(service.call(lambda: may_end.wait(10), tokens=1))
+    await asyncio.sleep(0)
+    called.cancel()
+    done, _ = await asyncio.wait((called,), timeout=0.05)
+    assert not done
+    may_end.set()
+    with pytest.raises(asyncio.CancelledError):
+        await called
+    await service.close()
+
+
 async def test_more_than_may_wait_is_refused_by_name_and_what_waits_is_served() -> None:
     network = FakeNetwork()
     service = NeuralService(network, token_budget=100, max_waiting_tokens=10)

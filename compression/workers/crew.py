@@ -1,0 +1,163 @@
+"""The processes of a pool: how many there are for which lane, and a new one for each that is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from compression.workers.errors import WorkerCannotStart
+from compression.workers.lane import Job
+from compression.workers.message import Message
+from compression.workers.plan import LaneName, PoolPlan
+
+log = logging.getLogger(__name__)
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
+# So many in a row, and the model's replica is said to be ill.
+_FAILURES = 5
+
+
+class RunningWorker(Protocol):
+    """A process that is sent jobs and answers them."""
+
+    pid: int
+
+    def send(self, message: Message, number: int) -> None: ...
+
+    def cancel(self, number: int) -> None: ...
+
+    def answers(self) -> AsyncIterator[tuple[int, Message]]: ...
+
+    def end(self) -> None: ...
+
+
+# Starts a worker of that niceness. Raises `WorkerCannotStart`.
+Start = Callable[[int], Awaitable[RunningWorker]]
+
+
+@dataclass(eq=False, slots=True)
+class Hand:
+    """One process at work. `lane` is whose jobs it takes; None is everybody's."""
+
+    worker: RunningWorker
+    lane: LaneName | None
+    jobs: dict[int, Job] = field(default_factory=dict)
+    listening: asyncio.Task[None] | None = None
+
+
+class Crew:
+    """Keeps as many processes as the plan and the jobs want. `on_death` is told of those that nobody ended."""
+
+    def __init__(
+        self,
+        start: Start,
+        plan: PoolPlan,
+        *,
+        on_ready: Callable[[], None],
+        on_answer: Callable[[Hand, int, Message], None],
+        on_death: Callable[[Hand], None],
+    ) -> None:
+        self._start = start
+        self._plan = plan
+        self._lanes = plan.lanes()
+        self._on_ready = on_ready
+        self._on_answer = on_answer
+        self._on_death = on_death
+        self.hands: list[Hand] = []
+        self._starting: dict[asyncio.Task[None], LaneName | None] = {}
+        self._failures = 0
+        self._reason = ""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether a process works on several jobs at once, so that ending one by force ends its neighbours' too."""
+        return self._plan.shared > 0
+
+    def check(self) -> None:
+        if self._failures >= _FAILURES:
+            raise WorkerCannotStart(f"{self._failures} tries in a row: {self._reason}")
+
+    async def start_first(self) -> None:
+        """Every process that is kept up; returns when one is ready. Raises `WorkerCannotStart`."""
+        lane: LaneName | None = None if self.is_shared else "small"
+        self._take_on(await self._start(self._lanes["small"].niceness), lane)
+        self._on_ready()
+
+    def free_for(self, lane: LaneName, job: Job) -> Hand | None:
+        """The least busy process that may take the job; one under suspicion gets a process to itself."""
+        able = [hand for hand in self.hands if hand.lane in (None, lane) and _may_take(hand, job)]
+        if not self.is_shared:
+            able = [hand for hand in able if not hand.jobs]
+        return min(able, key=lambda hand: len(hand.jobs), default=None)
+
+    def staff(self, jobs: Mapping[LaneName, int]) -> None:
+        """Start what is missing, for so many jobs in each lane."""
+        if self.is_shared:
+            self._start_up_to(None, self._plan.shared)
+            return
+        for name, lane in self._lanes.items():
+            self._start_up_to(name, lane.slots if lane.is_warm else min(lane.slots, jobs[name]))
+
+    def end(self, hand: Hand) -> None:
+        """Kill a process; what it had is the caller's to look after."""
+        self.hands.remove(hand)
+        if hand.listening is not None:
+            hand.listening.cancel()
+        hand.worker.end()
+
+    async def close(self) -> None:
+        tasks = [*self._starting, *(hand.listening for hand in self.hands if hand.listening is not None)]
+        for task in tasks:
+            task.cancel()
+        for hand in [*self.hands]:
+            self.end(hand)
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _start_up_to(self, lane: LaneName | None, count: int) -> None:
+        there = sum(hand.lane == lane for hand in self.hands)
+        there += sum(starting == lane for starting in self._starting.values())
+        for _ in range(count - there):
+            task = asyncio.create_task(self._bring_up(lane))
+            self._starting[task] = lane
+
+    async def _bring_up(self, lane: LaneName | None) -> None:
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                worker = await self._start(self._lanes[lane or "small"].niceness)
+                break
+            except WorkerCannotStart as error:
+                self._failures += 1
+                self._reason = str(error)
+                log.error("a worker does not start: %s", error)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        self._failures = 0
+        self._starting = {
+            task: of for task, of in self._starting.items() if task is not asyncio.current_task()
+        }
+        self._take_on(worker, lane)
+        self._on_ready()
+
+    def _take_on(self, worker: RunningWorker, lane: LaneName | None) -> None:
+        hand = Hand(worker, lane)
+        self.hands.append(hand)
+        hand.listening = asyncio.create_task(self._listen(hand))
+
+    async def _listen(self, hand: Hand) -> None:
+        try:
+            async for number, message in hand.worker.answers():
+                self._on_answer(hand, number, message)
+        except Exception:
+            log.exception("worker %d gave what is no answer", hand.worker.pid)
+        self.hands.remove(hand)
+        hand.worker.end()
+        self._on_death(hand)
+
+
+def _may_take(hand: Hand, job: Job) -> bool:
+    if job.is_suspect:
+        return not hand.jobs
+    return not any(other.is_suspect for other in hand.jobs.values())

@@ -1,0 +1,64 @@
+"""What goes through a worker's socket: a small JSON header and blobs of bytes. Nothing in it is code."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+_LENGTH = struct.Struct("<I")
+SIZES = "sizes"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """`header` holds what JSON can; long texts are blobs, so that nobody escapes and unescapes megabytes."""
+
+    header: dict[str, Any]
+    blobs: tuple[bytes, ...] = ()
+
+    def packed(self, **also: Any) -> bytes:
+        """The bytes to send, with more keys in the header."""
+        sizes = [len(blob) for blob in self.blobs]
+        header = orjson.dumps({**self.header, **also, SIZES: sizes}, option=orjson.OPT_SERIALIZE_NUMPY)
+        return b"".join((_LENGTH.pack(len(header)), header, *self.blobs))
+
+
+def read_from(peer: socket.socket) -> Message | None:
+    """The next message, or None where the peer has closed."""
+    length = _exactly(peer, _LENGTH.size)
+    if length is None:
+        return None
+    header = _exactly(peer, *_LENGTH.unpack(length))
+    if header is None:
+        return None
+    fields = orjson.loads(header)
+    blobs = [_exactly(peer, size) for size in fields.pop(SIZES)]
+    whole = tuple(blob for blob in blobs if blob is not None)
+    return Message(fields, whole) if len(whole) == len(blobs) else None
+
+
+async def read(reader: asyncio.StreamReader) -> Message | None:
+    """The same from a stream."""
+    try:
+        (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
+        fields = orjson.loads(await reader.readexactly(length))
+        blobs = tuple([await reader.readexactly(size) for size in fields.pop(SIZES)])
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None
+    return Message(fields, blobs)
+
+
+def _exactly(peer: socket.socket, size: int) -> bytes | None:
+    data = bytearray(size)
+    view, got = memoryview(data), 0
+    while got < size:
+        read = peer.recv_into(view[got:])
+        if not read:
+            return None
+        got += read
+    return bytes(data)

@@ -1,0 +1,76 @@
+"""How many processes a model has and what each may take on, from a few numbers of its configuration."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Literal
+
+from compression.spec import Kind
+
+LaneName = Literal["small", "large", "trial"]
+MOST_BY_DEFAULT = 4
+# Lower than the server's own processes and than workers on small inputs: a ninth of a core that both want.
+_NICE = 10
+# Beyond it an input counts as large whatever its size. Small ones take a tenth of a second on an idle core.
+_LONGEST_SMALL_S = 1.0
+# A network's batches hold windows of all its requests; so many at once fill them.
+_SMALL_TOGETHER, _LARGE_TOGETHER, _TRIALS_TOGETHER = 32, 2, 2
+
+
+@dataclass(frozen=True, slots=True)
+class LanePlan:
+    """One of the lanes that jobs wait in. `slots`: jobs of it that run at once. `longest_s`: one that runs longer
+    goes to the large lane. `is_warm`: its processes are there before the first job."""
+
+    slots: int
+    niceness: int = 0
+    longest_s: float | None = None
+    is_warm: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PoolPlan:
+    """`shared`: processes that work on jobs of all lanes, many at a time; with 0 each slot is a process of its own.
+
+    `large_bytes`: a larger input goes to the large lane. `max_waiting`: jobs at once, waiting and running.
+    `deadline_s`: of a job, from when it was let in.
+    """
+
+    small: LanePlan
+    large: LanePlan
+    trial: LanePlan
+    shared: int
+    large_bytes: int
+    max_waiting: int
+    deadline_s: float
+
+    def lanes(self) -> dict[LaneName, LanePlan]:
+        return {"small": self.small, "large": self.large, "trial": self.trial}
+
+
+def plan_of(
+    kind: Kind, *, workers: int | None, large_bytes: int, max_waiting: int, deadline_s: float
+) -> PoolPlan:
+    """`workers` of None: as many as there are cores, up to four, for the lexical kind; one of a kind with a network."""
+    if kind != "lexical":
+        count = workers or 1
+        return PoolPlan(
+            small=LanePlan(count * _SMALL_TOGETHER),
+            large=LanePlan(count * _LARGE_TOGETHER),
+            trial=LanePlan(count * _TRIALS_TOGETHER),
+            shared=count,
+            large_bytes=large_bytes,
+            max_waiting=max_waiting,
+            deadline_s=deadline_s,
+        )
+    count = workers or min(MOST_BY_DEFAULT, len(os.sched_getaffinity(0)))
+    return PoolPlan(
+        small=LanePlan(count, longest_s=_LONGEST_SMALL_S, is_warm=True),
+        large=LanePlan(max(1, count - 1), niceness=_NICE),
+        trial=LanePlan(1, niceness=_NICE),
+        shared=0,
+        large_bytes=large_bytes,
+        max_waiting=max_waiting,
+        deadline_s=deadline_s,
+    )

@@ -1,0 +1,234 @@
+"""A model's work in processes: who runs what and when, what is ended, and what takes the place of a process that died.
+
+One event loop calls it. It knows asyncio, and workers as something that is sent jobs, answers them, and can be ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections import Counter
+
+from compression.errors import (
+    CompressionTimedOut,
+    CompressorFailed,
+    CompressorOverloaded,
+    CompressorUnavailable,
+)
+from compression.model import JobTerms
+from compression.workers.crew import Crew, Hand, Start
+from compression.workers.lane import Job, Lane
+from compression.workers.message import Message
+from compression.workers.observer import PoolObserver, Replaced
+from compression.workers.plan import LaneName, PoolPlan
+
+log = logging.getLogger(__name__)
+# For a process of several jobs to end a cancelled one by itself, before it is killed with the others' work in it.
+GRACE_S = 5.0
+
+
+class Pool:
+    """Runs messages as jobs. A job that is given up, by its deadline or by its caller's cancellation, is ended."""
+
+    def __init__(
+        self, start: Start, plan: PoolPlan, observer: PoolObserver, *, grace_s: float = GRACE_S
+    ) -> None:
+        self._plan = plan
+        self._observer = observer
+        self._grace_s = grace_s
+        self._lanes: dict[LaneName, Lane] = {name: Lane(lane) for name, lane in plan.lanes().items()}
+        self._crew = Crew(start, plan, on_ready=self._fill, on_answer=self._answered, on_death=self._died)
+        self._numbers = itertools.count()
+        self._closed = False
+
+    async def start(self) -> None:
+        """Returns when a process is ready. Raises `WorkerCannotStart`."""
+        await self._crew.start_first()
+
+    def check(self) -> None:
+        """Raises `WorkerCannotStart` where processes have died and no new one comes up."""
+        self._crew.check()
+
+    async def run(self, message: Message, *, size: int, terms: JobTerms) -> Message:
+        """The answer to a message of `size` bytes.
+
+        Raises `CompressorOverloaded`, `CompressorUnavailable`, `CompressionTimedOut`, or `CompressorFailed` where the
+        process died that worked on it.
+        """
+        job = self._admitted(message, size, terms)
+        reason: Replaced = "cancelled"
+        try:
+            async with asyncio.timeout(job.deadline_s):
+                return await job.answer
+        except TimeoutError:
+            reason = "deadline"
+            self._observer.deadline_passed()
+            raise CompressionTimedOut(
+                f"not done within {job.deadline_s:g} s, waiting included; the work was ended"
+            ) from None
+        finally:
+            self._give_up(job, reason)
+
+    async def close(self) -> None:
+        """End every process and fail what waits or runs."""
+        self._closed = True
+        gone = CompressorUnavailable("the compressor is shut down")
+        for lane in self._lanes.values():
+            for job in lane.waiting:
+                _fail(job, gone)
+            lane.waiting.clear()
+        for hand in self._crew.hands:
+            for job in hand.jobs.values():
+                _fail(job, gone)
+        await self._crew.close()
+
+    def _admitted(self, message: Message, size: int, terms: JobTerms) -> Job:
+        if self._closed:
+            raise CompressorUnavailable("the compressor is shut down")
+        self._make_room(terms)
+        deadline_s = min(self._plan.deadline_s, terms.deadline_s or self._plan.deadline_s)
+        job = Job(
+            number=next(self._numbers),
+            message=message,
+            size=size,
+            payer=terms.payer,
+            lane="trial" if terms.is_trial else "small" if size <= self._plan.large_bytes else "large",
+            deadline_s=deadline_s,
+            answer=asyncio.get_running_loop().create_future(),
+        )
+        self._lanes[job.lane].add(job, self._now())
+        self._fill()
+        return job
+
+    def _make_room(self, terms: JobTerms) -> None:
+        """Where all places are taken, the last job in the queue of who has the most there goes, so that nobody's many
+        keep out another's few. Raises `CompressorOverloaded` where that is the newcomer."""
+        waiting = [job for lane in self._lanes.values() for job in lane.waiting]
+        count = len(waiting) + sum(lane.running for lane in self._lanes.values())
+        if count < self._plan.max_waiting:
+            return
+        full = CompressorOverloaded(f"{count} compressions wait already")
+        paid = Counter(job.payer for job in waiting if job.lane != "trial")
+        trials = [job for job in waiting if job.lane == "trial"]
+        if terms.is_trial or not (trials or paid):
+            raise full
+        if trials:
+            victim = max(trials)
+        else:
+            payer, most = paid.most_common(1)[0]
+            if most <= paid[terms.payer] + 1:
+                raise full
+            victim = max(job for job in waiting if job.payer == payer)
+        self._lanes[victim.lane].remove(victim)
+        _fail(victim, full)
+
+    def _fill(self) -> None:
+        """Give every process that is free what is first in a lane it works for."""
+        if self._closed:
+            return
+        for name, lane in self._lanes.items():
+            while (job := lane.first()) is not None:
+                hand = self._crew.free_for(name, job)
+                if hand is None:
+                    break
+                lane.waiting.pop(0)
+                self._begin(job, hand, lane)
+        self._crew.staff({name: lane.running + len(lane.waiting) for name, lane in self._lanes.items()})
+        self._tell()
+
+    def _begin(self, job: Job, hand: Hand, lane: Lane) -> None:
+        lane.running += 1
+        job.worker = hand
+        hand.jobs[job.number] = job
+        hand.worker.send(job.message, job.number)
+        if lane.plan.longest_s is not None:
+            job.timer = asyncio.get_running_loop().call_later(lane.plan.longest_s, self._is_overlong, job)
+
+    def _ended(self, job: Job) -> None:
+        """It runs no more, however that came."""
+        self._lanes[job.lane].running -= 1
+        job.worker = None
+        if job.timer is not None:
+            job.timer.cancel()
+            job.timer = None
+
+    def _answered(self, hand: Hand, number: int, message: Message) -> None:
+        job = hand.jobs.pop(number)
+        self._ended(job)
+        if job.is_wanted:
+            job.answer.set_result(message)
+        self._fill()
+
+    def _give_up(self, job: Job, reason: Replaced) -> None:
+        if self._lanes[job.lane].remove(job):
+            self._tell()
+        elif job.worker is not None and self._crew.is_shared:
+            job.answer.cancel()
+            job.worker.worker.cancel(job.number)
+            asyncio.get_running_loop().call_later(self._grace_s, self._end, job, reason)
+        else:
+            job.answer.cancel()
+            self._end(job, reason)
+
+    def _end(self, job: Job, reason: Replaced) -> None:
+        """Kill the process that still works on it. What others had there begins again in a new one."""
+        if job.worker is None or self._closed:
+            return
+        for other in self._killed(job.worker, reason):
+            self._lanes[other.lane].add_again(other)
+        self._fill()
+
+    def _is_overlong(self, job: Job) -> None:
+        """It is as much work as a large one, so it must not stand where only small ones should."""
+        if job.worker is None or self._closed:
+            return
+        self._killed(job.worker, "overlong")
+        if job.is_wanted:
+            job.lane, job.size = "large", max(job.size, self._plan.large_bytes)
+            self._lanes["large"].add(job, self._now())
+        self._fill()
+
+    def _killed(self, hand: Hand, reason: Replaced) -> list[Job]:
+        """The jobs that are still wanted, of a process that is killed now."""
+        self._crew.end(hand)
+        self._observer.replaced(reason)
+        return self._taken_from(hand)
+
+    def _died(self, hand: Hand) -> None:
+        """Nobody asked for it. What it worked on alone has failed; of several, each is tried again by itself."""
+        if self._closed:
+            return
+        log.warning("worker %d died", hand.worker.pid)
+        self._observer.replaced("died")
+        was_alone = len(hand.jobs) == 1
+        for job in self._taken_from(hand):
+            if was_alone:
+                _fail(job, CompressorFailed("the process that worked on this died"))
+            else:
+                job.is_suspect = True
+                self._lanes[job.lane].add_again(job)
+        self._fill()
+
+    def _taken_from(self, hand: Hand) -> list[Job]:
+        """The jobs that were in a process which is gone, without those that nobody waits for."""
+        jobs = list(hand.jobs.values())
+        hand.jobs.clear()
+        for job in jobs:
+            self._ended(job)
+        return [job for job in jobs if job.is_wanted]
+
+    def _tell(self) -> None:
+        lanes = self._lanes.values()
+        self._observer.jobs(
+            waiting=sum(len(lane.waiting) for lane in lanes), running=sum(lane.running for lane in lanes)
+        )
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()
+
+
+def _fail(job: Job, error: Exception) -> None:
+    if job.is_wanted:
+        job.answer.set_exception(error)

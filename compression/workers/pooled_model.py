@@ -1,0 +1,59 @@
+"""A compression model whose work is done by a pool of processes."""
+
+from __future__ import annotations
+
+from compression.model import NO_TERMS, JobTerms
+from compression.request import CompressionRequest, CompressionResult
+from compression.spec import ModelSpec
+from compression.workers.codec import count_message, request_message, result_of, tokens_of
+from compression.workers.message import Message
+from compression.workers.observer import PoolObserver, Unobserved
+from compression.workers.plan import PoolPlan
+from compression.workers.pool import Pool
+from compression.workers.programs import LEXICAL, NEURAL
+from compression.workers.spawner import Program, Spawner
+
+# A fork takes milliseconds, loading a network takes as long as its download.
+_FORKED_S, _LOADED_S = 60.0, 1800.0
+
+
+class PooledModel:
+    """The `CompressionModel` of a server. It raises what `Pool.run` does, and what compressing raises."""
+
+    def __init__(self, pool: Pool, spawner: Spawner) -> None:
+        self._pool = pool
+        self._spawner = spawner
+
+    async def compress(self, request: CompressionRequest, terms: JobTerms = NO_TERMS) -> CompressionResult:
+        return result_of(await self._run(request_message(request), terms))
+
+    async def count_tokens(self, text: str, terms: JobTerms = NO_TERMS) -> int:
+        """As receipts count it."""
+        return tokens_of(await self._run(count_message(text), terms))
+
+    def check(self) -> None:
+        """Raises `WorkerCannotStart` where there are no processes and none comes up."""
+        self._pool.check()
+
+    async def close(self) -> None:
+        await self._pool.close()
+        self._spawner.close()
+
+    async def _run(self, message: Message, terms: JobTerms) -> Message:
+        return await self._pool.run(message, size=sum(map(len, message.blobs)), terms=terms)
+
+
+async def start_model(spec: ModelSpec, plan: PoolPlan, observer: PoolObserver | None = None) -> PooledModel:
+    """Start the processes of a model; returns when it can work. Raises `WorkerCannotStart`."""
+    if spec.kind == "lexical":
+        spawner = Spawner(Program(LEXICAL, spec), start_s=_FORKED_S)
+    else:
+        spawner = Spawner(Program(NEURAL, spec, environment=()), start_s=_LOADED_S)
+    pool = Pool(spawner.start, plan, observer or Unobserved())
+    try:
+        await pool.start()
+    except BaseException:
+        await pool.close()
+        spawner.close()
+        raise
+    return PooledModel(pool, spawner)

@@ -1,0 +1,98 @@
+"""What workers run, by kind of model: the part that is loaded once, before they are forked, and each worker's own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from compression.build import build_model, load_counter, plain_compressor
+from compression.compressor import Compressor
+from compression.counting import TokenCounter
+from compression.errors import CompressionError
+from compression.model import UNEXPECTED, CompressionFault, CompressionModel, as_value
+from compression.request import CompressionRequest
+from compression.spec import ModelSpec
+from compression.thread_work import done
+from compression.workers.codec import (
+    COUNT,
+    fault_message,
+    request_message,
+    request_of,
+    result_message,
+    text_of,
+    tokens_message,
+)
+from compression.workers.message import Message
+from compression.workers.working import work_in_turn, work_together
+
+LEXICAL = f"{__name__}:lexical"
+NEURAL = f"{__name__}:neural"
+log = logging.getLogger(__name__)
+# What a first request finds lazily made, so that the workers have it from the start.
+_FIRST = CompressionRequest(
+    "Who chose it?", "# Title\n\nThe committee chose it in 1999.\n\nNobody minded.", 0.5
+)
+
+
+def lexical(spec: ModelSpec) -> Callable[[socket.socket], None]:
+    """The weights and the tokenizer are shared; a worker has one job at a time."""
+    counter = load_counter(spec.tokenizer, name=spec.tokenizer_name)
+    compressor = plain_compressor(spec, counter)
+
+    def handle(job: Message) -> Message:
+        return handled(compressor, counter, job)
+
+    handle(request_message(_FIRST))
+    return lambda peer: work_in_turn(peer, handle)
+
+
+def handled(compressor: Compressor, counter: TokenCounter, job: Message) -> Message:
+    try:
+        if job.header["do"] == COUNT:
+            return tokens_message(counter.count(text_of(job)))
+        return result_message(compressor.compress(request_of(job)))
+    except CompressionError as error:
+        return fault_message(CompressionFault("refused", error.message, error.field))
+    except Exception:
+        log.exception("a compression failed unexpectedly")
+        return fault_message(UNEXPECTED)
+
+
+def neural(spec: ModelSpec) -> Callable[[socket.socket], None]:
+    """Torch is shared, the network is each worker's: its threads would not outlive a fork."""
+    # Seconds of imports, and no more: what starts threads must wait for the fork.
+    import compression.neural.models
+
+    assert compression.neural.models
+    counter = load_counter(spec.tokenizer, name=spec.tokenizer_name)
+
+    def run(peer: socket.socket) -> None:
+        try:
+            model = build_model(spec)
+        except Exception as error:
+            peer.sendall(Message({"cannot": f"{type(error).__name__}: {error}"}).packed())
+            return
+        counting = ThreadPoolExecutor(1, thread_name_prefix="count")
+
+        async def handle(job: Message) -> Message:
+            if job.header["do"] == COUNT:
+                return tokens_message(await done(counting.submit(counter.count, text_of(job))))
+            return await compressed(model, job)
+
+        asyncio.run(work_together(peer, handle))
+
+    return run
+
+
+async def compressed(model: CompressionModel, job: Message) -> Message:
+    result = await as_value(model.compress(request_of(job)))
+    if not isinstance(result, CompressionFault):
+        return result_message(result)
+    if result.kind != "failed":
+        return fault_message(result)
+    # What torch says of itself is for the log alone.
+    log.error("a compression failed: %s", result.message)
+    return fault_message(UNEXPECTED)

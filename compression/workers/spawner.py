@@ -1,0 +1,156 @@
+"""Starts workers through a fork server: the one file that knows of its socket and of process ids."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from compression.workers.codec import CANCEL
+from compression.workers.errors import WorkerCannotStart
+from compression.workers.message import Message, read
+
+_ROOT = Path(__file__).parents[2]
+_READ_BYTES = 2**20
+_ENDED_S = 5.0
+# A worker has one core. Threads would stand in the others' way, and must not be there when workers are forked.
+_ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What workers run: `module:function`, its argument, and what their environment has beside this process's."""
+
+    name: str
+    spec: Any
+    environment: tuple[tuple[str, str], ...] = tuple(_ONE_THREAD.items())
+
+
+class Worker:
+    """One running worker process."""
+
+    def __init__(
+        self,
+        pid: int,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        kill: Callable[[int], None],
+    ) -> None:
+        self.pid = pid
+        self._reader = reader
+        self._writer = writer
+        self._kill = kill
+
+    def send(self, message: Message, number: int) -> None:
+        # Never awaited: a worker gets no more than the jobs that it may have at once.
+        self._writer.write(message.packed(id=number))
+
+    def cancel(self, number: int) -> None:
+        """Ask for the end of a job; only a worker of several jobs listens while it works."""
+        self.send(Message({"do": CANCEL}), number)
+
+    async def answers(self) -> AsyncIterator[tuple[int, Message]]:
+        """Each answer with its job's number, until the process has ended."""
+        while (message := await read(self._reader)) is not None:
+            yield int(message.header.pop("id")), message
+
+    def end(self) -> None:
+        """Kill it, whatever it is at."""
+        self._kill(self.pid)
+        self._writer.transport.abort()
+
+
+class Spawner:
+    """Workers of one program. `start_s` bounds how long a worker may take until it can work."""
+
+    def __init__(self, program: Program, *, start_s: float) -> None:
+        self._program = program
+        self._start_s = start_s
+        self._orders: socket.socket | None = None
+        self._server: subprocess.Popen[bytes] | None = None
+
+    @property
+    def server_pid(self) -> int | None:
+        """The fork server's process, while there is one."""
+        return self._server.pid if self._server is not None and self._server.poll() is None else None
+
+    async def start(self, niceness: int) -> Worker:
+        """Raises `WorkerCannotStart`."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._order({"fork": niceness}, theirs)
+        reader, writer = await asyncio.open_unix_connection(sock=ours, limit=_READ_BYTES)
+        try:
+            async with asyncio.timeout(self._start_s):
+                hello = await read(reader)
+        except BaseException as error:
+            writer.transport.abort()
+            if isinstance(error, TimeoutError):
+                raise WorkerCannotStart(f"not ready within {self._start_s:g} s") from None
+            raise
+        if hello is None or "pid" not in hello.header:
+            writer.transport.abort()
+            raise WorkerCannotStart("it died" if hello is None else hello.header["cannot"])
+        return Worker(hello.header["pid"], reader, writer, self._kill)
+
+    def close(self) -> None:
+        """End the fork server, and so every worker."""
+        if self._orders is not None:
+            self._orders.close()
+            self._orders = None
+        if self._server is not None:
+            self._server.kill()
+            self._server.wait(_ENDED_S)
+            self._server = None
+
+    def _order(self, order: dict[str, int], peer: socket.socket | None = None) -> None:
+        packet, descriptors = orjson.dumps(order), [] if peer is None else [peer.fileno()]
+        for is_last in (False, True):
+            try:
+                socket.send_fds(self._running(), [packet], descriptors)
+                return
+            except OSError as error:
+                # It died, or does not listen: its workers die with it, and the next one takes the order.
+                self.close()
+                if is_last:
+                    raise WorkerCannotStart(f"the fork server takes no order: {error}") from error
+
+    def _kill(self, pid: int) -> None:
+        if self._orders is None or self.server_pid is None:
+            # The workers died with it.
+            return
+        try:
+            self._orders.send(orjson.dumps({"kill": pid}))
+        except OSError:
+            self.close()
+
+    def _running(self) -> socket.socket:
+        if self._orders is not None and self.server_pid is not None:
+            return self._orders
+        self.close()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
+        ours.send(pickle.dumps((self._program.name, self._program.spec)))
+        with theirs:
+            self._server = subprocess.Popen(
+                # -P: nothing is imported from the folder that this process happens to be in.
+                [sys.executable, "-P", "-m", "compression.workers.fork_server", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                env=self._environment(),
+            )
+        self._orders = ours
+        return ours
+
+    def _environment(self) -> dict[str, str]:
+        path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
+        return {**os.environ, **dict(self._program.environment), "PYTHONPATH": path}

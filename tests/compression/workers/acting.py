@@ -1,0 +1,75 @@
+"""Programs for workers that do as their jobs say: a real process each, with no model in it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from compression.thread_work import done
+from compression.workers.message import Message
+from compression.workers.working import work_in_turn, work_together
+
+IN_TURN = f"{__name__}:in_turn"
+TOGETHER = f"{__name__}:together"
+BROKEN = f"{__name__}:broken"
+PATIENCE_S = 30.0
+
+
+def in_turn(spec: object) -> Callable[[socket.socket], None]:
+    return lambda peer: work_in_turn(peer, act)
+
+
+def together(spec: object) -> Callable[[socket.socket], None]:
+    return lambda peer: asyncio.run(work_together(peer, act_together))
+
+
+def broken(spec: object) -> Callable[[socket.socket], None]:
+    raise ValueError(f"no weights at {spec}")
+
+
+def act(job: Message) -> Message:
+    """`spin FILE`: for ever, with the process's id in the file. `die FILE`: killed. Else: what this process is."""
+    order, _, path = order_of(job).partition(" ")
+    if order in ("spin", "die"):
+        leave_pid(Path(path))
+        while order == "spin":
+            pass
+        os.kill(os.getpid(), signal.SIGKILL)
+    return Message({"pid": os.getpid(), "niceness": os.nice(0)}, job.blobs)
+
+
+def order_of(job: Message) -> str:
+    """The text to count, or the input of a request."""
+    return job.blobs[-1].decode()
+
+
+async def act_together(job: Message) -> Message:
+    """As `act`. `wait FILE`: until cancelled, or until there is a file of that name and `.go` after it."""
+    order, _, path = order_of(job).partition(" ")
+    if order == "wait":
+        leave_pid(Path(path))
+        await eventually(Path(f"{path}.go").exists)
+    if order == "spin":
+        return await done(ThreadPoolExecutor(1).submit(act, job))
+    return act(job)
+
+
+async def eventually(condition: Callable[[], Any]) -> Any:
+    """Poll until it returns something true, and return that."""
+    until = time.monotonic() + PATIENCE_S
+    while not (found := condition()):
+        assert time.monotonic() < until, "it never came"
+        await asyncio.sleep(0.005)
+    return found
+
+
+def leave_pid(path: Path) -> None:
+    with path.open("a") as file:
+        file.write(f"{os.getpid()}\n")

@@ -1,0 +1,121 @@
+"""The lexical model in processes: what a server has of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from compression.build import build_model, load_counter
+from compression.errors import CompressionTimedOut, CompressorFailed, RefusedRequest
+from compression.model import JobTerms
+from compression.request import CompressionRequest
+from compression.spec import ModelSpec
+from compression.workers.errors import WorkerCannotStart
+from compression.workers.plan import plan_of
+from compression.workers.pooled_model import PooledModel, start_model
+from tests.compression.conftest import TOKENIZER
+from tests.compression.workers.acting import eventually
+from tests.compression.workers.conftest import is_gone
+
+SPEC = ModelSpec("lexical", "lexical", str(TOKENIZER), "pith-mini")
+PLAN = plan_of("lexical", workers=1, large_bytes=65_536, max_waiting=64, deadline_s=60)
+SOURCE = "The cat sat on the mat. The harbour team won the cup in 1999. It was raining all day in the north."
+LONG = "\n\n".join(
+    f"In {year} the committee chose harbour {year % 7} for the ferry." for year in range(36_000)
+)
+
+
+@asynccontextmanager
+async def lexical() -> AsyncIterator[PooledModel]:
+    model = await start_model(SPEC, PLAN)
+    try:
+        yield model
+    finally:
+        await model.close()
+
+
+def workers() -> list[psutil.Process]:
+    return psutil.Process().children(recursive=True)
+
+
+async def test_it_answers_as_the_model_does_without_processes() -> None:
+    request = CompressionRequest("Who won the cup?", SOURCE, 0.5, explain=True)
+    plain = build_model(SPEC)
+    expected = await plain.compress(request)
+    await plain.close()
+    async with lexical() as model:
+        found = await model.compress(request)
+        assert (found.output, found.kept, found.unit_scores) == (
+            expected.output,
+            expected.kept,
+            expected.unit_scores,
+        )
+        assert found.receipt.risk_flags == expected.receipt.risk_flags
+        assert await model.count_tokens(SOURCE) == found.receipt.original_tokens
+
+
+async def test_a_refusal_names_its_field_and_ends_nothing() -> None:
+    async with lexical() as model:
+        before = {each.pid for each in workers()}
+        for request, field in (
+            (CompressionRequest("Who?", "", 0.5), "input"),
+            (CompressionRequest("q" * 30_000, SOURCE, 0.5), "query"),
+            (CompressionRequest("Who?", "half \ud800 of a pair", 0.5), "input"),
+        ):
+            with pytest.raises(RefusedRequest) as refused:
+                await model.compress(request)
+            assert refused.value.field == field
+        assert before <= {each.pid for each in workers()}
+
+
+async def test_a_large_input_is_ended_at_its_deadline() -> None:
+    async with lexical() as model:
+        small = {each.pid for each in workers()}
+        with pytest.raises(CompressionTimedOut):
+            await model.compress(
+                CompressionRequest("Which harbour in 1999?", LONG, 0.5), JobTerms(deadline_s=0.1)
+            )
+        await eventually(lambda: all(is_gone(each.pid) for each in workers() if each.pid not in small))
+        assert (await model.compress(CompressionRequest("Who won the cup?", SOURCE, 0.5))).output
+
+
+async def test_a_process_that_is_killed_for_want_of_memory_fails_its_request_alone() -> None:
+    async with lexical() as model:
+        small = {each.pid for each in workers()}
+        large = asyncio.create_task(model.compress(CompressionRequest("Which harbour?", LONG, 0.5)))
+        (worker,) = await eventually(lambda: [each for each in workers() if each.pid not in small])
+        os.kill(worker.pid, signal.SIGKILL)
+        with pytest.raises(CompressorFailed):
+            await large
+        assert (await model.compress(CompressionRequest("Who won the cup?", SOURCE, 0.5))).output
+
+
+async def test_no_process_of_the_lexical_model_has_torch() -> None:
+    async with lexical() as model:
+        await model.compress(CompressionRequest("Who won the cup?", SOURCE, 0.5))
+        found = workers()
+        assert len(found) == 2
+        mapped = [each.path for process in found for each in process.memory_maps()]
+        assert any("numpy" in path for path in mapped) and not any("torch" in path for path in mapped)
+
+
+async def test_a_model_that_cannot_be_built_says_why(tmp_path: Path) -> None:
+    broken = ModelSpec("lexical", "lexical", str(tmp_path), "none")
+    with pytest.raises(WorkerCannotStart, match=r"holds no tokenizer\.json"):
+        await start_model(broken, PLAN)
+    assert workers() == []
+
+
+async def test_counting_megabytes_is_a_large_job() -> None:
+    async with lexical() as model:
+        small = {each.pid for each in workers()}
+        counting = asyncio.create_task(model.count_tokens(LONG))
+        await eventually(lambda: counting.done() or any(each.pid not in small for each in workers()))
+        assert await counting == load_counter(str(TOKENIZER), name="mini").count(LONG)
