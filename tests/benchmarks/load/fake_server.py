@@ -18,6 +18,7 @@ class FakeServer:
 
     token_s: float = 0.0
     compress_s: float = 0.0
+    compress_char_s: float = 0.0
     fails_from: int | None = None
     omits: str | None = None
     missing_tokens: int = 0
@@ -73,7 +74,7 @@ class FakeServer:
 
     async def compress(self, request: web.Request) -> web.Response:
         body = await self._take(request)
-        await asyncio.sleep(self.compress_s)
+        await asyncio.sleep(self.compress_s + self.compress_char_s * len(body["input"]))
         tokens, ratio = len(body["input"].split()), body["compression"]["target_ratio"]
         receipt = {
             "original_tokens": tokens,
