@@ -9,7 +9,10 @@ from starlette.requests import Request
 
 from billing.accounts import Accounts
 from billing.caller import Caller
+from billing.errors import InvalidKey
 from serve.errors import MissingKey
+from serve.http.peers import client_of
+from serve.http.wrong_keys import WrongKeys
 
 MAX_KEY_LENGTH = 512
 
@@ -29,7 +32,14 @@ def bearer_key(authorization: str | None) -> str:
 def authenticator(accounts: Accounts, clock: Callable[[], datetime]) -> Authenticate:
     """A dependency that resolves the caller of a request."""
 
+    wrong_keys = WrongKeys()
+
     async def caller(request: Request) -> Caller:
-        return await accounts.authenticate(bearer_key(request.headers.get("authorization")), now=clock())
+        key, now = bearer_key(request.headers.get("authorization")), clock()
+        try:
+            return await accounts.authenticate(key, now=now)
+        except InvalidKey as error:
+            client = client_of(request.client.host if request.client else None)
+            raise wrong_keys.add(client, error, now=now) from None
 
     return caller

@@ -37,6 +37,7 @@ from models.errors import (
     UnsupportedOption,
 )
 from serve.body import InvalidBody
+from serve.http.wrong_keys import TooManyWrongKeys
 
 RETRY_AFTER_S = 5
 
@@ -100,6 +101,7 @@ STATUSES: Mapping[type[Exception], _Row] = {
     InvalidKey: _Row(403, "permission_error", "invalid_api_key"),
     QuotaExceeded: _Row(402, "insufficient_quota", "quota_exceeded"),
     BillingDisabled: _Row(402, "insufficient_quota", "billing_disabled"),
+    TooManyWrongKeys: _Row(429, "rate_limit_error", "too_many_wrong_keys"),
     RateLimited: _Row(429, "rate_limit_error", "rate_limit_exceeded"),
     UnsupportedOption: _Row(400, "invalid_request_error", "unsupported_option"),
     InvalidBody: _Row(422, "invalid_request_error", "invalid_body"),

@@ -60,13 +60,18 @@ class ReplicaPort:
             await self._runner.cleanup()
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        if not hmac.compare_digest(request.headers.get("Authorization", "").encode(), self._expected):
+        if not self._knows(request):
             return web.Response(status=401)
         if request.path != GENERATE_PATH or request.method != "POST":
             return web.Response(status=404)
         # Not `request.read()`, which stops at a megabyte: the ingress bounded the body.
         asked = read_request(await request.content.read())
         return await self._send(request, self._generate(asked))
+
+    def _knows(self, request: web.BaseRequest) -> bool:
+        # Of the bytes as they came: they need not be UTF-8, nor stand there once.
+        given = [value for name, value in request.raw_headers if name.lower() == b"authorization"]
+        return len(given) == 1 and hmac.compare_digest(given[0], self._expected)
 
     async def _send(
         self, request: web.BaseRequest, items: AsyncGenerator[EngineChunk | EngineFault, Any]

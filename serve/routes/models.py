@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 
 import orjson
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from billing.caller import Caller, ProjectLimits
 from billing.limits import RateLimits
 from models.catalog import Catalog
 from serve import contract
@@ -46,7 +48,7 @@ def model_routes(
     async def list_models(request: Request) -> Response:
         """The models with their prices, in the catalog's order."""
         caller = await authenticate(request)
-        admission = await limiter.admit(caller, tokens_bound=0, now=clock())
+        admission = await limiter.admit(_for_lists(caller), tokens_bound=0, now=clock())
         try:
             price_list = await prices.current()
             models = [
@@ -61,3 +63,10 @@ def model_routes(
         )
 
     return routes
+
+
+def _for_lists(caller: Caller) -> Caller:
+    """As often a minute as the project may ask for completions, and counted apart from those: SDKs ask for the list
+    as they please, and it must not use up what the project's work needs."""
+    limits = ProjectLimits(requests_per_minute=caller.limits.requests_per_minute)
+    return replace(caller, project_id=f"{caller.project_id}:models", limits=limits)

@@ -256,15 +256,32 @@ async def test_a_request_in_flight_takes_the_projects_only_slot_until_it_ends(se
 
 async def test_what_a_failed_request_reserved_of_its_tokens_is_given_back(served: Served) -> None:
     key = await served.new_key(limits=ProjectLimits(tokens_per_minute=10_000, requests_per_minute=100))
+    first = await served.chat(key=key).run()
+    left = int(first.reply_headers["x-ratelimit-remaining-tokens"])
     served.engine.fails_with = EngineFailed("gone")
     assert (await served.chat(key=key).run()).status == 502
     served.engine.fails_with = None
-    ok = await served.get("/v1/models", key=key).run()
-    assert ok.reply_headers["x-ratelimit-limit-tokens"] == "10000"
-    assert ok.reply_headers["x-ratelimit-remaining-tokens"] == "10000"
-    assert (await served.chat(key=key).run()).status == 200
-    ok = await served.get("/v1/models", key=key).run()
-    assert ok.reply_headers["x-ratelimit-remaining-tokens"] == str(10_000 - 8)
+    second = await served.chat(key=key).run()
+    # What the first one used, and nothing of what the failed one reserved.
+    assert int(second.reply_headers["x-ratelimit-remaining-tokens"]) == left - 8
+
+
+async def test_the_list_of_models_uses_up_nothing_that_completions_need(served: Served) -> None:
+    key = await served.new_key(limits=ProjectLimits(requests_per_minute=3, max_in_flight=1))
+    statuses = [(await served.get("/v1/models", key=key).run()).status for _ in range(4)]
+    assert statuses == [200, 200, 200, 429]
+    statuses = [(await served.chat(key=key).run()).status for _ in range(4)]
+    assert statuses == [200, 200, 200, 429]
+
+
+async def test_the_list_of_models_waits_for_no_request_in_flight(served: Served) -> None:
+    gate = Gate(1)
+    served.engine.sleep = gate
+    running = served.chat(stream=True).start()
+    await gate.reached.wait()
+    assert (await served.get("/v1/models").run()).status == 200
+    gate.opened.set()
+    await running
 
 
 async def test_the_hold_covers_every_choice_of_the_reply(served: Served) -> None:

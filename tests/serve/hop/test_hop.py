@@ -7,6 +7,7 @@ import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from errno import EMFILE
+from urllib.parse import urlsplit
 
 import aiohappyeyeballs
 import aiohttp
@@ -179,6 +180,30 @@ async def test_nothing_is_generated_without_the_token(headers: dict[str, str]) -
         response = await session.post("/generate", headers=headers, data=b"{}")
         assert response.status == 401
     assert asked == []
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        b"Authorization: \xff\r\n",
+        b"Authorization: Bearer \xff\xfe\r\n",
+        b"Authorization: Bearer \xed\xa0\x80\r\n",
+        b"Authorization: Bearer TOKEN\r\nAuthorization: Bearer TOKEN\r\n",
+        b"Authorization: Bearer TOKEN\xa0\r\n",
+        b"authorization: bearer TOKEN\r\n",
+    ],
+)
+async def test_no_bytes_in_the_place_of_the_token_do_more_than_be_refused(
+    headers: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with hop(answering(*CHUNKS)) as (_, address):
+        where = urlsplit(address.url)
+        reader, writer = await asyncio.open_connection(where.hostname, where.port)
+        headers = headers.replace(b"TOKEN", address.token.encode())
+        writer.write(b"POST /generate HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n" + headers + b"\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 401")
+        writer.close()
+    assert "Traceback" not in caplog.text
 
 
 async def test_closing_the_port_waits_for_the_running_reply_and_takes_no_other() -> None:
