@@ -11,7 +11,7 @@ from typing import Any
 
 from models.catalog import Capabilities
 from models.errors import InvalidField, UnsupportedOption
-from models.tool_calls import engine_tool_calls
+from models.tool_calls import check_calls, engine_tool_calls
 
 Loc = tuple[str | int, ...]
 
@@ -25,6 +25,8 @@ _TEXTS: Mapping[str, int | None] = {
     "reasoning_content": None,
 }
 MAX_NAMED_CHARS = 64
+MAX_PARTS = 512
+MAX_REQUEST_PARTS = 2048
 
 
 def engine_messages(
@@ -35,7 +37,21 @@ def engine_messages(
     Raises `UnsupportedOption` for a role, part or call that this model cannot take, named as in
     `messages[3].content[0]`, and `InvalidField` for one that is malformed.
     """
+    _check_parts(messages)
+    check_calls(messages)
     return tuple(_message(message, index, capabilities) for index, message in enumerate(messages))
+
+
+def _check_parts(messages: Sequence[Mapping[str, Any]]) -> None:
+    """Templates and engines look at each part several times, an empty one too."""
+    left = MAX_REQUEST_PARTS
+    for index, message in enumerate(messages):
+        content = message.get("content")
+        parts = len(content) if isinstance(content, list) else 0
+        left -= parts
+        if parts > MAX_PARTS or left < 0:
+            text = f"at most {MAX_PARTS} parts in a message, and {MAX_REQUEST_PARTS} in all messages"
+            raise InvalidField(("messages", index, "content"), text, kind="too_long")
 
 
 def _message(message: Mapping[str, Any], index: int, capabilities: Capabilities) -> dict[str, Any]:

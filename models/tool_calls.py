@@ -3,18 +3,49 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from models.catalog import Capabilities
 from models.errors import InvalidField, UnsupportedOption
+from models.json_size import values_in
 
 Loc = tuple[str | int, ...]
 
 MAX_CALLS = 128
+MAX_REQUEST_CALLS = 1024
+# In the arguments of all calls together: the engine and its template parse them and write them anew.
+MAX_ARGUMENT_VALUES = 16_384
 MAX_NAME_CHARS = 256
 # The engine parses arguments by recursion, deep in its own stack.
 MAX_ARGUMENT_DEPTH = 64
+
+
+def check_calls(messages: Sequence[Mapping[str, Any]]) -> None:
+    """Bound the calls of all messages together. Raises `InvalidField` for the first that is too much."""
+    calls_left, values_left = MAX_REQUEST_CALLS, MAX_ARGUMENT_VALUES
+    for index, message in enumerate(messages):
+        calls = message.get("tool_calls") or (
+            [message["function_call"]] if message.get("function_call") else []
+        )
+        if not calls:
+            continue
+        place: Loc = ("messages", index, "tool_calls" if message.get("tool_calls") else "function_call")
+        calls_left -= len(calls)
+        if calls_left < 0:
+            raise InvalidField(
+                place, f"all messages may have {MAX_REQUEST_CALLS} calls together", kind="too_long"
+            )
+        values_left -= sum(_argument_values(call, values_left) for call in calls)
+        if values_left < 0:
+            message_text = f"the arguments of all calls may hold {MAX_ARGUMENT_VALUES} values together"
+            raise InvalidField(place, message_text, kind="too_long")
+
+
+def _argument_values(call: Any, enough: int) -> int:
+    function = call.get("function", call) if isinstance(call, Mapping) else None
+    arguments = function.get("arguments") if isinstance(function, Mapping) else None
+    return values_in(arguments.encode(), enough=enough) if isinstance(arguments, str) and arguments else 0
 
 
 def engine_tool_calls(
@@ -70,11 +101,14 @@ def _name(value: Any, loc: Loc) -> str:
 
 
 def _nesting(text: str) -> int:
-    """The depth of the JSON in a text. Of malformed JSON, which engines tolerate, an upper bound."""
+    """The depth of the JSON in a text. Of malformed or shallow JSON, which engines tolerate, an upper bound."""
+    opened = text.count("[") + text.count("{")
+    if opened <= MAX_ARGUMENT_DEPTH:
+        return opened
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
-        return text.count("[") + text.count("{")
+        return opened
     depth, level = 0, [value]
     while level:
         depth += 1

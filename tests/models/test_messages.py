@@ -1,5 +1,6 @@
 """What of a message reaches a chat template, and what is refused before."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -8,7 +9,8 @@ from hypothesis import strategies as st
 
 from models.catalog import Capabilities
 from models.errors import InvalidField, UnsupportedOption
-from models.messages import engine_messages
+from models.messages import MAX_PARTS, engine_messages
+from tests.work import growth
 
 PLAIN = Capabilities()
 ABLE = Capabilities(tools=True, media=frozenset({"image_url", "input_audio", "video_url"}))
@@ -173,3 +175,31 @@ def test_no_unknown_property_is_ever_forwarded(role: str, extra: dict[str, Any],
         return
     assert set(result) <= KNOWN
     assert all(set(part) <= {"type", "text"} for part in result.get("content", ()) if isinstance(part, dict))
+
+
+EMPTY = {"type": "text", "text": ""}
+
+
+def test_the_parts_of_a_message_and_of_all_messages_are_bounded() -> None:
+    def place(*counts: int) -> tuple[str | int, ...]:
+        with pytest.raises(InvalidField, match="at most 512 parts in a message, and 2048 in all") as caught:
+            engine_messages([parts(*[EMPTY] * count) for count in counts], capabilities=PLAIN)
+        return caught.value.loc
+
+    assert len(sent(parts(*[EMPTY] * MAX_PARTS))["content"]) == MAX_PARTS
+    assert place(MAX_PARTS + 1) == ("messages", 0, "content")
+    assert place(1, 240_000) == ("messages", 1, "content")
+    engine_messages([parts(*[EMPTY] * MAX_PARTS)] * 4, capabilities=PLAIN)
+    assert place(*[MAX_PARTS] * 4, 1) == ("messages", 4, "content")
+
+
+def test_the_cost_of_reading_messages_grows_as_they_do() -> None:
+    def work(size: int) -> Callable[[], Any]:
+        call = {**CALL, "function": {"name": "f", "arguments": "[" + "0," * 30 + "0]"}}
+        talk = [
+            parts(*[EMPTY] * (size // 64)),
+            {"role": "assistant", "tool_calls": [call] * (size // 128)},
+        ] * 4
+        return lambda: engine_messages(talk, capabilities=ABLE)
+
+    assert growth(work, 4096) < 1.2

@@ -1,12 +1,13 @@
 """Calls of earlier turns: what reaches the template, and what would break it."""
 
+import json
 from typing import Any
 
 import pytest
 
 from models.catalog import Capabilities
 from models.errors import InvalidField, UnsupportedOption
-from models.tool_calls import engine_tool_calls
+from models.tool_calls import MAX_ARGUMENT_VALUES, check_calls, engine_tool_calls
 
 PLAIN = Capabilities()
 FUNCTION = {"name": "f", "arguments": '{"a": 1}'}
@@ -89,3 +90,28 @@ def test_arguments_are_passed_on_as_the_model_wrote_them(arguments: str) -> None
 def test_arguments_too_deep_to_parse_are_refused(arguments: str) -> None:
     loc = invalid(tool_calls=[{**CALL, "function": {"name": "f", "arguments": arguments}}])
     assert loc == ("messages", 4, "tool_calls", 0, "function", "arguments")
+
+
+def test_the_calls_of_all_messages_and_what_their_arguments_hold_are_bounded() -> None:
+    def place(*messages: list[Any]) -> tuple[str | int, ...]:
+        with pytest.raises(InvalidField) as caught:
+            check_calls([{"role": "assistant", "tool_calls": calls} for calls in messages])
+        return caught.value.loc
+
+    def with_values(count: int) -> dict[str, Any]:
+        return {**CALL, "function": {"name": "f", "arguments": "[" + "0," * (count - 2) + "0]"}}
+
+    check_calls([{"tool_calls": [CALL] * 128}] * 8)
+    assert place(*[[CALL] * 128] * 8, [CALL]) == ("messages", 8, "tool_calls")
+    check_calls([{"tool_calls": [with_values(MAX_ARGUMENT_VALUES)]}])
+    assert place([with_values(MAX_ARGUMENT_VALUES + 1)]) == ("messages", 0, "tool_calls")
+    assert place([with_values(MAX_ARGUMENT_VALUES // 2)], [with_values(MAX_ARGUMENT_VALUES // 2 + 1)])[1] == 1
+    assert place([with_values(2_000_000)]) == ("messages", 0, "tool_calls")
+    # A program in a string is one value.
+    check_calls(
+        [{"tool_calls": [{"function": {"arguments": json.dumps({"code": "f(a, [b, c]),\n" * 50_000})}}]}]
+    )
+    # What is malformed is named elsewhere.
+    check_calls(
+        [{"tool_calls": [None, 1, {}, {"function": 1}]}, {"function_call": "auto"}, {"function_call": {}}]
+    )

@@ -12,7 +12,7 @@ from models.catalog import Capabilities
 from models.errors import InvalidField, UnsupportedOption
 from models.messages import engine_messages
 from models.options import select_options
-from serve.body import ABSENT, MAX_INPUT_CHARS, InvalidBody, Issue, parse_body, parse_chat_request
+from serve.body import ABSENT, MAX_INPUT_CHARS, MAX_VALUES, InvalidBody, Issue, parse_body, parse_chat_request
 from serve.contract import Usage
 
 HI = {"role": "user", "content": "hi"}
@@ -404,3 +404,21 @@ def test_any_json_is_a_request_that_can_be_judged_or_an_invalid_body(value: Any,
         engine_messages(request.message_fields(), capabilities=everything)
     except (UnsupportedOption, InvalidField):
         pass
+
+
+def test_a_body_of_a_million_values_is_refused_before_it_is_parsed() -> None:
+    for many in (
+        b"[" + b"[]," * 700_000 + b"0]",
+        b"[" + b"0," * 700_000 + b"0]",
+        b'["' + b'","' * 700_000 + b'"]',
+    ):
+        (issue,) = refused(b'{"messages": [{"role": "user", "content": "hi"}], "x": ' + many + b"}")
+        assert (issue.type, issue.loc) == ("too_many_values", ("body",))
+    (issue,) = refused(b"{" + b",".join(b'"k%d":1' % at for at in range(MAX_VALUES)) + b"}")
+    assert issue.type == "too_many_values"
+
+
+def test_marks_within_a_text_are_no_values() -> None:
+    text = '[{"a": 1, \\ "b": [2]}], ' * 100_000
+    request = parse_chat_request(body(messages=[{"role": "user", "content": text}]), JSON)
+    assert request.messages[0].content == text

@@ -1,0 +1,30 @@
+"""How much a JSON text holds, found before it is parsed: a million empty lists are seconds of work."""
+
+from __future__ import annotations
+
+# Between two values stands one mark at least.
+_MARKS = b",:[{"
+_BYTES_OF_A_VALUE = 2
+
+
+def values_in(text: bytes, *, enough: int) -> int:
+    """The values and names of members in a JSON text, or an upper bound that is `enough` at most.
+
+    Linear in the bytes, at the speed of searching. Of a text that is no JSON the answer means nothing.
+    """
+    most = min(len(text) // _BYTES_OF_A_VALUE, _marks(text)) + 1
+    return most if most <= enough else _marks(_outside_strings(text, enough=enough)) + 1
+
+
+def _outside_strings(text: bytes, *, enough: int) -> bytes:
+    """What stands outside the strings, or as much of it as answers: each string is a value too."""
+    # What is escaped ends no string.
+    plain = text.replace(b"\\\\", b"").replace(b'\\"', b"")
+    pieces = plain.split(b'"', 2 * enough + 1)
+    if len(pieces) > 2 * enough:
+        return b"," * enough
+    return b"".join(pieces[::2])
+
+
+def _marks(text: bytes) -> int:
+    return len(text) - len(text.translate(None, _MARKS))
