@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import islice
 
 from compression.assembly import Slice, join, merged
 from compression.counting import TokenCounter
@@ -42,7 +43,8 @@ def _brackets(text: Segmentation, budget: int, counter: TokenCounter) -> list[Sl
 def _head(text: Segmentation, index: int, budget: int, counter: TokenCounter) -> list[Slice]:
     """As many whole words from the start of the unit as fit, found by halving."""
     unit = text.units[index]
-    cuts = [found.start() for found in _CUT.finditer(text.source, unit.start + 1, unit.end)][:_MOST_CUTS]
+    found = islice(_CUT.finditer(text.source, unit.start + 1, unit.end), _MOST_CUTS)
+    cuts = [cut.start() for cut in found]
     low, high = 0, len(cuts)
     while low < high:
         middle = (low + high + 1) // 2

@@ -13,10 +13,10 @@ Protection = Literal["code", "tables", "json", "headings", "numbers", "urls", "q
 
 NUMBER = re.compile(r"\d(?:[\d.,:/'\u2019\u00a0\u202f-]*\d)?(?:\s?%)?")
 URL = re.compile(
-    r"(?:https?://|ftp://|www\.)[^\s<>\"'|]{1,2000}|[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}",
+    r"(?:https?://|ftp://|www\.)[^\s<>\"'|]{1,2000}|(?<![\w.+-])[\w.+-]{1,64}+@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}",
     re.IGNORECASE,
 )
-QUOTATION = re.compile('"[^"\\n]{2,}"|“[^”\\n]+”|«[^»\\n]+»|„[^“\\n]+“|「[^」\\n]+」')
+QUOTATION = re.compile('"[^"\\n]{2,}"|“[^“”\\n]+”|«[^«»\\n]+»|„[^„“\\n]+“|「[^「」\\n]+」')
 _KINDS = {"code": "code_block", "tables": "table_row", "json": "json_member", "headings": "heading"}
 _CONTENTS = {"numbers": NUMBER, "urls": URL, "quotes": QUOTATION}
 

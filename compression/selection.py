@@ -25,6 +25,9 @@ class SelectionSettings:
             raise ValueError(f"swaps: must not be negative, not {self.swaps}")
 
 
+_MOST_DISPLACED = 512
+
+
 @dataclass(slots=True)
 class _Group:
     """Units that are kept while anything is that needs them: a frame's ends, a document's title."""
@@ -54,6 +57,8 @@ class Selection:
         free = [unit for unit in range(len(text.units)) if unit not in self._group_of]
         self._ranked = sorted(free, key=lambda unit: (-self._worth(unit), unit))
         self._chosen: set[int] = set()
+        # What the groups that certain needs would bring in cost; forgotten when a group comes or goes.
+        self._missing_costs: dict[tuple[int, ...], int] = {}
         self.cost = 0
 
     def _worth(self, unit: int) -> float:
@@ -87,10 +92,10 @@ class Selection:
         self._groups.append(_Group(units, needs, sum(self._costs[unit] for unit in units)))
         return len(self._groups) - 1
 
-    def _missing(self, unit: int) -> set[int]:
-        """Groups that would have to come in with `unit`."""
+    def _missing(self, needs: tuple[int, ...]) -> set[int]:
+        """Groups that would have to come in with a unit of these needs."""
         found: set[int] = set()
-        waiting = [group for group in self._needs[unit] if not self._groups[group].users]
+        waiting = [group for group in needs if not self._groups[group].users]
         while waiting:
             group = waiting.pop()
             if group not in found:
@@ -100,7 +105,10 @@ class Selection:
 
     def price(self, unit: int) -> int:
         """What it would cost to keep `unit` too, with all that it needs."""
-        return self._costs[unit] + sum(self._groups[group].cost for group in self._missing(unit))
+        needs = self._needs[unit]
+        if needs not in self._missing_costs:
+            self._missing_costs[needs] = sum(self._groups[group].cost for group in self._missing(needs))
+        return self._costs[unit] + self._missing_costs[needs]
 
     def add(self, unit: int) -> None:
         if unit not in self._chosen:
@@ -119,6 +127,7 @@ class Selection:
             group = self._groups[waiting.pop()]
             before, group.users = group.users, group.users + change
             if not before or not group.users:
+                self._missing_costs.clear()
                 self.cost += group.cost if change > 0 else -group.cost
                 waiting.extend(group.needs)
 
@@ -156,21 +165,31 @@ class Selection:
     def improve(self, limit: int) -> None:
         """Try the best units that did not fit in the place of the worst that did, where that gains score."""
         left_out = [unit for unit in self._ranked if unit not in self._chosen][: self._settings.swaps]
+        if not left_out:
+            return
+        worst_first = [unit for unit in reversed(self._ranked) if unit in self._chosen]
         for unit in left_out:
-            taken = self._make_room(unit, limit)
+            taken = self._make_room(unit, worst_first, limit)
             if self.cost + self.price(unit) > limit or self._worth_of(taken) >= self._scores[unit]:
                 for other in taken:
                     self.add(other)
             else:
                 self.add(unit)
 
-    def _make_room(self, unit: int, limit: int) -> list[int]:
+    def _make_room(self, unit: int, worst_first: Sequence[int], limit: int) -> list[int]:
         taken: list[int] = []
-        for other in reversed(self._ranked):
-            if self.cost + self.price(unit) <= limit or self._worth_of(taken) >= self._scores[unit]:
+        worth = 0.0
+        for other in worst_first:
+            # To take thousands out for one would cost more than it gains, and where it gains nothing all go back.
+            if (
+                self.cost + self.price(unit) <= limit
+                or worth >= self._scores[unit]
+                or len(taken) == _MOST_DISPLACED
+            ):
                 break
             if other in self._chosen and not self._text.units[other].protected:
                 self.remove(other)
+                worth += self._scores[other]
                 taken.append(other)
         return taken
 

@@ -21,7 +21,9 @@ _KNOWN_PATTERNS = frozenset(
 )
 # A piece runs up to a space that follows a character which no one takes for white space.
 _ODD = "\u180e\u200b\u2060\ufeff"
-_PIECE = re.compile(rf"[\s{_ODD}]*[^\s{_ODD}]+(?:(?:[^\S ]|[{_ODD}])[\s{_ODD}]*[^\s{_ODD}]*)*|[\s{_ODD}]+")
+_PIECE = re.compile(
+    rf"[\s{_ODD}]*+[^\s{_ODD}]++(?:(?:[^\S ]|[{_ODD}])[\s{_ODD}]*+[^\s{_ODD}]*+)*+|[\s{_ODD}]++"
+)
 _LONGEST_CACHED = 48
 _CACHED_PIECES = 200_000
 

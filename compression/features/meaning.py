@@ -87,6 +87,10 @@ def _best_matches(pieces: Pieces, asked: Floats, height: int) -> Floats:
     if not len(asked) or not len(pieces.ids):
         return out
     near = np.maximum(pieces.vectors @ asked.T, 0)
-    begins = np.flatnonzero(np.r_[True, pieces.units[1:] != pieces.units[:-1]])
-    out[pieces.units[begins]] = np.maximum.reduceat(near[pieces.ids], begins, axis=0)
+    # In slices that bound the memory.
+    for start in range(0, len(pieces.ids), 1 << 16):
+        of = pieces.units[start : start + (1 << 16)]
+        begins = np.flatnonzero(np.r_[True, of[1:] != of[:-1]])
+        best = np.maximum.reduceat(near[pieces.ids[start : start + (1 << 16)]], begins, axis=0)
+        out[of[begins]] = np.maximum(out[of[begins]], best)
     return out

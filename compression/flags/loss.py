@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator
 
 from compression.flags.evidence import Evidence
@@ -21,6 +22,7 @@ _NEGATION = re.compile(
     re.IGNORECASE,
 )
 _NAME = re.compile(r"(?<![.!?\s])\s(?P<name>[A-ZÀ-ÖØ-ÞА-ЯΑ-Ω][\w’'-]+(?:\s[A-ZÀ-ÖØ-ÞА-ЯΑ-Ω][\w’'-]+){0,5})")
+_LONGEST_CLAUSE = 600
 _CLAUSE_END = re.compile(r"[,;:，；、。.!?！？]\s|[，；、。！？]|[()\[\]–—]")
 
 
@@ -54,7 +56,9 @@ def _lost(evidence: Evidence, pattern: re.Pattern[str], group: str | int = 0) ->
 
 
 def _within(span: tuple[int, int], others: list[tuple[int, int]]) -> bool:
-    return any(start <= span[0] and span[1] <= end for start, end in others)
+    """Whether one of `others`, which are in source order and disjoint, holds `span`."""
+    at = bisect_right(others, span[0], key=lambda other: other[0]) - 1
+    return at >= 0 and span[1] <= others[at][1]
 
 
 def _negations(evidence: Evidence) -> list[tuple[int, int]]:
@@ -63,14 +67,12 @@ def _negations(evidence: Evidence) -> list[tuple[int, int]]:
 
 
 def _clause(evidence: Evidence, span: tuple[int, int]) -> tuple[int, int]:
-    index = next(
-        index
-        for index in evidence.cut_units
-        if evidence.text.units[index].start <= span[0] < evidence.text.units[index].end
-    )
-    unit = evidence.text.units[index]
-    start, end = unit.start, unit.end
-    for found in _CLAUSE_END.finditer(evidence.source, unit.start, unit.end):
+    units = evidence.text.units
+    unit = units[bisect_right(units, span[0], key=lambda unit: unit.start) - 1]
+    # A clause is no longer: each negation of a unit without marks would read the whole unit again.
+    first, last = max(unit.start, span[0] - _LONGEST_CLAUSE), min(unit.end, span[1] + _LONGEST_CLAUSE)
+    start, end = first, last
+    for found in _CLAUSE_END.finditer(evidence.source, first, last):
         if found.start() < span[0]:
             start = found.end()
         elif found.start() >= span[1]:

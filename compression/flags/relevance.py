@@ -15,6 +15,8 @@ from compression.words import content_terms
 
 _STRUCTURE = frozenset({"bracket", "fence", "speaker", "table_header", "heading"})
 _LEAST_ODDS = 1e-9
+# A text of megabytes is searched for each term, so a long query must not have many.
+_MOST_TERMS = 256
 # Many that hardly scored are no reason to doubt the best: only odds of at least this share of its odds count.
 _RIVAL = 0.02
 _DIGIT = r"\d|[一二三四五六七八九十百千万]"
@@ -52,7 +54,7 @@ _EXPECTED = tuple(
 
 
 def relevance_flags(evidence: Evidence) -> Iterator[Flag]:
-    wanted = content_terms(evidence.query)
+    wanted = content_terms(evidence.query)[:_MOST_TERMS]
     if not wanted:
         yield evidence.flag("query_missing", count=1)
     else:

@@ -57,9 +57,14 @@ def _invalid_json(evidence: Evidence) -> Iterator[tuple[int, int]]:
             continue
         start, end = _span(evidence, frame)
         kept = join(evidence.source, kept_parts(slices, start, end))
-        is_source = not evidence.source[:start].strip() and not evidence.source[end:].strip()
-        if (kept or is_source) and not _parses(kept):
+        if (kept or _is_whole_source(evidence, start, end)) and not _parses(kept):
             yield start, end
+
+
+def _is_whole_source(evidence: Evidence, start: int, end: int) -> bool:
+    """White space alone around it, as units tell: to look at the text itself would cost its length for each value."""
+    units = evidence.text.units
+    return start == units[0].start and end == units[-1].end
 
 
 def _parses(text: str) -> bool:

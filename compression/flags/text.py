@@ -32,7 +32,7 @@ _PHRASES: tuple[tuple[str, str], ...] = (
     ),
     ("you are now", r"you are now\s+(?:a|an|in|the|no longer|free|dan)\b"),
     ("from now on", r"from now on,?\s+you\s+(?:are|will|must|should)\b"),
-    ("new instructions", r"(?:^|[.!?:\n]\s*)(?:your\s+)?new instructions\s*(?:are\b|:)"),
+    ("new instructions", r"(?:^|[.!?:\n][^\S\n]*+)(?:your\s+)?new instructions\s*(?:are\b|:)"),
     ("do not tell the user", r"do not tell the user"),
     ("<|", r"<\|(?:im_start|im_end|system|user|assistant|start_header_id|eot_id|endoftext)\|>"),
     ("[inst]", r"\[inst\]"),
@@ -40,10 +40,13 @@ _PHRASES: tuple[tuple[str, str], ...] = (
     ("### instruction", r"### instruction\s*:"),
     (
         "ignor",
-        r"ignorier\w*\s+(?:alle\s+|die\s+|sämtliche\s+|bisherigen\s+|vorherigen\s+|obigen\s+){1,4}"
+        r"\bignorier\w*+\s+(?:alle\s+|die\s+|sämtliche\s+|bisherigen\s+|vorherigen\s+|obigen\s+){1,4}"
         r"\w*(?:anweisung|regel)",
     ),
-    ("ignor", r"ignor\w+\s+(?:todas\s+|toutes\s+|las\s+|les\s+|tes\s+|tus\s+){1,3}(?:instruc\w+|consignes)"),
+    (
+        "ignor",
+        r"\bignor\w++\s+(?:todas\s+|toutes\s+|las\s+|les\s+|tes\s+|tus\s+){1,3}(?:instruc\w+|consignes)",
+    ),
     ("忽略", r"忽略(?:之前|以上|上述|前面|所有)?的?(?:所有|一切|全部)?的?(?:指令|指示|提示|说明)"),
 )
 _ORDERS = tuple((word, re.compile(pattern, re.IGNORECASE)) for word, pattern in _PHRASES)

@@ -48,6 +48,7 @@ class _Chunk:
     pieces: tuple[str, ...]
     offsets: tuple[Span, ...] | None
     start: int
+    end: int
 
 
 class LLMLingua2:
@@ -124,7 +125,8 @@ class LLMLingua2:
             ids = (self._named("[CLS]"), *again.ids, self._named("[SEP]"))[:LONGEST]
             pieces = tuple(self.tokenizer.backend.id_to_token(token) or "" for token in ids)
             offsets = tokens.offsets[first:last] if again.pieces == tokens.pieces[first:last] else None
-            chunks.append(_Chunk(Window(ids), pieces, offsets, tokens.offsets[first][0]))
+            start, end = tokens.offsets[first][0], tokens.offsets[last - 1][1]
+            chunks.append(_Chunk(Window(ids), pieces, offsets, start, end))
         return chunks
 
     def _named(self, token: str) -> int:
@@ -192,7 +194,7 @@ class LLMLingua2:
             at = chunk.start
             for text, probability, place in found:
                 bare = text.lstrip("▁") if self.family == "xlm-roberta" else text
-                span = _trimmed(source, place) if place else _find(source, bare, at)
+                span = _trimmed(source, place) if place else _find(source, bare, at, chunk.end)
                 at = span[1] if span else at
                 texts.append(bare)
                 kept.append(bool(probability > threshold or (threshold == 1.0 and probability == threshold)))
@@ -209,7 +211,7 @@ class LLMLingua2:
         spans: list[Span | None] = []
         at = 0
         for text in texts:
-            spans.append(span := _find(source, text, at))
+            spans.append(span := _find(source, text, at, len(source)))
             at = span[1] if span else at
         return KeepMask(tuple(texts), (True,) * len(texts), tuple(spans))
 
@@ -220,8 +222,9 @@ def _family(name: str, model_type: str) -> Family:
     return "xlm-roberta" if "xlm-roberta-large" in name or model_type == "xlm-roberta" else "bert"
 
 
-def _find(source: str, text: str, start: int) -> Span | None:
-    at = source.find(text, start) if text else -1
+def _find(source: str, text: str, start: int, stop: int) -> Span | None:
+    """Within a chunk: what the tokenizer has changed is nowhere, and all the rest would be searched for it."""
+    at = source.find(text, start, stop) if text else -1
     return (at, at + len(text)) if at >= 0 else None
 
 

@@ -19,7 +19,7 @@ from compression.neural.checkpoints import TextTokenizer, Tokens, find_checkpoin
 from compression.neural.errors import CheckpointRefused
 from compression.neural.networks import Placement, TokenClassifierNetwork
 from compression.neural.windows import Floats, Job, Network, cut, run_job
-from compression.neural.words import Group, Word, group_words, join_words, judge_words, split_words
+from compression.neural.words import Group, Judge, Word, group_words, join_words, split_words
 from compression.units import Segmentation
 
 CountTokens = Callable[[Sequence[str]], Sequence[int]]
@@ -122,7 +122,7 @@ class TokenClassifier:
             starts = [start for start, _ in scored.offsets]
             words = [split_words(source, span, starts) for span in spans]
             flat = [word for of_span in words for word in of_span]
-            kept = iter(judge_words(flat, scored.offsets, scored.kept).kept)
+            kept = iter(Judge(scored.offsets, scored.kept).judge(flat).kept)
             return [
                 [ScoredWord(word.start, word.end, float(next(kept))) for word in of_span] for of_span in words
             ]
@@ -153,12 +153,11 @@ class TokenClassifier:
         def finish(outputs: Sequence[Floats]) -> list[Span]:
             scored = job.finish(outputs)
             starts = [start for start, _ in scored.offsets]
+            judge = Judge(scored.offsets, scored.kept)
             kept: list[Span] = []
             for span, size, budget in zip(spans, sizes, budgets, strict=True):
                 if 0 < budget < size:
-                    kept += self._keep(
-                        source, span, split_words(source, span, starts), scored, budget, wanted
-                    )
+                    kept += self._keep(source, span, split_words(source, span, starts), judge, budget, wanted)
                 elif budget > 0:
                     kept.append(span)
             return kept
@@ -191,7 +190,7 @@ class TokenClassifier:
         source: str,
         span: Span,
         words: Sequence[Word],
-        scored: ScoredTokens,
+        judge: Judge,
         budget: int,
         wanted: frozenset[str],
     ) -> list[Span]:
@@ -202,7 +201,7 @@ class TokenClassifier:
             else None
         )
         groups = group_words(words, _shifted(find_guards(source[slice(*span)]), span[0]))
-        judged = judge_words(words, scored.offsets, scored.kept)
+        judged = judge.judge(words)
         rank = judged.kept.tolist()
         if wanted:
             for at, word in enumerate(words):

@@ -69,19 +69,24 @@ class Judged:
     tokens: NDArray[np.int64]
 
 
-def judge_words(words: Sequence[Word], offsets: Sequence[Span], kept: Floats) -> Judged:
-    """From the tokens that overlap each word; both sorted. The probability is 1.0 where the tokenizer saw no token.
+class Judge:
+    """Judges words by the keep probabilities of a text's tokens, which are added up once for all its spans."""
 
-    A word that no token covers was not judged, so nothing says that it may go.
-    """
-    starts = np.fromiter((start for start, _ in offsets), np.int64, len(offsets))
-    ends = np.maximum.accumulate(np.fromiter((end for _, end in offsets), np.int64, len(offsets)))
-    sums = np.concatenate([[0.0], np.cumsum(kept, dtype=np.float64)])
-    first = np.searchsorted(ends, np.array([word.start for word in words], np.int64), side="right")
-    last = np.searchsorted(starts, np.array([word.end for word in words], np.int64), side="left")
-    count = np.maximum(last - first, 0)
-    means = (sums[first + count] - sums[first]) / np.maximum(count, 1)
-    return Judged(np.where(count > 0, means, 1.0).astype(np.float32), count)
+    def __init__(self, offsets: Sequence[Span], kept: Floats) -> None:
+        self._starts = np.fromiter((start for start, _ in offsets), np.int64, len(offsets))
+        self._ends = np.maximum.accumulate(np.fromiter((end for _, end in offsets), np.int64, len(offsets)))
+        self._sums = np.concatenate([[0.0], np.cumsum(kept, dtype=np.float64)])
+
+    def judge(self, words: Sequence[Word]) -> Judged:
+        """From the tokens that overlap each word; both sorted. The probability is 1.0 where the tokenizer saw no token.
+
+        A word that no token covers was not judged, so nothing says that it may go.
+        """
+        first = np.searchsorted(self._ends, np.array([word.start for word in words], np.int64), side="right")
+        last = np.searchsorted(self._starts, np.array([word.end for word in words], np.int64), side="left")
+        count = np.maximum(last - first, 0)
+        means = (self._sums[first + count] - self._sums[first]) / np.maximum(count, 1)
+        return Judged(np.where(count > 0, means, 1.0).astype(np.float32), count)
 
 
 @dataclass(frozen=True, slots=True)

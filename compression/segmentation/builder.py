@@ -6,6 +6,8 @@ from dataclasses import replace
 
 from compression.units import Document, Frame, FrameKind, Segmentation, Unit, UnitKind
 
+LONGEST_TITLE = 400
+
 
 class Builder:
     """Units are added in source order; a frame is opened before its members and closed after them."""
@@ -66,7 +68,12 @@ class Builder:
             self.frames[index] = replace(self.frames[index], close=close if close >= 0 else None)
 
     def set_title(self, unit: int) -> None:
-        if self._title is None and unit >= 0:
+        """Name the document by a unit, unless it is too long to be a name: each of its units is read with its title."""
+        if (
+            self._title is None
+            and unit >= 0
+            and self.units[unit].end - self.units[unit].start <= LONGEST_TITLE
+        ):
             self._title = unit
 
     def end_document(self, end: int) -> None:

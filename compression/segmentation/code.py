@@ -15,7 +15,7 @@ _TRACE_HEAD = re.compile(
     r"[ \t]*(?:Traceback \(most recent call last\)|Exception in thread|Caused by:"
     r"|goroutine \d+ \[|panic:|thread '[^'\n]{0,80}' panicked)"
 )
-_TRACE_FRAME = re.compile(r"[ \t]+(?:at\s+\S|File \"|\.\.\. \d+ more|\d+: 0x|in [\w.<>]+ )")
+_TRACE_FRAME = re.compile(r"[ \t]++(?:at\s++\S|File \"|\.\.\. \d++ more|\d++: 0x|in [\w.<>]++ )")
 _FAILURE = r"(?:Error|Exception|Interrupt|Exit|Warning|Fault)(?!\w)"
 # Anywhere in a line: from each capital no further than to the next one, or a line of capitals would cost its square.
 _ERROR_NAME = re.compile(rf"[A-Z](?:[^\WA-Z]|\$)*+{_FAILURE}")

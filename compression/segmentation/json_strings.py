@@ -9,8 +9,10 @@ import re
 from collections.abc import Iterator
 
 # Escaped line ends and marks that end a sentence; any other escape is matched so that it is passed over whole.
+# A run of marks is tried from its first one only, or a line of dots would cost the square of its length.
 _PART = re.compile(
-    r"(?P<cut>(?:\\[nr])+(?:\\t|[ \t])*+|(?P<mark>[.!?…]++(?:\\[\"']|[\"'”’)\]*_])*+)(?=[ \t]|\\[nr])(?:[ \t]|\\[nr])*+"
+    r"(?P<cut>(?:\\[nr])+(?:\\t|[ \t])*+"
+    r"|(?P<mark>(?<![.!?…])[.!?…]++(?:\\[\"']|[\"'”’)\]*_])*+)(?=[ \t]|\\[nr])(?:[ \t]|\\[nr])*+"
     r"|(?P<wide>[。！？]++[”’」』）】》]*+))|\\u[0-9a-fA-F]{4}|\\."
 )
 

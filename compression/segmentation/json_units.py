@@ -14,22 +14,28 @@ from compression.segmentation.settings import SegmentationSettings
 
 _TITLE_KEYS = frozenset({'"title"', '"name"', '"heading"', '"headline"', '"subject"'})
 _OPENING = re.compile(r"[ \t\r\n]*[\[{]")
-_LIKELY = re.compile(r'[ \t]*(?=\{\s*["}]|\[\s*(?:["\[{\]0-9-]|true|false|null))')
-_DEEPEST = 200
+_LIKELY = re.compile(r'[ \t]*+(?=\{\s*+["}]|\[\s*+(?:["\[{\]0-9-]|true|false|null))')
+_DEEPEST = 64
 _MOST_FAILURES = 50
+_READINGS = 4
 
 
 class JsonFinder:
-    """Finds JSON values that begin a line. Failures are few: one that is told apart late costs the text's length."""
+    """Finds JSON values that begin a line. Failures are few: one that is told apart late costs the text's length.
+
+    So does a value that is sound but of no use, because more stands on its last line: what is inside begins a line too,
+    and would be read again from each. Hence no more than a few times the text's length is read.
+    """
 
     def __init__(self, source: str) -> None:
         self._source = source
         self._from = 0
         self._failures_left = _MOST_FAILURES
+        self._left = _READINGS * len(source)
 
     def end(self, start: int, stop: int) -> int | None:
         """Where the JSON value that begins the line at `start` ends, None where none does before `stop`."""
-        if start < self._from or not self._failures_left:
+        if start < self._from or not self._failures_left or self._left <= 0:
             return None
         opening = _LIKELY.match(self._source, start, stop)
         if opening is None:
@@ -39,6 +45,8 @@ class JsonFinder:
             self._failures_left -= 1
             # Looking again inside what has just been read could cost the square of its length.
             self._from = stop if failed is None else failed
+        else:
+            self._left -= end - opening.end()
         return end if end is not None and end <= stop else None
 
 

@@ -10,7 +10,8 @@ from compression.segmentation.lines import Line
 from compression.segmentation.sentences import split_long
 from compression.segmentation.settings import SegmentationSettings
 
-_DELIMITER_ROW = re.compile(r"[ \t]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*\Z")
+_RULE = r"[ \t]*+:?-++:?[ \t]*+"
+_DELIMITER_ROW = re.compile(rf"[ \t]*+\|?{_RULE}(?:\|{_RULE})*+(?:\|[ \t]*+)?\Z")
 _QUOTED = re.compile(r'"[^"\n]*"')
 _LONGEST_ROW = 2000
 

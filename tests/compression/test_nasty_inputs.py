@@ -61,6 +61,11 @@ def test_segmentation_takes_steps_in_proportion_to_the_input(name: str) -> None:
         "a line of capitals over a trace",
         "a dotted name over a trace",
         "a trace that ends in capitals",
+        "a rule of spaces under a bar",
+        "a rule with spaces after it",
+        "dots in a JSON string",
+        "a fence of tildes",
+        "JSON that is no JSON at its end",
     ],
 )
 def test_no_pattern_reads_the_same_text_again_and_again(name: str) -> None:
