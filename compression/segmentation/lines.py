@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 _LINE = re.compile(r"([^\r\n]*)(?:\r\n|\r|\n|\Z)")
 _TERMINAL = re.compile(r"[.!?…。！？｡।؟۔:;：；,，、][\"'”’」』）)\]»*_]*\s*\Z")
-FENCE = re.compile(r"[ \t]{0,8}(`{3,}|~{3,})([^`\n]{0,80})\Z")
+FENCE = re.compile(r"[ \t]{0,8}(`{3,}+|~{3,}+)([^`\n]{0,80})\Z")
 HEADING = re.compile(r"[ \t]{0,3}#{1,6}[ \t]+\S")
 LIST_ITEM = re.compile(r"[ \t]*(?:[-*+•‣▪●–]|\(?(?:\d{1,3}|[a-zA-Z]|[ivx]{1,5})[.)])[ \t]+\S")
 SPEAKER = re.compile(
@@ -31,9 +31,22 @@ class Line(NamedTuple):
     end: int
 
 
-def split_lines(source: str) -> list[Line]:
-    """Lines ended by LF, CRLF or CR; what other characters Unicode calls line ends stay inside."""
-    return [Line(*found.span(1)) for found in _LINE.finditer(source)]
+def split_lines(source: str, *, most: int) -> list[Line]:
+    """Lines ended by LF, CRLF or CR; what other characters Unicode calls line ends stay inside.
+
+    Where there are more than about `most`, so many that nobody wrote them, several stand in one.
+    """
+    if source.count("\n") + source.count("\r") - source.count("\r\n") <= most:
+        return [Line(*found.span(1)) for found in _LINE.finditer(source)]
+    width = 2 * len(source) // most
+    lines: list[Line] = []
+    start = end = 0
+    for found in _LINE.finditer(source):
+        if end > start and found.end(1) - start > width:
+            lines.append(Line(start, end))
+            start = found.start(1)
+        end = found.end(1)
+    return [*lines, Line(start, end)]
 
 
 def is_blank(source: str, line: Line) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from compression.segmentation.blocks import Reading, add_blocks
 from compression.segmentation.builder import Builder
+from compression.segmentation.coarsening import coarsened
 from compression.segmentation.code import fenced_lines
 from compression.segmentation.documents import Part, split_documents
 from compression.segmentation.json_units import JsonFinder, add_json_source
@@ -17,9 +18,14 @@ _DEFAULT = SegmentationSettings()
 def segment(source: str, settings: SegmentationSettings = _DEFAULT) -> Segmentation:
     """Units, paragraphs and documents of `source`; the work grows with its length and with nothing else."""
     builder = Builder(source)
-    if add_json_source(builder, settings):
-        return builder.build()
-    lines = split_lines(source)
+    if not add_json_source(builder, settings):
+        _add_lines(builder, settings)
+    return coarsened(builder.build(), settings.most_units)
+
+
+def _add_lines(builder: Builder, settings: SegmentationSettings) -> None:
+    source = builder.source
+    lines = split_lines(source, most=settings.most_lines)
     fences = fenced_lines(source, lines)
     free = [True] * len(lines)
     for first, last in fences.items():
@@ -27,7 +33,6 @@ def segment(source: str, settings: SegmentationSettings = _DEFAULT) -> Segmentat
     reading = Reading(builder, fences, JsonFinder(source), settings)
     for part in split_documents(source, lines, free):
         _add_document(reading, lines, part)
-    return builder.build()
 
 
 def _add_document(reading: Reading, lines: list[Line], part: Part) -> None:
