@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, func, select
+from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, func, select
 from sqlalchemy.engine import Row
 
-from billing.dates import calendar
+from billing.charges import CHARGED, charged_month
+from billing.database import one_moment
 from billing.price import Cost, ModelPrice, cost
-from billing.schema import collections, holds, prices, usage_events, workspaces
+from billing.schema import collections, holds, prices, usage_events, workspace_months, workspaces
 from billing.usage import UsageEvent
 
 EVENTS_AT_ONCE = 5000
@@ -35,6 +36,12 @@ _PRICED_EVENTS = (
     .order_by(_e.event_id)
     .limit(EVENTS_AT_ONCE)
 )
+_POSTED_BY_MONTH = select(
+    workspace_months.c.workspace_id, workspace_months.c.month, workspace_months.c.posted_nano_usd
+).join(
+    workspaces,
+    and_(workspaces.c.id == workspace_months.c.workspace_id, workspaces.c.month != workspace_months.c.month),
+)
 FIGURES = ("posted", "held", "month_posted", "collected")
 
 
@@ -56,14 +63,21 @@ class Balances:
     events: int
     stored: dict[str, int]
     rebuilt: dict[str, int]
+    # What of the events' cost is charged to nobody; in no balance.
+    written_off_nano_usd: int = 0
 
     @property
     def differences(self) -> list[Difference]:
+        figures = sorted(self.stored.keys() | self.rebuilt.keys(), key=_figure_order)
         return [
-            Difference(self.workspace_id, figure, self.stored[figure], self.rebuilt[figure])
-            for figure in FIGURES
-            if self.stored[figure] != self.rebuilt[figure]
+            Difference(self.workspace_id, figure, self.stored.get(figure, 0), self.rebuilt.get(figure, 0))
+            for figure in figures
+            if self.stored.get(figure, 0) != self.rebuilt.get(figure, 0)
         ]
+
+    def other_months(self) -> dict[str, int]:
+        """What the events charged in the months that the workspace's row does not count."""
+        return {figure: amount for figure, amount in self.rebuilt.items() if figure not in FIGURES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,25 +104,58 @@ def recent_events(
     return [UsageEvent(**row._mapping) for row in connection.execute(statement.limit(limit))]
 
 
+def balances_of_one_moment(connection: Connection) -> list[Balances]:
+    """Every workspace's; begin a transaction with it. A settlement between two statements would look like a loss."""
+    one_moment(connection)
+    return balances(connection)
+
+
 def balances(connection: Connection) -> list[Balances]:
-    """Every workspace's, in one statement and so of one moment: a settlement between two would look like a loss."""
+    """Every workspace's, where nothing is charged meanwhile.
+
+    Beside `FIGURES` there is one named after each other month, such as `2026-10`.
+    """
+    found = [_balances(row) for row in connection.execute(_sums(connection))]
+    by_id = {one.workspace_id: one for one in found}
+    for row in connection.execute(_POSTED_BY_MONTH):
+        if row.workspace_id in by_id:
+            by_id[row.workspace_id].stored[row.month] = row.posted_nano_usd
+    for row in connection.execute(_charged_by_month(connection)):
+        if row.workspace_id in by_id:
+            by_id[row.workspace_id].rebuilt[row.month] = int(row.charged)
+    return found
+
+
+def _charged_by_month(connection: Connection) -> Select[Any]:
+    month = charged_month(connection).label("month")
+    of_row = usage_events.join(workspaces, workspaces.c.id == usage_events.c.workspace_id)
+    return (
+        select(usage_events.c.workspace_id, month, func.sum(CHARGED).label("charged"))
+        .select_from(of_row)
+        .where(charged_month(connection) != workspaces.c.month)
+        .group_by(usage_events.c.workspace_id, month)
+    )
+
+
+def _sums(connection: Connection) -> Select[Any]:
     of_row = usage_events.c.workspace_id == workspaces.c.id
-    this_month = calendar(connection, usage_events.c.settled_at, "month") == workspaces.c.month
+    this_month = charged_month(connection) == workspaces.c.month
     uncancelled = and_(collections.c.workspace_id == workspaces.c.id, collections.c.state != "void")
     statement = select(
         workspaces,
         select(func.count()).where(of_row).scalar_subquery().label("events"),
-        _sum(usage_events.c.cost_nano_usd, of_row).label("posted"),
+        _sum(CHARGED, of_row).label("posted"),
+        _sum(usage_events.c.written_off_nano_usd, of_row).label("written_off"),
         _sum(holds.c.amount_nano_usd, holds.c.workspace_id == workspaces.c.id).label("held"),
-        _sum(usage_events.c.cost_nano_usd, and_(of_row, this_month)).label("month_posted"),
+        _sum(CHARGED, and_(of_row, this_month)).label("month_posted"),
         _sum(collections.c.nano_usd, uncancelled).label("collected"),
     )
-    return [_balances(row) for row in connection.execute(statement.order_by(workspaces.c.id))]
+    return statement.order_by(workspaces.c.id)
 
 
 def differences(connection: Connection) -> list[Difference]:
     """Empty when every balance can be rebuilt from the events, the open holds and the collections."""
-    return [difference for row in balances(connection) for difference in row.differences]
+    return [difference for row in balances_of_one_moment(connection) for difference in row.differences]
 
 
 def mispriced_events(connection: Connection, *, after: str) -> tuple[list[MispricedEvent], str | None]:
@@ -147,7 +194,12 @@ def _balances(row: Row[Any]) -> Balances:
         stored={figure: fields[f"{figure}_nano_usd"] for figure in FIGURES},
         # PostgreSQL sums integers into a NUMERIC.
         rebuilt={figure: int(fields[figure]) for figure in FIGURES},
+        written_off_nano_usd=int(fields["written_off"]),
     )
+
+
+def _figure_order(figure: str) -> tuple[int, str]:
+    return (FIGURES.index(figure), "") if figure in FIGURES else (len(FIGURES), figure)
 
 
 def _sum(column: ColumnElement[int], where: ColumnElement[bool]) -> ColumnElement[int]:

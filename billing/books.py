@@ -37,6 +37,10 @@ class Reconciliation:
     def is_clean(self) -> bool:
         return not self.differences and not self.mispriced
 
+    @property
+    def written_off_nano_usd(self) -> int:
+        return sum(row.written_off_nano_usd for row in self.balances)
+
     def total(self, figure: str) -> int:
         """Nano-dollars of one figure over all workspaces, as their rows have it."""
         return sum(row.stored[figure] for row in self.balances)
@@ -79,7 +83,7 @@ class Books:
 
     async def reconcile(self, spool: Spool) -> Reconciliation:
         # Balances are of one moment. Costs are of events, which never change, and are read piece by piece.
-        balances = await self._database.read(audit.balances)
+        balances = await self._database.read(audit.balances_of_one_moment)
         mispriced = await self._mispriced()
         return Reconciliation(
             balances=tuple(balances),

@@ -5,13 +5,14 @@ A unit of work is a plain function of a synchronous `Connection`: one body of SQ
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import (
     ArgumentError,
@@ -56,14 +57,19 @@ class Database(ABC):
         """Finishes what was begun, and lets go of every connection."""
 
 
-def open_database(url: str, *, timeout_s: float = 5.0, pool_size: int = 8) -> Database:
-    """A database by URL: `sqlite:///path` or `postgresql+asyncpg://user@host/name`. Connects on first use."""
+def open_database(
+    url: str, *, timeout_s: float = 5.0, pool_size: int = 8, clock: Callable[[], float] = time.time
+) -> Database:
+    """A database by URL: `sqlite:///path` or `postgresql+asyncpg://user@host/name`. Connects on first use.
+
+    `clock`, in seconds since 1970, is SQLite's; PostgreSQL has its own.
+    """
     # Imported here, so that a server on SQLite never loads asyncpg, and the other way round.
     parsed = parse_url(url)
     if parsed.get_backend_name() == "sqlite":
         from billing.sqlite import SqliteDatabase
 
-        return SqliteDatabase(parsed.database or "", timeout_s=timeout_s)
+        return SqliteDatabase(parsed.database or "", timeout_s=timeout_s, clock=clock)
     from billing.postgres import PostgresDatabase
 
     return PostgresDatabase(parsed, timeout_s=timeout_s, pool_size=pool_size)
@@ -83,6 +89,12 @@ def parse_url(url: str) -> URL:
     if backend != "postgresql":
         raise DatabaseConfigError(f"the database must be sqlite or postgresql, not {backend!r}")
     return parsed.set(drivername="postgresql+asyncpg")
+
+
+def one_moment(connection: Connection) -> None:
+    """Makes the statements of this transaction see the database as it is now; call it first. SQLite does so anyway."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
 
 
 @contextmanager

@@ -4,44 +4,63 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Coroutine, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
+from functools import partial
 from typing import Any, TypeVar
 
 from billing import audit, posting, price_list
 from billing.allowance import Allowance
 from billing.audit import Difference
 from billing.caller import Caller
-from billing.database import Database, RowWork, Work
+from billing.database import Database, RowWork
 from billing.errors import (
     LedgerUnavailable,
     PricesUnavailable,
     RowRefused,
     UsageNotRecorded,
 )
+from billing.lease.keeper import LeaseKeeper
+from billing.lease.times import LeaseTimes
+from billing.outage import Writes
 from billing.price import Cost, ModelPrice
 from billing.price_list import PriceList
-from billing.spool import Replayed, Spool, replay
+from billing.receipt import without_text
+from billing.spool import Replayed, Spool, WrittenOff, log_written_off, replay
 from billing.usage import Hold, Outcome, Settlement, UsageEvent, UsageFigures, mint_event_id
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 PUBLISH_ATTEMPTS = 10
-# While the ledger is away: how long until it is asked again, and how long one request may wait for it.
-PAUSE_S = 1.0
-LONGEST_WRITE_S = 15.0
 
 
 class Ledger:
     """Money moves here and nowhere else. Every write goes on to its end when its caller is cancelled."""
 
-    def __init__(self, database: Database, spool: Spool, *, offline_allowance_nano_usd: int = 0) -> None:
-        """`offline_allowance_nano_usd` is what each workspace may spend while the ledger is away; 0: nothing."""
+    def __init__(
+        self,
+        database: Database,
+        spool: Spool,
+        *,
+        offline_allowance_nano_usd: int = 0,
+        lease: LeaseTimes | None = None,
+        owner: str | None = None,
+        written_off: WrittenOff = log_written_off,
+    ) -> None:
+        """`offline_allowance_nano_usd` is what each workspace may spend while the ledger is away; 0: nothing.
+
+        `owner` names this server in the leases of its holds and is never used twice; None: a new one.
+        """
         self._database = database
         self._spool = spool
         self._allowance = Allowance(spool, nano_usd=offline_allowance_nano_usd)
-        self._ask_again_at = 0.0
+        self._requests = Writes(database, may_skip=self._allowance.is_on)
+        self._leases = LeaseKeeper(
+            database, spool, owner=owner or secrets.token_hex(16), times=lease or LeaseTimes()
+        )
+        self._written_off = written_off
         self._writes: set[asyncio.Task[Any]] = set()
 
     async def publish_prices(self, prices: Sequence[ModelPrice], *, now: datetime) -> int:
@@ -115,21 +134,23 @@ class Ledger:
 
     async def release(self, hold: Hold, *, now: datetime) -> bool:
         """Gives the hold back uncharged. False when it was closed already, or when the ledger is away: then
-        the sweeper closes it later."""
+        `keep_leases` closes it once the ledger is back."""
         if hold.kind == "not_applicable":
             return False
         return await asyncio.shield(self._begin(self._release(hold)))
 
-    async def release_expired(self, now: datetime, older_than: timedelta) -> int:
-        """Closes the holds of requests that died with their server; how many. `older_than` must exceed the
-        longest request, and spooled events should be replayed first. Raises `LedgerUnavailable`."""
-        return await self._database.write(lambda c: posting.expire_holds(c, now - older_than))
+    async def keep_leases(self) -> None:
+        """Renews this server's holds, and closes those that nobody needs: its own, and those of servers that died.
+
+        To be called about every second; it does what is due. Raises `LedgerUnavailable`.
+        """
+        await self._leases.keep()
 
     async def replay_spool(self) -> Replayed:
         """Moves what waits in the spool into the ledger, exactly once. Raises `LedgerUnavailable` where the
         spool cannot be read."""
         try:
-            return await replay(self._spool, self._database)
+            return await replay(self._spool, self._database, written_off=self._written_off)
         finally:
             self._allowance.recount()
 
@@ -149,11 +170,30 @@ class Ledger:
         """Waits for the writes whose callers have gone. Call it before the databases are closed."""
         while self._writes:
             await asyncio.gather(*self._writes, return_exceptions=True)
+        if self._leases.is_in_doubt:
+            try:
+                await self._leases.close_unknown()
+            except LedgerUnavailable as error:
+                log.warning("holds of this server are left to the others: %s", error)
 
     async def _open(self, hold: Hold) -> Hold:
+        self._leases.begin(hold.event_id)
         try:
-            opening = RowWork(hold.workspace_id, lambda c: posting.open_hold(c, hold))
-            await self._write(opening, durable=False)
+            return await self._opened(hold)
+        except LedgerUnavailable:
+            # Its answer may be what was lost.
+            self._leases.doubt(hold.event_id)
+            raise
+        except BaseException:
+            self._leases.end(hold.event_id)
+            raise
+
+    async def _opened(self, hold: Hold) -> Hold:
+        opening = partial(
+            posting.open_hold, hold=hold, owner=self._leases.owner, lease_s=self._leases.times.ttl_s
+        )
+        try:
+            await self._requests.write(RowWork(hold.workspace_id, opening), durable=False)
         except LedgerUnavailable as error:
             if not self._allowance.is_on:
                 raise
@@ -162,32 +202,17 @@ class Ledger:
             return replace(hold, kind="offline")
         return hold
 
-    async def _write(self, work: Work[T], *, durable: bool) -> T:
-        """A write for a request. Where requests can do without the ledger, they wait for one that hangs one at a
-        time, and after it failed not at all for a moment."""
-        now = asyncio.get_running_loop().time()
-        if self._allowance.is_on and now < self._ask_again_at:
-            raise LedgerUnavailable("the ledger is unavailable")
-        if self._ask_again_at:
-            self._ask_again_at = now + LONGEST_WRITE_S
-        try:
-            result = await self._database.write(work, durable=durable)
-        except LedgerUnavailable:
-            self._ask_again_at = asyncio.get_running_loop().time() + PAUSE_S
-            raise
-        except BaseException:
-            # It answered.
-            self._ask_again_at = 0.0
-            raise
-        self._ask_again_at = 0.0
-        return result
-
     async def _settle(self, hold: Hold, event: UsageEvent) -> Settlement:
         persisted = False
         try:
             settlement = await self._record(event)
             persisted = settlement.persisted
+            # In the ledger its hold is closed, and in the spool it keeps its hold.
+            self._leases.end(hold.event_id)
             return settlement
+        except BaseException:
+            self._leases.doubt(hold.event_id)
+            raise
         finally:
             if hold.kind == "offline":
                 self._allowance.free(hold)
@@ -196,13 +221,16 @@ class Ledger:
 
     async def _record(self, event: UsageEvent) -> Settlement:
         try:
-            await self._write(RowWork(event.workspace_id, lambda c: posting.post(c, event)), durable=True)
+            posting_it = RowWork(event.workspace_id, partial(posting.post, event=event))
+            posted = await self._requests.write(posting_it, durable=True)
         except (LedgerUnavailable, RowRefused) as error:
             # A refused row is spooled too: the replayer sets it aside where an operator sees it.
             log.warning("usage event %s goes to the spool: %s", event.event_id, error)
             await self._record_in_spool(event)
             return Settlement(event.event_id, "degraded")
-        return Settlement(event.event_id, "persisted")
+        if posted.written_off_nano_usd:
+            self._written_off(event, posted.written_off_nano_usd)
+        return Settlement(event.event_id, "persisted", posted.written_off_nano_usd)
 
     async def _record_in_spool(self, event: UsageEvent) -> None:
         try:
@@ -214,13 +242,18 @@ class Ledger:
     async def _release(self, hold: Hold) -> bool:
         if hold.kind == "offline":
             self._allowance.free(hold)
+            # Its opening may have been committed before its answer was lost.
+            self._leases.doubt(hold.event_id)
             return True
         try:
             closing = RowWork(hold.workspace_id, lambda c: posting.close_hold(c, hold.event_id))
-            return await self._database.write(closing, durable=False)
+            was_open = await self._database.write(closing, durable=False)
         except (LedgerUnavailable, RowRefused) as error:
-            log.warning("hold %s is left to the sweeper: %s", hold.event_id, error)
+            log.warning("hold %s is closed later: %s", hold.event_id, error)
+            self._leases.doubt(hold.event_id)
             return False
+        self._leases.end(hold.event_id)
+        return was_open
 
     async def _release_after(self, opening: asyncio.Task[Hold]) -> None:
         await asyncio.wait([opening])
@@ -255,5 +288,6 @@ def _usage_event(
         stream=figures.stream,
         created_at=hold.created_at,
         settled_at=now,
-        receipt=figures.receipt,
+        receipt=without_text(figures.receipt),
+        offline=hold.kind == "offline",
     )

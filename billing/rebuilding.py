@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, delete, insert, select, update
 
 from billing import audit, audit_log
-from billing.audit import Balances, Difference
+from billing.audit import FIGURES, Balances, Difference
 from billing.audit_log import AuditEntry
 from billing.errors import RebuildRefused
-from billing.schema import workspaces
+from billing.schema import workspace_months, workspaces
 
 
 def rebuild_balances(connection: Connection, *, actor: str, now: datetime) -> list[Difference]:
@@ -38,5 +38,16 @@ def _rebuild(connection: Connection, row: Balances) -> None:
     posted, collected = row.rebuilt["posted"], row.rebuilt["collected"]
     if collected > posted:
         raise RebuildRefused(row.workspace_id, posted_nano_usd=posted, collected_nano_usd=collected)
-    values = {f"{figure}_nano_usd": amount for figure, amount in row.rebuilt.items()}
+    values = {f"{figure}_nano_usd": row.rebuilt[figure] for figure in FIGURES}
     connection.execute(update(workspaces).where(workspaces.c.id == row.workspace_id).values(**values))
+    _rebuild_months(connection, row)
+
+
+def _rebuild_months(connection: Connection, row: Balances) -> None:
+    connection.execute(delete(workspace_months).where(workspace_months.c.workspace_id == row.workspace_id))
+    months = [
+        {"workspace_id": row.workspace_id, "month": month, "posted_nano_usd": amount}
+        for month, amount in row.other_months().items()
+    ]
+    if months:
+        connection.execute(insert(workspace_months), months)

@@ -11,6 +11,7 @@ from sqlalchemy import (
     Column,
     DateTime,
     Dialect,
+    Double,
     ForeignKey,
     ForeignKeyConstraint,
     Index,
@@ -21,6 +22,7 @@ from sqlalchemy import (
     Text,
     TypeDecorator,
     UniqueConstraint,
+    false,
 )
 
 
@@ -120,6 +122,15 @@ prices = Table(
     Column("minimum_nano_usd", BigInteger, nullable=False),
 )
 
+# What was charged in the months that the workspace's row does not count now: a clock that jumps finds them again.
+workspace_months = Table(
+    "workspace_months",
+    metadata,
+    Column("workspace_id", String(32), ForeignKey("workspaces.id"), primary_key=True),
+    Column("month", String(7), primary_key=True),
+    Column("posted_nano_usd", BigInteger, nullable=False),
+)
+
 # An open hold is a row, and a closed one is none: the table stays as small as what is in flight.
 holds = Table(
     "holds",
@@ -128,6 +139,10 @@ holds = Table(
     Column("workspace_id", String(32), ForeignKey("workspaces.id"), nullable=False),
     Column("amount_nano_usd", BigInteger, nullable=False),
     Column("created_at", UtcDateTime, nullable=False),
+    # The server that it belongs to; empty in a hold of a release that did not say.
+    Column("owner", String(32), nullable=False, server_default=""),
+    # By the database's clock, in seconds since 1970: numbers compare alike on both databases.
+    Column("expires_at", Double, nullable=False, server_default="0"),
     Index("ix_holds_created_at", "created_at"),
 )
 
@@ -152,8 +167,15 @@ usage_events = Table(
     Column("created_at", UtcDateTime, nullable=False),
     Column("settled_at", UtcDateTime, nullable=False),
     Column("receipt", Text),
+    # Taken while the ledger was away, under the stated allowance.
+    Column("offline", Boolean, nullable=False, server_default=false()),
+    # What of the cost is charged to nobody, since it exceeded the hold and the limits had no room for it.
+    Column("written_off_nano_usd", BigInteger, nullable=False, server_default="0"),
+    # The month that it was charged to, by the database's clock. In older rows: that of `settled_at`.
+    Column("month", String(7)),
     ForeignKeyConstraint(["pricing_version", "model_id"], ["prices.version", "prices.model_id"]),
     CheckConstraint("cost_nano_usd >= 0", name="cost"),
+    CheckConstraint("written_off_nano_usd BETWEEN 0 AND cost_nano_usd", name="written_off"),
     Index("ix_usage_events_workspace_id", "workspace_id", "settled_at"),
 )
 

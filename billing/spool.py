@@ -6,6 +6,7 @@ import asyncio
 import logging
 import shutil
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -43,6 +44,8 @@ from billing.sqlite import SqliteDatabase
 from billing.usage import UsageEvent, event_from_json, event_to_json
 
 log = logging.getLogger(__name__)
+# Told of an event and what of its cost is charged to nobody.
+WrittenOff = Callable[[UsageEvent, int], None]
 
 _metadata = MetaData()
 _spooled = Table(
@@ -137,6 +140,16 @@ class Spool:
             self._trusted_until = 0.0
             raise
 
+    async def waiting_ids(self) -> frozenset[str]:
+        """The ids of every event that the ledger has not refused: their holds stand for money that was spent."""
+        if not self._exists():
+            return frozenset()
+        statement = select(_spooled.c.event_id).where(_spooled.c.refusal.is_(None))
+        rows = await self._database.read(
+            lambda c: c.execute(statement).scalars().all() if _is_made(c) else []
+        )
+        return frozenset(rows)
+
     async def waiting(self, limit: int = 100) -> list[SpooledEvent]:
         """The oldest events that the ledger has not refused."""
         return await self._select(refused=False, limit=limit)
@@ -153,7 +166,7 @@ class Spool:
 
     async def costs_by_workspace(self) -> dict[str, int]:
         """Nano-dollars that wait for the ledger. What it refused is charged to nobody."""
-        if not self._path.exists():
+        if not self._exists():
             return {}
         workspace = func.json_extract(_spooled.c.event, "$.workspace_id")
         cost = func.sum(func.json_extract(_spooled.c.event, "$.cost_nano_usd"))
@@ -180,8 +193,15 @@ class Spool:
     async def close(self) -> None:
         await self._database.close()
 
+    def _exists(self) -> bool:
+        """Most servers never spool an event, and then there is no file."""
+        try:
+            return self._path.exists()
+        except OSError as error:
+            raise LedgerUnavailable(f"the usage spool cannot be read: {error.strerror or error}") from error
+
     async def _count(self, wanted: ColumnElement[bool]) -> int:
-        if not self._path.exists():
+        if not self._exists():
             return 0
         counting = select(func.count()).select_from(_spooled).where(wanted)
         return await self._database.read(lambda c: c.execute(counting).scalar_one() if _is_made(c) else 0)
@@ -214,8 +234,7 @@ class Spool:
         return found
 
     async def _select(self, *, refused: bool, limit: int) -> list[SpooledEvent]:
-        # Most servers never spool an event, and then there is no file.
-        if not self._path.exists():
+        if not self._exists():
             return []
         wanted = _spooled.c.refusal.is_not(None) if refused else _spooled.c.refusal.is_(None)
         statement = select(_spooled).where(wanted).order_by(_spooled.c.position).limit(limit)
@@ -223,7 +242,18 @@ class Spool:
         return [SpooledEvent(row.position, row.event_id, row.event, row.refusal) for row in rows]
 
 
-async def replay(spool: Spool, ledger: Database, *, batch: int = 100) -> Replayed:
+def log_written_off(event: UsageEvent, nano_usd: int) -> None:
+    log.warning(
+        "%d nano-USD of usage event %s of workspace %s are written off: they exceed its hold and its limits",
+        nano_usd,
+        event.event_id,
+        event.workspace_id,
+    )
+
+
+async def replay(
+    spool: Spool, ledger: Database, *, batch: int = 100, written_off: WrittenOff = log_written_off
+) -> Replayed:
     """Moves what waits into the ledger, oldest first, and stops where the ledger is away.
 
     A crash between the ledger's commit and the spool's removal is harmless: the event id is known next time.
@@ -233,7 +263,7 @@ async def replay(spool: Spool, ledger: Database, *, batch: int = 100) -> Replaye
         for spooled in events:
             try:
                 event = event_from_json(spooled.event)
-                is_new = await ledger.write(partial(posting.post, event=event))
+                posted_now = await ledger.write(partial(posting.post, event=event))
             except LedgerUnavailable as error:
                 log.warning("replay stops: %s", error)
                 return Replayed(posted, known, refused, await spool.count_waiting())
@@ -242,7 +272,10 @@ async def replay(spool: Spool, ledger: Database, *, batch: int = 100) -> Replaye
                 await spool.set_aside(spooled.event_id, str(error))
                 refused += 1
                 continue
+            is_new = posted_now.is_new
             posted, known = posted + is_new, known + (not is_new)
+            if posted_now.written_off_nano_usd:
+                written_off(event, posted_now.written_off_nano_usd)
             await spool.remove(spooled.event_id)
     return Replayed(posted, known, refused, 0)
 

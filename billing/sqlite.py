@@ -7,6 +7,7 @@ import queue
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 from sqlalchemy.pool import NullPool, QueuePool
 
 from billing.database import Database, Work, translated_errors
+from billing.database_clock import bring_clock
 from billing.errors import BillingError, LedgerUnavailable
 
 T = TypeVar("T")
@@ -50,11 +52,12 @@ class SqliteDatabase(Database):
     """WAL with one writer thread. A commit that must be durable syncs the log; the work that queues meanwhile
     shares the next commit, so that throughput does not end at the disk's syncs a second."""
 
-    def __init__(self, path: str, *, timeout_s: float) -> None:
+    def __init__(self, path: str, *, timeout_s: float, clock: Callable[[], float] = time.time) -> None:
+        """`clock` says the seconds since 1970: it is the database's own."""
         self._path = path
         self._timeout_s = timeout_s
-        self._writer = Writer(_engine(path, timeout_s, read_only=False), Path(path).parent)
-        self._reading = _engine(path, timeout_s, read_only=True)
+        self._writer = Writer(_engine(path, timeout_s, clock, read_only=False), Path(path).parent)
+        self._reading = _engine(path, timeout_s, clock, read_only=True)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="ledger-read")
 
     async def write(self, work: Work[T], *, durable: bool = True) -> T:
@@ -245,7 +248,7 @@ def _driver(connection: Connection) -> SqliteConnection:
     return driver
 
 
-def _engine(path: str, timeout_s: float, *, read_only: bool) -> Engine:
+def _engine(path: str, timeout_s: float, clock: Callable[[], float], *, read_only: bool) -> Engine:
     engine = create_engine(
         f"sqlite:///{path}",
         connect_args={"timeout": timeout_s, "check_same_thread": False, "isolation_level": None},
@@ -255,6 +258,7 @@ def _engine(path: str, timeout_s: float, *, read_only: bool) -> Engine:
     @event.listens_for(engine, "connect")
     def configure(connection: SqliteConnection, _: object) -> None:
         connection.execute("PRAGMA foreign_keys=ON")
+        bring_clock(connection, clock)
         # Setting the mode takes a lock, and it is a property of the file: readers find it set.
         if read_only:
             connection.execute("PRAGMA query_only=ON")

@@ -1,8 +1,8 @@
 """The statement of a workspace for one calendar month (UTC): what it owed, used, was asked for and paid.
 
 Owed at a moment is all that was posted until then less all that was paid: neither cutting nor voiding a collection
-changes it. Both ends of a collection are final, so a past month reads the same whenever it is asked for, but for
-usage that was still in a spool.
+changes it. Both ends of a collection are final, and usage counts to the month in which it was charged, so a past month
+reads the same whenever it is asked for.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, and_, func, or_, select, text
+from sqlalchemy import Connection, and_, func, or_, select
 
 from billing import collecting, directory
+from billing.charges import CHARGED, charged_month
 from billing.collection import Collection
+from billing.database import one_moment
 from billing.dates import month_bounds
 from billing.schema import collections, usage_events
 from billing.usage_report import UsageSum, usage
@@ -49,6 +51,11 @@ class Statement:
     closing: Balance
 
     @property
+    def written_off_nano_usd(self) -> int:
+        """What of the use's cost is charged to nobody, and in no balance."""
+        return sum(line.written_off_nano_usd for line in self.usage)
+
+    @property
     def used_nano_usd(self) -> int:
         return sum(line.cost_nano_usd for line in self.usage)
 
@@ -60,30 +67,32 @@ class Statement:
 def statement(connection: Connection, workspace: str, month: str) -> Statement:
     """Raises `UnknownAccount`, and `ValueError` for a month that is none."""
     since, until = month_bounds(month)
-    if connection.dialect.name == "postgresql":
-        # Several statements, of one moment, or a settlement between them would be in the lines and not in the sum.
-        connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
+    # Or a settlement between the statements would be in the lines and not in the sum.
+    one_moment(connection)
     owner = directory.find_workspace(connection, workspace)
     all_of_it = collecting.listed(connection, workspace=owner.id, until=until)
-    lines = usage(connection, ["project", "model"], workspace=owner.id, since=since, until=until)
+    lines = usage(connection, ["project", "model"], workspace=owner.id, charged_in=month)
     return Statement(
         workspace_id=owner.id,
         workspace_name=owner.name,
         month=month,
         since=since,
         until=until,
-        opening=_balance(connection, owner.id, since),
+        opening=_balance(connection, owner.id, month, since, including=False),
         usage=tuple(lines),
         cut=tuple(one for one in all_of_it if one.created_at >= since),
         closed=tuple(one for one in all_of_it if one.closed_at and since <= one.closed_at < until),
-        closing=_balance(connection, owner.id, until),
+        closing=_balance(connection, owner.id, month, until, including=True),
     )
 
 
-def _balance(connection: Connection, workspace_id: str, moment: datetime) -> Balance:
-    """As it was just before `moment`."""
-    posted = select(func.coalesce(func.sum(usage_events.c.cost_nano_usd), 0)).where(
-        usage_events.c.workspace_id == workspace_id, usage_events.c.settled_at < moment
+def _balance(
+    connection: Connection, workspace_id: str, month: str, moment: datetime, *, including: bool
+) -> Balance:
+    """As it was just before `moment`: the beginning of the month, or its end and `including` it."""
+    charged_in = charged_month(connection)
+    posted = select(func.coalesce(func.sum(CHARGED), 0)).where(
+        usage_events.c.workspace_id == workspace_id, charged_in <= month if including else charged_in < month
     )
     closed = and_(_c.closed_at.is_not(None), _c.closed_at < moment)
     amount = select(func.coalesce(func.sum(_c.nano_usd), 0)).where(_c.workspace_id == workspace_id)

@@ -1,61 +1,54 @@
-"""What the ledger needs done now and then: spooled usage replayed, the holds of dead requests closed, and what is
-due collected."""
+"""What the ledger needs done now and then: spooled usage replayed, leases kept, and what is due collected."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import datetime
 
+from billing.background import Round
 from billing.collector import Collector
-from billing.errors import BillingError
 from billing.hook import HookCommand
 from billing.ledger import Ledger
 
 log = logging.getLogger(__name__)
 
-
-async def keep_up(
-    ledger: Ledger, *, every_s: float, expire_holds_after: timedelta, clock: Callable[[], datetime]
-) -> None:
-    """Runs until it is cancelled. `expire_holds_after` must exceed the longest request that is served."""
-    while True:
-        try:
-            await keep_up_once(ledger, now=clock(), expire_holds_after=expire_holds_after)
-        except BillingError as error:
-            log.warning("upkeep of the ledger failed and is tried again in %s s: %s", every_s, error)
-        await asyncio.sleep(every_s)
+# How soon a hold that could not be closed is tried again.
+LEASES_EVERY_S = 1.0
 
 
-async def keep_up_once(ledger: Ledger, *, now: datetime, expire_holds_after: timedelta) -> None:
-    """Raises `LedgerUnavailable` where the ledger or the spool cannot be read or written."""
-    replayed = await ledger.replay_spool()
-    if replayed.posted or replayed.refused:
-        log.info("replayed the spool: %s", replayed)
-    if replayed.waiting:
-        # Their holds stand for money that was spent: closing them first would let it be spent again.
-        return
-    expired = await ledger.release_expired(now, expire_holds_after)
-    if expired:
-        log.warning("closed %d holds that no request settled", expired)
+def replaying(ledger: Ledger, *, every_s: float) -> Round:
+    """Moves usage from the spool into the ledger."""
+    return Round("replay", lambda: replay_once(ledger), every_s)
 
 
-async def keep_collecting(
+def keeping_leases(ledger: Ledger, *, every_s: float = LEASES_EVERY_S) -> Round:
+    """Renews this server's holds, and closes those that nobody needs."""
+    return Round("leases", ledger.keep_leases, every_s)
+
+
+def collecting(
     collector: Collector,
     *,
     threshold_cents: int,
     hook: HookCommand | None,
     every_s: float,
     clock: Callable[[], datetime],
-) -> None:
-    """Runs until it is cancelled, apart from `keep_up`: a payment system may take long, and usage must not wait."""
-    while True:
-        try:
-            await collect_once(collector, threshold_cents=threshold_cents, hook=hook, clock=clock)
-        except BillingError as error:
-            log.warning("collecting failed and is tried again in %s s: %s", every_s, error)
-        await asyncio.sleep(every_s)
+) -> Round:
+    """Apart from the others: a payment system may take long, and usage must not wait."""
+
+    async def once() -> None:
+        await collect_once(collector, threshold_cents=threshold_cents, hook=hook, clock=clock)
+
+    # Each run of the hook is bounded, but there may be many.
+    return Round("collecting", once, every_s, stuck_s=None)
+
+
+async def replay_once(ledger: Ledger) -> None:
+    """Raises `LedgerUnavailable` where the spool cannot be read or written."""
+    replayed = await ledger.replay_spool()
+    if replayed.posted or replayed.refused:
+        log.info("replayed the spool: %s", replayed)
 
 
 async def collect_once(

@@ -73,6 +73,11 @@ class UsageEvent:
     created_at: datetime
     settled_at: datetime
     receipt: str | None = None
+    # Taken under the allowance, while the ledger was away.
+    offline: bool = False
+    # Both are the ledger's to say, when it posts the event.
+    written_off_nano_usd: int = 0
+    month: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +86,8 @@ class Settlement:
 
     event_id: str
     status: MeteringStatus
+    # What of the cost nobody is charged for; of usage in the spool it is known once that was replayed.
+    written_off_nano_usd: int = 0
 
     @property
     def persisted(self) -> bool:

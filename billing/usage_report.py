@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 from sqlalchemy import ColumnElement, Connection, func, select
 
 from billing import directory
+from billing.charges import CHARGED, charged_month
 from billing.dates import calendar
 from billing.schema import api_keys, projects, usage_events, workspaces
 
@@ -17,6 +18,15 @@ Dimension = Literal["workspace", "project", "key", "model", "day", "month"]
 DIMENSIONS: tuple[Dimension, ...] = get_args(Dimension)
 
 _e = usage_events.c
+
+
+_SUMMED = {
+    "prompt_tokens": _e.prompt_tokens,
+    "completion_tokens": _e.completion_tokens,
+    "cached_tokens": _e.cached_tokens,
+    "cost_nano_usd": CHARGED,
+    "written_off_nano_usd": _e.written_off_nano_usd,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +38,9 @@ class UsageSum:
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int
+    # What was charged; what of the cost was written off is not in it.
     cost_nano_usd: int
+    written_off_nano_usd: int = 0
 
 
 def usage(
@@ -38,8 +50,10 @@ def usage(
     workspace: str | None = None,
     since: datetime | None = None,
     until: datetime | None = None,
+    charged_in: str | None = None,
 ) -> list[UsageSum]:
-    """Sums of the events settled from `since` to before `until`, a row a group, in the groups' order.
+    """Sums of the events settled from `since` to before `until`, or charged in one month, a row a group, in the
+    groups' order.
 
     Without a dimension there is one row, of zeros where nothing was used. Raises `UnknownAccount`.
     """
@@ -47,10 +61,7 @@ def usage(
     statement = select(
         *groups,
         func.count().label("requests"),
-        *(
-            func.coalesce(func.sum(_e[name]), 0).label(name)
-            for name in ("prompt_tokens", "completion_tokens", "cached_tokens", "cost_nano_usd")
-        ),
+        *(func.coalesce(func.sum(column), 0).label(name) for name, column in _SUMMED.items()),
     ).select_from(
         usage_events.join(workspaces, workspaces.c.id == _e.workspace_id)
         .join(projects, projects.c.id == _e.project_id)
@@ -62,6 +73,8 @@ def usage(
         statement = statement.where(_e.settled_at >= since)
     if until is not None:
         statement = statement.where(_e.settled_at < until)
+    if charged_in is not None:
+        statement = statement.where(charged_month(connection) == charged_in)
     rows = connection.execute(statement.group_by(*groups).order_by(*groups)).all()
     return [_sum(row._mapping, [group.name for group in groups]) for row in rows]
 
@@ -78,7 +91,9 @@ def _columns(connection: Connection, name: Dimension) -> list[Any]:
             return [_e.model_id.label("model")]
         case "day" | "month":
             # By a name of its own: PostgreSQL must see the same expression where it selects and where it groups.
-            span: ColumnElement[str] = calendar(connection, _e.settled_at, name)
+            span: ColumnElement[str] = (
+                charged_month(connection) if name == "month" else calendar(connection, _e.settled_at, name)
+            )
             return [span.label(name)]
 
 
@@ -91,4 +106,5 @@ def _sum(fields: Mapping[Any, Any], groups: Sequence[str]) -> UsageSum:
         int(fields["completion_tokens"]),
         int(fields["cached_tokens"]),
         int(fields["cost_nano_usd"]),
+        int(fields["written_off_nano_usd"]),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +13,13 @@ import uvicorn
 from prometheus_client import CollectorRegistry
 
 from billing.accounts import Accounts
-from billing.collector import Collector
+from billing.background import Background
 from billing.database import Database, open_database
-from billing.hook import HookCommand
 from billing.key_cache import KeyCacheTimes
+from billing.lease.times import LeaseTimes
 from billing.ledger import Ledger
 from billing.limits import RateLimits, open_counters
-from billing.spool import Spool
-from billing.upkeep import keep_collecting, keep_up
+from billing.spool import Spool, WrittenOff, log_written_off
 from models.catalog import Capabilities, Catalog, ChatModel
 from models.engine import Engine
 from serve.api import create_api
@@ -31,10 +30,12 @@ from serve.cluster.shared_counters import SharedCounters
 from serve.compressors import RunningModel, compress_collaborators
 from serve.http_server import PithServer, allow_open_files, http_config
 from serve.metrics.service import ServiceMetrics
+from serve.metrics.upkeep import UpkeepMetrics
 from serve.model_settings import ModelSettings, shares_of
+from serve.money.upkeep import begin_upkeep
 from serve.pepper import read_pepper
 from serve.prices import PriceBook
-from serve.settings import IN_MEMORY, ServerSettings, Settings
+from serve.settings import IN_MEMORY, Settings
 
 
 def now() -> datetime:
@@ -73,8 +74,7 @@ class Service:
 
     server: uvicorn.Server
     task: asyncio.Task[None]
-    upkeep: asyncio.Task[None]
-    collecting: asyncio.Task[None]
+    background: Background
     ledger: Ledger
     spool: Spool
     database: Database
@@ -83,16 +83,20 @@ class Service:
     closing: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
 
     def check(self) -> None:
-        """Raise when the server has stopped, so that Ray replaces this replica."""
+        """Raise when the server has stopped or its upkeep hangs, so that Ray replaces this replica.
+
+        Upkeep that fails is no reason: with the ledger away, another replica would fail as well.
+        """
         if self.task.done():
             raise RuntimeError("the HTTP server has stopped")
+        self.background.check()
 
     async def stop(self) -> None:
         """Take no more requests, let the running ones end within the drain time, and close the ledger."""
         self.server.should_exit = True
-        self.upkeep.cancel()
-        self.collecting.cancel()
-        await asyncio.gather(self.task, self.upkeep, self.collecting, return_exceptions=True)
+        # The requests that are left end first: their holds are renewed until then.
+        await asyncio.gather(self.task, return_exceptions=True)
+        await self.background.stop()
         await self.limiter.close()
         await self.ledger.close()
         await self.spool.close()
@@ -160,12 +164,14 @@ def start_with(
     compressors: Mapping[str, RunningModel],
     database: Database,
     desk: Path | None = None,
+    lease: LeaseTimes | None = None,
 ) -> Service:
     """Take requests, with these engines behind the API. To be called in the event loop that serves."""
     server = settings.server
     door = ask_for_door(desk) if desk else own_door(server.host, server.port)
+    upkeep = UpkeepMetrics(CollectorRegistry())
     spool = Spool(settings.billing.spool_path, max_rows=settings.billing.spool_max_rows)
-    ledger = open_ledger(settings, database, spool)
+    ledger = open_ledger(settings, database, spool, lease=lease, written_off=upkeep.write_off)
     limiter = open_limiter(settings, desk)
     api = build_api(
         settings, engines=engines, compressors=compressors, database=database, ledger=ledger, limiter=limiter
@@ -173,32 +179,21 @@ def start_with(
     allow_open_files()
     http = PithServer(http_config(api, settings), door)
     task = asyncio.create_task(http.serve())
-    upkeep = asyncio.create_task(
-        keep_up(
-            ledger, every_s=settings.billing.upkeep_s, expire_holds_after=hold_lifetime(server), clock=now
-        )
-    )
-    collecting = asyncio.create_task(collect(settings, database))
-    return Service(http, task, upkeep, collecting, ledger, spool, database, limiter)
+    background = begin_upkeep(settings, database, ledger, lease or LeaseTimes(), upkeep)
+    return Service(http, task, background, ledger, spool, database, limiter)
 
 
-async def collect(settings: Settings, database: Database) -> None:
-    """Cut and hand over collections until cancelled, as the configuration says."""
-    billing = settings.billing
-    argv, timeout_s = billing.collection_hook, billing.collection_hook_timeout_s
-    await keep_collecting(
-        Collector(database, actor="upkeep"),
-        threshold_cents=billing.collection_threshold_cents,
-        hook=HookCommand(argv, timeout_s) if argv else None,
-        every_s=billing.upkeep_s,
-        clock=now,
-    )
-
-
-def open_ledger(settings: Settings, database: Database, spool: Spool) -> Ledger:
+def open_ledger(
+    settings: Settings,
+    database: Database,
+    spool: Spool,
+    *,
+    lease: LeaseTimes | None = None,
+    written_off: WrittenOff = log_written_off,
+) -> Ledger:
     """The ledger with what its settings allow while its database is away."""
     allowance = int(settings.billing.offline_allowance_usd * 10**9)
-    return Ledger(database, spool, offline_allowance_nano_usd=allowance)
+    return Ledger(database, spool, offline_allowance_nano_usd=allowance, lease=lease, written_off=written_off)
 
 
 def open_limiter(settings: Settings, desk: Path | None = None) -> RateLimits:
@@ -208,11 +203,6 @@ def open_limiter(settings: Settings, desk: Path | None = None) -> RateLimits:
         SharedCounters(desk / COUNTERS_SOCKET) if desk and storage == IN_MEMORY else open_counters(storage)
     )
     return RateLimits(counters, on_outage=settings.billing.rate_limit_outage)
-
-
-def hold_lifetime(server: ServerSettings) -> timedelta:
-    """After this long a hold's request cannot be running any more."""
-    return timedelta(seconds=server.start_wait_s + server.longest_request_s + server.stall_s)
 
 
 def build_api(

@@ -30,7 +30,7 @@ COLUMNS = {
     "day": ("day",),
     "month": ("month",),
 }
-SUMS = ("requests", "prompt_tokens", "completion_tokens", "cached_tokens", "cost_usd")
+SUMS = ("requests", "prompt_tokens", "completion_tokens", "cached_tokens", "cost_usd", "written_off_usd")
 
 
 def usage(
@@ -159,6 +159,7 @@ def usage_fields(line: UsageSum) -> dict[str, Any]:
         "completion_tokens": line.completion_tokens,
         "cached_tokens": line.cached_tokens,
         "cost_usd": exact_usd(line.cost_nano_usd),
+        "written_off_usd": exact_usd(line.written_off_nano_usd),
     }
 
 
@@ -171,5 +172,6 @@ def totals(columns: Sequence[str], sums: Sequence[UsageSum]) -> dict[str, Any]:
         sum(line.completion_tokens for line in sums),
         sum(line.cached_tokens for line in sums),
         sum(line.cost_nano_usd for line in sums),
+        sum(line.written_off_nano_usd for line in sums),
     )
     return {**usage_fields(total), columns[0]: "total"}

@@ -19,6 +19,7 @@ def reconciliation_fields(found: Reconciliation) -> dict[str, Any]:
         "collected_usd": exact_usd(collected),
         "uncollected_usd": exact_usd(posted - collected),
         "held_usd": exact_usd(found.total("held")),
+        "written_off_usd": exact_usd(found.written_off_nano_usd),
         "differences": [difference_fields(one) for one in found.differences],
         "mispriced_events": [
             {
@@ -54,6 +55,10 @@ def reconciliation_text(fields: dict[str, Any]) -> str:
         f"collected {fields['collected_usd']} + uncollected {fields['uncollected_usd']}; "
         f"held {fields['held_usd']} USD"
     )
+    if fields["written_off_usd"] != exact_usd(0):
+        lines.append(
+            f"written off: {fields['written_off_usd']} USD of usage, for which the limits had no room"
+        )
     lines += [
         f"difference: {one['figure']} of {one['workspace_id']} is {one['stored_usd']} USD in its row and "
         f"{one['rebuilt_usd']} USD from the rows below it: {one['difference_usd']} USD"

@@ -115,7 +115,9 @@ class BillingSettings(Section):
         30, gt=0, le=600, description="Seconds that one run of the collection hook may take."
     )
     upkeep_s: float = Field(
-        30, gt=0, description="Seconds between replays of the spool and sweeps of dead holds."
+        30,
+        gt=0,
+        description="Seconds between replays of the spool, and between looks for what is due for collection.",
     )
     key_cache_s: float = Field(
         5, ge=0, le=5, description="Seconds for which a checked key is trusted unseen."

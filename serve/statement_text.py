@@ -36,10 +36,12 @@ def statement_fields(found: Statement, asked_at: datetime) -> dict[str, Any]:
                 "completion_tokens": line.completion_tokens,
                 "cached_tokens": line.cached_tokens,
                 "cost_usd": exact_usd(line.cost_nano_usd),
+                "written_off_usd": exact_usd(line.written_off_nano_usd),
             }
             for line in found.usage
         ],
         "used_usd": exact_usd(found.used_nano_usd),
+        "written_off_usd": exact_usd(found.written_off_nano_usd),
         "collections_cut": [_collection(one) for one in found.cut],
         "collections_closed": [_collection(one) for one in found.closed],
         "paid_usd": exact_usd(found.paid_nano_usd),
@@ -55,7 +57,7 @@ def statement_text(fields: dict[str, Any]) -> str:
         f"Opening balance  {_owed(fields['opening'])}",
         "",
         *_section("Usage", USAGE, fields["usage"], NUMBERS),
-        f"Used             {fields['used_usd']} USD",
+        f"Used             {fields['used_usd']} USD{_written_off(fields)}",
         "",
         *_section("Collections cut", COLLECTIONS, fields["collections_cut"], ("usd",)),
         *_section("Collections paid or voided", COLLECTIONS, fields["collections_closed"], ("usd",)),
@@ -63,6 +65,13 @@ def statement_text(fields: dict[str, Any]) -> str:
         f"Closing balance  {_owed(fields['closing'])}",
     ]
     return "\n".join(parts)
+
+
+def _written_off(fields: dict[str, Any]) -> str:
+    amount = fields["written_off_usd"]
+    return (
+        "" if amount == exact_usd(0) else f" ({amount} USD beyond it are written off: the limits had no room)"
+    )
 
 
 def _section(title: str, columns: Sequence[str], rows: table.Rows, numbers: Sequence[str]) -> list[str]:

@@ -21,6 +21,7 @@ from serve.metrics.ops import SpoolGauges
 from serve.metrics.outcome import OUTCOMES
 from serve.metrics.pool import PoolMetrics
 from serve.metrics.service import ServiceMetrics
+from serve.metrics.upkeep import UpkeepMetrics
 
 ROOT = Path(__file__).parents[1]
 
@@ -52,6 +53,7 @@ def exposed_metrics() -> set[tuple[str, str, tuple[str, ...]]]:
     registry = CollectorRegistry()
     metrics = ServiceMetrics(registry, chat_models=["m"], compression_models=["m"])
     PoolMetrics(registry, "m")
+    UpkeepMetrics(registry)
     # These have no series before a request.
     metrics.http.requests.labels("/", "GET", "200")
     metrics.http.duration.labels("/", "GET")

@@ -24,6 +24,7 @@ from benchmarks.ledger.postgres_server import PostgresNotFound, private_postgres
 from billing.accounts import Accounts
 from billing.caller import NO_LIMITS, Caller, ProjectLimits
 from billing.database import Database, open_database
+from billing.lease.times import LeaseTimes
 from billing.ledger import Ledger
 from billing.migration import upgrade
 from billing.price import Cost, ModelPrice
@@ -31,6 +32,8 @@ from billing.spool import Spool
 from billing.usage import Hold, Settlement, UsageFigures
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+# Looks at other servers' leases without a pause in between.
+HASTY = LeaseTimes(renew_every_s=0)
 PEPPER = b"a pepper for the tests only"
 PRICES = (
     ModelPrice("model-a", 150_000, 600_000, 20_000),
@@ -38,9 +41,33 @@ PRICES = (
 )
 
 
+class DatabaseClock:
+    """The clock of a ledger's database, which stands still until a test sets it."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self.moment = NOW
+
+    def __call__(self) -> float:
+        return self.moment.timestamp()
+
+    async def set(self, moment: datetime) -> None:
+        self.moment = moment
+        if self._url.startswith("postgresql"):
+            seconds = f"{moment.timestamp()!r}::double precision"
+            await execute_on_postgres(
+                self._url,
+                "CREATE OR REPLACE FUNCTION pith_now() RETURNS double precision LANGUAGE sql VOLATILE AS "
+                f"$$ SELECT {seconds} $$",
+            )
+
+
 @dataclass
 class Books:
-    """One ledger with one paying workspace, and everything that a test wants to do with it."""
+    """One ledger with one paying workspace, and everything that a test wants to do with it.
+
+    What takes `now` sets the database's clock to it first.
+    """
 
     url: str
     database: Database
@@ -49,7 +76,22 @@ class Books:
     spool: Spool
     pricing_version: int
     spool_path: Path
+    clock: DatabaseClock
     now: datetime = NOW
+
+    async def at(self, moment: datetime) -> None:
+        """Set the database's clock."""
+        if moment != self.clock.moment:
+            await self.clock.set(moment)
+
+    async def sweep(self) -> None:
+        """What another server does of this ledger in the time that it needs to be sure, without the waiting."""
+        spool = Spool(self.spool_path.with_name("sweeper.db"))
+        sweeper = Ledger(self.database, spool, lease=HASTY)
+        for _ in range(HASTY.looks):
+            await sweeper.keep_leases()
+        await sweeper.close()
+        await spool.close()
 
     async def new_caller(
         self,
@@ -72,7 +114,11 @@ class Books:
         _, token = await self.accounts.create_key(project.id, "key", now=now)
         return await self.accounts.authenticate(token, now=now)
 
-    async def settle(self, hold: Hold, cost_nano_usd: int = 400, *, now: datetime = NOW) -> Settlement:
+    async def settle(
+        self, hold: Hold, cost_nano_usd: int = 400, *, now: datetime | None = None
+    ) -> Settlement:
+        now = now or self.clock.moment
+        await self.at(now)
         return await self.ledger.settle(
             hold,
             figures=UsageFigures(prompt_tokens=10, completion_tokens=20, cached_tokens=3, stream=True),
@@ -92,7 +138,9 @@ class Books:
             lambda c: c.execute(text("SELECT count(*) FROM usage_events")).scalar_one()
         )
 
-    async def hold(self, caller: Caller, amount_nano_usd: int = 1000, *, now: datetime = NOW) -> Hold:
+    async def hold(self, caller: Caller, amount_nano_usd: int = 1000, *, now: datetime | None = None) -> Hold:
+        now = now or self.clock.moment
+        await self.at(now)
         return await self.ledger.hold(
             caller,
             model_id="model-a",
@@ -218,21 +266,27 @@ async def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncI
 @pytest.fixture
 async def books(database_url: str, tmp_path: Path) -> AsyncIterator[Books]:
     await upgrade(database_url)
-    database = open_database(database_url)
+    clock = DatabaseClock(database_url)
+    await clock.set(NOW)
+    database = open_database(database_url, clock=clock)
     spool = Spool(tmp_path / "spool.db", max_rows=20)
     ledger = Ledger(database, spool)
     version = await ledger.publish_prices(PRICES, now=NOW)
     accounts = Accounts(database, pepper=PEPPER)
-    yield Books(database_url, database, accounts, ledger, spool, version, tmp_path / "spool.db")
+    yield Books(database_url, database, accounts, ledger, spool, version, tmp_path / "spool.db", clock)
     await ledger.close()
     await spool.close()
     await database.close()
 
 
 async def _on_postgres(server: str, statement: str) -> None:
+    await execute_on_postgres(f"{server}/postgres", statement)
+
+
+async def execute_on_postgres(url: str, statement: str) -> None:
     import asyncpg
 
-    connection = await asyncpg.connect(server.replace("+asyncpg", "") + "/postgres")
+    connection = await asyncpg.connect(url.replace("+asyncpg", ""))
     try:
         await connection.execute(statement)
     finally:

@@ -16,13 +16,14 @@ import psutil
 import pytest
 
 from billing import audit_log
+from billing.background import Loop
 from billing.collection import NANO_PER_CENT, Collection
 from billing.collector import Collector
 from billing.errors import HookFailed
 from billing.fake_database import FakeOutageDatabase
 from billing.handing_over import LONGEST_PAUSE_S, pause_after
 from billing.hook import HookAnswer, HookCommand, read_answer, run_hook
-from billing.upkeep import collect_once, keep_collecting
+from billing.upkeep import collect_once, collecting
 
 if TYPE_CHECKING:
     from tests.billing.conftest import Books
@@ -322,9 +323,8 @@ async def test_upkeep_goes_on_after_an_outage_and_needs_no_hook(books: Books) ->
     await books.settle(await books.hold(caller, 9 * NANO_PER_CENT), 9 * NANO_PER_CENT)
     outage.is_down = True
     mine = Collector(outage, actor="upkeep")
-    running = asyncio.create_task(
-        keep_collecting(mine, threshold_cents=9, hook=None, every_s=0.01, clock=lambda: books.now)
-    )
+    round_ = collecting(mine, threshold_cents=9, hook=None, every_s=0.01, clock=lambda: books.now)
+    running = asyncio.create_task(Loop(round_).run())
     try:
         async with asyncio.timeout(20):
             while outage.reads < 2:  # noqa: ASYNC110 - nothing signals it

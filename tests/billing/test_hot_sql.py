@@ -14,7 +14,10 @@ from billing.hot_sql import HotStatement
 from billing.schema import holds, metadata
 
 NOON = datetime(2026, 11, 20, 12, 0, 0, 5, tzinfo=timezone(timedelta(hours=2)))
-HOLD = {"event_id": "e", "workspace_id": "w", "amount_nano_usd": 7, "created_at": NOON}
+HOLD = {"event_id": "e", "workspace_id": "w", "amount_nano_usd": 7, "created_at": NOON} | {
+    "owner": "o",
+    "expires_at": 1.5,
+}
 _ADD = HotStatement(
     update(holds)
     .where(holds.c.event_id == bindparam("event"), holds.c.amount_nano_usd > 0)
@@ -69,4 +72,6 @@ def test_a_refused_row_and_a_value_that_cannot_be_bound_raise_sqlalchemys_errors
     with pytest.raises(StatementError, match="time zone"):
         statement.count(connection, {**HOLD, "created_at": NOON.replace(tzinfo=None)})
     with pytest.raises(StatementError, match="amount"):
-        statement.count(connection, {"event_id": "g", "workspace_id": "w", "created_at": NOON})
+        statement.count(
+            connection, {name: value for name, value in HOLD.items() if name != "amount_nano_usd"}
+        )

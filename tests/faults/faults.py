@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import random
 
+from billing.lease.times import LeaseTimes
 from tests.faults.engine import break_engine, mend_engine
 from tests.faults.world import LedgerKind, World
 
-# Holds of the dead are closed after this: longer than a request, short enough to wait for.
-DEAD_HOLD_S = 0.9
+# The leases of the dead end within the run: short enough to wait for.
+SHORT_LEASE = LeaseTimes(ttl_s=0.9, renew_every_s=0.2)
 BOTH: tuple[LedgerKind, ...] = ("sqlite", "postgresql")
 
 
@@ -20,7 +21,7 @@ class Fault:
     ledgers: tuple[LedgerKind, ...] = BOTH
     # With nobody dead, each hold must be closed by its own request, and each stream that began be billed.
     everyone_lives = True
-    hold_s = 3600.0
+    lease = LeaseTimes()
     database_timeout_s = 5.0
     drain_s = 5
     leavers = 0.0
@@ -46,7 +47,7 @@ class KillIngress(Fault):
 
     name = "kill -9 the ingress"
     everyone_lives = False
-    hold_s = DEAD_HOLD_S
+    lease = SHORT_LEASE
 
     async def strike(self, world: World) -> None:
         await world.servers.pop(self.rng.randrange(len(world.servers))).kill()
@@ -60,7 +61,7 @@ class KillPostgres(Fault):
     ledgers = ("postgresql",)
     allowances = ("0", "1")
     everyone_lives = False
-    hold_s = DEAD_HOLD_S
+    lease = SHORT_LEASE
     database_timeout_s = 1.0
 
     async def strike(self, world: World) -> None:
@@ -77,7 +78,7 @@ class StopPostgres(Fault):
     ledgers = ("postgresql",)
     allowances = ("0", "1")
     everyone_lives = False
-    hold_s = DEAD_HOLD_S
+    lease = SHORT_LEASE
     database_timeout_s = 0.4
     outage_s = (0.05, 1.0)
 
@@ -95,7 +96,7 @@ class FullSpoolDisk(Fault):
     ledgers = ("postgresql",)
     allowances = ("0", "1")
     everyone_lives = False
-    hold_s = DEAD_HOLD_S
+    lease = SHORT_LEASE
     database_timeout_s = 0.4
     needs_disk = True
     outage_s = (0.1, 0.6)

@@ -18,6 +18,7 @@ from pathlib import Path
 import uvloop
 
 from billing.database import open_database
+from billing.lease.times import LeaseTimes
 from models.engine import Engine
 from serve.app import start_with
 from serve.settings import Settings
@@ -43,6 +44,7 @@ class IngressPlan:
     open_files: int | None = None
     # Where the listening socket is given out; None: each server listens by itself.
     desk: Path | None = None
+    lease: LeaseTimes = field(default_factory=LeaseTimes)
 
 
 @dataclass
@@ -103,7 +105,14 @@ async def _serve(plan: IngressPlan, ready: Connection) -> None:
     engine = FakeWitnessedEngine(plan.folder, token_s=plan.token_s)
     engines: Mapping[str, Engine] = {model.id: engine for model in plan.settings.models}
     database = open_database(plan.settings.billing.database_url, timeout_s=plan.database_timeout_s)
-    service = start_with(plan.settings, engines=engines, compressors={}, database=database, desk=plan.desk)
+    service = start_with(
+        plan.settings,
+        engines=engines,
+        compressors={},
+        database=database,
+        desk=plan.desk,
+        lease=plan.lease,
+    )
     while not service.server.started:
         service.check()
         await asyncio.sleep(0.002)

@@ -53,7 +53,7 @@ async def run_case(case: Case, machines: Machines) -> tuple[Tally, str]:
     setup = Setup(
         ledger=fault.ledgers[case.seed % len(fault.ledgers)],
         ingresses=rng.choice((1, 2)),
-        hold_s=fault.hold_s,
+        lease=fault.lease,
         drain_s=fault.drain_s,
         database_timeout_s=fault.database_timeout_s,
         limits=WIDE_LIMITS if fault.on_redis else NO_LIMITS,

@@ -17,6 +17,7 @@ import asyncpg
 from billing.accounts import Accounts
 from billing.caller import NO_LIMITS, ProjectLimits
 from billing.database import open_database
+from billing.lease.times import LeaseTimes
 from billing.ledger import Ledger
 from billing.migration import upgrade
 from billing.spool import Spool
@@ -40,11 +41,11 @@ UPKEEP_S = 0.1
 
 @dataclass(frozen=True)
 class Setup:
-    """How the servers of one run are configured. The hold of a request that died is closed after `hold_s`."""
+    """How the servers of one run are configured."""
 
     ledger: LedgerKind
     ingresses: int = 1
-    hold_s: float = 3600
+    lease: LeaseTimes = field(default_factory=LeaseTimes)
     drain_s: int = 5
     token_s: float = 0.004
     database_timeout_s: float = 5.0
@@ -163,7 +164,15 @@ async def new_world(setup: Setup, machines: Machines, disk: SpoolDisk | None = N
         workspace_id, key = await _prepare(settings, setup)
         until = ExitStack()
         desk = until.enter_context(_desk_folder(settings)) if setup.on_desk else None
-        plan = IngressPlan(settings, folder, setup.token_s, setup.database_timeout_s, setup.open_files, desk)
+        plan = IngressPlan(
+            settings,
+            folder,
+            setup.token_s,
+            setup.database_timeout_s,
+            setup.open_files,
+            desk,
+            setup.lease,
+        )
         world = World(setup, folder, plan, machines, workspace_id, key, disk=disk)
         try:
             async with asyncio.TaskGroup() as starts:
@@ -205,11 +214,7 @@ def _settings(setup: Setup, folder: Path, url: str, machines: Machines, disk: Sp
         "demo": {"enabled": False},
         "models": [_model(price.model) for price in PRICES.values()],
     }
-    settings = Settings.model_validate(document)
-    # Unchecked, since a file may not ask for less than seconds: dead holds are to be closed within the run.
-    part = setup.hold_s / 3
-    times = {"start_wait_s": part, "longest_request_s": part, "stall_s": part}
-    return settings.model_copy(update={"server": settings.server.model_copy(update=times)})
+    return Settings.model_validate(document)
 
 
 def _model(model_id: str) -> dict[str, Any]:

@@ -68,7 +68,9 @@ def on_ledger(config: Path, work: Callable[[Ledger, Caller], Awaitable[T]]) -> T
 
     async def run() -> T:
         settings = load_settings(config)
-        database, accounts = await open_accounts(settings)
+        opened, accounts = await open_accounts(settings)
+        # The machine's clock, which is SQLite's, says what `use` says.
+        database = open_database(settings.billing.database_url, clock=MACHINE.seconds)
         spool = Spool(settings.billing.spool_path)
         ledger = Ledger(database, spool)
         try:
@@ -81,13 +83,27 @@ def on_ledger(config: Path, work: Callable[[Ledger, Caller], Awaitable[T]]) -> T
             await ledger.close()
             await spool.close()
             await database.close()
+            await opened.close()
 
     return asyncio.run(run())
+
+
+class Machine:
+    """A clock that stands where a test has set it."""
+
+    now = NOVEMBER
+
+    def seconds(self) -> float:
+        return self.now.timestamp()
+
+
+MACHINE = Machine()
 
 
 async def use(
     ledger: Ledger, caller: Caller, tokens: int, *, model: str = "alpha", now: datetime = NOVEMBER
 ) -> None:
+    MACHINE.now = now
     prices = await ledger.current_prices()
     price = prices.of(model)
     assert price is not None
@@ -285,7 +301,7 @@ def test_usage_is_exact_whatever_it_is_added_up_by(on: On, used: None) -> None:
         ("2026-11-05", "laptop", "12.3456")
     ]
     *_, total = on("usage", "--by", "project", "--by", "model").out.splitlines()
-    assert total.split() == ["total", "3", "173456", "0", "0", "17.3456"]
+    assert total.split() == ["total", "3", "173456", "0", "0", "17.3456", "0.00"]
     assert on("usage", "--since", "2027-01-01").out == "none\n"
     assert on("usage", "--since", "2027-01-01", "--csv").out.startswith("workspace,workspace_id,requests,")
 

@@ -11,13 +11,15 @@ from typing import Any
 import pytest
 
 from billing.accounts import Accounts
+from billing.background import Loop
 from billing.collector import Collector
 from billing.database import open_database
 from billing.ledger import Ledger
 from billing.price import Cost
 from billing.spool import Spool
 from billing.usage import UsageFigures
-from serve.app import catalog_of, collect
+from serve.app import catalog_of
+from serve.money.upkeep import collecting_round
 from serve.prepare import prices_of
 from serve.settings import Settings
 from tests.serve.served import migrated_file, settings_document
@@ -41,7 +43,7 @@ async def test_the_server_cuts_at_its_threshold_and_runs_its_hook(tmp_path: Path
     (tmp_path / "pith.db").write_bytes(await migrated_file())
     database = open_database(settings.billing.database_url)
     await spend(database, settings, [7 * CENT - 1, 7 * CENT])
-    running = asyncio.create_task(collect(settings, database))
+    running = asyncio.create_task(Loop(collecting_round(settings, database)).run())
     try:
         async with asyncio.timeout(20):
             while not (made := await Collector(database, actor="test").listed(state="paid")):  # noqa: ASYNC110

@@ -1,0 +1,142 @@
+"""Work that a server does beside its requests, round after round: no error ends it, and what fails can be seen."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from billing.errors import BillingError
+
+log = logging.getLogger(__name__)
+
+FIRST_PAUSE_S = 0.5
+# A round that takes longer hangs: it is bounded by the timeouts of what it asks.
+STUCK_S = 900.0
+# The same failure is logged again after this long, and not every second.
+LOG_AGAIN_S = 60.0
+# Told of a task's name, and for how many seconds it has been failing: 0 after a round that succeeded.
+Observe = Callable[[str, float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What is done `every_s` seconds. Above `stuck_s` a round hangs; None where it may take any time."""
+
+    name: str
+    once: Callable[[], Awaitable[object]]
+    every_s: float
+    stuck_s: float | None = STUCK_S
+
+
+class Loop:
+    """Runs one kind of round until it is cancelled. After a failure it tries again sooner at first, then as always."""
+
+    def __init__(self, of: Round, *, observe: Observe = lambda name, seconds: None) -> None:
+        self.of = of
+        self.failing_since: float | None = None
+        self._observe = observe
+        self._begun_at: float | None = None
+        self._failures = 0
+        self._logged_at = 0.0
+
+    async def run(self) -> None:
+        while True:
+            self._begun_at = _now()
+            try:
+                await self.of.once()
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if task is None or task.cancelling():
+                    raise
+                # Not this task was cancelled, but something that it waited for.
+                self._fail(RuntimeError("what it waited for was cancelled"))
+            except Exception as error:
+                self._fail(error)
+            else:
+                self._succeed()
+            self._begun_at = None
+            await asyncio.sleep(self._pause_s())
+
+    def stuck_for_s(self) -> float | None:
+        """How long its round has taken, where that is too long."""
+        if self._begun_at is None or self.of.stuck_s is None:
+            return None
+        taken = _now() - self._begun_at
+        return taken if taken > self.of.stuck_s else None
+
+    def _pause_s(self) -> float:
+        if not self._failures:
+            return self.of.every_s
+        return min(self.of.every_s, FIRST_PAUSE_S * 2.0 ** min(self._failures - 1, 16))
+
+    def _succeed(self) -> None:
+        if self.failing_since is not None:
+            log.warning("%s succeeds again, after %d failures", self.of.name, self._failures)
+        self.failing_since, self._failures = None, 0
+        self._observe(self.of.name, 0.0)
+
+    def _fail(self, error: Exception) -> None:
+        now = _now()
+        if self.failing_since is None:
+            self.failing_since, self._logged_at = now, now - LOG_AGAIN_S
+        self._failures += 1
+        self._observe(self.of.name, max(now - self.failing_since, 1e-3))
+        if now - self._logged_at >= LOG_AGAIN_S:
+            self._logged_at = now
+            # What is no error of ours is a fault of the program or of the machine: with where it came from.
+            trace = None if isinstance(error, BillingError) else error
+            log.warning("%s failed and is tried again: %s", self.of.name, error, exc_info=trace)
+
+
+class Background:
+    """The loops of one server, each in a task that is begun again should it end."""
+
+    def __init__(self, loops: Sequence[Loop]) -> None:
+        self._loops = loops
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._stopping = False
+
+    def start(self) -> None:
+        for loop in self._loops:
+            self._begin(loop)
+
+    def check(self) -> None:
+        """Raises `RuntimeError` where a round hangs: only another process can help."""
+        for loop in self._loops:
+            stuck_s = loop.stuck_for_s()
+            if stuck_s is not None:
+                raise RuntimeError(f"the background task {loop.of.name!r} hangs for {stuck_s:.0f} s")
+
+    def failing(self) -> dict[str, float]:
+        """The tasks whose last round failed, and for how many seconds they have."""
+        return {
+            loop.of.name: _now() - loop.failing_since
+            for loop in self._loops
+            if loop.failing_since is not None
+        }
+
+    async def stop(self) -> None:
+        self._stopping = True
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _begin(self, loop: Loop) -> None:
+        task = asyncio.create_task(loop.run(), name=f"background {loop.of.name}")
+        self._tasks[loop.of.name] = task
+        task.add_done_callback(lambda done: self._restart(loop, done))
+
+    def _restart(self, loop: Loop, done: asyncio.Task[None]) -> None:
+        why = "was cancelled" if done.cancelled() else f"ended: {done.exception()!r}"
+        if self._stopping or done.get_loop().is_closed():
+            return
+        log.error("the background task %s %s; it is begun again", loop.of.name, why)
+        self._begin(loop)
+
+
+def _now() -> float:
+    now: float = asyncio.get_running_loop().time()
+    return now

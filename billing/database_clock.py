@@ -1,0 +1,31 @@
+"""The database's clock, which decides what several servers must agree on: when a lease ends, and which month it is.
+
+Both names are functions of the database: on PostgreSQL a migration makes them, on SQLite, whose clock is the machine's,
+each connection brings them. Tests put other clocks in their place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from sqlite3 import Connection as SqliteConnection
+
+from sqlalchemy import ColumnElement, Double, String, func
+
+from billing.usage import month_of
+
+
+def now_s() -> ColumnElement[float]:
+    """Seconds since 1970."""
+    return func.pith_now(type_=Double)
+
+
+def this_month() -> ColumnElement[str]:
+    """The calendar month in UTC, such as `2026-11`."""
+    return func.pith_month(type_=String)
+
+
+def bring_clock(connection: SqliteConnection, clock: Callable[[], float]) -> None:
+    """Gives a connection of SQLite both functions. `clock` says the seconds since 1970."""
+    connection.create_function("pith_now", 0, clock)
+    connection.create_function("pith_month", 0, lambda: month_of(datetime.fromtimestamp(clock(), UTC)))

@@ -1,0 +1,42 @@
+"""What a server does beside its requests: replay its spool, keep its leases, collect."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from billing.background import Background, Loop, Round
+from billing.collector import Collector
+from billing.database import Database
+from billing.hook import HookCommand
+from billing.lease.times import LeaseTimes
+from billing.ledger import Ledger
+from billing.upkeep import LEASES_EVERY_S, collecting, keeping_leases, replaying
+from serve.metrics.upkeep import UpkeepMetrics
+from serve.settings import Settings
+
+
+def begin_upkeep(
+    settings: Settings, database: Database, ledger: Ledger, lease: LeaseTimes, metrics: UpkeepMetrics
+) -> Background:
+    """All of it, until `Background.stop`."""
+    rounds = [
+        replaying(ledger, every_s=settings.billing.upkeep_s),
+        keeping_leases(ledger, every_s=min(LEASES_EVERY_S, lease.renew_every_s)),
+        collecting_round(settings, database),
+    ]
+    background = Background([Loop(of, observe=metrics.observe) for of in rounds])
+    background.start()
+    return background
+
+
+def collecting_round(settings: Settings, database: Database) -> Round:
+    """Cut and hand over collections, as the configuration says."""
+    billing = settings.billing
+    argv, timeout_s = billing.collection_hook, billing.collection_hook_timeout_s
+    return collecting(
+        Collector(database, actor="upkeep"),
+        threshold_cents=billing.collection_threshold_cents,
+        hook=HookCommand(argv, timeout_s) if argv else None,
+        every_s=billing.upkeep_s,
+        clock=lambda: datetime.now(UTC),
+    )
