@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from models.errors import InvalidField
+from models.grammar_cost import BOUNDS, costs_of
 
 Loc = tuple[str | int, ...]
 
@@ -47,6 +48,7 @@ def check_schemas(schemas: Iterable[tuple[Mapping[str, Any], Loc]]) -> None:
     The cost is linear in the values and the text that these bounds let through.
     """
     left = _Left()
+    cost_left = {name: most for name, (most, _) in BOUNDS.items()}
     for schema, loc in schemas:
         _check_size(schema, loc, left)
         places = list(_schemas(schema, loc))
@@ -55,6 +57,10 @@ def check_schemas(schemas: Iterable[tuple[Mapping[str, Any], Loc]]) -> None:
             _check_types(node, place)
             _check_counts(node, place)
             left.take("repetitions", _check_patterns(node, place), loc)
+            for name, cost, key in costs_of(node):
+                cost_left[name] -= cost
+                if cost_left[name] < 0:
+                    raise InvalidField((*place, key), BOUNDS[name][1], kind="too_costly")
 
 
 @dataclass(slots=True)

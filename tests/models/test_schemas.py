@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from models.errors import InvalidField
+from models.grammar_cost import MAX_OPTIONAL
 from models.schemas import (
     MAX_DEPTH,
     MAX_NODES,
@@ -166,9 +167,10 @@ def held_in_halves(depth: int) -> dict[str, Any]:
         chained,
         fanned,
         held_in_halves,
-        lambda size: {"properties": {f"p{at}": {"type": "string"} for at in range(size)}},
+        lambda size: {"properties": {f"p{at}": {"type": "string"} for at in range(size // 4)}},
         lambda size: {"enum": [{"a": at} for at in range(size)]},
-        lambda size: {"anyOf": [{"pattern": "a{1,2}"}] * (size // 4)},
+        lambda size: {"anyOf": [{"pattern": "a{1,2}"}] * (size // 16)},
+        lambda size: {"anyOf": [{"pattern": "(a" * (size // 8)}] * 2},
         lambda size: {"$ref": "#/" + "a/" * size},
     ],
 )
@@ -197,3 +199,47 @@ def test_the_schemas_of_a_request_share_one_bound() -> None:
 def test_a_circle_is_named_where_it_stands() -> None:
     circle = {"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}
     assert refused({"properties": {"x": {"type": "null"}}, **circle})[0] == ("$defs", "a")
+
+
+def optional(count: int) -> dict[str, Any]:
+    return {"type": "object", "properties": {f"p{at}": {"type": "string"} for at in range(count)}}
+
+
+@pytest.mark.parametrize(
+    ("least", "more", "loc"),
+    [
+        (optional(MAX_OPTIONAL), optional(MAX_OPTIONAL + 1), ("properties",)),
+        (
+            {"items": optional(MAX_OPTIONAL // 2), "anyOf": [optional(MAX_OPTIONAL // 2)] * 3},
+            {"items": optional(MAX_OPTIONAL // 2), "anyOf": [optional(MAX_OPTIONAL // 2)] * 4},
+            ("anyOf", 3, "properties"),
+        ),
+        (
+            {**optional(2000), "required": [f"p{at}" for at in range(1600)]},
+            {**optional(2000), "required": [f"p{at}" for at in range(1400)]},
+            ("properties",),
+        ),
+        ({"anyOf": [{"pattern": "a"}] * 100}, {"anyOf": [{"pattern": "a"}] * 101}, ("anyOf", 100, "pattern")),
+        ({"pattern": ".*" * 20}, {"pattern": ".*" * 21}, ("pattern",)),
+        ({"pattern": r"\*[*+?{]" * 40}, {"pattern": r"[*]?\\*\d{2}" * 7}, ("pattern",)),
+        (
+            {"patternProperties": {"^a+$": {}}},
+            {"patternProperties": {".*" * 200: {}}},
+            ("patternProperties",),
+        ),
+        ({"anyOf": [{"format": "date"}] * 50}, {"anyOf": [{"format": "date"}] * 51}, ("anyOf", 50, "format")),
+        ({"anyOf": [{"minimum": 1}] * 200}, {"anyOf": [{"maximum": 1}] * 201}, ("anyOf", 200, "maximum")),
+    ],
+)
+def test_what_costs_more_than_its_size_has_a_bound(
+    least: dict[str, Any], more: dict[str, Any], loc: tuple[str | int, ...]
+) -> None:
+    check_schema(least, ())
+    assert refused(more)[0] == loc
+
+
+def test_the_cost_of_all_schemas_of_a_request_is_one() -> None:
+    check_schemas([(optional(MAX_OPTIONAL // 2), (at,)) for at in range(4)])
+    with pytest.raises(InvalidField, match="optional properties") as caught:
+        check_schemas([(optional(MAX_OPTIONAL // 2), (at,)) for at in range(5)])
+    assert caught.value.loc == (4, "properties")
