@@ -36,8 +36,8 @@ def costs_of(node: Mapping[str, Any]) -> Iterator[Cost]:
             yield "quantifiers", 1, key
     if isinstance(node.get("format"), str):
         yield "formats", 1, "format"
-    if key := next((key for key in _RANGE if key in node), None):
-        yield "ranges", 1, key
+    if ranged := next((key for key in _RANGE if key in node), None):
+        yield "ranges", 1, ranged
 
 
 BOUNDS: Mapping[str, tuple[int, str]] = {

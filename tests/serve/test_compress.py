@@ -21,7 +21,7 @@ from compression.errors import (
     CompressorUnavailable,
 )
 from compression.model import JobTerms
-from serve.demo_limits import client_of
+from serve.http.peers import client_of
 from tests.serve.compressing import (
     CONTEXT,
     DEMO_DEADLINE_S,
