@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
@@ -14,6 +14,7 @@ from billing import audit_log, directory, keys
 from billing.account_lists import ListedKey, ListedProject, listed_keys, listed_projects
 from billing.audit_log import AuditEntry
 from billing.caller import NO_LIMITS, Caller, ProjectLimits
+from billing.clock import now as utc_now
 from billing.database import Database, Work
 from billing.directory import KeyRecord, Project, StoredKey, Workspace
 from billing.errors import AccountExists, InvalidAccount, InvalidKey, RowRefused
@@ -30,10 +31,6 @@ _FIGURES = {"posted_nano_usd", "held_nano_usd", "collected_nano_usd", "month", "
 
 MAX_NAME_CHARS = 64
 MAX_LIMIT_NANO_USD = 2**63 - 1
-
-
-def utc_now() -> datetime:
-    return datetime.now(UTC)
 
 
 class Accounts:

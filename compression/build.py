@@ -7,7 +7,7 @@ from pathlib import Path
 from compression.compressor import Compressor
 from compression.counting import TokenCounter
 from compression.lexical import LexicalScorer
-from compression.model import CompressionModel, LocalModel
+from compression.model import BuiltModel, LocalModel
 from compression.spec import ModelSpec
 from compression.tokenizer_counter import TokenizerCounter
 
@@ -20,7 +20,7 @@ class TokenizerUnavailable(ValueError):
         self.tokenizer = tokenizer
 
 
-def build_model(spec: ModelSpec) -> CompressionModel:
+def build_model(spec: ModelSpec) -> BuiltModel:
     """Load what the spec names. Slow for neural kinds: seconds, and a download where it names a hub repository.
 
     Raises `TokenizerUnavailable`; `FileNotFoundError` and `BadWeights` for the lexical weights; for neural kinds

@@ -11,10 +11,10 @@ from compression.assembly import Assembler, Slice, join, merged
 from compression.budget import fit
 from compression.counting import TokenCounter
 from compression.fallback import smallest_output
-from compression.guards import DENSE
 from compression.neural.allocation import share_budget
 from compression.selection import Selection, SelectionSettings
 from compression.units import Segmentation
+from compression.unspaced import DENSE
 
 _PROSE = frozenset({"sentence", "turn", "list_item"})
 _LOOSE_FRAMES = frozenset({"turn", "tag"})

@@ -48,6 +48,10 @@ class CompressionModel(Protocol):
         `CompressorUnavailable`, `CompressionTimedOut` or `CompressorFailed` for what the caller cannot."""
         ...
 
+
+class BuiltModel(CompressionModel, Protocol):
+    """One that this process built, and has to close."""
+
     async def close(self) -> None:
         """End what runs and free what it holds."""
         ...

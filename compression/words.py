@@ -1,17 +1,13 @@
 """Terms of a text in any script: words where spaces part them, pairs of characters where nothing does."""
 
-# Ranges of scripts that are written without spaces.
 # ruff: noqa: RUF001
 
 from __future__ import annotations
 
 import re
 
-# Han, kana, Thai, Lao, Myanmar, Khmer, and the wide and half-width forms of kana.
-DENSE = (
-    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
-    "\uf900-\ufaff\uff66-\uff9f\U00020000-\U000323af"
-)
+from compression.unspaced import DENSE
+
 _ANY_DENSE = re.compile(f"[{DENSE}]")
 _WORD = re.compile(r"\w+")
 _RUN = re.compile(f"[{DENSE}]+|[^\\W{DENSE}]+")

@@ -119,10 +119,6 @@ class VLLMChat:
         """Whether the engine's own process has died: it never comes back by itself."""
         return bool(self._client.errored)
 
-    def unfinished_requests(self) -> int:
-        """Requests that the engine is working on."""
-        return int(self._client.output_processor.get_num_unfinished_requests())
-
     async def generate(self, request: EngineRequest) -> AsyncGenerator[EngineChunk | EngineFault, None]:
         """Yield chunks; the last item is a chunk with `finished`, or a fault."""
         if self.dead:

@@ -17,8 +17,8 @@ from billing.limits import RateLimits
 from models.catalog import Catalog
 from serve.auth import authenticator
 from serve.chat import ChatService
+from serve.chat_request import ChatCompletionRequest
 from serve.compress_contract import BatchCompressRequest, CompressRequest
-from serve.contract import ChatCompletionRequest
 from serve.errors import STATUSES, http_problem, problem_of, unexpected_problem
 from serve.limits import rate_limit_headers
 from serve.metrics.http import HttpMetrics, MetricsMiddleware

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from billing.accounts import Accounts
 from billing.background import Background
+from billing.clock import now
 from billing.database import Database, open_database
 from billing.key_cache import KeyCacheTimes
 from billing.lease.times import LeaseTimes
@@ -36,10 +36,6 @@ from serve.money.upkeep import begin_upkeep
 from serve.pepper import read_pepper
 from serve.prices import PriceBook
 from serve.settings import IN_MEMORY, Settings
-
-
-def now() -> datetime:
-    return datetime.now(UTC)
 
 
 def catalog_of(settings: Settings) -> Catalog:

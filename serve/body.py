@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, from_json
 
 from models.json_size import values_in
-from serve.contract import ChatCompletionRequest
+from serve.chat_request import ChatCompletionRequest
 
 MAX_ISSUES = 20
 MAX_INPUT_CHARS = 256

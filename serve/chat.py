@@ -19,7 +19,7 @@ from models.catalog import Catalog, ChatModel
 from models.engine import Engine, EngineChunk, EngineRequest, TokenUsage
 from models.messages import engine_messages
 from models.options import select_options
-from serve.contract import ChatCompletionRequest
+from serve.chat_request import ChatCompletionRequest
 from serve.disconnect import Client
 from serve.holds import HoldTerms, hold_worst_case
 from serve.metrics.chat import ChatMetrics, ObservedChat

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -14,6 +13,7 @@ import typer
 
 from billing.accounts import MAX_LIMIT_NANO_USD, Accounts
 from billing.caller import ProjectLimits
+from billing.clock import now
 from billing.directory import Project, Workspace
 from serve.command.accounts import fields_of, show, show_lines, state_of
 from serve.settings import DEFAULT_CONFIG, ConfigError, load_anchored
@@ -31,10 +31,6 @@ Usd = Annotated[str | None, typer.Option(help="US dollars, or `none` for no limi
 PerMinute = Annotated[int | None, typer.Option(min=0, help="0 for no limit.")]
 OfWorkspace = Annotated[str | None, typer.Option("--workspace", help="Only of this workspace (id or name).")]
 All = Annotated[bool, typer.Option("--all", help="Show what was revoked too.")]
-
-
-def now() -> datetime:
-    return datetime.now(UTC)
 
 
 def on_accounts(

@@ -9,12 +9,13 @@ from typing import Annotated, Any, cast
 import typer
 
 from billing.books import Books, Reconciliation
+from billing.clock import now
 from billing.dates import month_bounds
 from billing.price import exact_usd
 from billing.spool import Spool
 from billing.usage_report import DIMENSIONS, Dimension, UsageSum
 from serve import table
-from serve.cli_accounts import Config, Json, now
+from serve.cli_accounts import Config, Json
 from serve.cli_books import Since, Until, on_books, period, stamp
 from serve.prepare import operator
 from serve.reconciliation_text import difference_fields, reconciliation_fields, reconciliation_text

@@ -7,11 +7,12 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from billing.clock import now
 from billing.collection import Collection, State
 from billing.collector import Collector
 from billing.price import exact_usd
 from serve import table
-from serve.cli_accounts import Config, Json, now
+from serve.cli_accounts import Config, Json
 from serve.cli_books import Since, Until, on_books, period, stamp
 from serve.prepare import operator
 from serve.settings import DEFAULT_CONFIG

@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, model_validator
 
-from serve.contract import MeteringStatus, OpenAIError, ValidationIssue
+from billing.usage import MeteringStatus
+from serve.contract import OpenAIError, ValidationIssue
 
 MAX_ITEMS = 256
 MAX_ID_CHARS = 256

@@ -1,43 +1,15 @@
-"""The shapes of the HTTP interface as `/openapi.json` documents them; the chat request has files of its own.
+"""The shapes of the HTTP interface's responses as `/openapi.json` documents them; requests have files of their own.
 
 Money is a float in these shapes alone: everywhere else it is an integer of a named unit.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from serve.chat_request import (
-    DEFAULT_MAX_TOKENS,
-    MAX_MESSAGES,
-    MAX_TOKENS_BOUND,
-    ChatCompletionRequest,
-)
-from serve.request_parts import Message
-
-__all__ = [
-    "DEFAULT_MAX_TOKENS",
-    "MAX_MESSAGES",
-    "MAX_TOKENS_BOUND",
-    "Billing",
-    "Catalog",
-    "CatalogModel",
-    "ChatCompletionRequest",
-    "ChatCompletionResponse",
-    "ErrorBody",
-    "Message",
-    "Metering",
-    "MeteringStatus",
-    "Model",
-    "OpenAIError",
-    "ServiceBlock",
-    "Usage",
-    "ValidationIssue",
-]
-
-MeteringStatus = Literal["persisted", "degraded", "not_applicable"]
+from billing.usage import MeteringStatus
 
 
 class Model(BaseModel):

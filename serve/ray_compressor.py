@@ -58,6 +58,3 @@ class RayCompressor:
     async def ready(self) -> bool:
         """Whether a replica is running."""
         return await self._status.is_running()
-
-    async def close(self) -> None:
-        """The replicas are Ray's to stop."""

@@ -13,15 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compression.units import Segmentation
+from compression.unspaced import IDEOGRAPHS, UNSPACED
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
 
-# Written without spaces: ideographs and kana by pairs, the scripts of South-East Asia by runs of four.
-IDEOGRAPHS = (
-    "\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
-)
-UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u19e0-\u19ff\uaa60-\uaa7f"
 # Vowel signs belong to their word, though Python's \w does not say so.
 MARKS = "".join(chr(code) for code in range(0x300, 0xFFFF) if unicodedata.category(chr(code))[0] == "M")
 LONGEST = 48

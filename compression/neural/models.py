@@ -10,7 +10,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntry
 from compression.bm25 import BM25Scorer
 from compression.counting import TokenCounter
 from compression.lexical import LexicalScorer
-from compression.model import CompressionModel
+from compression.model import BuiltModel
 from compression.neural.checkpoints import WANTED_FILES
 from compression.neural.encoder import Encoder, EncoderSettings
 from compression.neural.errors import CheckpointRefused, TokenCounterUnavailable
@@ -29,7 +29,7 @@ from compression.spec import ModelSpec
 _LONGEST_WINDOW = 512
 
 
-def build_neural_model(spec: ModelSpec, counter: TokenCounter) -> CompressionModel:
+def build_neural_model(spec: ModelSpec, counter: TokenCounter) -> BuiltModel:
     """Loads the checkpoint. Raises `CheckpointRefused`, `TokenCounterUnavailable`, and what lexical weights raise."""
     checkpoint = _located(spec)
     try:
@@ -67,7 +67,7 @@ def _placement(spec: ModelSpec) -> Placement:
     return Placement(spec.device, spec.dtype, spec.threads)
 
 
-def _scored_model(spec: ModelSpec, checkpoint: str, counter: TokenCounter) -> CompressionModel:
+def _scored_model(spec: ModelSpec, checkpoint: str, counter: TokenCounter) -> BuiltModel:
     blend = spec.blend_used
     if blend is None:
         raise ValueError(f"{spec.id}: kind {spec.kind} has no blend")
@@ -83,7 +83,7 @@ def _scored_model(spec: ModelSpec, checkpoint: str, counter: TokenCounter) -> Co
     return ScoredModel(_running(spec, counter, scorer.network), scorer, LexicalScorer.load(), blend)
 
 
-def _word_model(spec: ModelSpec, checkpoint: str, counter: TokenCounter) -> CompressionModel:
+def _word_model(spec: ModelSpec, checkpoint: str, counter: TokenCounter) -> BuiltModel:
     unit_scorer = BM25Scorer() if spec.steered_by == "bm25" else LexicalScorer.load()
     steering = Steering(unit_scorer, counter, spec.settings.selection)
     if spec.fidelity == "llmlingua2":

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from compression.guards import DENSE, Guards, Span
+from compression.guards import Guards, Span
 from compression.neural.windows import Floats
+from compression.unspaced import DENSE
 
 _RUN = re.compile(r"\S+")
 _PART = re.compile(f"[{DENSE}]+|[^{DENSE}]+")

@@ -67,9 +67,6 @@ class ChatReplica(LLMServer):
         """End this process, so that Ray starts another at once instead of after three failed health checks."""
         asyncio.get_running_loop().call_later(LAST_WORDS_S, os._exit, 1)
 
-    async def unfinished_requests(self) -> int:
-        return self._chat.unfinished_requests()
-
     async def __del__(self) -> None:
         # The running requests end first. Ray bounds the time for that.
         await self._port.close()

@@ -78,6 +78,7 @@ BEARER = Security(HTTPBearer(auto_error=False, description="A project API key.",
 # What the examples of shapes say for a model that each server calls by its own name.
 EXAMPLE_MODEL = "example-model"
 EXAMPLE_COMPRESSOR = "example-compressor"
+CHAT_SHAPES = frozenset({"Model", "CatalogModel", "ChatCompletionRequest", "ChatCompletionResponse"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ class ServedModels:
 
     def of_shape(self, name: str) -> tuple[str, ...]:
         """Those that the `model` of a request or a response of this name can be."""
-        return self.compressors if "Compress" in name else self.chat
+        return self.chat if name in CHAT_SHAPES else self.compressors
 
     @property
     def examples(self) -> dict[str, str]:

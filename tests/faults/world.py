@@ -16,12 +16,13 @@ import asyncpg
 
 from billing.accounts import Accounts
 from billing.caller import NO_LIMITS, ProjectLimits
+from billing.clock import now
 from billing.database import open_database
 from billing.lease.times import LeaseTimes
 from billing.ledger import Ledger
 from billing.migration import upgrade
 from billing.spool import Spool
-from serve.app import catalog_of, now
+from serve.app import catalog_of
 from serve.cluster.desk import open_desk
 from serve.cluster.folder import run_folder
 from serve.pepper import read_pepper

@@ -46,8 +46,9 @@ def _settings(folder: Path) -> Any:
 
 async def _key(settings: Any) -> str:
     from billing.accounts import Accounts
+    from billing.clock import now
     from billing.database import open_database
-    from serve.app import catalog_of, now
+    from serve.app import catalog_of
     from serve.pepper import read_pepper
     from serve.prepare import prepare_ledger
 

@@ -18,9 +18,10 @@ from sqlalchemy import text
 from billing import audit
 from billing.accounts import Accounts
 from billing.caller import ProjectLimits
+from billing.clock import now
 from billing.database import open_database
 from billing.spool import Spool
-from serve.app import catalog_of, now
+from serve.app import catalog_of
 from serve.pepper import read_pepper
 from serve.prepare import prepare_ledger
 from serve.settings import Settings

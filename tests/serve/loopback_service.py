@@ -12,13 +12,14 @@ from typing import Any
 
 import httpx
 
+from billing.clock import now
 from billing.database import Work, open_database
 from billing.fake_database import FakeOutageDatabase
 from billing.ledger import Ledger
 from billing.spool import Spool
 from models.engine import Engine, EngineChunk, EngineRequest
 from models.fake_engine import FakeEngine
-from serve.app import PithServer, build_api, catalog_of, http_config, now
+from serve.app import PithServer, build_api, catalog_of, http_config
 from serve.cluster.door import Door, own_door
 from serve.prepare import prepare_ledger
 from serve.settings import Settings, load_settings

@@ -6,14 +6,13 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from models.options import CONDITIONAL, DEFAULT_TEMPERATURE, FORWARDED, USED
+from serve.chat_request import ChatCompletionRequest
 from serve.contract import (
     Billing,
     Catalog,
     CatalogModel,
-    ChatCompletionRequest,
     ChatCompletionResponse,
     ErrorBody,
-    Message,
     Metering,
     Model,
     OpenAIError,
@@ -21,6 +20,7 @@ from serve.contract import (
     Usage,
     ValidationIssue,
 )
+from serve.request_parts import Message
 
 HI = {"role": "user", "content": "hi"}
 
