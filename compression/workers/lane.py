@@ -30,6 +30,8 @@ class Job:
     place: float = 0.0
     worker: Any = None
     is_suspect: bool = False
+    # CPU seconds that its process had used before it.
+    cpu_began_s: float = 0.0
     timer: asyncio.TimerHandle | None = field(default=None)
 
     def __lt__(self, other: Job) -> bool:

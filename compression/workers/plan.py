@@ -12,7 +12,7 @@ LaneName = Literal["small", "large", "trial"]
 MOST_BY_DEFAULT = 4
 # Lower than the server's own processes and than workers on small inputs: a ninth of a core that both want.
 _NICE = 10
-# Beyond it an input counts as large whatever its size. Small ones take a tenth of a second on an idle core.
+# Of CPU. Beyond it an input counts as large whatever its size; small ones take a tenth of it.
 _LONGEST_SMALL_S = 1.0
 # A network's batches hold windows of all its requests; so many at once fill them.
 _SMALL_TOGETHER, _LARGE_TOGETHER, _TRIALS_TOGETHER = 32, 2, 2
@@ -20,8 +20,9 @@ _SMALL_TOGETHER, _LARGE_TOGETHER, _TRIALS_TOGETHER = 32, 2, 2
 
 @dataclass(frozen=True, slots=True)
 class LanePlan:
-    """One of the lanes that jobs wait in. `slots`: jobs of it that run at once. `longest_s`: one that runs longer
-    goes to the large lane. `is_warm`: its processes are there before the first job."""
+    """One of the lanes that jobs wait in. `slots`: jobs of it that run at once. `longest_s`: one that takes more of a
+    CPU goes to the large lane. `is_warm`: its processes are there before the first job, and stay; others end with the
+    job that they were started for, and give its memory back."""
 
     slots: int
     niceness: int = 0
@@ -68,7 +69,7 @@ def plan_of(
     return PoolPlan(
         small=LanePlan(count, longest_s=_LONGEST_SMALL_S, is_warm=True),
         large=LanePlan(max(1, count - 1), niceness=_NICE),
-        trial=LanePlan(1, niceness=_NICE),
+        trial=LanePlan(1, niceness=_NICE, is_warm=True),
         shared=0,
         large_bytes=large_bytes,
         max_waiting=max_waiting,

@@ -26,6 +26,8 @@ from compression.workers.plan import LaneName, PoolPlan
 log = logging.getLogger(__name__)
 # For a process of several jobs to end a cancelled one by itself, before it is killed with the others' work in it.
 GRACE_S = 5.0
+# How often at most a job is looked at that may be taking too long.
+_LOOK_S = 0.1
 
 
 class Pool:
@@ -143,7 +145,8 @@ class Pool:
         hand.jobs[job.number] = job
         hand.worker.send(job.message, job.number)
         if lane.plan.longest_s is not None:
-            job.timer = asyncio.get_running_loop().call_later(lane.plan.longest_s, self._is_overlong, job)
+            job.cpu_began_s = hand.worker.cpu_s()
+            job.timer = asyncio.get_running_loop().call_later(lane.plan.longest_s, self._look_at, job)
 
     def _ended(self, job: Job) -> None:
         """It runs no more, however that came."""
@@ -156,6 +159,8 @@ class Pool:
     def _answered(self, hand: Hand, number: int, message: Message) -> None:
         job = hand.jobs.pop(number)
         self._ended(job)
+        if not self._crew.is_shared and not self._lanes[job.lane].plan.is_warm:
+            self._crew.end(hand)
         if job.is_wanted:
             job.answer.set_result(message)
         self._fill()
@@ -179,9 +184,16 @@ class Pool:
             self._lanes[other.lane].add_again(other)
         self._fill()
 
-    def _is_overlong(self, job: Job) -> None:
-        """It is as much work as a large one, so it must not stand where only small ones should."""
-        if job.worker is None or self._closed:
+    def _look_at(self, job: Job) -> None:
+        """One that is as much work as a large job must not stand where only small ones should. Time in which others
+        had the CPU is not its fault."""
+        longest_s = self._lanes[job.lane].plan.longest_s
+        if job.worker is None or self._closed or longest_s is None:
+            return
+        left_s = longest_s - (job.worker.worker.cpu_s() - job.cpu_began_s)
+        if left_s > 0:
+            pause_s = max(left_s, _LOOK_S)
+            job.timer = asyncio.get_running_loop().call_later(pause_s, self._look_at, job)
             return
         self._killed(job.worker, "overlong")
         if job.is_wanted:
@@ -196,17 +208,18 @@ class Pool:
         return self._taken_from(hand)
 
     def _died(self, hand: Hand) -> None:
-        """Nobody asked for it. What it worked on alone has failed; of several, each is tried again by itself."""
+        """Nobody asked for it. What it worked on alone has failed; of several, each is tried again by itself. Where all
+        died together, no job has done it."""
         if self._closed:
             return
         log.warning("worker %d died", hand.worker.pid)
         self._observer.replaced("died")
-        was_alone = len(hand.jobs) == 1
+        was_alone, innocent = len(hand.jobs) == 1, hand.worker.fell_with_all()
         for job in self._taken_from(hand):
-            if was_alone:
+            if was_alone and not innocent:
                 _fail(job, CompressorFailed("the process that worked on this died"))
             else:
-                job.is_suspect = True
+                job.is_suspect = job.is_suspect or not innocent
                 self._lanes[job.lane].add_again(job)
         self._fill()
 

@@ -8,7 +8,7 @@ import pickle
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from compression.workers.message import Message, read
 _ROOT = Path(__file__).parents[2]
 _READ_BYTES = 2**20
 _ENDED_S = 5.0
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 # A worker has one core. Threads would stand in the others' way, and must not be there when workers are forked.
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 
@@ -43,12 +44,13 @@ class Worker:
         pid: int,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
-        kill: Callable[[int], None],
+        spawner: Spawner,
     ) -> None:
         self.pid = pid
         self._reader = reader
         self._writer = writer
-        self._kill = kill
+        self._spawner = spawner
+        self._server_pid = spawner.server_pid
 
     def send(self, message: Message, number: int) -> None:
         # Never awaited: a worker gets no more than the jobs that it may have at once.
@@ -65,8 +67,22 @@ class Worker:
 
     def end(self) -> None:
         """Kill it, whatever it is at."""
-        self._kill(self.pid)
+        self._spawner.kill(self.pid)
         self._writer.transport.abort()
+
+    def cpu_s(self) -> float:
+        """CPU seconds that it has used; 0 where that cannot be known any more."""
+        try:
+            stat = Path(f"/proc/{self.pid}/stat").read_bytes()
+        except OSError:
+            return 0.0
+        # What follows the name in parentheses, which may hold anything.
+        fields = stat.rpartition(b")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+
+    def fell_with_all(self) -> bool:
+        """Of one that died: whether its fork server did, which takes all of them with it."""
+        return self._spawner.server_pid != self._server_pid
 
 
 class Spawner:
@@ -100,7 +116,7 @@ class Spawner:
         if hello is None or "pid" not in hello.header:
             writer.transport.abort()
             raise WorkerCannotStart("it died" if hello is None else hello.header["cannot"])
-        return Worker(hello.header["pid"], reader, writer, self._kill)
+        return Worker(hello.header["pid"], reader, writer, self)
 
     def close(self) -> None:
         """End the fork server, and so every worker."""
@@ -124,7 +140,8 @@ class Spawner:
                 if is_last:
                     raise WorkerCannotStart(f"the fork server takes no order: {error}") from error
 
-    def _kill(self, pid: int) -> None:
+    def kill(self, pid: int) -> None:
+        """End one of the workers."""
         if self._orders is None or self.server_pid is None:
             # The workers died with it.
             return

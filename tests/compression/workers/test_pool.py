@@ -30,6 +30,7 @@ class FakeWorker:
     cancelled: list[int] = field(default_factory=list)
     answered: asyncio.Queue[tuple[int, Message] | None] = field(default_factory=asyncio.Queue)
     is_ended: bool = False
+    used_s: float = 0.0
 
     def send(self, message: Message, number: int) -> None:
         self.jobs[message.header["name"]] = number
@@ -43,6 +44,12 @@ class FakeWorker:
 
     def end(self) -> None:
         self.is_ended = True
+
+    def cpu_s(self) -> float:
+        return self.used_s
+
+    def fell_with_all(self) -> bool:
+        return False
 
     def answer(self, name: str) -> None:
         self.answered.put_nowait((self.jobs.pop(name), Message({"done": name})))
@@ -191,6 +198,30 @@ async def test_a_shared_process_has_so_many_of_each_lane_at_once() -> None:
         assert len(ours.workers) == 1
         for task in tasks:
             task.cancel()
+
+
+async def test_a_small_job_that_waits_for_a_cpu_is_no_large_one() -> None:
+    async with pool_of(plan(longest_s=0.01)) as ours:
+        task = ours.begin("starved")
+        await ours.running()
+        await asyncio.sleep(0.15)
+        assert await ours.running() == ["starved"] and ours.seen.reasons == []
+        ours.workers[0].used_s = 1.0
+        await eventually(lambda: ours.seen.reasons == ["overlong"])
+        assert ours.workers[0].is_ended and await ours.running() == ["starved"]
+        task.cancel()
+
+
+async def test_the_process_of_a_large_job_ends_with_it() -> None:
+    async with pool_of(plan()) as ours:
+        for _ in range(2):
+            task = ours.begin("large", 5000)
+            await ours.running()
+            await ours.finish("large")
+            assert await gathered([task]) == ["large"]
+        small, *large = ours.workers
+        assert [worker.is_ended for worker in large] == [True, True] and not small.is_ended
+        assert ours.seen.reasons == []
 
 
 async def test_an_answer_that_comes_with_the_callers_leaving_hurts_nobody() -> None:

@@ -36,6 +36,8 @@ LONG = "\n\n".join(
 async def lexical() -> AsyncIterator[PooledModel]:
     model = await start_model(SPEC, PLAN)
     try:
+        # The fork server, the process for small inputs, and the demo's.
+        await eventually(lambda: len(workers()) == 3)
         yield model
     finally:
         await model.close()
@@ -77,20 +79,21 @@ async def test_a_refusal_names_its_field_and_ends_nothing() -> None:
 
 async def test_a_large_input_is_ended_at_its_deadline() -> None:
     async with lexical() as model:
-        small = {each.pid for each in workers()}
+        warm = {each.pid for each in workers()}
         with pytest.raises(CompressionTimedOut):
             await model.compress(
                 CompressionRequest("Which harbour in 1999?", LONG, 0.5), JobTerms(deadline_s=0.1)
             )
-        await eventually(lambda: all(is_gone(each.pid) for each in workers() if each.pid not in small))
+        await eventually(lambda: all(is_gone(each.pid) for each in workers() if each.pid not in warm))
         assert (await model.compress(CompressionRequest("Who won the cup?", SOURCE, 0.5))).output
 
 
 async def test_a_process_that_is_killed_for_want_of_memory_fails_its_request_alone() -> None:
     async with lexical() as model:
-        small = {each.pid for each in workers()}
+        warm = {each.pid for each in workers()}
         large = asyncio.create_task(model.compress(CompressionRequest("Which harbour?", LONG, 0.5)))
-        (worker,) = await eventually(lambda: [each for each in workers() if each.pid not in small])
+        (worker,) = await eventually(lambda: [each for each in workers() if each.pid not in warm])
+        await eventually(lambda: worker.cpu_times().user > 0.05)
         os.kill(worker.pid, signal.SIGKILL)
         with pytest.raises(CompressorFailed):
             await large
@@ -101,7 +104,7 @@ async def test_no_process_of_the_lexical_model_has_torch() -> None:
     async with lexical() as model:
         await model.compress(CompressionRequest("Who won the cup?", SOURCE, 0.5))
         found = workers()
-        assert len(found) == 2
+        assert len(found) == 3
         mapped = [each.path for process in found for each in process.memory_maps()]
         assert any("numpy" in path for path in mapped) and not any("torch" in path for path in mapped)
 
@@ -115,7 +118,7 @@ async def test_a_model_that_cannot_be_built_says_why(tmp_path: Path) -> None:
 
 async def test_counting_megabytes_is_a_large_job() -> None:
     async with lexical() as model:
-        small = {each.pid for each in workers()}
+        warm = {each.pid for each in workers()}
         counting = asyncio.create_task(model.count_tokens(LONG))
-        await eventually(lambda: counting.done() or any(each.pid not in small for each in workers()))
+        await eventually(lambda: counting.done() or any(each.pid not in warm for each in workers()))
         assert await counting == load_counter(str(TOKENIZER), name="mini").count(LONG)

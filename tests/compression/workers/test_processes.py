@@ -16,7 +16,7 @@ from compression.errors import CompressionTimedOut, CompressorFailed, Compressor
 from compression.model import JobTerms
 from compression.workers.errors import WorkerCannotStart
 from tests.compression.workers.acting import BROKEN, IN_TURN, TOGETHER, eventually
-from tests.compression.workers.conftest import acting, is_gone, pid_in, plan
+from tests.compression.workers.conftest import acting, is_gone, pid_in, plan, whole_lines
 
 ROOT = Path(__file__).parents[3]
 
@@ -79,14 +79,17 @@ async def test_an_idle_process_that_is_killed_is_replaced(tmp_path: Path) -> Non
         assert (await ours.order("hello")).header["pid"] != pid
 
 
-async def test_the_fork_server_is_replaced_too() -> None:
+async def test_the_fork_server_is_replaced_too_and_no_request_fails_with_it(tmp_path: Path) -> None:
     async with acting(IN_TURN, plan()) as ours:
         server = ours.spawner.server_pid
+        spinning = ours.begin(f"spin {tmp_path / 'pid'}")
+        await pid_in(tmp_path / "pid")
         assert server is not None
         os.kill(server, signal.SIGKILL)
-        await eventually(lambda: ours.seen.reasons)
+        await eventually(lambda: len(whole_lines(tmp_path / "pid")) == 2)
+        assert not spinning.done() and ours.spawner.server_pid != server
+        spinning.cancel()
         assert (await ours.order("hello")).blobs == (b"hello",)
-        assert ours.spawner.server_pid != server
 
 
 async def test_large_jobs_and_trials_run_apart_and_give_way(tmp_path: Path) -> None:
