@@ -230,6 +230,7 @@ def limit_columns(limits: ProjectLimits) -> dict[str, object]:
         "requests_per_minute": limits.requests_per_minute,
         "tokens_per_minute": limits.tokens_per_minute,
         "max_in_flight": limits.max_in_flight,
+        "weight": limits.weight,
     }
 
 
@@ -245,7 +246,7 @@ def _check_storable(kind: str, ref: str) -> None:
 
 
 def _limits(row: AnyRow) -> ProjectLimits:
-    return ProjectLimits(row.requests_per_minute, row.tokens_per_minute, row.max_in_flight)
+    return ProjectLimits(row.requests_per_minute, row.tokens_per_minute, row.max_in_flight, row.weight)
 
 
 def _project(row: AnyRow) -> Project:

@@ -88,9 +88,11 @@ projects = Table(
     Column("requests_per_minute", BigInteger),
     Column("tokens_per_minute", BigInteger),
     Column("max_in_flight", BigInteger),
+    Column("weight", Integer, nullable=False, server_default="1"),
     Column("created_at", UtcDateTime, nullable=False),
     Column("revoked_at", UtcDateTime),
     UniqueConstraint("workspace_id", "name"),
+    CheckConstraint("weight BETWEEN 1 AND 1000", name="weight"),
 )
 
 api_keys = Table(

@@ -12,7 +12,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from billing.accounts import MAX_LIMIT_NANO_USD, Accounts
-from billing.caller import ProjectLimits
+from billing.caller import MAX_WEIGHT, ProjectLimits
 from billing.clock import now
 from billing.directory import Project, Workspace
 from serve.command.accounts import fields_of, show, show_lines, state_of
@@ -29,6 +29,9 @@ Config = Annotated[Path, typer.Option("--config", help="Configuration file that 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Usd = Annotated[str | None, typer.Option(help="US dollars, or `none` for no limit.")]
 PerMinute = Annotated[int | None, typer.Option(min=0, help="0 for no limit.")]
+WEIGHT_HELP = "Its share of places and turns where projects wait for the same engine, beside theirs."
+Weight = Annotated[int, typer.Option(min=1, max=MAX_WEIGHT, help=WEIGHT_HELP)]
+NewWeight = Annotated[int | None, typer.Option(min=1, max=MAX_WEIGHT, help=WEIGHT_HELP)]
 OfWorkspace = Annotated[str | None, typer.Option("--workspace", help="Only of this workspace (id or name).")]
 All = Annotated[bool, typer.Option("--all", help="Show what was revoked too.")]
 
@@ -144,11 +147,14 @@ def create_project(
     requests_per_minute: PerMinute = None,
     tokens_per_minute: PerMinute = None,
     max_in_flight: PerMinute = None,
+    weight: Weight = 1,
     config: Config = DEFAULT_CONFIG,
     as_json: Json = False,
 ) -> None:
     """Make a project in a workspace."""
-    limits = ProjectLimits(requests_per_minute or None, tokens_per_minute or None, max_in_flight or None)
+    limits = ProjectLimits(
+        requests_per_minute or None, tokens_per_minute or None, max_in_flight or None, weight
+    )
     show(
         on_accounts(
             config,
@@ -169,14 +175,16 @@ def set_project(
     requests_per_minute: PerMinute = None,
     tokens_per_minute: PerMinute = None,
     max_in_flight: PerMinute = None,
+    weight: NewWeight = None,
     config: Config = DEFAULT_CONFIG,
     as_json: Json = False,
 ) -> None:
-    """Change a project's rate limits, or whether it is metered; what is not named stays."""
+    """Change a project's rate limits, its weight, or whether it is metered; what is not named stays."""
     rates = {
         "--requests-per-minute": requests_per_minute,
         "--tokens-per-minute": tokens_per_minute,
         "--max-in-flight": max_in_flight,
+        "--weight": weight,
     }
     require_one({"--metered/--no-metered": metered, **rates})
 
@@ -191,6 +199,7 @@ def set_project(
             _changed(requests_per_minute, old.requests_per_minute),
             _changed(tokens_per_minute, old.tokens_per_minute),
             _changed(max_in_flight, old.max_in_flight),
+            weight or old.weight,
         )
         return await accounts.set_project_limits(project, limits)
 

@@ -38,7 +38,7 @@ async def new_token(accounts: Accounts, books: Books) -> tuple[str, str]:
 
 async def test_a_key_leads_to_its_project_workspace_and_limits(books: Books) -> None:
     workspace = await books.accounts.create_workspace("acme", now=books.now)
-    limits = ProjectLimits(requests_per_minute=7, max_in_flight=2)
+    limits = ProjectLimits(requests_per_minute=7, max_in_flight=2, weight=3)
     project = await books.accounts.create_project(
         "acme", "search", metered=False, limits=limits, now=books.now
     )

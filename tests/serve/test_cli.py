@@ -217,7 +217,7 @@ def test_a_project_keeps_what_is_not_set(on: Pith) -> None:
         (("workspace", "set", "acme"), "--limit-usd, --monthly-limit-usd, --billing/--no-billing"),
         (
             ("project", "set", "acme/p"),
-            "--metered/--no-metered, --requests-per-minute, --tokens-per-minute, --max-in-flight",
+            "--metered/--no-metered, --requests-per-minute, --tokens-per-minute, --max-in-flight, --weight",
         ),
     ],
 )
@@ -227,6 +227,15 @@ def test_a_set_without_options_says_what_to_give(on: Pith, arguments: tuple[str,
     done = on(*arguments)
     assert done.code == 2
     assert done.complaint() == f"nothing to change: give one or more of {options}"
+
+
+def test_a_projects_weight_is_given_and_changed_and_stays_with_the_rest(on: Pith) -> None:
+    on("workspace", "create", "acme")
+    assert on("project", "create", "acme", "p", "--weight", 3, "--json").json()["weight"] == 3
+    assert on("project", "create", "acme", "q", "--json").json()["weight"] == 1
+    assert on("project", "set", "acme/p", "--max-in-flight", 2, "--json").json()["weight"] == 3
+    assert on("project", "set", "acme/p", "--weight", 1000, "--json").json()["weight"] == 1000
+    assert on("project", "set", "acme/p", "--weight", 0).code == 2
 
 
 def test_metering_is_switched_and_the_limits_stay(on: Pith) -> None:
