@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 
 from serve.cluster.desk import Desk, open_desk
-from serve.cluster.folder import FolderInUse, run_folder
+from serve.cluster.folder import RAY_FOLDER, TEMPORARY_FOLDER, FolderInUse, run_folder
 from serve.deployments import INGRESS_APP, SETTLE_S, compressor_app, model_app
 from serve.loopback import SETUP_HOOK
 from serve.model_settings import ModelSettings
@@ -74,7 +74,7 @@ def run_server(settings: Settings, *, announce: Callable[[], None], progress: Pr
         take_in_ended = open_ops_port(settings, after)
         folder = after.enter_context(own_folder(settings))
         desk = open_own_desk(settings, folder, after)
-        start(settings, progress, folder if desk else None)
+        start(settings, progress, folder, has_desk=desk is not None)
         announce()
         started, tick = children_of_this_process(), threading.Event()
         while not tick.wait(BURY_S):
@@ -125,10 +125,11 @@ def open_ops_port(settings: Settings, until: ExitStack) -> Callable[[], None]:
         ) from error
 
 
-def start(settings: Settings, progress: Progress, desk: Path | None) -> None:
+def start(settings: Settings, progress: Progress, folder: Path, *, has_desk: bool) -> None:
     """Bring up Ray, the models that are kept up, and the ingress. Returns when the service can answer."""
     checkpoints = {model.id: checkpoint_of(model, settings.state_dir, progress) for model in settings.models}
     os.environ.update(RAY_ENVIRONMENT)
+    os.environ.update(temporary_files(folder, settings.state_dir))
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     progress.begin("loading Ray")
     import ray
@@ -142,7 +143,7 @@ def start(settings: Settings, progress: Progress, desk: Path | None) -> None:
     progress.begin("starting Ray")
     ray.init(
         address=settings.ray.address or "local",
-        **({} if settings.ray.address else local_cluster(settings)),
+        **({} if settings.ray.address else local_cluster(settings, folder)),
         namespace="serve",
         log_to_driver=False,
         configure_logging=False,
@@ -165,13 +166,30 @@ def start(settings: Settings, progress: Progress, desk: Path | None) -> None:
         progress.begin(f"deploying {compressor.id}")
         name = compressor_app(compressor.id)
         serve._run(build_compressor(compressor, settings), name=name, route_prefix=None, _blocking=False)
-    serve._run(build_ingress(settings, desk), name=INGRESS_APP, route_prefix=None, _blocking=False)
+    serve._run(
+        build_ingress(settings, folder if has_desk else None),
+        name=INGRESS_APP,
+        route_prefix=None,
+        _blocking=False,
+    )
     wanted = [INGRESS_APP, *(model_app(model.id) for model in settings.models if model.replicas.min)]
     wanted += [compressor_app(model.id) for model in settings.compression.models if model.replicas.min]
     wait_until_running(wanted, progress)
 
 
-def local_cluster(settings: Settings) -> dict[str, object]:
+def temporary_files(folder: Path, state_dir: Path) -> dict[str, str]:
+    """Where processes that inherit this environment leave sockets and files; what is compiled is kept."""
+    for name in (RAY_FOLDER, TEMPORARY_FOLDER):
+        (folder / name).mkdir(mode=0o700, exist_ok=True)
+    temporary = str(folder / TEMPORARY_FOLDER)
+    return {
+        "TMPDIR": temporary,
+        "VLLM_RPC_BASE_PATH": temporary,
+        "TORCHINDUCTOR_CACHE_DIR": str(state_dir / "compiled"),
+    }
+
+
+def local_cluster(settings: Settings, folder: Path) -> dict[str, object]:
     """Ray's arguments for a cluster of this machine alone, on loopback and without a dashboard."""
     from ray._private import ray_constants
 
@@ -182,6 +200,7 @@ def local_cluster(settings: Settings) -> dict[str, object]:
         "object_store_memory": settings.ray.object_store_mb * 10**6,
         "include_dashboard": False,
         "_node_ip_address": "127.0.0.1",
+        "_temp_dir": str(folder / RAY_FOLDER),
         "runtime_env": {"worker_process_setup_hook": SETUP_HOOK},
     }
 

@@ -14,6 +14,7 @@ GENERATOR = "load generator"
 ROLES = (
     (r"VLLM::EngineCore", "vLLM engine core"),
     (r"VLLM::Worker", "vLLM worker"),
+    (r"VLLM::CoreForks|multiprocessing\.forkserver", "what engine cores are forked from"),
     (r"vllm\.entrypoints", "vLLM API server"),
     (r"ServeReplica:model|ServeReplica\S*LLMServer", "engine replica"),
     (r"ServeReplica:ingress|ServeReplica\S*[Ii]ngress", "ingress replica"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import shutil
 import stat
@@ -20,6 +21,7 @@ LONGEST_SOCKET_PATH = 107
 # Ray's own are the longest: session_2026-11-22_00-39-55_123456_1234567/sockets/plasma_store, in its folder.
 ROOM_FOR_SOCKETS = 72
 PREFIX = "pith-"
+logger = logging.getLogger("pith")
 
 
 class FolderInUse(Exception):
@@ -39,13 +41,27 @@ def run_folder(state_dir: Path, port: int) -> Iterator[Path]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise FolderInUse(f"another server runs with {state_dir} on port {port}") from None
-        _remove_left(lock.name, runs / str(port))
+        logs = state_dir / "logs" / str(port)
+        _remove_left(lock.name, runs / str(port), logs)
         folder = _made(runs / str(port))
         _note(lock.name, folder)
         try:
             yield folder
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            _remove(folder, logs)
+
+
+def _remove(folder: Path, logs: Path) -> None:
+    """What Ray's processes logged stays, in place of what those of the last run did."""
+    found = folder / RAY_FOLDER / "session_latest" / "logs"
+    try:
+        if found.is_dir():
+            shutil.rmtree(logs, ignore_errors=True)
+            logs.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            shutil.move(found.resolve(), logs)
+    except OSError as error:
+        logger.warning("the logs of the run in %s are not kept: %s", folder, error)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _made(wanted: Path) -> Path:
@@ -63,11 +79,12 @@ def _note(lock: str, folder: Path) -> None:
     Path(lock).write_text(str(folder), encoding="utf-8")
 
 
-def _remove_left(lock: str, wanted: Path) -> None:
-    noted = Path(Path(lock).read_text(encoding="utf-8").strip() or "/nowhere")
-    shutil.rmtree(wanted, ignore_errors=True)
+def _remove_left(lock: str, wanted: Path, logs: Path) -> None:
+    noted = Path(Path(lock).read_text(encoding="utf-8").strip() or wanted)
     if noted.parent == Path("/tmp") and noted.name.startswith(PREFIX) and _is_own_folder(noted):
-        shutil.rmtree(noted, ignore_errors=True)
+        _remove(noted, logs)
+    if wanted.exists():
+        _remove(wanted, logs)
 
 
 def _is_own_folder(path: Path) -> bool:

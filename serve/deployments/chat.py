@@ -8,12 +8,14 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray
 from ray.serve.llm import LLMConfig, LLMServer, build_llm_deployment
 
+from models.core_process import fork_cores
 from models.engine import EngineChunk, EngineFault, EngineRequest
+from models.lasting_chat import LastingChat
 from serve.deployments import HEALTH_CHECK_PERIOD_S, HEALTH_CHECK_TIMEOUT_S
 from serve.fairness.generation import FairGeneration
 from serve.fairness.places import Shares
@@ -22,29 +24,51 @@ from serve.hop.port import ADDRESS_KEY, ReplicaPort
 from serve.hop.router import ReplicaRouter
 from serve.model_settings import ModelSettings, shares_of
 
-# Time for the faults of the requests that were running to reach their callers.
-LAST_WORDS_S = 0.5
+if TYPE_CHECKING:
+    from models.vllm_engine import VLLMChat
+
 NOTHING_TO_FETCH = "serve.deployments.engine.NothingToFetch"
 
 
 class ChatReplica(LLMServer):
     """A vLLM engine's replica. Its logic is `models.vllm_engine.VLLMChat`."""
 
-    async def __init__(self, llm_config: LLMConfig, *, coalesce_s: float, shares: Shares) -> None:  # type: ignore[misc]
-        from models.vllm_engine import VLLMChat
+    async def __init__(  # type: ignore[misc]
+        self, llm_config: LLMConfig, *, coalesce_s: float, shares: Shares, forks_cores: bool
+    ) -> None:
         from serve.deployments.engine import engine_class
 
+        if forks_cores:
+            fork_cores()
         await super().__init__(llm_config, engine_cls=engine_class(llm_config))
-        engine = self.engine
-        self._chat = VLLMChat(
-            llm_config.model_id, engine._oai_serving_chat, engine._engine_client, coalesce_s=coalesce_s
+        self._coalesce_s = coalesce_s
+        self._chat = LastingChat(
+            await self._warmed_up(),
+            self._start_again if forks_cores else _no_other_engine,
+            give_up=self._make_way,
         )
-        await self._chat.warm_up()
-        places = engine._engine_client.vllm_config.scheduler_config.max_num_seqs
+        places = self.engine._engine_client.vllm_config.scheduler_config.max_num_seqs
         self._fair = FairGeneration(self._chat.generate, places=places, shares=shares)
         freeze_heap()
         self._port = ReplicaPort(self.generate)
         self._address = await self._port.open(ray.util.get_node_ip_address())
+        self._keeping_up = asyncio.create_task(self._chat.keep_up())
+
+    async def _warmed_up(self) -> VLLMChat:
+        from models.vllm_engine import VLLMChat
+
+        engine = self.engine
+        name = self._llm_config.model_id
+        chat = VLLMChat(name, engine._oai_serving_chat, engine._engine_client, coalesce_s=self._coalesce_s)
+        await chat.warm_up()
+        return chat
+
+    async def _start_again(self) -> VLLMChat:
+        self.engine._engine_client.shutdown()
+        # What the first start fetched is there.
+        self._llm_config.get_or_create_callback().ctx.run_init_node = False
+        await self.start()
+        return await self._warmed_up()
 
     async def record_replica_metadata(self) -> dict[str, Any]:
         """Asked by Ray Serve once; every handle's process gets to know it."""
@@ -54,8 +78,6 @@ class ChatReplica(LLMServer):
         async with aclosing(self._fair.generate(request)) as items:
             async for item in items:
                 yield item
-        if self._chat.dead:
-            self._make_way()
 
     async def awake(self) -> None:
         """Answered by a replica that runs: Ray starts one for it."""
@@ -63,14 +85,24 @@ class ChatReplica(LLMServer):
     async def count_tokens(self, request: EngineRequest) -> int | EngineFault:
         return await self._chat.count_tokens(request)
 
+    async def check_health(self) -> None:
+        # A replica that starts its engine again is looked after already.
+        if self._chat.is_up:
+            await super().check_health()
+
     def _make_way(self) -> None:
         """End this process, so that Ray starts another at once instead of after three failed health checks."""
-        asyncio.get_running_loop().call_later(LAST_WORDS_S, os._exit, 1)
+        os._exit(1)
 
     async def __del__(self) -> None:
         # The running requests end first. Ray bounds the time for that.
         await self._port.close()
+        self._keeping_up.cancel()
         await super().__del__()
+
+
+async def _no_other_engine() -> VLLMChat:
+    raise RuntimeError("an engine on a GPU is started again with its whole replica")
 
 
 def build_model(model: ModelSettings, checkpoint: str, *, coalesce_s: float, longest_s: float) -> Any:
@@ -79,7 +111,11 @@ def build_model(model: ModelSettings, checkpoint: str, *, coalesce_s: float, lon
     return build_llm_deployment(
         llm_config(model, checkpoint, longest_s=longest_s),
         name_prefix="",
-        bind_kwargs={"coalesce_s": coalesce_s, "shares": shares_of(model.replicas)},
+        bind_kwargs={
+            "coalesce_s": coalesce_s,
+            "shares": shares_of(model.replicas),
+            "forks_cores": model.accelerator.kind == "cpu",
+        },
         deployment_cls=ChatReplica,
     )
 

@@ -53,6 +53,13 @@ class Server:
     key: str
     lines: list[str] = field(default_factory=list)
     reader: threading.Thread | None = None
+    # What was in the system's temporary folder before the start.
+    temporary: frozenset[str] = frozenset()
+
+    @property
+    def run_folder(self) -> Path:
+        """Its sockets and temporary files."""
+        return Path((self.state_dir / f"run/{self.port}.lock").read_text())
 
     @property
     def url(self) -> str:
@@ -128,6 +135,7 @@ def write_config(state_dir: Path, **server: Any) -> Path:
 def start_server(config: Path, state_dir: Path) -> Server:
     """Start `pith serve` and wait until it says that it is ready."""
     port = free_port()
+    temporary = frozenset(os.listdir("/tmp"))
     process = subprocess.Popen(
         [*PITH, "serve", "--config", str(config), "--port", str(port)],
         cwd=ROOT,
@@ -137,7 +145,7 @@ def start_server(config: Path, state_dir: Path) -> Server:
         text=True,
         start_new_session=True,
     )
-    server = Server(process.pid, process, config, state_dir, port, key="")
+    server = Server(process.pid, process, config, state_dir, port, key="", temporary=temporary)
 
     def is_up() -> bool:
         assert process.poll() is None, "".join(server.lines)

@@ -56,6 +56,11 @@ def engine_core(server: Server) -> psutil.Process:
     return wait_for(server.engine_processes, timeout_s=RESTART_S, what="an engine process runs")[0]
 
 
+def replica_of(core: psutil.Process) -> psutil.Process:
+    """Between the two stands the process that cores are forked from."""
+    return next(one for one in core.parents() if "ServeReplica" in " ".join(one.cmdline()))
+
+
 def read_events(
     response: httpx.Response, fault: psutil.Process | None, number: int, after: int
 ) -> list[dict[str, Any]]:
@@ -74,8 +79,7 @@ def test_an_engine_killed_mid_stream_ends_the_stream_with_an_error_and_bills_wha
     server: Server, victim: str
 ) -> None:
     core = engine_core(server)
-    process = core if victim == "engine core" else core.parent()
-    assert process is not None
+    process = core if victim == "engine core" else replica_of(core)
     with (
         server.client() as client,
         client.stream("POST", "/v1/chat/completions", json={**LONG, "stream": True}) as reply,
@@ -109,6 +113,25 @@ def test_an_engine_killed_mid_request_answers_502_and_bills_nothing(server: Serv
     assert replies[0].status_code in (502, 503)
     assert replies[0].json()["detail"]
     assert usage_event(server, replies[0].headers["x-request-id"]) is None
+
+
+def test_requests_wait_while_a_killed_engine_is_started_again_in_the_same_replica(server: Server) -> None:
+    core = engine_core(server)
+    replica = replica_of(core)
+    core.kill()
+    wait_for(lambda: core not in server.engine_processes(), timeout_s=10, what="the core has ended")
+    deadline = time.monotonic() + RESTART_S
+    statuses = []
+    with server.client(timeout_s=RESTART_S) as client:
+        while not statuses or (statuses[-1] != 200 and time.monotonic() < deadline):
+            reply = client.post("/v1/chat/completions", json=SHORT)
+            statuses.append(reply.status_code)
+            if reply.status_code == 503:
+                assert int(reply.headers["retry-after"]) >= 1
+    # The first may have reached the dead engine before anyone knew.
+    assert statuses[-1] == 200 and set(statuses[1:]) <= {200, 503}
+    again = engine_core(server)
+    assert again != core and replica_of(again) == replica
 
 
 def test_an_engine_that_hangs_is_given_up(server: Server) -> None:

@@ -14,6 +14,8 @@ import pytest
 
 from tests.integration.running import PITH, ROOT, STOP_S, Server, stop_server
 
+# How Ray, vLLM, torch and pith call what they leave behind.
+OURS = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-|vllm|ray$|torchinductor|pith-[a-z0-9_]{8}$")
 PITH_ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
@@ -84,6 +86,22 @@ def test_a_broken_config_ends_with_one_line_and_exit_code_2(tmp_path: Path, text
     assert named in done.stderr
 
 
+def test_what_its_processes_share_is_in_a_folder_for_its_owner_alone(server: Server) -> None:
+    folder = server.run_folder
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert folder.is_relative_to(server.state_dir) or folder.parent == Path("/tmp")
+    assert (folder / "ray/session_latest/logs").is_dir()
+    processes = [psutil.Process(server.pid), *psutil.Process(server.pid).children(recursive=True)]
+    paths = {
+        connection.laddr
+        for process in processes
+        for connection in process.net_connections("unix")
+        if isinstance(connection.laddr, str) and connection.laddr.startswith("/")
+    }
+    assert paths
+    assert not {path for path in paths if not Path(path).is_relative_to(folder)}
+
+
 @pytest.mark.last
 def test_ctrl_c_stops_everything_in_time(server: Server) -> None:
     if server.process is None:
@@ -92,6 +110,10 @@ def test_ctrl_c_stops_everything_in_time(server: Server) -> None:
     took_s = stop_server(server)
     assert server.process.returncode == 0
     assert took_s < STOP_S
+    folder = server.run_folder
+    assert not folder.exists()
+    assert (server.state_dir / f"logs/{server.port}").is_dir()
+    assert not [name for name in set(os.listdir("/tmp")) - server.temporary if OURS.match(name)]
     left = [
         process for process in started if process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     ]

@@ -212,6 +212,16 @@ def test_what_a_killed_server_left_is_removed_by_the_next(folder: Path, depth: i
         assert made == left or not left.exists()
 
 
+def test_the_logs_of_a_run_are_kept_until_the_next_one_has_ended(folder: Path) -> None:
+    for text in ("first", "second"):
+        with run_folder(folder, 8000) as made:
+            session = made / "ray/session_1"
+            (session / "logs").mkdir(parents=True)
+            (made / "ray/session_latest").symlink_to(session)
+            (session / "logs/serve.log").write_text(text)
+        assert (folder / "logs/8000/serve.log").read_text() == text
+
+
 def test_a_note_of_a_folder_that_is_not_ours_is_not_believed(folder: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="other-") as name:
         (folder / "run").mkdir()

@@ -1,0 +1,23 @@
+"""Imported once by the process that engine cores are forked from: what every core needs, and most import late."""
+
+# ruff: noqa: F401
+from __future__ import annotations
+
+import gc
+
+import torch._dynamo
+import torch._inductor.compile_fx
+import vllm.model_executor.models.llama
+import vllm.model_executor.models.qwen2
+import vllm.model_executor.models.qwen3
+import vllm.v1.engine.core
+import vllm.v1.executor.uniproc_executor
+import vllm.v1.worker.cpu_worker
+import xgrammar
+from vllm.utils.system_utils import set_process_title
+
+# Named, and so that a fork can name itself: where its title goes can be found only before the environment is changed.
+set_process_title("CoreForks")
+# A collection would write to every object, and so copy all the pages that forked processes share.
+gc.collect()
+gc.freeze()

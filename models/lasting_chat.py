@@ -1,0 +1,78 @@
+"""Chat completions of an engine whose own process may die: another is started in its place, and requests wait."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Protocol
+
+from models.engine import EngineChunk, EngineFault, EngineRequest
+
+LOOK_S = 0.1
+# Time for the faults of the requests that were running to reach their callers: a start may keep the event loop.
+LAST_WORDS_S = 0.3
+logger = logging.getLogger("pith.engine")
+
+
+class MortalChat(Protocol):
+    """An engine's chat completions, until it is dead."""
+
+    @property
+    def dead(self) -> bool: ...
+
+    def generate(self, request: EngineRequest) -> AsyncGenerator[EngineChunk | EngineFault, None]: ...
+
+    async def count_tokens(self, request: EngineRequest) -> int | EngineFault: ...
+
+
+class LastingChat:
+    """Requests that an engine was working on when it died are at fault; those that come later wait for the next one."""
+
+    def __init__(
+        self, first: MortalChat, start: Callable[[], Awaitable[MortalChat]], *, give_up: Callable[[], None]
+    ) -> None:
+        """`start` makes the next engine; `give_up` is called where it cannot."""
+        self._chat = first
+        self._start = start
+        self._give_up = give_up
+        self._up = asyncio.Event()
+        self._up.set()
+
+    @property
+    def is_up(self) -> bool:
+        return self._up.is_set()
+
+    async def generate(self, request: EngineRequest) -> AsyncGenerator[EngineChunk | EngineFault, None]:
+        """As the engine's own. Nothing comes while there is no engine: who asks knows how long to wait."""
+        async with aclosing((await self._living()).generate(request)) as items:
+            async for item in items:
+                yield item
+
+    async def count_tokens(self, request: EngineRequest) -> int | EngineFault:
+        return await (await self._living()).count_tokens(request)
+
+    async def keep_up(self) -> None:
+        """Look after the engine until cancelled, or until it is given up."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            if not self._chat.dead:
+                continue
+            self._up.clear()
+            logger.error("the engine's process has died; another is started")
+            await asyncio.sleep(LAST_WORDS_S)
+            try:
+                self._chat = await self._start()
+            except Exception:
+                logger.exception("no engine can be started in its place")
+                self._give_up()
+                return
+            self._up.set()
+
+    async def _living(self) -> MortalChat:
+        if self._chat.dead:
+            # It has not been noticed yet.
+            self._up.clear()
+        await self._up.wait()
+        return self._chat
