@@ -86,21 +86,34 @@ async def run_hook(command: HookCommand, request: bytes) -> HookAnswer:
 
 
 def read_answer(printed: bytes) -> HookAnswer:
-    """What a command that ended well said. Nothing, or what is no answer, means that it will say later."""
+    """What a command that ended well said. Nothing means that it will say later.
+
+    Raises `HookFailed` for what is no answer: money may have moved, and nobody would know.
+    """
     text = printed.decode("utf-8", "replace").strip()
+    if not text:
+        return HookAnswer("open", None, "")
     try:
         fields = json.loads(text)
-    except (ValueError, RecursionError):
-        fields = None
-    output = text[:MAX_NOTED_CHARS]
-    if not isinstance(fields, dict):
-        return HookAnswer("open", None, output)
-    state, reference = fields.get("state"), fields.get("reference")
-    if not (
-        isinstance(reference, str) and 1 <= len(reference) <= MAX_REFERENCE_CHARS and reference.isprintable()
-    ):
-        reference = None
-    return HookAnswer(_ANSWERS.get(state, "open") if isinstance(state, str) else "open", reference, output)
+    except (ValueError, RecursionError) as error:
+        raise _not_understood("it is not one JSON object", text) from error
+    if not isinstance(fields, dict) or not fields.keys() & {"state", "reference"}:
+        raise _not_understood("it is no JSON object with state or reference", text)
+    state, reference = fields.get("state", "open"), fields.get("reference")
+    if not isinstance(state, str) or state not in _ANSWERS:
+        raise _not_understood(f"state must be one of {', '.join(map(str, _ANSWERS))}", text)
+    if reference is not None and not _is_reference(reference):
+        raise _not_understood(f"reference must be 1 to {MAX_REFERENCE_CHARS} printable characters", text)
+    return HookAnswer(_ANSWERS[state], reference, text[:MAX_NOTED_CHARS])
+
+
+def _is_reference(value: object) -> bool:
+    return isinstance(value, str) and 1 <= len(value) <= MAX_REFERENCE_CHARS and value.isprintable()
+
+
+def _not_understood(why: str, text: str) -> HookFailed:
+    shown = " ".join(text.split())[:MAX_NOTED_CHARS]
+    return HookFailed(f"its answer was not understood: {why}: {shown}")
 
 
 def _start(argv: Sequence[str], given: IO[bytes], printed: IO[bytes], complained: IO[bytes]) -> _Process:

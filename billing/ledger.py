@@ -28,7 +28,8 @@ from billing.outage import Writes
 from billing.price import Cost, ModelPrice
 from billing.price_list import PriceList
 from billing.receipt import without_text
-from billing.spool import Replayed, Spool, WrittenOff, log_written_off, replay
+from billing.replaying import Replayed, WrittenOff, log_written_off, replay
+from billing.spool import Spool
 from billing.usage import Hold, Outcome, Settlement, UsageEvent, UsageFigures, mint_event_id
 
 T = TypeVar("T")
@@ -72,10 +73,14 @@ class Ledger:
                 continue
         raise LedgerUnavailable(f"other servers published prices {PUBLISH_ATTEMPTS} times meanwhile")
 
-    async def current_prices(self) -> PriceList:
-        """Raises `PricesUnavailable` when none was ever published or they cannot be read."""
+    async def current_prices(self, of: Sequence[ModelPrice] | None = None) -> PriceList:
+        """The list that has exactly the prices `of` a server; None: the last that anybody published.
+
+        Raises `PricesUnavailable` when it was never published or cannot be read.
+        """
+        find = price_list.latest if of is None else partial(price_list.newest_equal_to, wanted=of)
         try:
-            found = await self._database.read(price_list.latest)
+            found = await self._database.read(find)
         except LedgerUnavailable as error:
             raise PricesUnavailable(str(error)) from error
         if found is None:

@@ -26,9 +26,28 @@ class PriceList:
 
 def latest(connection: Connection) -> PriceList | None:
     """The list in force, or None when none was ever published."""
-    newest = select(func.max(price_lists.c.version)).scalar_subquery()
+    newest = connection.execute(select(func.max(price_lists.c.version))).scalar_one_or_none()
+    return None if newest is None else _of_version(connection, newest)
+
+
+def newest_equal_to(connection: Connection, wanted: Sequence[ModelPrice]) -> PriceList | None:
+    """The last version that has exactly these prices: another deployment on the ledger may have published since."""
+    ordered = _in_order(wanted)
+    if not ordered:
+        return None
+    # Any list that is equal prices the first model so.
+    first = {name: value for name, value in _row(0, ordered[0]).items() if name != "version"}
+    alike = select(prices.c.version).where(*(prices.c[name] == value for name, value in first.items()))
+    for version in connection.execute(alike.order_by(prices.c.version.desc())).scalars():
+        found = _of_version(connection, version)
+        if found is not None and found.prices == ordered:
+            return found
+    return None
+
+
+def _of_version(connection: Connection, version: int) -> PriceList | None:
     rows = connection.execute(
-        select(prices).where(prices.c.version == newest).order_by(prices.c.model_id)
+        select(prices).where(prices.c.version == version).order_by(prices.c.model_id)
     ).all()
     if not rows:
         return None

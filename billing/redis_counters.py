@@ -125,8 +125,6 @@ class RedisCounters:
 
     async def _given_back(self, ask: Ask, unused: Mapping[CountedLimit, int]) -> None:
         self._leases.pop(ask.ticket, None)
-        if not self._leases and self._renewing is not None:
-            self._renewing.cancel()
         keys = [_slots(ask.project_id), *(_counter(ask, kind, ask.minute) for kind in unused)]
         await self._ask_redis(self._give_back(keys=keys, args=[ask.ticket, *unused.values()]))
 
@@ -141,10 +139,12 @@ class RedisCounters:
 
     def _keep_lease(self, ask: Ask) -> None:
         self._leases[ask.ticket] = ask.project_id
+        # Only `close` cancels it: one that was told to end and has not yet would be taken for one that renews.
         if self._renewing is None or self._renewing.done():
             self._renewing = asyncio.create_task(self._renew_leases())
 
     async def _renew_leases(self) -> None:
+        """Ends at the first look that finds none."""
         while self._leases:
             await asyncio.sleep(self._lease_s / 3)
             tickets = defaultdict(list)
@@ -155,6 +155,9 @@ class RedisCounters:
                     await self._ask_redis(self._renew(keys=[_slots(project_id)], args=[self._lease_s, *held]))
             except LimitsUnavailable as error:
                 log.warning("%d leases of requests in flight were not renewed: %s", len(self._leases), error)
+            except Exception:
+                # Whatever it is, the next look may succeed, and without it every slot would be lost.
+                log.exception("%d leases of requests in flight were not renewed", len(self._leases))
 
     async def _ask_redis(self, answer: Awaitable[T]) -> T:
         try:

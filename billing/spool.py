@@ -1,4 +1,4 @@
-"""A local file of usage events that the ledger could not take, and the way back: exactly once, in order."""
+"""A local file of usage events that the ledger could not take; `billing.replaying` takes them back."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import asyncio
 import logging
 import shutil
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from sqlalchemy import (
@@ -31,21 +29,17 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
-from billing import posting
 from billing.database import Database
 from billing.errors import (
     LedgerUnavailable,
-    RowRefused,
     SpoolFull,
     SpoolUnavailable,
     UnknownSpooledEvent,
 )
 from billing.sqlite import SqliteDatabase
-from billing.usage import UsageEvent, event_from_json, event_to_json
+from billing.usage import UsageEvent, event_to_json
 
 log = logging.getLogger(__name__)
-# Told of an event and what of its cost is charged to nobody.
-WrittenOff = Callable[[UsageEvent, int], None]
 
 _metadata = MetaData()
 _spooled = Table(
@@ -77,16 +71,6 @@ class SpooledEvent:
     event_id: str
     event: str
     refusal: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Replayed:
-    """What one replay did with the events: posted now, known to the ledger before, set aside, or waiting."""
-
-    posted: int
-    known: int
-    refused: int
-    waiting: int
 
 
 class Spool:
@@ -174,6 +158,13 @@ class Spool:
         rows = await self._database.read(lambda c: c.execute(statement).all() if _is_made(c) else [])
         return {str(row[0]): int(row[1] or 0) for row in rows}
 
+    async def find_refused(self, event_id: str) -> SpooledEvent:
+        """An event that was set aside. Raises `UnknownSpooledEvent`."""
+        for event in await self.refused(limit=10**6):
+            if event.event_id == event_id:
+                return event
+        raise UnknownSpooledEvent(f"no event {event_id!r} is set aside in the spool {self._path}")
+
     async def retry(self, event_id: str) -> None:
         """Lets an event that was set aside wait for the ledger again. Raises `UnknownSpooledEvent`."""
         await self._of_the_refused(update(_spooled).values(refusal=None), event_id)
@@ -240,44 +231,6 @@ class Spool:
         statement = select(_spooled).where(wanted).order_by(_spooled.c.position).limit(limit)
         rows = await self._database.read(lambda c: c.execute(statement).all() if _is_made(c) else [])
         return [SpooledEvent(row.position, row.event_id, row.event, row.refusal) for row in rows]
-
-
-def log_written_off(event: UsageEvent, nano_usd: int) -> None:
-    log.warning(
-        "%d nano-USD of usage event %s of workspace %s are written off: they exceed its hold and its limits",
-        nano_usd,
-        event.event_id,
-        event.workspace_id,
-    )
-
-
-async def replay(
-    spool: Spool, ledger: Database, *, batch: int = 100, written_off: WrittenOff = log_written_off
-) -> Replayed:
-    """Moves what waits into the ledger, oldest first, and stops where the ledger is away.
-
-    A crash between the ledger's commit and the spool's removal is harmless: the event id is known next time.
-    """
-    posted = known = refused = 0
-    while events := await spool.waiting(batch):
-        for spooled in events:
-            try:
-                event = event_from_json(spooled.event)
-                posted_now = await ledger.write(partial(posting.post, event=event))
-            except LedgerUnavailable as error:
-                log.warning("replay stops: %s", error)
-                return Replayed(posted, known, refused, await spool.count_waiting())
-            except (RowRefused, ValueError) as error:
-                log.error("usage event %s is set aside: %s", spooled.event_id, error)
-                await spool.set_aside(spooled.event_id, str(error))
-                refused += 1
-                continue
-            is_new = posted_now.is_new
-            posted, known = posted + is_new, known + (not is_new)
-            if posted_now.written_off_nano_usd:
-                written_off(event, posted_now.written_off_nano_usd)
-            await spool.remove(spooled.event_id)
-    return Replayed(posted, known, refused, 0)
 
 
 def _is_made(connection: Connection) -> bool:

@@ -24,6 +24,7 @@ from sqlalchemy.pool import NullPool, QueuePool
 from billing.database import Database, Work, translated_errors
 from billing.database_clock import bring_clock
 from billing.errors import BillingError, LedgerUnavailable
+from billing.private_files import make_database_private
 
 T = TypeVar("T")
 
@@ -56,7 +57,7 @@ class SqliteDatabase(Database):
         """`clock` says the seconds since 1970: it is the database's own."""
         self._path = path
         self._timeout_s = timeout_s
-        self._writer = Writer(_engine(path, timeout_s, clock, read_only=False), Path(path).parent)
+        self._writer = Writer(_engine(path, timeout_s, clock, read_only=False), Path(path))
         self._reading = _engine(path, timeout_s, clock, read_only=True)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="ledger-read")
 
@@ -91,9 +92,9 @@ class SqliteDatabase(Database):
 class Writer:
     """The thread that owns the writing connection. It starts with the first job."""
 
-    def __init__(self, engine: Engine, folder: Path) -> None:
+    def __init__(self, engine: Engine, path: Path) -> None:
         self._engine = engine
-        self._folder = folder
+        self._path = path
         self._batches: queue.SimpleQueue[list[Job] | None] = queue.SimpleQueue()
         self._gathering: Batch | None = None
         self._lock = threading.Lock()
@@ -196,7 +197,8 @@ class Writer:
 
     def _connected(self, *, durable: bool) -> Connection:
         if self._connection is None:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            make_database_private(self._path)
             self._connection = self._engine.connect()
             self._synchronous = ""
         synchronous = "FULL" if durable else "NORMAL"

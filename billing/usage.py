@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
+from billing.receipt import without_text
+
 HoldKind = Literal["held", "offline", "not_applicable"]
 Outcome = Literal["completed", "disconnected", "failed"]
 MeteringStatus = Literal["persisted", "degraded", "not_applicable"]
@@ -119,6 +121,8 @@ def event_from_json(text: str) -> UsageEvent:
     try:
         for name in ("created_at", "settled_at"):
             fields[name] = datetime.fromisoformat(fields[name])
+        # An older release spooled customers' text with it.
+        fields["receipt"] = without_text(fields.get("receipt"))
         return UsageEvent(**fields)
     except (KeyError, TypeError) as error:
         raise ValueError(f"a spooled event has the wrong fields: {error}") from error

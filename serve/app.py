@@ -19,7 +19,8 @@ from billing.key_cache import KeyCacheTimes
 from billing.lease.times import LeaseTimes
 from billing.ledger import Ledger
 from billing.limits import RateLimits, open_counters
-from billing.spool import Spool, WrittenOff, log_written_off
+from billing.replaying import WrittenOff, log_written_off
+from billing.spool import Spool
 from models.catalog import Capabilities, Catalog, ChatModel
 from models.engine import Engine
 from serve.api import create_api
@@ -34,6 +35,7 @@ from serve.metrics.upkeep import UpkeepMetrics
 from serve.model_settings import ModelSettings, shares_of
 from serve.money.upkeep import begin_upkeep
 from serve.pepper import read_pepper
+from serve.prepare import prices_of
 from serve.prices import PriceBook
 from serve.settings import IN_MEMORY, Settings
 
@@ -215,7 +217,7 @@ def build_api(
     no compression routes. `registry` is given by who wants to read the metrics in this process."""
     catalog = catalog_of(settings)
     metrics = _metrics(settings, registry or CollectorRegistry())
-    prices = PriceBook(ledger)
+    prices = PriceBook(ledger, prices_of(catalog, settings.compression.models))
     limiter = limiter or open_limiter(settings)
     chat = ChatService(
         catalog=catalog,

@@ -18,6 +18,7 @@ from serve.cli_billing import audit, reconcile, statement, usage
 from serve.cli_collections import collection_commands
 from serve.cli_compress import compress_file
 from serve.cli_spool import spool_commands
+from serve.money.receipts import receipts
 from serve.progress import Progress
 from serve.settings import DEFAULT_CONFIG, ConfigError, Settings, load_anchored, load_settings
 
@@ -35,7 +36,7 @@ app.add_typer(workspace_commands, name="workspace")
 app.add_typer(project_commands, name="project")
 app.add_typer(key_commands, name="key")
 app.add_typer(collection_commands, name="collections")
-for command in (usage, statement, reconcile, audit):
+for command in (usage, receipts, statement, reconcile, audit):
     app.command(command.__name__)(command)
 app.add_typer(spool_commands, name="spool")
 app.command("compress")(compress_file)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
 
-from billing.spool import Spool, SpooledEvent, replay
+from billing.replaying import replay
+from billing.spool import Spool, SpooledEvent
 from serve.cli_accounts import Config, Json
 from serve.settings import DEFAULT_CONFIG, ConfigError, load_anchored
 
@@ -95,9 +97,23 @@ def retry(event_id: EventId, config: Config = DEFAULT_CONFIG) -> None:
 
 @spool_commands.command("drop")
 def drop(event_id: EventId, config: Config = DEFAULT_CONFIG) -> None:
-    """Take out an event that was set aside, for good: nobody is charged for it. Prints the event in full."""
-    dropped = on_spool(config, lambda spool: spool.drop(event_id))
-    typer.echo(json.dumps(_fields(dropped)))
+    """Take out an event that was set aside, for good: nobody is charged for it. Prints the event in full, and leaves
+    an entry in the audit log."""
+    settings = load_anchored(config)
+
+    async def work(spool: Spool) -> SpooledEvent:
+        from billing.forgiving import drop_event
+        from serve.prepare import open_books, operator
+
+        # First, so that who names no event is told so whether there is a ledger or not.
+        await spool.find_refused(event_id)
+        database = await open_books(settings)
+        try:
+            return await drop_event(spool, database, event_id, actor=operator(), now=datetime.now(UTC))
+        finally:
+            await database.close()
+
+    typer.echo(json.dumps(_fields(on_spool(config, work))))
 
 
 def _fields(spooled: SpooledEvent) -> dict[str, Any]:

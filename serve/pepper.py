@@ -6,6 +6,8 @@ import os
 import secrets
 from pathlib import Path
 
+from billing.private_files import make_file_private
+
 PEPPER = "pepper"
 PEPPER_BYTES = 32
 
@@ -25,6 +27,7 @@ def read_pepper(state_dir: Path) -> bytes:
             pass
         finally:
             fresh.unlink()
+    make_file_private(path)
     pepper = path.read_bytes()
     if len(pepper) != PEPPER_BYTES:
         raise ValueError(f"{path}: holds {len(pepper)} bytes, not {PEPPER_BYTES}; restore it from a backup")

@@ -16,6 +16,7 @@ from billing.errors import AccountExists, InvalidKey
 from billing.ledger import Ledger
 from billing.migration import current_revision, upgrade
 from billing.price import ModelPrice
+from billing.private_files import make_file_private, make_folder_private
 from billing.spool import Spool
 from models.catalog import Catalog
 from serve.compression_settings import CompressionModelSettings
@@ -114,6 +115,7 @@ def make_folders(settings: Settings) -> None:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"cannot make the folder {folder}: {error.strerror}") from error
+    make_folder_private(settings.state_dir)
 
 
 def pepper_of(settings: Settings) -> bytes:
@@ -166,6 +168,7 @@ async def demo_key(accounts: Accounts, path: Path, *, now: datetime) -> str:
 
 
 def _kept_key(path: Path) -> str | None:
+    make_file_private(path)
     try:
         return path.read_text(encoding="ascii").strip()
     except (FileNotFoundError, UnicodeDecodeError):

@@ -1,8 +1,10 @@
-"""The price list in force, read from the ledger once it is there and then kept: a running server never reprices."""
+"""The price list that this server published, read from the ledger once it is there and then kept: a running server
+never reprices, and another deployment on the same ledger has prices of its own."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from billing.errors import PricesUnavailable
 from billing.ledger import Ledger
@@ -11,10 +13,12 @@ from billing.price_list import PriceList
 
 
 class PriceBook:
-    """Reads the ledger's current price list. Until a read succeeds each call tries again."""
+    """Reads the ledger's list with the prices `of` this server; None: the last one. Until a read succeeds each call
+    tries again."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, of: Sequence[ModelPrice] | None = None) -> None:
         self._ledger = ledger
+        self._of = of
         self._prices: PriceList | None = None
         self._reading = asyncio.Lock()
 
@@ -23,7 +27,7 @@ class PriceBook:
         if self._prices is None:
             async with self._reading:
                 if self._prices is None:
-                    self._prices = await self._ledger.current_prices()
+                    self._prices = await self._ledger.current_prices(self._of)
         return self._prices
 
 

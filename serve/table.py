@@ -5,8 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -39,8 +43,15 @@ def as_csv(columns: Sequence[str], rows: Rows) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({name: _harmless(value) for name, value in row.items()} for row in rows)
     return text.getvalue()
+
+
+def _harmless(value: Any) -> Any:
+    """Text that a spreadsheet would take for a formula, behind an apostrophe; a number is none."""
+    if isinstance(value, str) and value.startswith(_FORMULA) and not _NUMBER.fullmatch(value):
+        return f"'{value}"
+    return value
 
 
 def _cell(value: Any) -> str:

@@ -175,9 +175,9 @@ async def test_a_child_that_stays_behind_does_not_hold_up_the_answer() -> None:
     assert time.monotonic() - begun < 20
 
 
-async def test_a_command_that_reads_nothing_and_prints_much_is_well() -> None:
-    answer = await run_hook(HookCommand(python("print('x' * 5_000_000)"), 30), b"x" * 1_000_000)
-    assert (answer.state, answer.reference, answer.output) == ("open", None, "x" * 500)
+async def test_a_command_that_reads_nothing_and_prints_much_ends_and_is_not_understood() -> None:
+    with pytest.raises(HookFailed, match=r"not understood: it is not one JSON object: x{500}$"):
+        await run_hook(HookCommand(python("print('x' * 5_000_000)"), 30), b"x" * 1_000_000)
 
 
 async def test_an_exit_code_that_is_lost_is_no_success() -> None:
@@ -281,22 +281,53 @@ async def test_one_that_failed_and_was_opened_again_is_handed_over_again(
     ("printed", "answer"),
     [
         (b"", HookAnswer("open", None, "")),
-        (b"queued\n", HookAnswer("open", None, "queued")),
+        (b" \n", HookAnswer("open", None, "")),
         (
             b'{"state": "open", "reference": "r"}',
             HookAnswer("open", "r", '{"state": "open", "reference": "r"}'),
         ),
-        (b'{"state": "payed"}', HookAnswer("open", None, '{"state": "payed"}')),
-        (b'{"state": "void"}', HookAnswer("open", None, '{"state": "void"}')),
-        (b'{"state": ["paid"]}', HookAnswer("open", None, '{"state": ["paid"]}')),
-        (b'{"state": "paid", "reference": 7}', HookAnswer("paid", None, '{"state": "paid", "reference": 7}')),
-        (b'["paid"]', HookAnswer("open", None, '["paid"]')),
-        (b"\xff", HookAnswer("open", None, "\ufffd")),
-        (b"[" * 9000, HookAnswer("open", None, "[" * 500)),
+        (b'{"reference": "r"}', HookAnswer("open", "r", '{"reference": "r"}')),
+        (b'{"state": "paid", "fee": 3}', HookAnswer("paid", None, '{"state": "paid", "fee": 3}')),
     ],
 )
-def test_an_answer_is_paid_or_failed_only_where_it_says_so(printed: bytes, answer: HookAnswer) -> None:
+def test_an_answer_that_is_understood(printed: bytes, answer: HookAnswer) -> None:
     assert read_answer(printed) == answer
+
+
+@pytest.mark.parametrize(
+    ("printed", "words"),
+    [
+        (b'{"state": "succeeded"}', 'state must be one of open, paid, failed: {"state": "succeeded"}'),
+        (b'connecting...\n{"state": "paid"}', 'not one JSON object: connecting... {"state": "paid"}'),
+        (b"queued\n", "queued"),
+        (b'{"state": ["paid"]}', "state must be"),
+        (b'{"status": "paid"}', "state or reference"),
+        (b'{"state": "paid", "reference": 7}', "reference must be 1 to 256 printable characters"),
+        (b'{"state": "paid", "reference": ""}', "reference must be"),
+        (b'["paid"]', "no JSON object"),
+        (b"\xff", "\ufffd"),
+        (b"[" * 9000, "[" * 500),
+    ],
+)
+def test_an_answer_that_is_not_understood_is_a_failure_with_its_text(printed: bytes, words: str) -> None:
+    with pytest.raises(HookFailed) as caught:
+        read_answer(printed)
+    assert "its answer was not understood" in caught.value.problem and words in caught.value.problem
+    assert len(caught.value.problem) < 1000
+
+
+async def test_a_collection_whose_answer_was_not_understood_is_handed_over_again(
+    books: Books, tmp_path: Path
+) -> None:
+    made, log = await new_collection(books), tmp_path / "log"
+    assert await one_round(books, fake_payment_system(log, 'print(\'{"state": "succeeded"}\')')) == 0
+    assert await one_round(books, fake_payment_system(log, 'print(\'{"state": "paid"}\')'), later=HOUR) == 1
+    assert [call["idempotency_key"] for call in calls(log)] == [made.idempotency_key] * 2
+    (now_paid,) = await Collector(books.database, actor="test").listed()
+    assert now_paid.state == "paid"
+    entries = await books.database.read(lambda c: audit_log.entries(c, subject=made.id))
+    (failure,) = [entry for entry in entries if entry.action == "collection.hook_fail"]
+    assert "succeeded" in failure.details["problem"]
 
 
 def test_pauses_grow_to_an_hour() -> None:

@@ -273,6 +273,20 @@ async def test_a_price_version_rises_only_when_a_price_changed(books: Books) -> 
     assert await books.ledger.publish_prices(listed, now=books.now) == first + 2
 
 
+async def test_a_server_charges_by_its_own_list_whoever_published_another_since(books: Books) -> None:
+    mine = (await books.ledger.current_prices()).prices
+    other = [ModelPrice("model-a", 1, 2, 3), ModelPrice("model-z", 1, 1, 1)]
+    theirs = await books.ledger.publish_prices(other, now=books.now)
+    assert (await books.ledger.current_prices()).version == theirs
+    assert (await books.ledger.current_prices(mine)).version == books.pricing_version
+    assert (await books.ledger.current_prices(mine[::-1])).prices == mine
+    assert (await books.ledger.current_prices(other)).version == theirs
+    with pytest.raises(PricesUnavailable, match="no price list"):
+        await books.ledger.current_prices(mine[:1])
+    again = await books.ledger.publish_prices(mine, now=books.now)
+    assert (await books.ledger.current_prices(mine)).version == again
+
+
 async def test_servers_that_start_together_publish_one_version(books: Books) -> None:
     prices = [ModelPrice("model-c", 1, 2, 3)]
     versions = await asyncio.gather(*(books.ledger.publish_prices(prices, now=books.now) for _ in range(20)))

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -176,6 +177,37 @@ async def test_a_lease_outlives_its_time_while_its_server_lives_and_not_after_it
     assert await granted_within(living, ask_for(project, "b"), 5.0)
     for counters in (dying, living):
         await counters.close()
+
+
+async def test_a_slot_that_passes_from_one_request_to_the_next_is_renewed_for_the_next(
+    redis_server: str,
+) -> None:
+    """The renewer that the first one's end had told to stop was once taken for one that renews."""
+    lease_s, handovers = 1.0, 200
+    counters = RedisCounters(redis_server, lease_s=lease_s)
+    lost = []
+
+    async def hand_over(number: int) -> None:
+        first, second = ask_for(uuid4().hex, f"a{number}"), ask_for(uuid4().hex, f"b{number}")
+        assert (await counters.take(first)).granted
+        taking = asyncio.create_task(counters.take(second))
+        # At another moment of the second's way each time.
+        for _ in range(number % 12):
+            await asyncio.sleep(0)
+        await asyncio.gather(counters.give_back(first, {}), taking)
+        if counters._renewing is None or counters._renewing.cancelling() or counters._renewing.done():
+            lost.append(number)
+        await counters.give_back(second, {})
+
+    for number in range(handovers):
+        await hand_over(number)
+    assert lost == []
+    kept = ask_for(uuid4().hex, "kept")
+    assert (await counters.take(kept)).granted
+    other = RedisCounters(redis_server, lease_s=lease_s)
+    assert not await granted_within(other, replace(kept, ticket="other"), 2 * lease_s)
+    for one in (counters, other):
+        await one.close()
 
 
 async def test_a_request_that_leaves_while_it_is_counted_leaves_nothing_counted(redis_server: str) -> None:

@@ -15,7 +15,8 @@ from billing.errors import LedgerUnavailable, SpoolUnavailable, UnknownSpooledEv
 from billing.fake_database import FakeOutageDatabase
 from billing.ledger import Ledger
 from billing.price import Cost, ModelPrice
-from billing.spool import MIN_FREE_BYTES, Replayed, Spool, replay
+from billing.replaying import Replayed, replay
+from billing.spool import MIN_FREE_BYTES, Spool
 from billing.upkeep import replay_once
 from billing.usage import Hold, Settlement, UsageFigures, event_from_json, event_to_json
 

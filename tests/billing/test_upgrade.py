@@ -75,27 +75,7 @@ def fill(connection: Connection) -> None:
             created_at=EARLIER,
         )
     for _ in range(60):
-        insert(
-            connection,
-            "usage_events",
-            event_id=mint_event_id(EARLIER),
-            request_id="r",
-            workspace_id="ws_spender",
-            project_id="prj_spender",
-            key_id="keyspender",
-            model_id="m",
-            pricing_version=1,
-            prompt_tokens=10**6 - 2,
-            completion_tokens=1,
-            cached_tokens=0,
-            subtotal_nano_usd=1_000_000_000,
-            minimum_applied=False,
-            cost_nano_usd=1_000_000_000,
-            outcome="completed",
-            stream=False,
-            created_at=EARLIER,
-            settled_at=EARLIER,
-        )
+        insert(connection, "usage_events", **event_fields(mint_event_id(EARLIER)))
     insert(
         connection,
         "holds",
@@ -104,6 +84,40 @@ def fill(connection: Connection) -> None:
         amount_nano_usd=1000,
         created_at=NOW,
     )
+
+
+def event_fields(event_id: str) -> dict[str, Any]:
+    return {
+        "event_id": event_id,
+        "request_id": "r",
+        "workspace_id": "ws_spender",
+        "project_id": "prj_spender",
+        "key_id": "keyspender",
+        "model_id": "m",
+        "pricing_version": 1,
+        "prompt_tokens": 10**6 - 2,
+        "completion_tokens": 1,
+        "cached_tokens": 0,
+        "subtotal_nano_usd": 1_000_000_000,
+        "minimum_applied": False,
+        "cost_nano_usd": 1_000_000_000,
+        "outcome": "completed",
+        "stream": False,
+        "created_at": EARLIER,
+        "settled_at": EARLIER,
+    }
+
+
+def add_event(connection: Connection, *, number: int, receipt: str | None) -> None:
+    """As the releases with receipts wrote it."""
+    insert(connection, "usage_events", **event_fields(f"added {number}"), receipt=receipt)
+
+
+def receipts_of_added(connection: Connection) -> list[str | None]:
+    found = connection.execute(
+        text("SELECT receipt FROM usage_events WHERE event_id LIKE 'added %' ORDER BY event_id")
+    )
+    return list(found.scalars())
 
 
 def insert(connection: Connection, table: str, **values: Any) -> None:

@@ -15,6 +15,8 @@ from click.testing import Result
 from sqlalchemy import text
 from typer.testing import CliRunner
 
+from billing import audit_log
+from billing.audit_log import AuditEntry
 from billing.database import open_database
 from billing.ledger import Ledger
 from billing.price import Cost, ModelPrice
@@ -32,6 +34,7 @@ class Operator:
     """Runs `pith spool` on a ledger and a spool of the test's own."""
 
     def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.config = folder / "pith.yaml"
         self.config.write_text(yaml.safe_dump(settings_document(folder)))
         (folder / "pith.db").write_bytes(asyncio.run(migrated_file()))
@@ -46,6 +49,16 @@ class Operator:
     def listed(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = json.loads(self.spool("list", "--json").stdout)
         return found
+
+    def audit_log(self) -> list[AuditEntry]:
+        async def read() -> list[AuditEntry]:
+            database = open_database(self.settings.billing.database_url)
+            try:
+                return await database.read(audit_log.entries)
+            finally:
+                await database.close()
+
+        return asyncio.run(read())
 
     def count_events(self) -> int:
         async def count() -> int:
@@ -133,6 +146,20 @@ def test_an_event_is_dropped_by_its_id_alone_and_printed_in_full(operator: Opera
     (expected, _) = operator.listed()
     assert json.loads(operator.spool("drop", dropped).stdout) == expected
     assert [each["event_id"] for each in operator.listed()] == [kept]
+    entries = [one for one in operator.audit_log() if one.action == "spool.drop"]
+    assert [(one.subject, one.workspace_id) for one in entries] == [
+        (dropped, expected["event"]["workspace_id"])
+    ]
+    assert entries[0].actor.startswith("cli:") and entries[0].details["event"]["cost_nano_usd"] == 5
+
+
+def test_nothing_is_dropped_without_an_entry_in_the_audit_log(operator: Operator) -> None:
+    operator.publish_prices(1)
+    event_id = operator.spend(pricing_version=2)
+    ledger = operator.folder / "pith.db"
+    ledger.rename(ledger.with_name("away.db"))
+    assert operator.spool("drop", event_id).exit_code != 0
+    assert [each["event_id"] for each in operator.listed()] == [event_id]
 
 
 @pytest.mark.parametrize("command", ["retry", "drop"])

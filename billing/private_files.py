@@ -1,0 +1,45 @@
+"""Files and folders that nobody else on the machine may read: money, secrets, and what customers are charged for."""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+FILE_MODE = 0o600
+FOLDER_MODE = 0o700
+
+
+def make_file_private(path: Path) -> None:
+    """Takes every right of others from a file that is there already; says so in the log where that is refused."""
+    _set_mode(path, FILE_MODE)
+
+
+def make_folder_private(path: Path) -> None:
+    """The same of a folder, unless it is one that all share, such as /tmp."""
+    _set_mode(path, FOLDER_MODE)
+
+
+def make_database_private(path: Path) -> None:
+    """A file of SQLite with those beside it, also before it is there: SQLite makes the others as this one is."""
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, FILE_MODE))
+    except OSError:
+        # SQLite says what is wrong, when it opens it.
+        return
+    for suffix in ("", "-wal", "-shm"):
+        make_file_private(path.with_name(path.name + suffix))
+
+
+def _set_mode(path: Path, mode: int) -> None:
+    try:
+        found = path.stat().st_mode
+        if found & 0o077 and not found & stat.S_ISVTX:
+            path.chmod(mode)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        log.warning("%s can be read by others, and that cannot be changed: %s", path, error.strerror or error)
