@@ -24,7 +24,7 @@ _UNITS = (
 _CJK_UNITS = "年月日時时点點分秒億亿万萬千百元円圆人个個名歳岁米度倍次回号號％℃公里吨"
 # From the first digit on; what belongs before it is looked for backwards, which is much quicker than trying everywhere.
 _NUMBER = re.compile(
-    rf"\d(?:[\d.,:/×x^eE–-]*\d)?[{_CJK_UNITS}]*(?:(?:st|nd|rd|th|\.)?\s(?:of\s)?(?:{_MONTHS})\b\.?(?:,?\s\d{{2,4}}\b)?"
+    rf"\d(?:[.,:/×x^eE–-]*+\d)*+[{_CJK_UNITS}]*+(?:(?:st|nd|rd|th|\.)?\s(?:of\s)?(?:{_MONTHS})\b\.?(?:,?\s\d{{2,4}}\b)?"
     rf"|(?:st|nd|rd|th)\b(?:,\s\d{{4}}\b)?|,\s(?:1|2)\d{{3}}\b|[\s-]?(?:{_UNITS})(?![^\W_]))?"
 )
 _BEFORE_NUMBER = re.compile(
@@ -34,10 +34,10 @@ _LONGEST_BEFORE = 14
 _URL = re.compile(r"(?:\b[a-z][a-z0-9+.-]{0,20}://|\bwww\.)[^\s<>\"'”’）】]+", re.IGNORECASE)
 _MAIL = re.compile(r"\b[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+")
 _PATH = re.compile(r"(?<![\w.])(?:~|\.{1,2}|[A-Za-z]:)?(?:[\\/][\w.@%+-]+){2,}[\\/]?")
-_DOTTED = re.compile(r"\b\w+(?:\.\w+){2,}\b")
+_DOTTED = re.compile(r"\b\w++(?:\.\w++){2,}+")
 _TICKS = re.compile(r"```[\s\S]*?(?:```|\Z)|`[^`\n]+`")
 _CALL = re.compile(r"\b\w{1,64}(?:\.\w{1,64}){0,8}\([^()\n]*\)")
-_SNAKE = re.compile(r"\b[A-Za-z]\w*_\w+\b")
+_SNAKE = re.compile(r"\b[A-Za-z](?=\w*_\w)\w++")
 _OPTION = re.compile(r"(?<!\S)--?[A-Za-z][\w-]*=?\S*")
 _BRACES = re.compile(r"\{[^{}\n]*\}|\[[^\[\]\n]*\]|<[A-Za-z/][^<>\n]*>")
 _OPERATOR = re.compile(r"\b\w+\s?(?:==|!=|<=|>=|:=|=>|->|\+=|&&|\|\|)\s?\S+")
@@ -60,7 +60,8 @@ _NEGATED_DENSE = re.compile(
 )
 _CAPITAL = "A-ZÀ-ÖØ-ÞŁŚŠŽČĆŃŐŰΑ-ΩА-ЯЁ"
 _NAME = re.compile(
-    rf"(?<![\w'’])(?<!\w\.)[{_CAPITAL}][\w'’.]*(?:[ -](?:(?:of|de|du|von|van|der|la|al|the)[ ])?[{_CAPITAL}][\w'’]*)+"
+    rf"(?<![\w'’])(?<!\w\.)[{_CAPITAL}][\w'’.]{{0,40}}+"
+    rf"(?:[ -](?:(?:of|de|du|von|van|der|la|al|the)[ ])?[{_CAPITAL}][\w'’]*)+"
 )
 
 

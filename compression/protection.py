@@ -11,7 +11,7 @@ from compression.units import Segmentation, Unit
 
 Protection = Literal["code", "tables", "json", "headings", "numbers", "urls", "quotes"]
 
-NUMBER = re.compile(r"\d(?:[\d.,:/'\u2019\u00a0\u202f-]*\d)?(?:\s?%)?")
+NUMBER = re.compile(r"\d(?:[.,:/'\u2019\u00a0\u202f-]*+\d)*+(?:\s?%)?")
 URL = re.compile(
     r"(?:https?://|ftp://|www\.)[^\s<>\"'|]{1,2000}|(?<![\w.+-])[\w.+-]{1,64}+@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}",
     re.IGNORECASE,

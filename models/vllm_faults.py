@@ -8,8 +8,8 @@ from dataclasses import replace
 from models.engine import EngineFault, EngineRequest
 
 # vLLM appends its own parameter's name and value; xgrammar begins with a time and a line of its source.
-_EXTRAS = re.compile(r" \(parameter=\w+(, value=.*)?\)$", re.DOTALL)
-_SOURCE_LINE = re.compile(r"\[\d\d:\d\d:\d\d\] \S+:\d+: ")
+_EXTRAS = re.compile(r" \(parameter=\w++(?:, value=|\)$)")
+_SOURCE_LINE = re.compile(r"\[\d\d:\d\d:\d\d\] [^\s:]++:\d++: ")
 _PROMPT = {"input_tokens": "messages", "input_text": "messages", "prompt": "messages"}
 
 
@@ -27,4 +27,7 @@ def constrained_by(request: EngineRequest) -> str | None:
 
 
 def without_internals(message: str) -> str:
-    return _SOURCE_LINE.sub("", _EXTRAS.sub("", message))
+    extras = _EXTRAS.search(message)
+    if extras is not None and message.endswith(")"):
+        message = message[: extras.start()]
+    return _SOURCE_LINE.sub("", message)

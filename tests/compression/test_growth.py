@@ -1,0 +1,97 @@
+"""The work of a compression grows as its input does: counted in lines of Python that run, never by the clock.
+
+What happens inside a regular expression is no line: `tests/patterns` holds those to shapes that are linear.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from types import FrameType
+
+import pytest
+
+from benchmarks.limits.inputs import HOSTILE, hostile_of
+from compression.compressor import Compressor
+from compression.counting import FakeCounter
+from compression.lexical import LexicalScorer
+from compression.request import CompressionRequest
+from compression.segmentation import segment
+from compression.selection import Selection, SelectionSettings
+from compression.settings import CompressionSettings
+
+MOST = 1.2
+SMALL, LARGE = 3_000, 12_000
+QUERY = "Who was it that ignored the 3 new instructions, and why?"
+
+
+@pytest.fixture(scope="module")
+def compressor() -> Compressor:
+    return Compressor(LexicalScorer.load(), FakeCounter(), CompressionSettings())
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_text_costs_work_in_proportion_to_its_length(compressor: Compressor, name: str) -> None:
+    assert growth(lambda size: compress(compressor, QUERY, hostile_of(name, size)), SMALL, LARGE) < MOST
+
+
+@pytest.mark.parametrize("word", ["{:x}", "q{:x}q", "a-{}"])
+def test_a_long_query_costs_work_in_proportion_to_its_length(compressor: Compressor, word: str) -> None:
+    def work(size: int) -> int:
+        query = " ".join(word.format(number) for number in range(size // 6))[:size]
+        return compress(compressor, query, hostile_of("the query's own words", SMALL))
+
+    assert growth(work, 5_000, 20_000) < MOST
+
+
+def test_exchanges_for_one_long_unit_are_bounded() -> None:
+    """Thousands of units that hardly matter would each be taken out, and put back, for a long one that does."""
+
+    def work(size: int) -> int:
+        text = segment("".join(f"- {number}\n" for number in range(size)))
+        scores = [1e-6] * len(text.units)
+        scores[:16] = [0.9] * 16
+        costs = [size * 2] * 16 + [1] * (len(text.units) - 16)
+        selection = Selection(text, scores, costs, SelectionSettings())
+        selection.fill(size)
+        return lines_run(lambda: selection.improve(size))
+
+    assert growth(work, 1_000, 4_000) < MOST
+
+
+def test_the_count_sees_a_square() -> None:
+    """The measure itself: it would tell."""
+
+    def work(size: int) -> int:
+        return lines_run(lambda: [sum(1 for _ in range(size)) for _ in range(size)])
+
+    assert growth(work, 50, 200) > 1.8
+
+
+def compress(compressor: Compressor, query: str, text: str) -> int:
+    """Lines that one compression runs."""
+    return lines_run(lambda: compressor.compress(CompressionRequest(query, text, 0.5)))
+
+
+def growth(work: Callable[[int], int], small: int, large: int) -> float:
+    """The exponent p of a cost that grows as size^p."""
+    first, last = work(small), work(large)
+    return math.log(last / first) / math.log(large / small)
+
+
+def lines_run(work: Callable[[], object]) -> int:
+    count = 0
+
+    def trace(frame: FrameType, event: str, argument: object) -> object:
+        nonlocal count
+        count += 1
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)  # type: ignore[arg-type]
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return count
