@@ -5,29 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy import (
-    Column,
-    ColumnElement,
-    Connection,
-    Delete,
-    Float,
-    Integer,
-    MetaData,
-    String,
-    Table,
-    Text,
-    Update,
-    delete,
-    func,
-    inspect,
-    select,
-    update,
-)
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+from sqlalchemy import ColumnElement, Connection, Delete, Update, delete, func, select, update
 
 from billing.database import Database
 from billing.errors import (
@@ -36,28 +17,12 @@ from billing.errors import (
     SpoolUnavailable,
     UnknownSpooledEvent,
 )
+from billing.spool_table import OLDEST, append, is_made, make, probe, spooled_events
 from billing.sqlite import SqliteDatabase
-from billing.usage import UsageEvent, event_to_json
+from billing.usage import UsageEvent
 
 log = logging.getLogger(__name__)
 
-_metadata = MetaData()
-_spooled = Table(
-    "spooled_events",
-    _metadata,
-    Column("position", Integer, primary_key=True),
-    Column("event_id", String(32), nullable=False, unique=True),
-    Column("event", Text, nullable=False),
-    # Set when the ledger refused the event for good. Such a row waits for an operator.
-    Column("refusal", Text),
-    sqlite_autoincrement=True,
-)
-_checks = Table(
-    "checks",
-    _metadata,
-    Column("id", Integer, primary_key=True),
-    Column("checked_at", Float, nullable=False),
-)
 # For so long a write that succeeded speaks for the next one, and below so much free space it does not.
 TRUST_S = 2.0
 MIN_FREE_BYTES = 2**20
@@ -119,7 +84,7 @@ class Spool:
     async def append(self, event: UsageEvent) -> None:
         """Keeps the event; one that is here already is not kept twice."""
         try:
-            self._rows += await self._database.write(lambda c: _append(c, event))
+            self._rows += await self._database.write(lambda c: append(c, event))
         except LedgerUnavailable:
             self._trusted_until = 0.0
             raise
@@ -128,10 +93,8 @@ class Spool:
         """The ids of every event that the ledger has not refused: their holds stand for money that was spent."""
         if not self._exists():
             return frozenset()
-        statement = select(_spooled.c.event_id).where(_spooled.c.refusal.is_(None))
-        rows = await self._database.read(
-            lambda c: c.execute(statement).scalars().all() if _is_made(c) else []
-        )
+        statement = select(spooled_events.c.event_id).where(spooled_events.c.refusal.is_(None))
+        rows = await self._database.read(lambda c: c.execute(statement).scalars().all() if is_made(c) else [])
         return frozenset(rows)
 
     async def waiting(self, limit: int = 100) -> list[SpooledEvent]:
@@ -143,19 +106,19 @@ class Spool:
         return await self._select(refused=True, limit=limit)
 
     async def count_waiting(self) -> int:
-        return await self._count(_spooled.c.refusal.is_(None))
+        return await self._count(spooled_events.c.refusal.is_(None))
 
     async def count_refused(self) -> int:
-        return await self._count(_spooled.c.refusal.is_not(None))
+        return await self._count(spooled_events.c.refusal.is_not(None))
 
     async def costs_by_workspace(self) -> dict[str, int]:
         """Nano-dollars that wait for the ledger. What it refused is charged to nobody."""
         if not self._exists():
             return {}
-        workspace = func.json_extract(_spooled.c.event, "$.workspace_id")
-        cost = func.sum(func.json_extract(_spooled.c.event, "$.cost_nano_usd"))
-        statement = select(workspace, cost).where(_spooled.c.refusal.is_(None)).group_by(workspace)
-        rows = await self._database.read(lambda c: c.execute(statement).all() if _is_made(c) else [])
+        workspace = func.json_extract(spooled_events.c.event, "$.workspace_id")
+        cost = func.sum(func.json_extract(spooled_events.c.event, "$.cost_nano_usd"))
+        statement = select(workspace, cost).where(spooled_events.c.refusal.is_(None)).group_by(workspace)
+        rows = await self._database.read(lambda c: c.execute(statement).all() if is_made(c) else [])
         return {str(row[0]): int(row[1] or 0) for row in rows}
 
     async def find_refused(self, event_id: str) -> SpooledEvent:
@@ -167,18 +130,20 @@ class Spool:
 
     async def retry(self, event_id: str) -> None:
         """Lets an event that was set aside wait for the ledger again. Raises `UnknownSpooledEvent`."""
-        await self._of_the_refused(update(_spooled).values(refusal=None), event_id)
+        await self._of_the_refused(update(spooled_events).values(refusal=None), event_id)
 
     async def drop(self, event_id: str) -> SpooledEvent:
         """Takes out an event that was set aside, for good, and returns it. Raises `UnknownSpooledEvent`."""
-        return await self._of_the_refused(delete(_spooled), event_id)
+        return await self._of_the_refused(delete(spooled_events), event_id)
 
     async def remove(self, event_id: str) -> None:
-        statement = delete(_spooled).where(_spooled.c.event_id == event_id)
+        statement = delete(spooled_events).where(spooled_events.c.event_id == event_id)
         await self._database.write(lambda c: c.execute(statement))
 
     async def set_aside(self, event_id: str, refusal: str) -> None:
-        statement = update(_spooled).where(_spooled.c.event_id == event_id).values(refusal=refusal)
+        statement = (
+            update(spooled_events).where(spooled_events.c.event_id == event_id).values(refusal=refusal)
+        )
         await self._database.write(lambda c: c.execute(statement))
 
     async def close(self) -> None:
@@ -194,12 +159,12 @@ class Spool:
     async def _count(self, wanted: ColumnElement[bool]) -> int:
         if not self._exists():
             return 0
-        counting = select(func.count()).select_from(_spooled).where(wanted)
-        return await self._database.read(lambda c: c.execute(counting).scalar_one() if _is_made(c) else 0)
+        counting = select(func.count()).select_from(spooled_events).where(wanted)
+        return await self._database.read(lambda c: c.execute(counting).scalar_one() if is_made(c) else 0)
 
     async def _check(self) -> None:
         try:
-            self._rows = await self._database.write(_probe)
+            self._rows = await self._database.write(probe)
             free = shutil.disk_usage(self._path.parent).free
         except (LedgerUnavailable, OSError) as error:
             # What SQLite says names a path: it is the log's, not the caller's.
@@ -210,11 +175,11 @@ class Spool:
         self._trusted_until = asyncio.get_running_loop().time() + TRUST_S
 
     async def _of_the_refused(self, statement: Update | Delete, event_id: str) -> SpooledEvent:
-        mine = _spooled.c.event_id == event_id, _spooled.c.refusal.is_not(None)
+        mine = spooled_events.c.event_id == event_id, spooled_events.c.refusal.is_not(None)
 
         def work(connection: Connection) -> SpooledEvent | None:
-            _metadata.create_all(connection)
-            row = connection.execute(select(_spooled).where(*mine)).one_or_none()
+            make(connection)
+            row = connection.execute(select(spooled_events).where(*mine)).one_or_none()
             connection.execute(statement.where(*mine))
             return SpooledEvent(row.position, row.event_id, row.event, row.refusal) if row else None
 
@@ -227,27 +192,6 @@ class Spool:
     async def _select(self, *, refused: bool, limit: int) -> list[SpooledEvent]:
         if not self._exists():
             return []
-        wanted = _spooled.c.refusal.is_not(None) if refused else _spooled.c.refusal.is_(None)
-        statement = select(_spooled).where(wanted).order_by(_spooled.c.position).limit(limit)
-        rows = await self._database.read(lambda c: c.execute(statement).all() if _is_made(c) else [])
+        statement = OLDEST[refused].limit(limit)
+        rows = await self._database.read(lambda c: c.execute(statement).all() if is_made(c) else [])
         return [SpooledEvent(row.position, row.event_id, row.event, row.refusal) for row in rows]
-
-
-def _is_made(connection: Connection) -> bool:
-    """False in a file that was opened on a full disk: it stays empty until an event can be written."""
-    return inspect(connection).has_table(_spooled.name)
-
-
-def _append(connection: Connection, event: UsageEvent) -> int:
-    _metadata.create_all(connection)
-    row = {"event_id": event.event_id, "event": event_to_json(event)}
-    return connection.execute(sqlite_insert(_spooled).values(row).on_conflict_do_nothing()).rowcount
-
-
-def _probe(connection: Connection) -> int:
-    """Writes a row, since only a write tells whether writes succeed; returns how many events there are."""
-    _metadata.create_all(connection)
-    checked = {"id": 1, "checked_at": time.time()}
-    statement = sqlite_insert(_checks).values(checked)
-    connection.execute(statement.on_conflict_do_update(index_elements=["id"], set_=checked))
-    return connection.execute(select(func.count()).select_from(_spooled)).scalar_one()
