@@ -5,6 +5,7 @@ OPS_PORT ?=
 EXTRA ?= $(if $(shell command -v nvidia-smi 2>/dev/null),gpu,cpu)
 TESTS ?= tests
 RUNS ?= 240
+SCHEDULES ?= 100000
 BIN := .venv/bin
 
 DATA ?= ../shared/eval
@@ -12,7 +13,7 @@ MODEL ?=
 
 LITELLM := benchmarks/overhead/litellm-venv
 
-.PHONY: help serve test test-fast test-faults check lint bench bench-quality bench-ledger bench-overhead bench-prefix-cache bench-soak bench-burst bench-compress format install clean
+.PHONY: help serve test test-fast test-faults test-simulation check lint bench bench-quality bench-ledger bench-overhead bench-prefix-cache bench-soak bench-burst bench-compress format install clean
 .DEFAULT_GOAL := help
 # No "Entering directory", no echo of recipes: what is printed is what pith says.
 MAKEFLAGS += --no-print-directory
@@ -39,6 +40,9 @@ test-fast: install ## the tests that start neither Ray nor vLLM, within a minute
 
 test-faults: install ## kill, stop and fill everything under load, and audit the ledger (RUNS=240)
 	exec $(BIN)/python -m tests.faults --runs $(RUNS)
+
+test-simulation: install ## the ledger in simulation: any number of schedules, each from a seed (SCHEDULES=100000)
+	exec $(BIN)/python -m tests.simulation --schedules $(SCHEDULES)
 
 check: lint ## before a commit: lint, then the fast tests
 	$(BIN)/python -m pytest -q -n 2 -m "not integration"

@@ -1,0 +1,49 @@
+"""The accounts and the price of the simulated world, which each schedule finds with limits of its own."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from sqlalchemy import Connection, update
+
+from billing import directory, price_list
+from billing.caller import NO_LIMITS, Caller
+from billing.price import ModelPrice
+from billing.schema import workspaces
+from tests.simulation.plan import TOKEN_NANO_USD, WorkspacePlan
+from tests.simulation.store import Store
+
+LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
+WORKSPACES = 2
+# Half a token at the least.
+PRICE = ModelPrice("model", 0, TOKEN_NANO_USD * 1000, TOKEN_NANO_USD // 2)
+
+
+class Accounts:
+    """Made once for each store. Ids are fixed, or a seed would not draw the same schedule twice."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.pricing_version: int = store.transact(lambda c: price_list.publish(c, [PRICE], LONG_AGO))
+        self.callers = tuple(
+            store.transact(lambda c, n=number: _make_caller(c, n)) for number in range(1, WORKSPACES + 1)
+        )
+
+    def limit(self, plans: tuple[WorkspacePlan, ...], month: str) -> None:
+        """Set the limits of a schedule, and the month that it begins in."""
+        driver = self._store.driver
+        driver.execute("UPDATE workspaces SET month = ?", (month,))
+        for caller, plan in zip(self.callers, plans, strict=False):
+            driver.execute(
+                "UPDATE workspaces SET spend_limit_nano_usd = ?, monthly_limit_nano_usd = ? WHERE id = ?",
+                (plan.spend_limit_nano_usd, plan.monthly_limit_nano_usd, caller.workspace_id),
+            )
+
+
+def _make_caller(connection: Connection, number: int) -> Caller:
+    made = directory.insert_workspace(connection, f"workspace {number}", None, None, True, LONG_AGO)
+    workspace_id = f"ws_{number}"
+    connection.execute(update(workspaces).where(workspaces.c.id == made.id).values(id=workspace_id))
+    project = directory.insert_project(connection, workspace_id, "project", True, NO_LIMITS, LONG_AGO)
+    key = directory.insert_key(connection, project.id, f"{number:016}", "key", "0" * 64, LONG_AGO)
+    return Caller(workspace_id, project.id, key.id, metered=True, limits=NO_LIMITS)

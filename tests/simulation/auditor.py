@@ -1,0 +1,137 @@
+"""What must be true of the ledger after every transaction, and what must be true when all has come to rest."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from tests.simulation.store import Store
+
+_BALANCES = """
+SELECT w.id, w.posted_nano_usd, w.held_nano_usd, w.collected_nano_usd, w.spend_limit_nano_usd,
+    (SELECT coalesce(sum(amount_nano_usd), 0) FROM holds h WHERE h.workspace_id = w.id),
+    (SELECT coalesce(sum(cost_nano_usd - written_off_nano_usd), 0) FROM usage_events e WHERE e.workspace_id = w.id),
+    (SELECT coalesce(sum(cost_nano_usd), 0) FROM usage_events e WHERE e.workspace_id = w.id AND e.offline),
+    (SELECT coalesce(sum(nano_usd), 0) FROM collections c WHERE c.workspace_id = w.id AND c.state != 'void')
+FROM workspaces w"""
+_MONTHS = """
+SELECT w.id, e.month, sum(e.cost_nano_usd - e.written_off_nano_usd), sum(iif(e.offline, e.cost_nano_usd, 0)),
+    iif(e.month = w.month, w.month_posted_nano_usd,
+        (SELECT m.posted_nano_usd FROM workspace_months m WHERE m.workspace_id = w.id AND m.month = e.month)),
+    w.monthly_limit_nano_usd
+FROM workspaces w JOIN usage_events e ON e.workspace_id = w.id GROUP BY w.id, e.month"""
+_EVENTS = "SELECT rowid, event_id, request_id FROM usage_events WHERE rowid > ?"
+_HAS_SPOOL = "SELECT 1 FROM sqlite_master WHERE name = 'spooled_events'"
+_OFFLINE_SPOOLED = """
+SELECT json_extract(event, '$.workspace_id'), sum(json_extract(event, '$.cost_nano_usd')) FROM spooled_events
+WHERE refusal IS NULL AND json_extract(event, '$.offline') GROUP BY 1"""
+_HOLDS = "SELECT event_id, owner, expires_at FROM holds"
+
+
+@dataclass
+class Witness:
+    """What the servers and their requests saw, by event id. It outlives every crash."""
+
+    # Requests that were told of their hold and have not begun to settle or to release it, on servers that live.
+    running: set[str] = field(default_factory=set)
+    # Of the same kind, those that were taken from the allowance: by which incarnation, for whom, how much.
+    offline: dict[str, tuple[str, str, int]] = field(default_factory=dict)
+    # What a server said is in the ledger or in its spool: its cost.
+    promised: dict[str, int] = field(default_factory=dict)
+
+
+class Auditor:
+    """Looks at the store after each commit; `violations` is what it found, in words."""
+
+    def __init__(self, store: Store, witness: Witness, should_be_held: Callable[[str], bool]) -> None:
+        """`should_be_held` tells of a running request whether nothing kept its server from renewing its hold."""
+        self._store = store
+        self._driver = store.driver
+        self._witness = witness
+        self._should_be_held = should_be_held
+        self._last_row = 0
+        self._requests: set[str] = set()
+        self._leases: dict[str, float] = {}
+        self.posted: set[str] = set()
+        self.violations: list[str] = []
+
+    def look(self) -> None:
+        """After a transaction of the ledger."""
+        self._read_events()
+        self._check_balances()
+        self._check_months()
+        self._check_holds()
+
+    def look_at_allowance(self, server: str, spool: Store, allowance: int) -> None:
+        """After a request was taken from a server's allowance: what is under way, and what waits in its spool."""
+        spent: Counter[str] = Counter()
+        for owner, workspace_id, amount in self._witness.offline.values():
+            if owner == server:
+                spent[workspace_id] += amount
+        if spool.driver.execute(_HAS_SPOOL).fetchone():
+            spent.update(dict(spool.driver.execute(_OFFLINE_SPOOLED).fetchall()))
+        for workspace_id, nano_usd in spent.items():
+            if nano_usd > allowance:
+                self._violate(
+                    f"{workspace_id}: {server} let it spend {nano_usd} of an allowance of {allowance}"
+                )
+
+    def look_at_rest(self, spooled: Iterable[str]) -> None:
+        """When nothing went wrong for a while."""
+        if self._leases:
+            self._violate(f"{len(self._leases)} holds are still open at rest")
+        left = set(spooled)
+        if left:
+            self._violate(f"{len(left)} events still wait in a spool at rest")
+        for event_id, cost in self._witness.promised.items():
+            if event_id not in self.posted and event_id not in left:
+                self._violate(f"an event of {cost} that was said to be recorded is lost: {event_id}")
+
+    def _read_events(self) -> None:
+        for row, event_id, request_id in self._driver.execute(_EVENTS, (self._last_row,)):
+            self._last_row = row
+            if request_id in self._requests:
+                self._violate(f"request {request_id} has two events")
+            self._requests.add(request_id)
+            self.posted.add(event_id)
+
+    def _check_balances(self) -> None:
+        for row in self._driver.execute(_BALANCES):
+            workspace_id, posted, held, collected, limit, holds, events, offline, cut = row
+            if (held, posted, collected) != (holds, events, cut):
+                self._violate(
+                    f"{workspace_id}: held, posted, collected are {(held, posted, collected)}, "
+                    f"and add up to {(holds, events, cut)}"
+                )
+            if limit is not None and posted > limit + offline:
+                self._violate(
+                    f"{workspace_id}: posted {posted} of a limit of {limit} (and {offline} offline)"
+                )
+
+    def _check_months(self) -> None:
+        for workspace_id, month, charged, offline, stored, limit in self._driver.execute(_MONTHS):
+            if stored != charged:
+                self._violate(
+                    f"{workspace_id}: {stored} is posted in {month}, and its events add up to {charged}"
+                )
+            if limit is not None and charged > limit + offline:
+                self._violate(
+                    f"{workspace_id}: posted {charged} in {month} of a limit of {limit} (and {offline} offline)"
+                )
+
+    def _check_holds(self) -> None:
+        before, now_s = self._leases, self._store.clock()
+        self._leases = {event_id: expires_at for event_id, _, expires_at in self._driver.execute(_HOLDS)}
+        for event_id in sorted(self._witness.running - self._leases.keys()):
+            self._witness.running.discard(event_id)
+            # A server that could not renew for a whole lease is dead to the others.
+            if self._should_be_held(event_id):
+                left_s = before.get(event_id, now_s) - now_s
+                self._violate(
+                    f"the hold of a running request is gone, {left_s:.1f} s before its lease ends: {event_id}"
+                )
+
+    def _violate(self, what: str) -> None:
+        if what not in self.violations:
+            self.violations.append(what)

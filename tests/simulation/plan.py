@@ -1,0 +1,212 @@
+"""What happens in one schedule, drawn from its seed: servers, workspaces, requests, and everything that goes wrong."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+
+# One token costs as much as this, so that a few requests come to a cent.
+TOKEN_NANO_USD = 1_000_000
+MOST_TOKENS = 20
+Shape = Literal["completes", "client leaves", "engine fails early", "engine fails late"]
+SHAPES: tuple[Shape, ...] = ("completes", "client leaves", "engine fails early", "engine fails late")
+
+
+@dataclass(frozen=True, slots=True)
+class RequestPlan:
+    """`leaves_at_step` counts the loop's steps, so that a client may leave between any two of them."""
+
+    number: int
+    server: int
+    workspace: int
+    starts_at_s: float
+    takes_s: float
+    most_tokens: int
+    tokens: int
+    shape: Shape
+    leaves_after_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspacePlan:
+    spend_limit_nano_usd: int | None
+    monthly_limit_nano_usd: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerPlan:
+    """`clock_jumps` are (when, by how much); `pauses` and `outages` are (from, until)."""
+
+    clock_off_by: timedelta
+    clock_jumps: tuple[tuple[float, timedelta], ...]
+    pauses: tuple[tuple[float, float], ...]
+    outages: tuple[tuple[float, float], ...]
+    spool_outages: tuple[tuple[float, float], ...]
+    fault_rate: float
+    spool_fault_rate: float
+    crashes_at_steps: tuple[int, ...]
+    back_after_s: float
+    collects: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`calm_from_s`: from then on nothing goes wrong any more, and all must come to rest."""
+
+    seed: int
+    began_at: datetime
+    servers: tuple[ServerPlan, ...]
+    workspaces: tuple[WorkspacePlan, ...]
+    requests: tuple[RequestPlan, ...]
+    # All servers on one machine, with one spool, or each on its own.
+    one_spool: bool
+    allowance_nano_usd: int
+    upkeep_s: float
+    leases_s: float
+    database_jumps: tuple[tuple[float, timedelta], ...]
+    cancels_at_steps: tuple[int, ...]
+    calm_from_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Mood:
+    """What a schedule is full of, since all kinds of trouble at once hide one another. Choices are drawn from."""
+
+    servers: tuple[int, ...] = (1, 2, 2, 3)
+    workspaces: tuple[int, ...] = (1, 1, 2)
+    requests: tuple[int, ...] = (1, 2, 3, 4, 5)
+    load_s: tuple[float, ...] = (1.0, 10.0, 10.0, 40.0)
+    # Shares: of long requests, of clocks that jump, of servers with troubled links, of workspaces with limits.
+    slow: float = 0.05
+    jumps: float = 0.2
+    rough: float = 0.6
+    limited: float = 0.6
+    # In tokens.
+    allowances: tuple[int, ...] = (0, 0, 15, 40)
+    # Whether the ledger is away from early on.
+    is_offline: bool = False
+
+
+MIXED = Mood()
+# Long requests, whose holds must live on whatever the clocks say.
+LONG = Mood(servers=(2, 3), requests=(2, 3), load_s=(10.0,), slow=0.9, jumps=0.7, rough=0.15, limited=0.2)
+# Everybody at once, against limits that do not pay for all of them.
+CROWD = Mood(
+    servers=(1, 2), workspaces=(1,), requests=(5, 6, 7), load_s=(0.2, 2.0), slow=0.02, limited=0.9, jumps=0.1
+)
+# On the allowance, again and again.
+OFFLINE = Mood(
+    servers=(1, 1, 2),
+    workspaces=(1,),
+    requests=(4, 5, 6),
+    load_s=(2.0, 10.0),
+    allowances=(20, 30),
+    is_offline=True,
+)
+MOODS = (MIXED, MIXED, MIXED, LONG, CROWD, OFFLINE)
+
+
+def draw(seed: int) -> Plan:
+    rng = random.Random(seed)
+    mood = rng.choice(MOODS)
+    servers, workspaces, load_s = (
+        rng.choice(mood.servers),
+        rng.choice(mood.workspaces),
+        rng.choice(mood.load_s),
+    )
+    requests = tuple(
+        _request(rng, number, servers, workspaces, load_s, mood)
+        for number in range(1, rng.choice(mood.requests) + 1)
+    )
+    ends_at_s = max(request.starts_at_s + request.takes_s for request in requests)
+    horizon_s = max(5.0, min(ends_at_s, 120.0))
+    return Plan(
+        seed=seed,
+        began_at=_began_at(rng),
+        # With one workspace alone: the order of two collections of one moment is their random ids'.
+        servers=tuple(
+            _server(rng, horizon_s, mood, collects=workspaces == 1 and rng.random() < 0.15)
+            for _ in range(servers)
+        ),
+        workspaces=tuple(_workspace(rng, mood) for _ in range(workspaces)),
+        requests=requests,
+        one_spool=rng.random() < 0.4,
+        allowance_nano_usd=rng.choice(mood.allowances) * TOKEN_NANO_USD,
+        upkeep_s=rng.choice((5.0, 15.0, 30.0)),
+        leases_s=rng.choice((1.0, 5.0, 5.0, 5.0, 5.0, 5.0, 5.0, 5.0)),
+        database_jumps=_jumps(rng, horizon_s, mood),
+        cancels_at_steps=tuple(_step(rng) for _ in range(rng.choice((0, 0, 1, 2)))),
+        calm_from_s=horizon_s + 1.0,
+    )
+
+
+def _request(
+    rng: random.Random, number: int, servers: int, workspaces: int, load_s: float, mood: Mood
+) -> RequestPlan:
+    most = rng.randint(1, MOST_TOKENS)
+    quick_s = rng.choice((0.0, 0.05, 1.0, 5.0)) * rng.random()
+    takes_s = rng.uniform(30, 120) if rng.random() < mood.slow else quick_s
+    return RequestPlan(
+        number=number,
+        server=rng.randrange(servers),
+        workspace=rng.randrange(workspaces),
+        starts_at_s=rng.random() * load_s,
+        takes_s=takes_s,
+        most_tokens=most,
+        # Often the whole of it: then what was held is what is charged.
+        tokens=most if rng.random() < 0.6 else rng.randint(0, most),
+        shape=rng.choice((SHAPES[0], SHAPES[0], *SHAPES)),
+        leaves_after_s=rng.random() * (takes_s + 0.1),
+    )
+
+
+def _workspace(rng: random.Random, mood: Mood) -> WorkspacePlan:
+    def limit() -> int | None:
+        return rng.randint(5, 60) * TOKEN_NANO_USD if rng.random() < mood.limited else None
+
+    return WorkspacePlan(spend_limit_nano_usd=limit(), monthly_limit_nano_usd=limit())
+
+
+def _server(rng: random.Random, horizon_s: float, mood: Mood, *, collects: bool) -> ServerPlan:
+    is_rough = rng.random() < mood.rough
+
+    def spans(most: int, longest_s: float) -> tuple[tuple[float, float], ...]:
+        count = rng.choice((0, 0, 1, most)) if is_rough else 0
+        begins = sorted(rng.random() * horizon_s for _ in range(count))
+        return tuple((begin, begin + rng.random() * longest_s) for begin in begins)
+
+    return ServerPlan(
+        clock_off_by=_skew(rng) if rng.random() < 0.2 else timedelta(0),
+        clock_jumps=_jumps(rng, horizon_s, mood),
+        pauses=spans(1, 100.0),
+        outages=((rng.random(), rng.uniform(5, 40)),) if mood.is_offline else spans(2, 90.0),
+        spool_outages=spans(0, 20.0),
+        fault_rate=rng.choice((0.02, 0.1, 0.3)) if is_rough else 0.0,
+        spool_fault_rate=rng.choice((0.0, 0.0, 0.1)) if is_rough else 0.0,
+        crashes_at_steps=tuple(_step(rng) for _ in range(rng.choice((0, 0, 1, 2)) if is_rough else 0)),
+        back_after_s=rng.choice((0.1, 5.0, 90.0)),
+        collects=collects,
+    )
+
+
+def _step(rng: random.Random) -> int:
+    """Early ones are likelier: a short schedule has few."""
+    return int(10 ** rng.uniform(0.3, 2.9))
+
+
+def _skew(rng: random.Random) -> timedelta:
+    return timedelta(seconds=rng.choice((-1, 1)) * rng.choice((90, 3600, 31 * 86400)))
+
+
+def _jumps(rng: random.Random, horizon_s: float, mood: Mood) -> tuple[tuple[float, timedelta], ...]:
+    count = rng.choice((1, 2)) if rng.random() < mood.jumps else 0
+    return tuple((rng.random() * horizon_s, _skew(rng)) for _ in range(count))
+
+
+def _began_at(rng: random.Random) -> datetime:
+    """Some schedules see a month end."""
+    if rng.random() < 0.3:
+        return datetime(2026, 12, 1, tzinfo=UTC) - timedelta(seconds=rng.random() * 60)
+    return datetime(2026, 11, 15, 12, tzinfo=UTC)

@@ -1,0 +1,101 @@
+"""Bugs that were mended, as parts of a simulated server: the simulation must find each of them again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+from billing.allowance import Allowance
+from billing.lease.keeper import LeaseKeeper
+from billing.ledger import Ledger
+from tests.simulation.server import Parts
+
+# As where one server was configured for longer requests than another.
+LONG_S, SHORT_S = 3780.0, 20.0
+
+
+class ForgettingKeeper(LeaseKeeper):
+    """Failed releases are not retried, nor openings whose answer was lost looked after."""
+
+    async def close_unknown(self) -> int:
+        return 0
+
+
+class AgeingKeeper(LeaseKeeper):
+    """Each server closes every hold that is older than it thinks a request may get, whoever carries it."""
+
+    async def _sweep(self) -> None:
+        older_than_s = LONG_S if self.owner.startswith("s1.") else SHORT_S
+
+        def close_aged(connection: Connection) -> None:
+            aged = "created_at < strftime('%Y-%m-%d %H:%M:%f', pith_now() - :age, 'unixepoch')"
+            of_workspace = (
+                f"(SELECT coalesce(sum(amount_nano_usd), 0) FROM holds WHERE workspace_id = w.id AND {aged})"
+            )
+            freeing = f"UPDATE workspaces AS w SET held_nano_usd = held_nano_usd - {of_workspace}"
+            connection.execute(text(freeing), {"age": older_than_s})
+            connection.execute(text(f"DELETE FROM holds WHERE {aged}"), {"age": older_than_s})
+
+        await self._database.write(close_aged)
+
+
+class HastyKeeper(LeaseKeeper):
+    """A lease that has ended by the database's clock is enough: nobody looks twice."""
+
+    async def _sweep(self) -> None:
+        def close_ended(connection: Connection) -> None:
+            ended = "owner <> :owner AND expires_at <= pith_now()"
+            of_workspace = (
+                f"(SELECT coalesce(sum(amount_nano_usd), 0) FROM holds WHERE workspace_id = w.id AND {ended})"
+            )
+            freeing = f"UPDATE workspaces AS w SET held_nano_usd = held_nano_usd - {of_workspace}"
+            connection.execute(text(freeing), {"owner": self.owner})
+            connection.execute(text(f"DELETE FROM holds WHERE {ended}"), {"owner": self.owner})
+
+        await self._database.write(close_ended)
+
+
+class GenerousAllowance(Allowance):
+    """What waits in the spool is not counted."""
+
+    async def _costs(self) -> dict[str, int]:
+        return {}
+
+
+def _with_keeper(keeper: type[LeaseKeeper]) -> Parts:
+    class LedgerWithKeeper(Ledger):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            kept = self._leases
+            self._leases = keeper(kept._database, kept._spool, owner=kept.owner, times=kept.times)
+
+    return Parts(ledger=LedgerWithKeeper)
+
+
+class LedgerThatNeverSpools(Ledger):
+    """Usage that the ledger does not take is forgotten, and its caller told that all is well."""
+
+    async def _record_in_spool(self, event: Any) -> None:
+        """Nothing."""
+
+
+class LedgerWithGenerousAllowance(Ledger):
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._allowance = GenerousAllowance(self._spool, nano_usd=self._allowance._nano_usd)
+
+
+BUGS: dict[str, tuple[Parts, str]] = {
+    "failed releases are not retried": (_with_keeper(ForgettingKeeper), "still open at rest"),
+    "each sweeper has a cutoff of its own": (_with_keeper(AgeingKeeper), "hold of a running request is gone"),
+    "a lease that ended is swept at the first look": (
+        _with_keeper(HastyKeeper),
+        "hold of a running request is gone",
+    ),
+    "usage is not spooled": (Parts(ledger=LedgerThatNeverSpools), "is lost"),
+    "the spool is not counted against the allowance": (
+        Parts(ledger=LedgerWithGenerousAllowance),
+        "of an allowance of",
+    ),
+}

@@ -1,0 +1,130 @@
+"""One server of the simulated world: the real ledger, spool, upkeep and collector, in a process that may die."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from billing.background import Background, Loop, Round
+from billing.collector import Collector
+from billing.errors import HookFailed
+from billing.hook import HookAnswer, HookCommand
+from billing.ledger import Ledger
+from billing.spool import Spool
+from billing.upkeep import collecting, keeping_leases, replaying
+from tests.simulation.clock import Clock
+from tests.simulation.database import Link, SimulatedDatabase, Weather
+from tests.simulation.loop import Place, SimulatedLoop
+from tests.simulation.plan import Plan, ServerPlan
+from tests.simulation.store import Store
+
+HOOK = HookCommand(("simulated",), timeout_s=30)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a server is made of. A test that puts a bug back gives another part."""
+
+    ledger: type[Ledger] = Ledger
+
+
+@dataclass
+class Surroundings:
+    """What a server finds: the network to its databases, and the place where those go on without it."""
+
+    loop: SimulatedLoop
+    rng: random.Random
+    ledger_store: Store
+    there: Context
+    parts: Parts
+    note: Callable[[str], None]
+
+
+class Server:
+    """`incarnation` counts its starts. What it kept on disk, its spool, it finds again."""
+
+    def __init__(
+        self,
+        name: str,
+        plan: ServerPlan,
+        schedule: Plan,
+        around: Surroundings,
+        spool_store: Store,
+        clock: Clock,
+    ) -> None:
+        self.name = name
+        self.plan = plan
+        self.clock = clock
+        self.incarnation = 0
+        self.resumed_at = -math.inf
+        self.place = Place(name)
+        self.places: list[Place] = []
+        self.backgrounds: list[Background] = []
+        self.weather = Weather(around.rng, plan.fault_rate, list(plan.outages))
+        self.spool_weather = Weather(around.rng, plan.spool_fault_rate, list(plan.spool_outages), 0.01)
+        self._schedule = schedule
+        self._around = around
+        self.spool_store = spool_store
+        self._context: Context | None = None
+
+    def start(self) -> None:
+        self.incarnation += 1
+        self.place = Place(f"{self.name}.{self.incarnation}")
+        self.places.append(self.place)
+        self._context = self.place.context()
+        around = self._around
+        ledger_link = Link(f"{self.place.name} to ledger", self.weather, around.there, around.note)
+        spool_link = Link(f"{self.place.name} to spool", self.spool_weather, around.there, around.note)
+        database = SimulatedDatabase(around.ledger_store, ledger_link)
+        spooling = SimulatedDatabase(self.spool_store, spool_link)
+        # Any path that exists: what it holds is in the store.
+        self.spool = Spool(Path(__file__), database=spooling)
+        self.ledger = around.parts.ledger(
+            database,
+            self.spool,
+            offline_allowance_nano_usd=self._schedule.allowance_nano_usd,
+            owner=self.place.name,
+        )
+        background = Background([Loop(of) for of in self._rounds(database)])
+        self.backgrounds.append(background)
+        self._context.run(background.start)
+
+    def _rounds(self, database: SimulatedDatabase) -> list[Round]:
+        every_s = self._schedule.upkeep_s
+        rounds = [
+            replaying(self.ledger, every_s=every_s),
+            keeping_leases(self.ledger, every_s=self._schedule.leases_s),
+        ]
+        if self.plan.collects:
+            collector = Collector(database, actor="simulation", run=self._run_hook)
+            rounds.append(
+                collecting(collector, threshold_cents=1, hook=HOOK, every_s=every_s, clock=self.clock.now)
+            )
+        return rounds
+
+    def crash(self) -> None:
+        """Between two callbacks everything of it ends, and nothing of it is told."""
+        self.place.is_alive = False
+
+    def could_renew(self, within_s: float) -> bool:
+        """Whether nothing kept this incarnation from its leases in the last seconds."""
+        healthy_since = max(self.weather.troubled_until, self.resumed_at)
+        return self.place.runs and self._around.loop.time() - healthy_since > within_s
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """A task that dies with this incarnation."""
+        return self._around.loop.create_task(work, context=self._context)
+
+    async def _run_hook(self, command: HookCommand, request: bytes) -> HookAnswer:
+        rng = self._around.rng
+        await asyncio.sleep(rng.random() * 2)
+        state = rng.choice(("open", "paid", "failed", "trouble", "silence"))
+        if state in ("trouble", "silence"):
+            raise HookFailed("the simulated payment system fails", timed_out=state == "silence")
+        return HookAnswer(state, "reference", "output")

@@ -1,0 +1,77 @@
+"""The simulated ledger: many schedules without a violation, and bugs that are found again when they are put back."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.campaign import Findings, run_here, run_many, stage
+from tests.simulation.put_back import BUGS
+from tests.simulation.schedule import Result, run_seed
+
+ROOT = Path(__file__).parents[2]
+FEW, MANY = 250, 100_000
+FOUND_WITHIN = 1500
+BUSY_SEED = 26
+
+
+def first_failure(bug: str) -> Result | None:
+    """Of the schedules in which the bug is at work, the first that it leads to what it is known for."""
+    parts, expected = BUGS[bug]
+    for found in run_here(range(FOUND_WITHIN), parts=parts):
+        if any(expected in violation for violation in found.violations):
+            return found
+    return None
+
+
+def test_in_no_schedule_is_money_lost_or_spent_twice() -> None:
+    findings = Findings()
+    for result in run_here(range(FEW)):
+        findings.add(result)
+    assert not [(result.seed, result.violations) for result in findings.failed]
+    # Something went on in them: of each way that a request can end, some did.
+    ends = findings.outcomes
+    assert ends["completed, persisted"] > 50
+    assert min(ends["completed, degraded"], ends["released"], ends["refused: QuotaExceeded"]) > 5
+
+
+@pytest.mark.integration
+@pytest.mark.timeout(3600)
+def test_in_a_hundred_thousand_schedules_neither() -> None:
+    findings = Findings()
+    for part in run_many(10**6, MANY, workers=os.cpu_count() or 1):
+        findings.join(part)
+    assert not [(result.seed, result.violations) for result in findings.failed]
+    assert findings.schedules == MANY
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_bug_that_is_put_back_is_found(bug: str) -> None:
+    found = first_failure(bug)
+    assert found is not None, f"not within {FOUND_WITHIN} schedules"
+    # By its seed alone it is found again, and without the bug that seed is well.
+    again = run_seed(found.seed, stage(), parts=BUGS[bug][0], traced=True)
+    assert again.violations == found.violations
+    assert len(again.trace) > 5
+    assert run_seed(found.seed, stage()).violations == []
+
+
+def test_a_seed_is_the_same_schedule_in_every_process() -> None:
+    command = [sys.executable, "-m", "tests.simulation", "--seed", str(BUSY_SEED), "--trace"]
+    traces = [
+        subprocess.run(
+            command,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": hashes},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for hashes in ("1", "2")
+    ]
+    assert traces[0] == traces[1]
+    assert traces[0].count("\n") > 20
