@@ -5,5 +5,5 @@ import sys
 if sys.version_info >= (3, 14):
     raise ImportError(
         "pith's package `compression` hides Python 3.14's standard package of that name, which gzip, bz2 and lzma "
-        "import. Use Python 3.11, 3.12 or 3.13."
+        "import. Use Python 3.11 or 3.12."
     )

@@ -26,7 +26,7 @@ def build_model(spec: ModelSpec) -> BuiltModel:
     Raises `TokenizerUnavailable`; `FileNotFoundError` and `BadWeights` for the lexical weights; for neural kinds
     `compression.neural.errors.CheckpointRefused` and `TokenCounterUnavailable`.
     """
-    counter = load_counter(spec.tokenizer, name=spec.tokenizer_name)
+    counter = load_counter(spec.tokenizer, name=spec.tokenizer_name, revision=spec.tokenizer_revision)
     if spec.kind != "lexical":
         # torch takes seconds to import, and many servers never need it.
         from compression.neural.models import build_neural_model
@@ -40,11 +40,11 @@ def plain_compressor(spec: ModelSpec, counter: TokenCounter) -> Compressor:
     return Compressor(LexicalScorer.load(), counter, spec.settings)
 
 
-def load_counter(tokenizer: str, *, name: str) -> TokenizerCounter:
+def load_counter(tokenizer: str, *, name: str, revision: str | None = None) -> TokenizerCounter:
     """From a `tokenizer.json`, a folder that holds one, or a repository of the hub. Raises `TokenizerUnavailable`."""
     path = Path(tokenizer).expanduser()
     if not path.exists():
-        path = _from_hub(tokenizer)
+        path = _from_hub(tokenizer, revision)
     try:
         return TokenizerCounter.from_file(path, name=name)
     except FileNotFoundError as error:
@@ -53,13 +53,13 @@ def load_counter(tokenizer: str, *, name: str) -> TokenizerCounter:
         raise TokenizerUnavailable(tokenizer, f"cannot be read: {error}") from error
 
 
-def _from_hub(repository: str) -> Path:
+def _from_hub(repository: str, revision: str | None) -> Path:
     # Only what is not on this disk needs the hub's client.
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
-        return Path(hf_hub_download(repository, "tokenizer.json"))
+        return Path(hf_hub_download(repository, "tokenizer.json", revision=revision))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         reason = " ".join(str(error).split())
         raise TokenizerUnavailable(

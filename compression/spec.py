@@ -43,7 +43,8 @@ BLENDS: dict[Kind, Blend] = {
 class ModelSpec:
     """One compression model.
 
-    `checkpoint`: a folder or hub name; None for `lexical`. `tokenizer`: a `tokenizer.json`, its folder, or a hub name;
+    `checkpoint`: a folder or hub name; None for `lexical`. `revision` and `tokenizer_revision`: commits on the hub.
+    `tokenizer`: a `tokenizer.json`, its folder, or a hub name;
     receipts count by it and call it `tokenizer_name`. `batch_tokens`, `window`, `overlap`: tokens of the checkpoint's
     own tokenizer; a window of None is the checkpoint's. `max_waiting`: requests that may wait or run, above that they
     are refused; `max_waiting_tokens` likewise for what waits for the network. `steered_by`: whose unit scores share
@@ -56,6 +57,7 @@ class ModelSpec:
     tokenizer_name: str
     checkpoint: str | None = None
     revision: str | None = None
+    tokenizer_revision: str | None = None
     device: str = "cpu"
     dtype: Dtype = "float32"
     threads: int | None = None

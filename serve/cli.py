@@ -18,6 +18,7 @@ from serve.cli_billing import audit, reconcile, statement, usage
 from serve.cli_collections import collection_commands
 from serve.cli_compress import compress_file
 from serve.cli_spool import spool_commands
+from serve.config.pins import unpinned
 from serve.money.receipts import receipts
 from serve.progress import Progress
 from serve.settings import DEFAULT_CONFIG, ConfigError, Settings, load_anchored, load_settings
@@ -61,6 +62,8 @@ def serve(
     settings = with_ops_port(settings, ops_port)
     require_free_ports(settings)
     progress.say(f"pith starts from {config}; what it keeps is in {settings.state_dir}")
+    for line in unpinned(settings):
+        progress.say(f"warning: {line}")
     progress.begin("opening the ledger")
     key = asyncio.run(prepare_ledger(settings, catalog_of(settings), now=datetime.now(UTC)))
     try:
@@ -76,6 +79,8 @@ def check(file: Annotated[Path, typer.Argument(help="Configuration file.")]) -> 
     settings = load_settings(file)
     models = ", ".join(model.id for model in settings.models)
     typer.echo(f"{file}: valid; serves {models}")
+    for line in unpinned(settings):
+        typer.echo(f"warning: {line}", err=True)
 
 
 def with_address(settings: Settings, host: str | None, port: int | None) -> Settings:

@@ -117,10 +117,16 @@ class CompressionModelSettings(Section):
     checkpoint: str | None = Field(
         None, description="Hub name, a folder, or `embedded:small`; not for `lexical`."
     )
-    revision: str | None = Field(None, description="Commit of the checkpoint's hub repository.")
+    revision: str | None = Field(
+        None,
+        description="Commit of the checkpoint's hub repository; absent: what the hub has on the day.",
+    )
     tokenizer: str = Field(
         "embedded:pith-mini",
         description="Counts receipts: tokenizer.json, its folder, `embedded:NAME`, hub name.",
+    )
+    tokenizer_revision: str | None = Field(
+        None, description="Commit of the tokenizer's hub repository; absent: what the hub has on the day."
     )
     tokenizer_name: str = Field("pith-mini", min_length=1, description="What receipts call that tokenizer.")
     price_usd_per_mtok_input: Price = Field(
@@ -228,6 +234,7 @@ def spec_of(model: CompressionModelSettings) -> ModelSpec:
         kind=model.kind,
         tokenizer=_resolved(model.tokenizer, PACKAGED_TOKENIZERS),
         tokenizer_name=model.tokenizer_name,
+        tokenizer_revision=model.tokenizer_revision,
         checkpoint=None if model.checkpoint is None else _resolved(model.checkpoint, PACKAGED_CHECKPOINTS),
         revision=model.revision,
         device=model.device,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import subprocess
 import sys
 import tomllib
+import zipfile
 from collections.abc import Iterator
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
@@ -15,10 +17,11 @@ from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from serve.config.pins import unpinned
 from serve.settings import load_settings
 
 ROOT = Path(__file__).parents[1]
-PYTHONS = ("3.11", "3.12", "3.13")
+PYTHONS = ("3.11", "3.12")
 PACKAGES = ("serve", "models", "compression", "billing", "benchmarks")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
@@ -80,27 +83,69 @@ def test_tests_are_no_package() -> None:
     assert not list((ROOT / "tests").rglob("__init__.py"))
 
 
+# No commit of these could be established; pith warns of them at each start.
+UNPINNED = {"hotchpotch/open-provence-reranker-xsmall-v1", "hotchpotch/open-provence-reranker-v1"}
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.name)
 def test_each_shipped_config_is_valid_and_pins_what_it_fetches(path: Path) -> None:
-    fetched = [
-        model
-        for model in load_settings(path).models
-        if not model.checkpoint.startswith(("embedded:", ".", "/", "~"))
-    ]
-    assert not [model.id for model in fetched if not re.fullmatch(r"[0-9a-f]{40}", model.revision or "")]
+    warned = {line.split()[3] for line in unpinned(load_settings(path))}
+    assert warned <= UNPINNED
+    assert "revision: main" not in path.read_text()
+
+
+def entries(name: str) -> list[str]:
+    """A lock's pins, each with its hashes, on one line."""
+    text = (ROOT / "constraints" / f"{name}.txt").read_text().replace("\\\n", "")
+    return [line for line in text.splitlines() if line and not line.startswith("#")]
 
 
 def lock(extra: str) -> dict[str, str]:
-    lines = (ROOT / "constraints" / f"{extra}.txt").read_text().splitlines()
-    pins = [line.split("==") for line in lines if line and not line.startswith("#")]
+    pins = [entry.split()[0].split("==") for entry in entries(extra)]
     return {canonicalize_name(name): version for name, version in pins}
 
 
-@pytest.mark.parametrize("extra", ["cpu", "gpu"])
-def test_a_lock_is_nothing_but_exact_versions(extra: str) -> None:
-    lines = (ROOT / "constraints" / f"{extra}.txt").read_text().splitlines()
-    odd = [line for line in lines if not re.fullmatch(r"#.*|[\w.-]+==[\w.+]+", line)]
+@pytest.mark.parametrize("name", ["cpu", "gpu", "tests"])
+def test_a_lock_is_nothing_but_exact_versions_with_their_hashes(name: str) -> None:
+    odd = [
+        entry
+        for entry in entries(name)
+        if not re.fullmatch(r"[\w.-]+==[\w.+]+(\s+--hash=sha256:[0-9a-f]{64})+", entry)
+    ]
     assert not odd
+
+
+def test_a_lock_installs_nothing_that_has_another_hash(tmp_path: Path) -> None:
+    """What scripts/install relies on, with a wheel and a lock of the test's own."""
+    wheel = tmp_path / "locked-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr(
+            "locked-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: locked\nVersion: 1.0\n"
+        )
+        archive.writestr(
+            "locked-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        archive.writestr("locked-1.0.dist-info/RECORD", "")
+    right = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--no-index",
+        "--find-links",
+        str(tmp_path),
+        "--no-deps",
+    ]
+    command += ["--target", str(tmp_path / "site"), "--require-hashes", "-r", str(tmp_path / "lock.txt")]
+    for digest, code in (("0" * 64, 1), (right, 0)):
+        (tmp_path / "lock.txt").write_text(f"locked==1.0 \\\n    --hash=sha256:{digest}\n")
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == code, done.stderr
+        # By these words scripts/install knows it.
+        assert ("DO NOT MATCH THE HASHES" in done.stderr) == bool(code)
+    script = (ROOT / "scripts/install").read_text()
+    assert "DO NOT MATCH THE HASHES" in script and "--require-hashes" in script
 
 
 @pytest.mark.parametrize("extra", ["cpu", "gpu"])
@@ -111,7 +156,7 @@ def test_a_lock_satisfies_what_the_project_asks_for(extra: str) -> None:
 
 @pytest.mark.parametrize("python", PYTHONS)
 def test_the_installed_lock_is_complete_on_every_supported_python(python: str) -> None:
-    """pip installs the lock without resolving, so what 3.12 or 3.13 needs beyond 3.11 must be in it already."""
+    """pip installs the lock without resolving, so what 3.12 needs beyond 3.11 must be in it already."""
     extra = installed_extra()
     versions = lock(extra)
     unmet = [

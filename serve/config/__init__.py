@@ -1,0 +1,1 @@
+"""What a configuration says, checked beyond its types."""
