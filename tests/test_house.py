@@ -186,6 +186,7 @@ def test_no_installed_distribution_takes_one_of_our_names() -> None:
         ("serve.settings", ENGINES + DATABASES),
         ("serve.api", ENGINES),
         ("serve.cli", ENGINES),
+        ("compression.workers.pooled_model", (*ENGINES, "numpy", "tokenizers")),
     ],
 )
 def test_what_is_no_rim_imports_without_the_heavy_packages(module: str, heavy: tuple[str, ...]) -> None:

@@ -19,6 +19,7 @@ ROLES = (
     (r"ServeReplica:model|ServeReplica\S*LLMServer", "engine replica"),
     (r"ServeReplica:ingress|ServeReplica\S*[Ii]ngress", "ingress replica"),
     (r"ServeReplica", "other replica"),
+    (r"compression\.workers", "compression workers"),
     (r"haproxy", "HAProxy"),
     (r"ProxyActor|ServeProxy", "Ray Serve proxy"),
     (r"ServeController", "Ray Serve controller"),

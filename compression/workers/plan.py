@@ -10,7 +10,8 @@ from compression.spec import Kind
 
 LaneName = Literal["small", "large", "trial"]
 MOST_BY_DEFAULT = 4
-# Lower than the server's own processes and than workers on small inputs: a ninth of a core that both want.
+# Below the server's other processes and the workers on small inputs: a tenth of a core that both want. Where those are
+# at 15 already, as Ray has them, the end of the scale is 19, and that is three tenths.
 _NICE = 10
 # Of CPU. Beyond it an input counts as large whatever its size; small ones take a tenth of it.
 _LONGEST_SMALL_S = 1.0

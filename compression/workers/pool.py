@@ -25,7 +25,7 @@ from compression.workers.plan import LaneName, PoolPlan
 
 log = logging.getLogger(__name__)
 # For a process of several jobs to end a cancelled one by itself, before it is killed with the others' work in it.
-GRACE_S = 5.0
+GRACE_S = 15.0
 # How often at most a job is looked at that may be taking too long.
 _LOOK_S = 0.1
 

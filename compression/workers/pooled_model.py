@@ -10,9 +10,10 @@ from compression.workers.message import Message
 from compression.workers.observer import PoolObserver, Unobserved
 from compression.workers.plan import PoolPlan
 from compression.workers.pool import Pool
-from compression.workers.programs import LEXICAL, NEURAL
 from compression.workers.spawner import Program, Spawner
 
+# By name: what they import is for the workers' processes, and not for this one.
+_LEXICAL, _NEURAL = "compression.workers.programs:lexical", "compression.workers.programs:neural"
 # A fork takes milliseconds, loading a network takes as long as its download.
 _FORKED_S, _LOADED_S = 60.0, 1800.0
 
@@ -46,9 +47,9 @@ class PooledModel:
 async def start_model(spec: ModelSpec, plan: PoolPlan, observer: PoolObserver | None = None) -> PooledModel:
     """Start the processes of a model; returns when it can work. Raises `WorkerCannotStart`."""
     if spec.kind == "lexical":
-        spawner = Spawner(Program(LEXICAL, spec), start_s=_FORKED_S)
+        spawner = Spawner(Program(_LEXICAL, spec), start_s=_FORKED_S)
     else:
-        spawner = Spawner(Program(NEURAL, spec, environment=()), start_s=_LOADED_S)
+        spawner = Spawner(Program(_NEURAL, spec, environment=()), start_s=_LOADED_S)
     pool = Pool(spawner.start, plan, observer or Unobserved())
     try:
         await pool.start()

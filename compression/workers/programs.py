@@ -28,8 +28,6 @@ from compression.workers.codec import (
 from compression.workers.message import Message
 from compression.workers.working import work_in_turn, work_together
 
-LEXICAL = f"{__name__}:lexical"
-NEURAL = f"{__name__}:neural"
 log = logging.getLogger(__name__)
 # What a first request finds lazily made, so that the workers have it from the start.
 _FIRST = CompressionRequest(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 
 import httpx
@@ -104,6 +105,9 @@ def test_a_client_that_leaves_ends_the_work(server: Server) -> None:
     wait_for(lambda: processes(server) <= before, timeout_s=20, what="the large input's process is gone")
     with server.client() as client:
         assert client.post("/v1/compress", json=BODY).status_code == 200
+    metrics = httpx.get(f"http://127.0.0.1:{server.ops_port}/metrics").text
+    assert re.search(r'workers_replaced_total\{model="pith-lexical",reason="cancelled"\} [1-9]', metrics)
+    assert re.search(r'jobs_running\{model="pith-lexical"\} 0', metrics)
 
 
 def test_a_replica_that_is_killed_leaves_no_process_behind_and_is_replaced(server: Server) -> None:
