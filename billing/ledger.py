@@ -17,8 +17,11 @@ from billing.audit import Difference
 from billing.caller import Caller
 from billing.database import Database, RowWork
 from billing.errors import (
+    BillingDisabled,
+    InvalidKey,
     LedgerUnavailable,
     PricesUnavailable,
+    QuotaExceeded,
     RowRefused,
     UsageNotRecorded,
 )
@@ -185,12 +188,13 @@ class Ledger:
         self._leases.begin(hold.event_id)
         try:
             return await self._opened(hold)
-        except LedgerUnavailable:
-            # Its answer may be what was lost.
-            self._leases.doubt(hold.event_id)
+        except (QuotaExceeded, BillingDisabled, InvalidKey):
+            # The ledger has answered.
+            self._leases.end(hold.event_id)
             raise
         except BaseException:
-            self._leases.end(hold.event_id)
+            # The answer may be what was lost.
+            self._leases.doubt(hold.event_id)
             raise
 
     async def _opened(self, hold: Hold) -> Hold:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from sqlalchemy import text, update
 
-from billing.errors import LedgerUnavailable, QuotaExceeded
+from billing.errors import LedgerUnavailable, QuotaExceeded, SpoolFull
 from billing.fake_database import FakeOutageDatabase
 from billing.lease import sql
 from billing.lease.keeper import LeaseKeeper
@@ -162,6 +162,22 @@ async def test_a_hold_whose_opening_was_committed_and_not_answered_is_closed(
         await books.hold(caller, 1000)
     await books.ledger.keep_leases()
     assert await books.money(caller) == (0, 0)
+
+
+async def test_a_hold_that_was_committed_unanswered_is_closed_though_the_spool_had_no_room_for_it(
+    books: Books, outage: FakeOutageDatabase
+) -> None:
+    full = Spool(books.spool_path, max_rows=0)
+    books.ledger = Ledger(outage, full, lease=AT_ONCE, offline_allowance_nano_usd=10_000)
+    caller = await books.new_caller()
+    outage.loses_answers = True
+    with pytest.raises(SpoolFull):
+        await books.hold(caller, 1000)
+    outage.loses_answers = False
+    assert await books.money(caller) == (0, 1000)
+    await books.ledger.keep_leases()
+    assert await books.money(caller) == (0, 0)
+    await full.close()
 
 
 async def test_a_release_that_was_committed_and_not_answered_changes_nothing_more(
