@@ -30,10 +30,9 @@ from billing.lease.times import LeaseTimes
 from billing.outage import Writes
 from billing.price import Cost, ModelPrice
 from billing.price_list import PriceList
-from billing.receipt import without_text
 from billing.replaying import Replayed, WrittenOff, log_written_off, replay
 from billing.spool import Spool
-from billing.usage import Hold, Outcome, Settlement, UsageEvent, UsageFigures, mint_event_id
+from billing.usage import Hold, Outcome, Settlement, UsageEvent, UsageFigures, mint_event_id, usage_event
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -137,7 +136,7 @@ class Ledger:
         """
         if hold.kind == "not_applicable":
             return Settlement(hold.event_id, "not_applicable")
-        event = _usage_event(hold, figures, cost, outcome, now)
+        event = usage_event(hold, figures, cost, outcome, now)
         return await asyncio.shield(self._begin(self._settle(hold, event)))
 
     async def release(self, hold: Hold, *, now: datetime) -> bool:
@@ -274,29 +273,3 @@ class Ledger:
         self._writes.add(task)
         task.add_done_callback(self._writes.discard)
         return task
-
-
-def _usage_event(
-    hold: Hold, figures: UsageFigures, cost: Cost, outcome: Outcome, now: datetime
-) -> UsageEvent:
-    return UsageEvent(
-        event_id=hold.event_id,
-        request_id=hold.request_id,
-        workspace_id=hold.workspace_id,
-        project_id=hold.project_id,
-        key_id=hold.key_id,
-        model_id=hold.model_id,
-        pricing_version=hold.pricing_version,
-        prompt_tokens=figures.prompt_tokens,
-        completion_tokens=figures.completion_tokens,
-        cached_tokens=figures.cached_tokens,
-        subtotal_nano_usd=cost.subtotal_nano_usd,
-        minimum_applied=cost.minimum_applied,
-        cost_nano_usd=cost.nano_usd,
-        outcome=outcome,
-        stream=figures.stream,
-        created_at=hold.created_at,
-        settled_at=now,
-        receipt=without_text(figures.receipt),
-        offline=hold.kind == "offline",
-    )

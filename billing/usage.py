@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
+from billing.price import Cost
 from billing.receipt import without_text
 
 HoldKind = Literal["held", "offline", "not_applicable"]
@@ -99,6 +100,31 @@ class Settlement:
 def mint_event_id(now: datetime) -> str:
     """32 hex digits: the millisecond, then 80 random bits, so that new rows land at the index's end."""
     return f"{int(now.timestamp() * 1000):012x}{secrets.token_hex(10)}"
+
+
+def usage_event(hold: Hold, figures: UsageFigures, cost: Cost, outcome: Outcome, now: datetime) -> UsageEvent:
+    """What is recorded of a request that was held and has ended."""
+    return UsageEvent(
+        event_id=hold.event_id,
+        request_id=hold.request_id,
+        workspace_id=hold.workspace_id,
+        project_id=hold.project_id,
+        key_id=hold.key_id,
+        model_id=hold.model_id,
+        pricing_version=hold.pricing_version,
+        prompt_tokens=figures.prompt_tokens,
+        completion_tokens=figures.completion_tokens,
+        cached_tokens=figures.cached_tokens,
+        subtotal_nano_usd=cost.subtotal_nano_usd,
+        minimum_applied=cost.minimum_applied,
+        cost_nano_usd=cost.nano_usd,
+        outcome=outcome,
+        stream=figures.stream,
+        created_at=hold.created_at,
+        settled_at=now,
+        receipt=without_text(figures.receipt),
+        offline=hold.kind == "offline",
+    )
 
 
 def month_of(moment: datetime) -> str:
