@@ -60,3 +60,11 @@ class EngineRejected(EngineError):
         super().__init__(message)
         self.message = message
         self.param = param
+
+
+class GrammarTooCostly(ValueError):
+    """Compiling the grammar of a reply takes more than a request may."""
+
+
+class GrammarTrialsBusy(Exception):
+    """A grammar could not be tried out now. Nothing was generated."""

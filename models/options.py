@@ -114,7 +114,6 @@ def select_options(fields: Mapping[str, Any], *, capabilities: Capabilities) -> 
     options = {name: value for name, value in given.items() if name in FORWARDED}
     for rule in (_response_format, _tools, _stream_options, _reasoning_effort, _template_kwargs):
         options |= rule(given, capabilities)
-    check_schemas(_schemas(options))
     return _as_engines_take_it(options)
 
 
@@ -155,6 +154,12 @@ def _response_format(given: Mapping[str, Any], _: Capabilities) -> dict[str, Any
     if wanted["type"] == "text":
         return {}
     return {"response_format": wanted}
+
+
+def check_grammars(options: Mapping[str, Any]) -> None:
+    """Check the schemas among selected options. Apart from the selection, since this is work for a request that was
+    let in. Raises `InvalidField`."""
+    check_schemas(_schemas(options))
 
 
 def _schemas(options: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], tuple[str | int, ...]]]:

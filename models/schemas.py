@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from models.errors import InvalidField
-from models.grammar_cost import BOUNDS, costs_of
+from models.grammar.cost import BOUNDS, costs_of
 
 Loc = tuple[str | int, ...]
 

@@ -18,9 +18,14 @@ from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionReque
 from vllm.entrypoints.serve.engine.protocol import ErrorResponse
 from vllm.exceptions import GenerationError, GracefulHTTPError, VLLMClientError
 from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
+from vllm.v1.structured_output.backend_types import StructuredOutputOptions
+from vllm.v1.structured_output.request import get_structured_output_key
 
 from models.coalesce import coalesce
 from models.engine import EngineChunk, EngineFault, EngineRequest, TokenUsage
+from models.errors import GrammarTrialsBusy
+from models.grammar.tokenizer import trials_of
+from models.grammar.trials import GrammarTrials, Kind
 from models.vllm_faults import constrained_by, located
 
 HEARTBEAT_S = 0.5
@@ -33,6 +38,11 @@ WARM_UP_OPTIONS: tuple[dict[str, Any], ...] = (
     {"temperature": 0.0},
     {"temperature": 1.0, "n": 2, "response_format": {"type": "json_object"}},
 )
+# The grammars that a caller's schemas become. What else there is, callers cannot ask for.
+_TRIED: dict[StructuredOutputOptions, Kind] = {
+    StructuredOutputOptions.JSON: "json",
+    StructuredOutputOptions.STRUCTURAL_TAG: "structural_tag",
+}
 ERROR_EVENT = 'data: {"error"'
 DONE = "data: [DONE]\n\n"
 REPLY_FIELDS = ("id", "object", "created", "model", "choices", "system_fingerprint")
@@ -81,8 +91,9 @@ class UsageMeter:
 class _CountingClient:
     """vLLM's engine client, with each request's outputs passing its meter on their way."""
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Any, trials: GrammarTrials) -> None:
         self._client = client
+        self._trials = trials
         self.meters: dict[str, UsageMeter] = {}
 
     def __getattr__(self, name: str) -> Any:
@@ -93,6 +104,8 @@ class _CountingClient:
     ) -> AsyncGenerator[Any, None]:
         meter = self.meters[request_id]
         try:
+            # Here vLLM has made one grammar of the request's schema or tools, and the engine has not seen it.
+            await self._try_grammar(sampling_params)
             async with aclosing(
                 self._client.generate(prompt, sampling_params, request_id, **options)
             ) as outputs:
@@ -103,13 +116,20 @@ class _CountingClient:
             meter.failure = error
             raise
 
+    async def _try_grammar(self, sampling_params: Any) -> None:
+        if sampling_params.structured_outputs is None:
+            return
+        kind, spec = get_structured_output_key(sampling_params.structured_outputs)
+        if kind in _TRIED:
+            await self._trials.check(_TRIED[kind], spec)
+
 
 class VLLMChat:
     """Chat completions of one vLLM engine."""
 
     def __init__(self, model_id: str, serving_chat: Any, engine_client: Any, *, coalesce_s: float) -> None:
         self._model_id = model_id
-        self._client = _CountingClient(engine_client)
+        self._client = _CountingClient(engine_client, trials_of(engine_client))
         self._serving = serving_chat
         self._serving.engine_client = self._client
         self._coalesce_s = coalesce_s
@@ -138,7 +158,7 @@ class VLLMChat:
             yield located(
                 EngineFault("rejected", _message(error), getattr(error, "parameter", None)), request
             )
-        except GracefulHTTPError as error:
+        except (GracefulHTTPError, GrammarTrialsBusy) as error:
             yield EngineFault("unavailable", str(error))
         except (EngineDeadError, EngineGenerateError, GenerationError):
             yield self._broken(request, meter)

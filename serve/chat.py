@@ -18,7 +18,7 @@ from billing.window import LimitState
 from models.catalog import Catalog, ChatModel
 from models.engine import Engine, EngineChunk, EngineRequest, TokenUsage
 from models.messages import engine_messages
-from models.options import select_options
+from models.options import check_grammars, select_options
 from serve.chat_request import ChatCompletionRequest
 from serve.disconnect import Client
 from serve.holds import HoldTerms, hold_worst_case
@@ -199,6 +199,8 @@ class ChatService:
         observed = self._metrics.begin(chat.model.id)
         exchange: Exchange | None = None
         try:
+            # Not before: it is work, and a project's limits bound it.
+            check_grammars(chat.request.options)
             engine = self._engines[chat.model.id]
             terms = HoldTerms(
                 caller=caller,

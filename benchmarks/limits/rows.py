@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from benchmarks.limits.chat import CHAT
 from benchmarks.limits.compression import COMPRESSION
 from benchmarks.limits.row import Row
 
-ROWS: tuple[Row, ...] = (*COMPRESSION,)
+ROWS: tuple[Row, ...] = (*COMPRESSION, *CHAT)
 
 
 def find(name: str) -> Row:

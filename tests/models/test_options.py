@@ -16,6 +16,7 @@ from models.options import (
     REFUSED,
     REFUSED_PREFIXES,
     USED,
+    check_grammars,
     select_options,
 )
 
@@ -28,6 +29,7 @@ NAMED = {"type": "function", "function": {"name": "f"}}
 def selected(capabilities: Capabilities = PLAIN, /, **fields: Any) -> dict[str, Any]:
     """What is forwarded beside the temperature that always is."""
     options = select_options({"temperature": 0.5, **fields}, capabilities=capabilities)
+    check_grammars(options)
     assert options.pop("temperature") == 0.5
     return options
 
@@ -41,7 +43,7 @@ def unsupported(capabilities: Capabilities = PLAIN, /, **fields: Any) -> str:
 
 def invalid(capabilities: Capabilities = PLAIN, /, **fields: Any) -> tuple[str | int, ...]:
     with pytest.raises(InvalidField) as caught:
-        select_options(fields, capabilities=capabilities)
+        check_grammars(select_options(fields, capabilities=capabilities))
     return caught.value.loc
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from models.errors import InvalidField
-from models.grammar_cost import MAX_OPTIONAL
+from models.grammar.cost import MAX_OPTIONAL
 from models.schemas import (
     MAX_DEPTH,
     MAX_NODES,
@@ -167,7 +167,7 @@ def held_in_halves(depth: int) -> dict[str, Any]:
         chained,
         fanned,
         held_in_halves,
-        lambda size: {"properties": {f"p{at}": {"type": "string"} for at in range(size // 4)}},
+        lambda size: {"properties": {f"p{at}": {"type": "string"} for at in range(size // 5)}},
         lambda size: {"enum": [{"a": at} for at in range(size)]},
         lambda size: {"anyOf": [{"pattern": "a{1,2}"}] * (size // 16)},
         lambda size: {"anyOf": [{"pattern": "(a" * (size // 8)}] * 2},
@@ -215,8 +215,8 @@ def optional(count: int) -> dict[str, Any]:
             ("anyOf", 3, "properties"),
         ),
         (
-            {**optional(2000), "required": [f"p{at}" for at in range(1600)]},
-            {**optional(2000), "required": [f"p{at}" for at in range(1400)]},
+            {**optional(2000), "required": [f"p{at}" for at in range(1800)]},
+            {**optional(2000), "required": [f"p{at}" for at in range(1700)]},
             ("properties",),
         ),
         ({"anyOf": [{"pattern": "a"}] * 100}, {"anyOf": [{"pattern": "a"}] * 101}, ("anyOf", 100, "pattern")),
@@ -228,7 +228,7 @@ def optional(count: int) -> dict[str, Any]:
             ("patternProperties",),
         ),
         ({"anyOf": [{"format": "date"}] * 50}, {"anyOf": [{"format": "date"}] * 51}, ("anyOf", 50, "format")),
-        ({"anyOf": [{"minimum": 1}] * 200}, {"anyOf": [{"maximum": 1}] * 201}, ("anyOf", 200, "maximum")),
+        ({"anyOf": [{"minimum": 1}] * 100}, {"anyOf": [{"maximum": 1}] * 101}, ("anyOf", 100, "maximum")),
     ],
 )
 def test_what_costs_more_than_its_size_has_a_bound(

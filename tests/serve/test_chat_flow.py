@@ -266,6 +266,17 @@ async def test_what_a_failed_request_reserved_of_its_tokens_is_given_back(served
     assert int(second.reply_headers["x-ratelimit-remaining-tokens"]) == left - 8
 
 
+async def test_a_schema_is_looked_at_when_the_projects_limits_have_let_the_request_in(served: Served) -> None:
+    schema = {"type": "json_schema", "json_schema": {"name": "s", "schema": {"$ref": "#"}}}
+    key = await served.new_key(limits=ProjectLimits(requests_per_minute=2, max_in_flight=1))
+    refused = await served.chat(key=key, response_format=schema).run()
+    assert refused.status == 422
+    assert refused.json()["detail"][0]["loc"] == ["body", "response_format", "json_schema", "schema"]
+    assert (await served.chat(key=key).run()).status == 200
+    assert (await served.chat(key=key, response_format=schema).run()).status == 429
+    await served.assert_nothing_is_left_open()
+
+
 async def test_the_list_of_models_uses_up_nothing_that_completions_need(served: Served) -> None:
     key = await served.new_key(limits=ProjectLimits(requests_per_minute=3, max_in_flight=1))
     statuses = [(await served.get("/v1/models", key=key).run()).status for _ in range(4)]

@@ -10,15 +10,15 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-# Each optional property may follow each other one: 500 take a second, 4,000 took two minutes.
-MAX_OPTIONAL = 500
+# Each optional property may follow each other one: 1,000 take seconds, 4,000 took two minutes.
+MAX_OPTIONAL = 256
 # Of the squares, over all objects of a request.
 MAX_OPTIONAL_SQUARES = MAX_OPTIONAL**2
 MAX_PATTERNS = 100
 # Quantifiers without an upper end, or that let a piece be absent: ".*" fifty times takes four seconds.
 MAX_QUANTIFIERS = 20
 MAX_FORMATS = 50
-MAX_RANGES = 200
+MAX_RANGES = 100
 
 _MARK = re.compile(r"\\.|[\[\]*+?{]", re.DOTALL)
 _RANGE = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
