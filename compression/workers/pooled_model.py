@@ -14,6 +14,8 @@ from compression.workers.spawner import Program, Spawner
 
 # By name: what they import is for the workers' processes, and not for this one.
 _LEXICAL, _NEURAL = "compression.workers.programs:lexical", "compression.workers.programs:neural"
+# Of numpy. The tokenizer and torch have their own threads, from after the fork.
+_ONE_BLAS_THREAD = (("OPENBLAS_NUM_THREADS", "1"),)
 # A fork takes milliseconds, loading a network takes as long as its download.
 _FORKED_S, _LOADED_S = 60.0, 1800.0
 
@@ -49,7 +51,7 @@ async def start_model(spec: ModelSpec, plan: PoolPlan, observer: PoolObserver | 
     if spec.kind == "lexical":
         spawner = Spawner(Program(_LEXICAL, spec), start_s=_FORKED_S)
     else:
-        spawner = Spawner(Program(_NEURAL, spec, environment=()), start_s=_LOADED_S)
+        spawner = Spawner(Program(_NEURAL, spec, environment=_ONE_BLAS_THREAD), start_s=_LOADED_S)
     pool = Pool(spawner.start, plan, observer or Unobserved())
     try:
         await pool.start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
 import socket
 from collections.abc import Callable
@@ -61,10 +62,10 @@ def handled(compressor: Compressor, counter: TokenCounter, job: Message) -> Mess
 
 def neural(spec: ModelSpec) -> Callable[[socket.socket], None]:
     """Torch is shared, the network is each worker's: its threads would not outlive a fork."""
-    # Seconds of imports, and no more: what starts threads must wait for the fork.
-    import compression.neural.models
-
-    assert compression.neural.models
+    if spec.device == "cpu":
+        # Seconds of imports, and no more: what starts threads must wait for the fork. For a GPU not even those, since
+        # CUDA does not survive a fork, and whoever asks whether there is a GPU has begun with it.
+        importlib.import_module("compression.neural.models")
     counter = load_counter(spec.tokenizer, name=spec.tokenizer_name)
 
     def run(peer: socket.socket) -> None:
