@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import lru_cache
 from sqlite3 import Connection as SqliteConnection
 
 from sqlalchemy import ColumnElement, Double, String, func
 
 from billing.usage import month_of
+
+DAY_S = 86_400
 
 
 def now_s() -> ColumnElement[float]:
@@ -28,4 +31,10 @@ def this_month() -> ColumnElement[str]:
 def bring_clock(connection: SqliteConnection, clock: Callable[[], float]) -> None:
     """Gives a connection of SQLite both functions. `clock` says the seconds since 1970."""
     connection.create_function("pith_now", 0, clock)
-    connection.create_function("pith_month", 0, lambda: month_of(datetime.fromtimestamp(clock(), UTC)))
+    # Each request asks twice.
+    of_day = lru_cache(maxsize=2)(_month_of_day)
+    connection.create_function("pith_month", 0, lambda: of_day(clock() // DAY_S))
+
+
+def _month_of_day(day: float) -> str:
+    return month_of(datetime.fromtimestamp(day * DAY_S, UTC))

@@ -17,9 +17,10 @@ from billing.database import Database, open_database
 from billing.errors import LedgerUnavailable, QuotaExceeded, RowRefused
 from billing.ledger import Ledger
 from billing.migration import upgrade
-from billing.price import ModelPrice
+from billing.price import Cost, ModelPrice
 from billing.spool import Spool
 from billing.sqlite import MAX_GROUP
+from billing.usage import UsageFigures
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 PEPPER = b"a pepper for the tests only"
@@ -207,3 +208,48 @@ def test_a_database_outlives_the_event_loop_that_wrote_to_it_last(tmp_path: Path
     asyncio.run(leave_one_behind())
     assert asyncio.run(database.write(lambda c: 2)) == 2
     asyncio.run(database.close())
+
+
+async def test_a_request_costs_five_statements_and_no_more(tmp_path: Path) -> None:
+    """Two for its hold and three for its settlement: leases, months and write-offs add none."""
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    await upgrade(url)
+    database = open_database(url)
+    accounts, ledger = Accounts(database, pepper=PEPPER), Ledger(database, Spool(tmp_path / "spool.db"))
+    await accounts.create_workspace("w", spend_limit_nano_usd=100, monthly_limit_nano_usd=100, now=NOW)
+    await accounts.create_project("w", "p", now=NOW)
+    _, token = await accounts.create_key("w/p", "k", now=NOW)
+    caller = await accounts.authenticate(token, now=NOW)
+    await ledger.publish_prices([ModelPrice("m", 1, 1, 1)], now=NOW)
+    # The month of the workspace's row is the machine's from here on.
+    first = await ledger.hold(
+        caller, model_id="m", pricing_version=1, amount_nano_usd=9, request_id="r", now=NOW
+    )
+    await ledger.release(first, now=NOW)
+    statements: list[str] = []
+
+    def trace(connection: Connection) -> None:
+        driver = connection.connection.driver_connection
+        assert driver is not None
+        driver.set_trace_callback(statements.append)
+
+    try:
+        await database.write(trace)
+        statements.clear()
+        hold = await ledger.hold(
+            caller, model_id="m", pricing_version=1, amount_nano_usd=9, request_id="r", now=NOW
+        )
+        await ledger.settle(
+            hold,
+            figures=UsageFigures(1, 2, 0, stream=False),
+            cost=Cost(5, 5, minimum_applied=False),
+            outcome="completed",
+            now=NOW,
+        )
+        work = [
+            one.split()[0] for one in statements if one.split()[0] in ("INSERT", "UPDATE", "DELETE", "SELECT")
+        ]
+        assert work == ["UPDATE", "INSERT", "DELETE", "UPDATE", "INSERT"], statements
+    finally:
+        await ledger.close()
+        await database.close()

@@ -126,6 +126,22 @@ async def test_usage_under_the_allowance_is_charged_in_full_and_says_that_it_was
     assert await books.money(caller) == (5000, 0)
 
 
+async def test_usage_under_the_allowance_is_charged_in_full_in_the_month_that_takes_it_too(
+    books: Books,
+) -> None:
+    outage = FakeOutageDatabase(books.database)
+    books.ledger = Ledger(outage, books.spool, offline_allowance_nano_usd=10_000)
+    caller = await books.new_caller(monthly_limit_nano_usd=1000)
+    outage.is_down = True
+    await books.settle(await books.hold(caller, 5000), 5000)
+    outage.is_down = False
+    await books.at(books.now + timedelta(days=20))
+    await books.ledger.replay_spool()
+    (event,) = await books.ledger.recent_events()
+    assert (event.offline, event.written_off_nano_usd, event.month) == (True, 0, "2026-12")
+    assert await books.money(caller) == (5000, 0)
+
+
 async def test_an_event_that_an_older_release_spooled_is_read(books: Books) -> None:
     hold = await books.hold(await books.new_caller())
     old = (
