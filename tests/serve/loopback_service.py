@@ -21,6 +21,8 @@ from models.engine import Engine, EngineChunk, EngineRequest
 from models.fake_engine import FakeEngine
 from serve.app import PithServer, build_api, catalog_of, http_config
 from serve.cluster.door import Door, own_door
+from serve.compression_settings import DemoCompressionSettings
+from serve.compressors import RunningModel
 from serve.prepare import prepare_ledger
 from serve.settings import Settings, load_settings
 
@@ -68,9 +70,19 @@ class Running:
 
 
 @contextmanager
-def service(state_dir: Path, engine: Engine) -> Iterator[Running]:
-    """Listen until the block ends. All four models are answered by `engine`."""
+def service(
+    state_dir: Path,
+    engine: Engine,
+    *,
+    compressor: RunningModel | None = None,
+    demo: DemoCompressionSettings | None = None,
+) -> Iterator[Running]:
+    """Listen until the block ends. All four models are answered by `engine`, and those that compress, if they are to be
+    served, by `compressor`."""
     settings = load_settings(CONFIG).anchored(state_dir)
+    if demo is not None:
+        compression = settings.compression.model_copy(update={"demo": demo})
+        settings = settings.model_copy(update={"compression": compression})
     key = asyncio.run(prepare_ledger(settings, catalog_of(settings), now=now()))
     assert key is not None
     database = FakeFaultyDatabase(open_database(settings.billing.database_url))
@@ -79,7 +91,7 @@ def service(state_dir: Path, engine: Engine) -> Iterator[Running]:
     up, stop = threading.Event(), threading.Event()
 
     async def serve() -> None:
-        async with _listening(settings, engines, database, door):
+        async with _listening(settings, engines, database, door, compressor):
             up.set()
             await asyncio.to_thread(stop.wait)
 
@@ -98,11 +110,23 @@ class _listening:
     """An async context in which the service accepts requests."""
 
     def __init__(
-        self, settings: Settings, engines: Mapping[str, Engine], database: FakeFaultyDatabase, door: Door
+        self,
+        settings: Settings,
+        engines: Mapping[str, Engine],
+        database: FakeFaultyDatabase,
+        door: Door,
+        compressor: RunningModel | None,
     ) -> None:
         self._ledger = Ledger(database, Spool(settings.billing.spool_path))
         self._database = database
-        api = build_api(settings, engines=dict(engines), database=database, ledger=self._ledger)
+        compressors = {model.id: compressor for model in settings.compression.models if compressor}
+        api = build_api(
+            settings,
+            engines=dict(engines),
+            compressors=compressors,
+            database=database,
+            ledger=self._ledger,
+        )
         self._server = PithServer(http_config(api, settings), door)
 
     async def __aenter__(self) -> None:
