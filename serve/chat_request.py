@@ -67,7 +67,11 @@ def _tool_choice(value: Any) -> str | dict[str, Any]:
 
 
 Stop = Annotated[list[str], PlainValidator(_stop_strings, json_schema_input_type=StopString | StopStrings)]
-LogitBias = Annotated[dict[str, float], PlainValidator(_biases, json_schema_input_type=dict[str, Bias])]
+_DocumentedBiases = Annotated[
+    dict[TokenId, Bias],
+    Field(max_length=MAX_BIASED_TOKENS, json_schema_extra={"additionalProperties": False}),
+]
+LogitBias = Annotated[dict[str, float], PlainValidator(_biases, json_schema_input_type=_DocumentedBiases)]
 ToolChoice = Annotated[
     ToolChoiceWord | dict[str, Any],
     PlainValidator(_tool_choice, json_schema_input_type=ToolChoiceWord | NamedToolChoice),

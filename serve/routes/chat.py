@@ -36,7 +36,7 @@ _OK: dict[str, Any] = {
     },
     "content": {
         "text/event-stream": {
-            "schema": {"type": "string"},
+            # No schema: this version of OpenAPI has none for events.
             "example": 'data: {"object":"chat.completion.chunk","choices":[…]}\n\n'
             'data: {"object":"chat.completion.chunk","choices":[],"usage":{…},"service":{…}}\n\ndata: [DONE]\n\n',
         }
