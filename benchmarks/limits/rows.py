@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from benchmarks.limits.chat import CHAT
 from benchmarks.limits.compression import COMPRESSION
+from benchmarks.limits.http import HTTP
 from benchmarks.limits.row import Row
 
-ROWS: tuple[Row, ...] = (*COMPRESSION, *CHAT)
+ROWS: tuple[Row, ...] = (*COMPRESSION, *CHAT, *HTTP)
 
 
 def find(name: str) -> Row:
