@@ -4,7 +4,7 @@
     python -m benchmarks.recovery --kill ingress --rounds 5
 
 Clients send chat completions of 8 tokens in a closed loop: half over kept connections, half over a new one each. A
-request that came after the kill and was not answered is counted apart from those that the process carried.
+request that came after the process was gone is counted apart from those that it may have carried.
 """
 
 from __future__ import annotations
@@ -122,6 +122,9 @@ async def one_round(pid: int, port: int, key: str, kind: str, clients: int) -> R
         spread = kept(processes(pid, ROLES["ingress"]), port)
         killed_at = time.monotonic()
         victims[0].kill()
+        # Until the system has closed its connections, a client that keeps one sends its next request there.
+        await until(lambda: is_gone(victims[0]), "the process is gone")
+        gone_at = time.monotonic()
 
         def succeeded_since() -> list[Reply]:
             return [one for one in load.replies if one.began > killed_at and one.outcome == "200"]
@@ -132,7 +135,14 @@ async def one_round(pid: int, port: int, key: str, kind: str, clients: int) -> R
         replaced_s = time.monotonic() - killed_at
         await asyncio.sleep(QUIET_S)
         load.stop = True
-    return told(kind, load.replies, killed_at, silent_s, replaced_s, spread)
+    return told(kind, load.replies, (killed_at, gone_at), silent_s, replaced_s, spread)
+
+
+def is_gone(process: psutil.Process) -> bool:
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def is_replaced(pid: int, kind: str, victims: list[psutil.Process], port: int) -> bool:
@@ -156,17 +166,23 @@ def kept(ingresses: list[psutil.Process], port: int) -> list[int]:
 
 
 def told(
-    kind: str, replies: list[Reply], killed_at: float, silent_s: float, replaced_s: float, spread: list[int]
+    kind: str,
+    replies: list[Reply],
+    death: tuple[float, float],
+    silent_s: float,
+    replaced_s: float,
+    spread: list[int],
 ) -> Round:
+    killed_at, gone_at = death
     failed = [one for one in replies if one.outcome != "200"]
-    carried = [one for one in replies if one.began <= killed_at < one.ended]
+    carried = [one for one in replies if one.began <= gone_at and one.ended > killed_at]
     return Round(
         killed=kind,
         succeeded=len(replies) - len(failed),
         refused=sum(one.outcome == "refused" for one in failed),
         carried=len(carried),
-        failed_carried=dict(Counter(one.outcome for one in failed if one.began <= killed_at)),
-        failed_later=dict(Counter(one.outcome for one in failed if one.began > killed_at)),
+        failed_carried=dict(Counter(one.outcome for one in failed if one.began <= gone_at)),
+        failed_later=dict(Counter(one.outcome for one in failed if one.began > gone_at)),
         silent_s=silent_s,
         replaced_s=replaced_s,
         kept_connections=spread,

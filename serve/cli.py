@@ -18,6 +18,7 @@ from serve.cli_billing import audit, reconcile, statement, usage
 from serve.cli_collections import collection_commands
 from serve.cli_compress import compress_file
 from serve.cli_spool import spool_commands
+from serve.config.fit_text import fit_of
 from serve.config.pins import unpinned
 from serve.money.receipts import receipts
 from serve.progress import Progress
@@ -74,13 +75,28 @@ def serve(
 
 
 @config.command("check")
-def check(file: Annotated[Path, typer.Argument(help="Configuration file.")]) -> None:
-    """Validate a configuration without starting anything."""
+def check(
+    file: Annotated[Path, typer.Argument(help="Configuration file.")],
+    node: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A machine, as 8xH100-80GB or cpu:16-64GB (several: of a cluster): does everything fit? "
+            "Absent: the file's `nodes`."
+        ),
+    ] = None,
+) -> None:
+    """Validate a configuration without starting anything. Exit code 1 where it does not fit its machines."""
     settings = load_settings(file)
+    nodes = node or settings.nodes
+    fits, said = fit_of(settings, nodes) if nodes else (True, "")
     models = ", ".join(model.id for model in settings.models)
     typer.echo(f"{file}: valid; serves {models}")
     for line in unpinned(settings):
         typer.echo(f"warning: {line}", err=True)
+    if said:
+        typer.echo(said)
+    if not fits:
+        raise SystemExit(1)
 
 
 def with_address(settings: Settings, host: str | None, port: int | None) -> Settings:

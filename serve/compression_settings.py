@@ -174,6 +174,11 @@ class CompressionModelSettings(Section):
         "default", description="`llmlingua2` keeps the very words that LLMLingua-2 keeps."
     )
     replicas: CompressionReplicaSettings = CompressionReplicaSettings()
+    weights_gb: float | None = Field(
+        None,
+        gt=0,
+        description="Gigabytes of weights, for `pith config check --node`; absent: the checkpoint's files.",
+    )
 
     @field_validator("checkpoint")
     @classmethod

@@ -72,6 +72,21 @@ class EngineSettings(Section):
 class AcceleratorSettings(Section):
     kind: Literal["cpu", "gpu"] = Field("cpu", description="What the engine runs on.")
     type: str | None = Field(None, description="Ray's accelerator type, for placement (for example H100).")
+    share: float = Field(
+        1, gt=0, le=1, description="Part of each GPU that the engine takes; the rest is for compressors."
+    )
+
+
+class SizeSettings(Section):
+    """How large a checkpoint is, for `pith config check --node` where it does not lie on the machine."""
+
+    weights_gb: float | None = Field(
+        None, gt=0, description="Gigabytes of weights in all, as they are loaded."
+    )
+    kv_kb_per_token: float | None = Field(None, gt=0, description="Kilobytes of KV cache a token, in all.")
+    activations_gb: float | None = Field(
+        None, ge=0, description="Gigabytes of activations on each GPU; absent: 4 on a GPU, 0.3 on CPUs."
+    )
 
 
 class ReplicaSettings(Section):
@@ -136,8 +151,21 @@ class ModelSettings(Section):
     capabilities: CapabilitySettings = CapabilitySettings()
     engine: EngineSettings = EngineSettings()
     accelerator: AcceleratorSettings = AcceleratorSettings()
+    size: SizeSettings = SizeSettings()
     replicas: ReplicaSettings = ReplicaSettings()
     environment: dict[str, str] = Field({}, description="Environment variables of the engine's processes.")
+
+    @model_validator(mode="after")
+    def _part_of_one_gpu(self) -> ModelSettings:
+        if self.accelerator.share == 1:
+            return self
+        engine = self.engine
+        several = (engine.tensor_parallel_size or 1) * (engine.pipeline_parallel_size or 1) > 1
+        if self.accelerator.kind != "gpu" or several or (engine.data_parallel_size or 1) > 1:
+            raise ValueError("accelerator.share below 1 is for an engine on one GPU")
+        if (engine.gpu_memory_utilization or 1) > self.accelerator.share:
+            raise ValueError("engine.gpu_memory_utilization must not be above accelerator.share")
+        return self
 
     @model_validator(mode="after")
     def _executor_is_rays_on_a_gpu(self) -> ModelSettings:

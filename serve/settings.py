@@ -10,6 +10,7 @@ import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from serve.compression_settings import CompressionSettingsSection
+from serve.config.node import parse_node
 from serve.http.peers import networks
 from serve.model_settings import ModelSettings
 from serve.section import Section
@@ -181,6 +182,10 @@ class DemoSettings(Section):
 
 class Settings(Section):
     state_dir: Path = Field(Path("var"), description="Folder for what the server writes.")
+    nodes: list[str] = Field(
+        [],
+        description="Machines that the file is for, as `8xH100-80GB` or `cpu:16-64GB`; `pith config check` uses them.",
+    )
     server: ServerSettings = ServerSettings()
     ops: OpsSettings = OpsSettings()
     ray: RaySettings = RaySettings()
@@ -188,6 +193,13 @@ class Settings(Section):
     demo: DemoSettings = DemoSettings()
     models: list[ModelSettings] = Field(description="The catalog, in order; the first is the default model.")
     compression: CompressionSettingsSection = CompressionSettingsSection()
+
+    @field_validator("nodes")
+    @classmethod
+    def _machines(cls, nodes: list[str]) -> list[str]:
+        for node in nodes:
+            parse_node(node)
+        return nodes
 
     @field_validator("models")
     @classmethod

@@ -16,6 +16,7 @@ from ray.serve.llm import LLMConfig, LLMServer, build_llm_deployment
 from models.core_process import fork_cores
 from models.engine import EngineChunk, EngineFault, EngineRequest
 from models.lasting_chat import LastingChat
+from serve.config.demand import worker_bundle
 from serve.deployments import HEALTH_CHECK_PERIOD_S, HEALTH_CHECK_TIMEOUT_S
 from serve.fairness.generation import FairGeneration
 from serve.fairness.places import Shares
@@ -163,7 +164,10 @@ def llm_config(model: ModelSettings, checkpoint: str, *, longest_s: float) -> LL
         **({"callback_config": {"callback_class": NOTHING_TO_FETCH}} if Path(checkpoint).is_dir() else {}),
         runtime_env={"env_vars": dict(model.environment)},
         log_engine_metrics=False,
-        placement_group_config={"strategy": replicas.placement_strategy, "bundle_per_worker": {"CPU": 1}}
-        if replicas.placement_strategy and model.accelerator.kind == "cpu"
+        placement_group_config={
+            "strategy": replicas.placement_strategy or "PACK",
+            "bundle_per_worker": worker_bundle(model),
+        }
+        if replicas.placement_strategy or model.accelerator.share < 1
         else None,
     )

@@ -1,0 +1,132 @@
+"""Where Ray would put what a configuration asks for, by its rules: a bundle on one machine, a part of a GPU on one.
+
+Ray takes whole GPUs that nobody has a part of, and a part from the GPU with least left that has room for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+
+from serve.config.node import Node
+
+# Ray counts in ten-thousandths.
+_UNITS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """Resources on one machine, taken together. `gpus` is a whole number, or a part of one GPU."""
+
+    cpus: float = 0.0
+    gpus: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A machine, and its GPUs that a bundle has, whole or a part."""
+
+    node: int
+    gpus: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Room:
+    """What is left of a machine, in ten-thousandths."""
+
+    cpus: int
+    gpus: list[int]
+    gpu_type: str | None
+
+    def take(self, bundle: Bundle) -> tuple[int, ...] | None:
+        """The GPUs that the bundle got; None, and nothing is taken, where it does not fit."""
+        cpus, gpus = round(bundle.cpus * _UNITS), round(bundle.gpus * _UNITS)
+        found = self._gpus(gpus)
+        if cpus > self.cpus or found is None:
+            return None
+        self.cpus -= cpus
+        for gpu in found:
+            self.gpus[gpu] -= min(gpus, _UNITS)
+        return found
+
+    def _gpus(self, wanted: int) -> tuple[int, ...] | None:
+        if wanted == 0:
+            return ()
+        if wanted < _UNITS:
+            fitting = [gpu for gpu, left in enumerate(self.gpus) if left >= wanted]
+            return (min(fitting, key=lambda gpu: self.gpus[gpu]),) if fitting else None
+        free = [gpu for gpu, left in enumerate(self.gpus) if left == _UNITS]
+        whole = wanted // _UNITS
+        return tuple(free[:whole]) if len(free) >= whole and wanted % _UNITS == 0 else None
+
+
+@dataclass(slots=True)
+class Rooms:
+    """All machines, as they fill up."""
+
+    nodes: list[Room] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, nodes: Sequence[Node], *, cpus: int) -> Rooms:
+        """Empty machines; `cpus` are those of one that did not say."""
+        return cls(
+            [Room((node.cpus or cpus) * _UNITS, [_UNITS] * node.gpus, node.gpu_type) for node in nodes]
+        )
+
+    def place(
+        self, bundles: Sequence[Bundle], *, strategy: str = "PACK", gpu_type: str | None = None
+    ) -> list[Place] | None:
+        """A place for each bundle, all or none (a placement group)."""
+        if strategy in ("PACK", "STRICT_PACK"):
+            for index in range(len(self.nodes)):
+                if (found := self._try(bundles, [index], gpu_type)) is not None:
+                    return found
+            if strategy == "STRICT_PACK":
+                return None
+        return self._try(
+            bundles,
+            range(len(self.nodes)),
+            gpu_type,
+            apart=strategy == "STRICT_SPREAD",
+            turns=strategy in ("SPREAD", "STRICT_SPREAD"),
+        )
+
+    def _try(
+        self,
+        bundles: Sequence[Bundle],
+        allowed: Sequence[int],
+        gpu_type: str | None,
+        *,
+        apart: bool = False,
+        turns: bool = False,
+    ) -> list[Place] | None:
+        nodes = deepcopy(self.nodes)
+        places: list[Place] = []
+        for bundle in bundles:
+            place = self._place_one(nodes, bundle, allowed, gpu_type, places if turns else [], apart=apart)
+            if place is None:
+                return None
+            places.append(place)
+        self.nodes = nodes
+        return places
+
+    def _place_one(
+        self,
+        nodes: list[Room],
+        bundle: Bundle,
+        allowed: Sequence[int],
+        gpu_type: str | None,
+        before: Sequence[Place],
+        *,
+        apart: bool,
+    ) -> Place | None:
+        used = [place.node for place in before]
+        for index in sorted(allowed, key=used.count):
+            if apart and index in used:
+                continue
+            if bundle.gpus and gpu_type is not None and nodes[index].gpu_type != gpu_type:
+                continue
+            if (gpus := nodes[index].take(bundle)) is not None:
+                return Place(index, gpus)
+        return None

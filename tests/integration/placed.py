@@ -1,0 +1,96 @@
+"""Tells Ray of a machine's GPUs and places stand-ins for every application of a configuration, as the server would.
+
+    python -m tests.integration.placed configs/gpu.yaml
+
+A stand-in asks for what its application asks for (placement group, CPUs, GPUs) and does nothing. Every model is placed,
+those that start on a request too. Prints a JSON object: each application and its status.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray import serve
+
+from serve.config.node import Node, parse_node
+from serve.deployments.chat import build_model
+from serve.deployments.compress import build_compressor
+from serve.launch import RAY_ENVIRONMENT
+from serve.settings import Settings, load_settings
+
+DEADLINE_S = 120.0
+
+
+class StandIn:
+    """Does nothing."""
+
+
+def asked(application: Any) -> dict[str, Any]:
+    """What a built application asks Ray for."""
+    config = application._bound_deployment._replica_config
+    options = {"num_cpus": config.ray_actor_options.get("num_cpus", 1)}
+    if config.ray_actor_options.get("num_gpus"):
+        options["num_gpus"] = config.ray_actor_options["num_gpus"]
+    found: dict[str, Any] = {"ray_actor_options": options}
+    if config.placement_group_bundles:
+        found["placement_group_bundles"] = config.placement_group_bundles
+        found["placement_group_strategy"] = config.placement_group_strategy
+    return found
+
+
+def demands(settings: Settings) -> dict[str, dict[str, Any]]:
+    models = {
+        f"model:{model.id}": asked(build_model(model, model.checkpoint, coalesce_s=0.03, longest_s=1))
+        for model in settings.models
+    }
+    compressors = {
+        f"compress:{model.id}": asked(build_compressor(model, settings))
+        for model in settings.compression.models
+    }
+    ingress = {"ingress": {"num_replicas": settings.server.ingress_replicas}}
+    return {**models, **compressors, **ingress}
+
+
+def placed(settings: Settings, node: Node, folder: Path) -> dict[str, str]:
+    kinds = {f"accelerator_type:{node.gpu_type}": 1.0} if node.gpu_type else {}
+    ray.init(
+        num_cpus=settings.ray.logical_cpus,
+        num_gpus=node.gpus,
+        resources=kinds,
+        include_dashboard=False,
+        log_to_driver=False,
+        _temp_dir=str(folder),
+    )
+    serve.start(proxy_location="Disabled")
+    wanted = demands(settings)
+    for name, options in wanted.items():
+        stand_in = serve.deployment(StandIn, name=name.replace(":", "-").replace("/", "-"), **options)
+        serve._run(stand_in.bind(), name=name, route_prefix=None, _blocking=False)
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        states = {name: str(state.status.value) for name, state in serve.status().applications.items()}
+        if all(states[name] == "RUNNING" for name in wanted) or time.monotonic() > deadline:
+            return states
+        time.sleep(0.2)
+
+
+def main() -> None:
+    import os
+
+    settings = load_settings(Path(sys.argv[1]))
+    os.environ.update({**RAY_ENVIRONMENT, "RAY_AUTH_MODE": "disabled"})
+    with tempfile.TemporaryDirectory(prefix="placed-", dir="/tmp") as folder:
+        try:
+            print(json.dumps(placed(settings, parse_node(settings.nodes[0]), Path(folder))))
+        finally:
+            ray.shutdown()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,177 @@
+"""`pith config check --node`: what fits where, as Ray would place it, and what does not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from serve.config.fit import Verdict, check_fit
+from serve.config.node import Node, parse_node
+from serve.config.placement import Bundle, Place, Rooms
+from serve.settings import ConfigError, Settings, load_settings
+from tests.serve.commands import Done
+from tests.serve.served import model_document, settings_document
+
+ROOT = Path(__file__).resolve().parents[3]
+GPU = ROOT / "configs/gpu.yaml"
+H100S = [Node(8, "H100", 80.0)]
+
+
+@pytest.mark.parametrize(
+    ("text", "node"),
+    [
+        ("8xH100-80GB", Node(8, "H100", 80.0)),
+        ("A100-40GB", Node(1, "A100", 40.0)),
+        ("cpu:16", Node(cpus=16)),
+        ("cpu:16-64GB", Node(cpus=16, memory_gb=64.0)),
+        ("2xL4-24GB,cpu:8-32GB", Node(2, "L4", 24.0, 8, 32.0)),
+    ],
+)
+def test_a_machine_in_a_few_letters(text: str, node: Node) -> None:
+    assert parse_node(text) == node
+
+
+@pytest.mark.parametrize(
+    "text", ["", "8", "cpu:0", "0xH100-80GB", "8xH100", "cpu:8,cpu:8", "8xH100-80GB;", "cpu:-1"]
+)
+def test_what_is_no_machine_is_refused_with_how_one_is_written(text: str) -> None:
+    with pytest.raises(ValueError, match="8xH100-80GB"):
+        parse_node(text)
+
+
+def test_a_whole_gpu_is_one_that_nobody_has_a_part_of() -> None:
+    rooms = Rooms.of([Node(2, "H100", 80.0)], cpus=8)
+    assert rooms.place([Bundle(gpus=0.1)]) == [Place(0, (0,))]
+    assert rooms.place([Bundle(gpus=1), Bundle(gpus=1)]) is None
+    assert rooms.place([Bundle(gpus=1)]) == [Place(0, (1,))]
+    # Nothing was taken by what did not fit, and a part goes where least is left.
+    assert rooms.place([Bundle(gpus=0.9)]) == [Place(0, (0,))]
+    assert rooms.place([Bundle(gpus=0.01)]) is None
+
+
+def test_a_part_goes_to_the_gpu_with_least_left_that_has_room() -> None:
+    rooms = Rooms.of([Node(2, "H100", 80.0)], cpus=8)
+    assert rooms.place([Bundle(gpus=0.7)]) == [Place(0, (0,))]
+    assert rooms.place([Bundle(gpus=0.2)]) == [Place(0, (0,))]
+    assert rooms.place([Bundle(gpus=0.2)]) == [Place(0, (1,))]
+
+
+def test_strategies_over_two_machines() -> None:
+    nodes = [Node(2, "H100", 80.0), Node(2, "H100", 80.0)]
+    three = [Bundle(gpus=1)] * 3
+    assert Rooms.of(nodes, cpus=8).place(three, strategy="STRICT_PACK") is None
+    packed = Rooms.of(nodes, cpus=8).place(three)
+    assert packed is not None and [place.node for place in packed] == [0, 0, 1]
+    spread = Rooms.of(nodes, cpus=8).place([Bundle(gpus=1)] * 2, strategy="SPREAD")
+    assert spread is not None and [place.node for place in spread] == [0, 1]
+    assert Rooms.of(nodes, cpus=8).place(three, strategy="STRICT_SPREAD") is None
+    assert Rooms.of(nodes, cpus=8).place([Bundle(gpus=1)], gpu_type="L4") is None
+
+
+@pytest.mark.parametrize("name", ["gpu", "cpu", "embedded"])
+def test_a_shipped_configuration_fits_the_machine_that_it_names(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = load_settings(ROOT / f"configs/{name}.yaml")
+    assert settings.nodes
+    verdicts = check_fit(settings, [parse_node(node) for node in settings.nodes])
+    assert [verdict for verdict in verdicts if not verdict.fits] == []
+    applications = {verdict.application for verdict in verdicts}
+    assert applications >= {f"model:{model.id}" for model in settings.models}
+    assert applications >= {f"compress:{model.id}" for model in settings.compression.models}
+
+
+def test_a_neural_compressor_is_up_from_the_start_on_gpus() -> None:
+    models = load_settings(GPU).compression.models
+    assert [m.id for m in models if m.kind in ("token_classifier", "query_classifier") and m.replicas.min]
+
+
+def troubles(document: dict[str, Any], nodes: list[Node]) -> dict[str, str]:
+    verdicts: list[Verdict] = check_fit(Settings.model_validate(document), nodes)
+    return {verdict.application: verdict.trouble for verdict in verdicts if verdict.trouble}
+
+
+def test_compressors_have_no_place_where_every_gpu_is_taken_whole() -> None:
+    # What configs/gpu.yaml asked for until it was found out.
+    document = yaml.safe_load(GPU.read_text())
+    document["models"][3]["accelerator"]["share"] = 1
+    found = troubles(document, H100S)
+    assert set(found) == {
+        f"compress:{model['id']}" for model in document["compression"]["models"] if model["kind"] != "lexical"
+    }
+    assert "0.055 GPU" in found["compress:minilm"]
+
+
+def test_what_has_no_room_for_its_context_says_so() -> None:
+    document = yaml.safe_load(GPU.read_text())
+    found = troubles(document, [Node(8, "H100", 64.0)])
+    assert "glm-4.7-flash" in str(found) and "context_length is 65,536" in found["model:glm-4.7-flash"]
+
+
+def test_another_type_of_gpu_is_no_place() -> None:
+    found = troubles(yaml.safe_load(GPU.read_text()), [Node(8, "A100", 80.0)])
+    assert "of type H100" in found["model:gpt-oss-120b"]
+
+
+def test_a_checkpoint_that_is_not_here_must_have_its_size_stated(tmp_path: Path) -> None:
+    document = settings_document(tmp_path)
+    document["models"] = [model_document("far", checkpoint="some/where")]
+    assert "size.weights_gb" in troubles(document, [Node(cpus=8, memory_gb=32.0)])["model:far"]
+
+
+def test_a_compressor_that_is_larger_than_its_share_says_so() -> None:
+    document = yaml.safe_load(GPU.read_text())
+    document["compression"]["models"][1]["weights_gb"] = 9
+    assert troubles(document, H100S) == {
+        "compress:open-provence-base": "it takes 10.5 GB, and its share is 4.4"
+    }
+
+
+def test_memory_of_a_machine_is_counted(tmp_path: Path) -> None:
+    document = yaml.safe_load((ROOT / "configs/cpu.yaml").read_text())
+    found = troubles(document, [Node(cpus=8, memory_gb=7.0)])
+    assert "of 7" in found["model:granite-3.3-2b"]
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "engine", "said"),
+    [
+        ({"kind": "cpu", "share": 0.5}, {}, "for an engine on one GPU"),
+        ({"kind": "gpu", "share": 0.5}, {"tensor_parallel_size": 2}, "for an engine on one GPU"),
+        ({"kind": "gpu", "share": 0.5}, {"gpu_memory_utilization": 0.9}, "not be above accelerator.share"),
+        ({"kind": "gpu", "share": 0.5}, {}, "not be above accelerator.share"),
+    ],
+)
+def test_a_share_is_of_one_gpu_and_bounds_its_memory(
+    tmp_path: Path, accelerator: dict[str, Any], engine: dict[str, Any], said: str
+) -> None:
+    document = settings_document(tmp_path)
+    document["models"] = [model_document("alpha", accelerator=accelerator, engine=engine)]
+    with pytest.raises(ValueError, match=said):
+        Settings.model_validate(document)
+
+
+def pith(*arguments: object) -> Done:
+    command = [sys.executable, "-c", "from serve.cli import main; main()", *map(str, arguments)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+def test_the_command_says_what_fits_and_its_exit_code_what_came_of_it(tmp_path: Path) -> None:
+    fits = pith("config", "check", GPU)
+    assert fits.code == 0 and "everything fits 8xH100-80GB" in fits.out
+    small = pith("config", "check", GPU, "--node", "4xH100-80GB")
+    assert small.code == 1 and "do not fit 4xH100-80GB" in small.out
+    assert "huge" in pith("config", "check", GPU, "--node", "huge").complaint()
+
+
+def test_the_file_may_name_no_machine_that_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(yaml.safe_dump({**settings_document(tmp_path), "nodes": ["huge"]}))
+    with pytest.raises(ConfigError, match="nodes: 'huge' is no machine"):
+        load_settings(path)
