@@ -29,7 +29,7 @@ def document(tmp_path: Path) -> dict[str, Any]:
     found = settings_document(tmp_path)
     found["ray"] = {}
     found["ops"] = {}
-    for section in ("capabilities", "engine", "accelerator", "replicas"):
+    for section in ("capabilities", "engine", "accelerator", "size", "replicas"):
         found["models"][0][section] = {}
     compressor = {"id": "m", "name": "M", "blurb": "b", "kind": "encoder", "checkpoint": "some/model"}
     for section in ("ratio", "flags", "selection", "replicas"):
