@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import uvloop
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from serve.app import PithServer
 from serve.cluster.door import own_door
@@ -137,8 +137,9 @@ def eventually(holds: Callable[[], bool]) -> None:
 
 
 @contextmanager
-def listening(state_dir: Path, **server_settings: Any) -> Iterator[Listening]:
-    """Listen until the block ends; the keywords are keys of the configuration's `server`."""
+def listening(state_dir: Path, *, api: ASGIApp | None = None, **server_settings: Any) -> Iterator[Listening]:
+    """Listen until the block ends, for `api` or the fake application; the keywords are keys of the configuration's
+    `server`."""
     document = settings_document(state_dir)
     document["server"] = {**document.get("server", {}), **server_settings}
     settings = Settings.model_validate(document)
@@ -148,7 +149,7 @@ def listening(state_dir: Path, **server_settings: Any) -> Iterator[Listening]:
     async def serve() -> None:
         door = own_door("127.0.0.1", 0)
         application = FakeApplication()
-        server = PithServer(http_config(application, settings), door)
+        server = PithServer(http_config(api or application, settings), door)
         serving = asyncio.create_task(server.serve())
         address = door.listener.getsockname()[:2]
         found.append(Listening(address, asyncio.get_running_loop(), server, application))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from serve.http.peers import client_of, networks, stands_in
 from serve.settings import Settings
+from tests.serve.compressing import CONTEXT, QUERY, compressing
 from tests.serve.http.serving import Listening, detail, listening
 from tests.serve.served import settings_document
 
@@ -44,6 +46,30 @@ def test_a_proxy_that_the_configuration_names_is_believed_as_far_as_it_goes(tmp_
         assert client_seen(server) == "203.0.113.9"
     with listening(tmp_path, trusted_proxies=["10.0.0.0/8"]) as server:
         assert client_seen(server) == "127.0.0.1"
+
+
+async def test_the_demo_counts_the_address_that_is_there_and_not_the_one_that_is_claimed(
+    tmp_path: Path,
+) -> None:
+    async with compressing(tmp_path, per_address=2) as served:
+        body = json.dumps({"query": QUERY, "input": CONTEXT}).encode()
+
+        def asked(address: Listening) -> list[int]:
+            return [_demo(address, body, f"203.0.113.{at}") for at in range(4)]
+
+        with listening(tmp_path, api=served.api) as server:
+            assert await asyncio.to_thread(asked, server) == [200, 200, 429, 429]
+
+
+def _demo(server: Listening, body: bytes, claimed: str) -> int:
+    head = (
+        f"POST /v1/demo/compress HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: {claimed}\r\nConnection: close\r\n"
+    )
+    with server.connect() as client:
+        client.send(
+            f"{head}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+        )
+        return int(client.reply().split()[1])
 
 
 def test_a_trusted_proxy_is_a_network(tmp_path: Path) -> None:
