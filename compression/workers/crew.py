@@ -41,7 +41,7 @@ class RunningWorker(Protocol):
     def end(self) -> None: ...
 
 
-# Starts a worker of that niceness. Raises `WorkerCannotStart`.
+# Starts a worker of that niceness. Raises `WorkerCannotStart`, or `OSError` where there are no descriptors left.
 Start = Callable[[int], Awaitable[RunningWorker]]
 
 
@@ -136,7 +136,7 @@ class Crew:
             try:
                 worker = await self._start(self._lanes[lane or "small"].niceness)
                 break
-            except WorkerCannotStart as error:
+            except (WorkerCannotStart, OSError) as error:
                 self._failures += 1
                 self._reason = str(error)
                 log.error("a worker does not start: %s", error)

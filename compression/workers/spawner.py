@@ -100,10 +100,14 @@ class Spawner:
         return self._server.pid if self._server is not None and self._server.poll() is None else None
 
     async def start(self, niceness: int) -> Worker:
-        """Raises `WorkerCannotStart`."""
+        """Raises `WorkerCannotStart`, and `OSError` where there is no socket to be had."""
         ours, theirs = socket.socketpair()
         with theirs:
-            self._order({"fork": niceness}, theirs)
+            try:
+                self._order({"fork": niceness}, theirs)
+            except WorkerCannotStart:
+                ours.close()
+                raise
         reader, writer = await asyncio.open_unix_connection(sock=ours, limit=_READ_BYTES)
         try:
             async with asyncio.timeout(self._start_s):

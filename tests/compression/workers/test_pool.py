@@ -65,12 +65,13 @@ class Fakes:
         self.workers: list[FakeWorker] = []
         self.seen = Counting()
         self.failures = 0
+        self.reason: Exception = WorkerCannotStart("no memory")
         self.pool = Pool(self.start, plan, self.seen)
 
     async def start(self, niceness: int) -> FakeWorker:
         if self.failures:
             self.failures -= 1
-            raise WorkerCannotStart("no memory")
+            raise self.reason
         self.workers.append(FakeWorker(len(self.workers), niceness))
         return self.workers[-1]
 
@@ -173,13 +174,13 @@ async def test_trials_give_way_first_and_take_nobodys_place() -> None:
 async def test_processes_that_do_not_start_are_tried_again_and_then_the_pool_is_ill() -> None:
     async with pool_of(plan()) as ours:
         ours.pool.check()
-        ours.failures = 1
+        ours.failures, ours.reason = 1, OSError("too many open files")
         ours.workers[0].die()
         task = ours.begin("later")
         await eventually(lambda: len(ours.workers) == 2)
         assert await ours.running() == ["later"]
         ours.pool.check()
-        ours.failures = 1000
+        ours.failures, ours.reason = 1000, WorkerCannotStart("no memory")
         ours.workers[1].die()
         assert isinstance((await gathered([task]))[0], Exception)
         await eventually(lambda: ours.failures < 996)
