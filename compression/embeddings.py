@@ -13,7 +13,9 @@ Ints = NDArray[np.int64]
 UNKNOWN = 100
 CONTINUES = "##"
 LONGEST_PIECE = 18
+BEGINNING = 3
 REMEMBERED_WORDS = 50_000
+LONGEST_REMEMBERED = 48
 
 
 @dataclass
@@ -25,14 +27,26 @@ class PieceSplitter:
 
     pieces: Mapping[str, int]
     seen: dict[str, tuple[int, ...]] = field(default_factory=dict, repr=False)
+    _longest: dict[str, int] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """How long a piece can be, by how it begins: most of what could be tried in an odd word begins no piece."""
+        self._longest = {}
+        for piece in self.pieces:
+            bare = piece.removeprefix(CONTINUES)
+            start = bare[:BEGINNING]
+            self._longest[start] = max(self._longest.get(start, 0), min(len(bare), LONGEST_PIECE))
 
     def split(self, word: str) -> tuple[int, ...]:
         """Ids of a folded word's pieces; the unknown piece alone where the vocabulary does not cover it."""
         known = self.seen.get(word)
         if known is None:
+            known = self._split(word)
+            if len(word) > LONGEST_REMEMBERED:
+                return known
             if len(self.seen) >= REMEMBERED_WORDS:
                 self.seen.clear()
-            known = self.seen[word] = self._split(word)
+            self.seen[word] = known
         return known
 
     def _split(self, word: str) -> tuple[int, ...]:
@@ -41,7 +55,8 @@ class PieceSplitter:
             return (whole,)
         found, at = [], 0
         while at < len(word):
-            for end in range(min(len(word), at + LONGEST_PIECE), at, -1):
+            longest = self._longest.get(word[at : at + BEGINNING], BEGINNING - 1)
+            for end in range(min(len(word), at + longest), at, -1):
                 piece = self.pieces.get(word[at:end] if at == 0 else CONTINUES + word[at:end])
                 if piece is not None:
                     found.append(piece)
