@@ -12,8 +12,16 @@ def values_in(text: bytes, *, enough: int) -> int:
 
     Linear in the bytes, at the speed of searching. Of a text that is no JSON the answer means nothing.
     """
-    most = min(len(text) // _BYTES_OF_A_VALUE, _marks(text)) + 1
-    return most if most <= enough else _marks(_outside_strings(text, enough=enough)) + 1
+    most = len(text) // _BYTES_OF_A_VALUE + 1
+    if most > enough:
+        most = min(most, _marks(text) + 1)
+    return most if most <= enough else exact_values_in(text, enough=enough)
+
+
+def exact_values_in(text: bytes, *, enough: int) -> int:
+    """The values and names of members in a JSON text, an empty list counted as one that holds something; or more than
+    `enough`, where there are."""
+    return _marks(_outside_strings(text, enough=enough)) + 1
 
 
 def _outside_strings(text: bytes, *, enough: int) -> bytes:

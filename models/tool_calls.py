@@ -8,7 +8,7 @@ from typing import Any
 
 from models.catalog import Capabilities
 from models.errors import InvalidField, UnsupportedOption
-from models.json_size import values_in
+from models.json_size import exact_values_in
 
 Loc = tuple[str | int, ...]
 
@@ -36,7 +36,7 @@ def check_calls(messages: Sequence[Mapping[str, Any]]) -> None:
             raise InvalidField(
                 place, f"all messages may have {MAX_REQUEST_CALLS} calls together", kind="too_long"
             )
-        values_left -= sum(_argument_values(call, values_left) for call in calls)
+        values_left -= sum(_argument_values(call, max(0, values_left)) for call in calls)
         if values_left < 0:
             message_text = f"the arguments of all calls may hold {MAX_ARGUMENT_VALUES} values together"
             raise InvalidField(place, message_text, kind="too_long")
@@ -45,7 +45,10 @@ def check_calls(messages: Sequence[Mapping[str, Any]]) -> None:
 def _argument_values(call: Any, enough: int) -> int:
     function = call.get("function", call) if isinstance(call, Mapping) else None
     arguments = function.get("arguments") if isinstance(function, Mapping) else None
-    return values_in(arguments.encode(), enough=enough) if isinstance(arguments, str) and arguments else 0
+    # Exact, since what is counted too high for one call would be missing for the next.
+    return (
+        exact_values_in(arguments.encode(), enough=enough) if isinstance(arguments, str) and arguments else 0
+    )
 
 
 def engine_tool_calls(

@@ -111,6 +111,8 @@ def test_the_calls_of_all_messages_and_what_their_arguments_hold_are_bounded() -
     check_calls(
         [{"tool_calls": [{"function": {"arguments": json.dumps({"code": "f(a, [b, c]),\n" * 50_000})}}]}]
     )
+    code = {"function": {"arguments": json.dumps({"path": "a.py", "code": "f(a, [b, c]),\n" * 100})}}
+    check_calls([{"tool_calls": [code] * 100}] * 10)
     # What is malformed is named elsewhere.
     check_calls(
         [{"tool_calls": [None, 1, {}, {"function": 1}]}, {"function_call": "auto"}, {"function_call": {}}]
