@@ -1,0 +1,51 @@
+"""The most tokens that a prompt can have, from its bytes alone, where the model's tokenizer and template allow a proof."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from models.engine import EngineRequest
+from models.template.values import ROLE_BYTES
+
+# These put more into a prompt than its messages' texts, or parse them and print them again.
+REWRITING_OPTIONS = ("tools", "chat_template_kwargs", "reasoning_effort")
+PLAIN_FIELDS = frozenset({"role", "content"})
+
+
+@dataclass(frozen=True, slots=True)
+class PromptBound:
+    """Tokens for each byte of text, for each message, for each part of a content, and for each prompt."""
+
+    per_byte: int
+    per_message: int
+    per_part: int
+    fixed: int
+
+    def of(self, request: EngineRequest) -> int | None:
+        """A count that the prompt's tokens cannot pass; None for a request that is more than roles and texts."""
+        if any(name in request.options for name in REWRITING_OPTIONS):
+            return None
+        size = parts = 0
+        for message in request.messages:
+            if not message.keys() <= PLAIN_FIELDS or len(message["role"].encode()) > ROLE_BYTES:
+                return None
+            texts = _texts(message["content"])
+            if texts is None:
+                return None
+            size += sum(len(text.encode()) for text in texts)
+            parts += len(texts)
+        return (
+            self.per_byte * size
+            + self.per_message * len(request.messages)
+            + self.per_part * parts
+            + self.fixed
+        )
+
+
+def _texts(content: str | list[Mapping[str, Any]]) -> list[str] | None:
+    if isinstance(content, str):
+        return [content]
+    texts = [part["text"] for part in content if part["type"] == "text"]
+    return texts if len(texts) == len(content) else None

@@ -1,0 +1,1 @@
+"""What a chat template can do to the size of a prompt."""

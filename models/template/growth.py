@@ -1,0 +1,227 @@
+"""How long a chat template can make a prompt, proven from its source: no measuring, since a template may branch on
+anything that it is given.
+
+The template is walked with sizes in place of values. What is not understood may stand in a condition, where it prints
+nothing; printed or repeated, it ends the proof.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from jinja2 import Environment, TemplateSyntaxError, nodes
+
+from models.template.expressions import Expressions
+from models.template.values import (
+    ABSENT,
+    UNKNOWN,
+    Content,
+    Known,
+    Message,
+    Messages,
+    Part,
+    Text,
+    Unproven,
+    joined,
+    printed,
+    truth,
+)
+
+# No plain request gives these to a template.
+NEVER_GIVEN = ("tools", "documents", "tool_choice", "continue_final_message")
+MOST_MACROS_DEEP = 8
+MOST_ITEMS = 64
+Level = Literal["all", "message", "part", "nowhere"]
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """A rendered prompt has at most `copies` times the bytes of the messages' texts, and so many more for each message,
+    for each part of a content, and once. No role may be longer than `ROLE_BYTES`."""
+
+    copies: int
+    per_message: int
+    per_part: int
+    fixed: int
+
+    def largest(self, other: Growth) -> Growth:
+        """Of two, of which one applies."""
+        return Growth(
+            max(self.copies, other.copies),
+            max(self.per_message, other.per_message),
+            max(self.per_part, other.per_part),
+            max(self.fixed, other.fixed),
+        )
+
+
+def template_growth(source: str, special_tokens: Mapping[str, str], *, parts: bool) -> Growth | None:
+    """What is proven of a template for requests that are roles and texts alone; None where nothing is.
+
+    `special_tokens` are the strings that the tokenizer gives to the template, such as `bos_token`; with `parts`, each
+    message's content is given to it as a list of text parts, and else as one string.
+    """
+    environment = Environment(extensions=["jinja2.ext.loopcontrols"])
+    environment.trim_blocks = environment.lstrip_blocks = True
+    walk = _Walk({name: Known(value) for name, value in special_tokens.items()}, parts)
+    try:
+        walk.statements(environment.parse(source).body)
+    except (TemplateSyntaxError, Unproven, RecursionError):
+        return None
+    return walk.growth
+
+
+class _Walk(Expressions):
+    """One reading of a template: what names stand for, and the sum of what was printed."""
+
+    def __init__(self, given: Mapping[str, Any], parts: bool) -> None:
+        super().__init__({**given, "messages": Messages(parts)})
+        self.names |= dict.fromkeys(NEVER_GIVEN, ABSENT)
+        # What a macro sees: nothing that was set in a loop.
+        self._globals = self.names
+        self._depth = 0
+        self._level: Level = "all"
+        self._owner: object = "all"
+        self.growth = Growth(0, 0, 0, 0)
+
+    def statements(self, body: Sequence[nodes.Node]) -> None:
+        for node in body:
+            read = self._READERS.get(type(node))
+            if read is None:
+                raise Unproven(type(node).__name__)
+            read(self, node)
+
+    # What prints.
+
+    def _output(self, node: nodes.Output) -> None:
+        for part in node.nodes:
+            self._print(Known(part.data) if isinstance(part, nodes.TemplateData) else self.value(part))
+
+    def _print(self, value: Any) -> None:
+        text = printed(value)
+        if text.size == 0:
+            return
+        if self._level == "nowhere":
+            raise Unproven("printed in a loop of unknown length")
+        if (text.copies or text.per_part) and self._level != "all" and text.owner != self._owner:
+            raise Unproven("a text printed again for each message")
+        was = self.growth
+        self.growth = replace(was, copies=was.copies + text.copies, per_part=was.per_part + text.per_part)
+        once = {"all": "fixed", "message": "per_message", "part": "per_part"}[self._level]
+        self.growth = replace(self.growth, **{once: getattr(self.growth, once) + text.fixed})
+
+    # What branches and repeats.
+
+    def _if(self, node: nodes.If) -> None:
+        branches: list[tuple[nodes.Node | None, list[nodes.Node]]] = [(node.test, node.body)]
+        branches += [(each.test, each.body) for each in node.elif_]
+        branches.append((None, node.else_))
+        before, ends = dict(self.names), []
+        start = most = self.growth
+        for test, body in branches:
+            holds = True if test is None else truth(self.value(test))
+            if holds is False:
+                continue
+            self.names, self.growth = dict(before), start
+            self.statements(body)
+            ends.append(self.names)
+            most = most.largest(self.growth)
+            if holds:
+                break
+        self.names, self.growth = _merged(ends), most
+
+    def _for(self, node: nodes.For) -> None:
+        items = self.value(node.iter)
+        if isinstance(items, Known):
+            self._repeat(node, [Known(item) for item in _items(items.value)], self._level, self._owner)
+        elif items is not ABSENT:
+            level, owner, item = self._loop(items)
+            self._repeat(node, [item], level, owner)
+        self.statements(node.else_)
+
+    def _loop(self, items: Any) -> tuple[Level, object, Any]:
+        owner = object()
+        if isinstance(items, Messages) and self._level == "all":
+            return "message", owner, Message(owner, items.parts)
+        if isinstance(items, Content) and (self._level == "all" or items.owner == self._owner):
+            return "part", owner, Part(owner)
+        return "nowhere", owner, UNKNOWN
+
+    def _repeat(self, node: nodes.For, items: Sequence[Any], level: Level, owner: object) -> None:
+        for item in items:
+            with self._inside(level, owner):
+                self._bind(node.target, item)
+                self.names["loop"] = UNKNOWN
+                self.statements(node.body)
+
+    @contextmanager
+    def _inside(self, level: Level, owner: object) -> Iterator[None]:
+        """What is set in a loop or a macro ends with it."""
+        kept = self.names, self._globals, self._level, self._owner
+        if self._level == "all" and self._depth == 0:
+            self._globals = dict(self.names)
+        self.names, self._level, self._owner = dict(self.names), level, owner
+        yield
+        self.names, self._globals, self._level, self._owner = kept
+
+    # What names things.
+
+    def _set(self, node: nodes.Assign) -> None:
+        self._bind(node.target, self.value(node.node))
+
+    def _bind(self, target: nodes.Node, value: Any) -> None:
+        if isinstance(target, nodes.Name):
+            self.names[target.name] = value
+        elif isinstance(target, nodes.Tuple):
+            for each in target.items:
+                self._bind(each, UNKNOWN)
+        elif not isinstance(target, nodes.NSRef):
+            raise Unproven("an unknown target")
+
+    def _macro(self, node: nodes.Macro) -> None:
+        self.macros[node.name] = node
+
+    def expanded(self, macro: nodes.Macro, call: nodes.Call) -> Text:
+        """A macro's text for these arguments. It prints to a sum of its own, in the terms of the loop around it."""
+        if self._depth >= MOST_MACROS_DEEP or call.kwargs or len(call.args) != len(macro.args):
+            raise Unproven("a macro that is not followed")
+        arguments = [self.value(argument) for argument in call.args]
+        owners = {value.owner for value in arguments if getattr(value, "owner", None) is not None}
+        if len(owners) > 1:
+            raise Unproven("a macro over several messages")
+        owner = next(iter(owners), self._owner)
+        outer, self.growth = self.growth, Growth(0, 0, 0, 0)
+        seen = self._globals if self._level != "all" or self._depth else self.names
+        with self._inside("nowhere" if self._level == "nowhere" else "message", owner):
+            self._depth += 1
+            self.names = dict(seen)
+            for parameter, value in zip(macro.args, arguments, strict=True):
+                self.names[parameter.name] = value
+            self.statements(macro.body)
+            self._depth -= 1
+        made, self.growth = self.growth, outer
+        return Text(owner, copies=made.copies, per_part=made.per_part, fixed=made.per_message + made.fixed)
+
+    _READERS: Mapping[type[nodes.Node], Callable[..., None]] = {
+        nodes.Output: _output,
+        nodes.If: _if,
+        nodes.For: _for,
+        nodes.Assign: _set,
+        nodes.Macro: _macro,
+        nodes.Break: lambda self, node: None,
+        nodes.Continue: lambda self, node: None,
+    }
+
+
+def _items(value: Any) -> Sequence[Any]:
+    if not isinstance(value, (list, tuple)) or len(value) > MOST_ITEMS:
+        raise Unproven("a loop over something unknown")
+    return value
+
+
+def _merged(ends: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What names stand for after branches, each of which may have been taken."""
+    names = {name for end in ends for name in end}
+    return {name: joined([end.get(name, ABSENT) for end in ends]) for name in names}
