@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 
@@ -15,6 +16,8 @@ from serve.http.peers import client_of
 from serve.http.wrong_keys import WrongKeys
 
 MAX_KEY_LENGTH = 512
+# A body that took longer may have outlived its key: the check is a look into a cache.
+RECHECK_AFTER_S = 0.1
 
 Authenticate = Callable[[Request], Awaitable[Caller]]
 
@@ -43,3 +46,15 @@ def authenticator(accounts: Accounts, clock: Callable[[], datetime]) -> Authenti
             raise wrong_keys.add(client, error, now=now) from None
 
     return caller
+
+
+async def authenticated_body(request: Request, authenticate: Authenticate) -> tuple[Caller, bytes]:
+    """Who calls, known before a byte of the body is read, and its body. A key that was revoked while a slow body came
+    is refused as one that was revoked before. Raises what `authenticate` raises."""
+    loop = asyncio.get_running_loop()
+    caller = await authenticate(request)
+    began = loop.time()
+    raw = await request.body()
+    if loop.time() - began > RECHECK_AFTER_S:
+        caller = await authenticate(request)
+    return caller, raw

@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from serve.auth import Authenticate
+from serve.auth import Authenticate, authenticated_body
 from serve.body import parse_chat_request
 from serve.chat import ChatService
 from serve.chat_reply import METERING_HEADER, ChatReply
@@ -59,8 +59,7 @@ def chat_routes(service: ChatService, authenticate: Authenticate) -> APIRouter:
     )
     async def create_chat_completion(request: Request) -> Response:
         """OpenAI-compatible chat completion; every reply carries its usage, its price and its metering status."""
-        caller = await authenticate(request)
-        raw = await request.body()
+        caller, raw = await authenticated_body(request, authenticate)
         refuse_oversized(request)
         body = parse_chat_request(raw, request.headers.get("content-type"))
         chat = service.prepare(caller, body, fresh_id())

@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from serve.auth import Authenticate
+from serve.auth import Authenticate, authenticated_body
 from serve.body import InvalidBody, Issue, parse_body
 from serve.chat_reply import METERING_HEADER
 from serve.compress import CompressService
@@ -71,8 +71,7 @@ def compress_routes(found: CompressRoutes, authenticate: Authenticate) -> APIRou
     )
     async def create_compression(request: Request) -> Response:
         """The part of a context that matters to a query, within a ratio, with a receipt; charged to the project."""
-        caller = await authenticate(request)
-        raw = await request.body()
+        caller, raw = await authenticated_body(request, authenticate)
         refuse_oversized(request)
         body = parse_body(raw, request.headers.get("content-type"), CompressRequest)
         prepared = found.service.prepare(body.model, body)
@@ -121,8 +120,7 @@ def _add_batch(routes: APIRouter, found: CompressRoutes, authenticate: Authentic
     )
     async def create_batch_compression(request: Request) -> Response:
         """Up to 256 compressions, each with its own result or error: as one object, or as lines when they finish."""
-        caller = await authenticate(request)
-        raw = await request.body()
+        caller, raw = await authenticated_body(request, authenticate)
         refuse_oversized(request)
         body = parse_body(raw, request.headers.get("content-type"), BatchCompressRequest)
         return BatchReply(
