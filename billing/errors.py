@@ -192,11 +192,20 @@ class RebuildRefused(BillingError):
 class RateLimited(BillingError):
     """A limit of the project is used up; no limit has counted the request.
 
-    `state` is for the response's headers. `retry_after_s` is the soonest that the same request can fit.
+    `state` is for the response's headers. `retry_after_s` is the soonest that the same request can fit; one whose
+    `amount` is above the limit never does, and is told so.
     """
 
-    def __init__(self, *, which: LimitName, limit: int, retry_after_s: int, state: LimitState) -> None:
-        super().__init__(f"project rate limit exceeded: {_LIMIT_WORDS[which].format(limit)}")
+    def __init__(
+        self, *, which: LimitName, limit: int, retry_after_s: int, state: LimitState, amount: int = 1
+    ) -> None:
+        words = f"project rate limit exceeded: {_LIMIT_WORDS[which].format(limit)}"
+        if amount > limit:
+            words += (
+                f"; this request can come to {amount}, and so can never be let in: "
+                "make it shorter or ask for fewer tokens"
+            )
+        super().__init__(words)
         self.which = which
         self.limit = limit
         self.retry_after_s = retry_after_s

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Mapping
-from datetime import datetime
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Literal
+from weakref import WeakValueDictionary
 
 from billing.caller import Caller
 from billing.counters import Answer, Ask, Charge, CountedLimit, Counters, MemoryCounters
@@ -20,6 +23,7 @@ SHARED_SCHEMES = ("redis", "rediss", "unix")
 # With a store that is away, how long the counts of this server alone do before it is asked again.
 PAUSE_S = 1.0
 
+CountTokens = Callable[[], Awaitable[int]]
 OutagePolicy = Literal["refuse", "allow"]
 
 
@@ -43,24 +47,59 @@ class RateLimits:
         self._counters = counters or MemoryCounters()
         self._own = MemoryCounters() if on_outage == "allow" else None
         self._ask_again_at = 0.0
+        self._counting: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    async def admit(self, caller: Caller, *, tokens_bound: int, now: datetime) -> Admission:
+    async def admit(
+        self,
+        caller: Caller,
+        *,
+        tokens_bound: int,
+        tokens_least: int | None = None,
+        count_tokens: CountTokens | None = None,
+        now: datetime,
+    ) -> Admission:
         """Counts the request, and `tokens_bound` tokens until it is known how many it used.
 
-        Raises `RateLimited`, and then no limit has counted anything, or `LimitsUnavailable`.
+        Where the tokens' limit alone has no room for the bound, but for `tokens_least`, they are counted first. Raises
+        `RateLimited`, and then no limit has counted anything, `LimitsUnavailable`, or what `count_tokens` raises.
         """
         if caller.limits.unlimited:
             return _UNLIMITED
-        ask = _ask(caller, tokens_bound, now)
+        asked = _Asked(caller, tokens_bound, tokens_least or tokens_bound, count_tokens, now)
         if self._own is None:
-            return await _admitted(self._counters, ask)
+            return await self._admitted(self._counters, asked)
         if time.monotonic() >= self._ask_again_at:
             try:
-                return await _admitted(self._counters, ask)
+                return await self._admitted(self._counters, asked)
             except LimitsUnavailable as error:
                 log.warning("this server counts by itself for now: %s", error)
                 self._ask_again_at = time.monotonic() + PAUSE_S
-        return await _admitted(self._own, ask)
+        return await self._admitted(self._own, asked)
+
+    async def _admitted(self, counters: Counters, asked: _Asked) -> Admission:
+        ask = _ask(asked.caller, asked.tokens_bound, asked.now)
+        answer = await counters.take(ask)
+        if answer.granted:
+            return _admission(counters, ask, answer)
+        least = _ask(asked.caller, asked.tokens_least, asked.now)
+        if asked.count is None or _refuses(least, answer):
+            raise _refusal(least, answer)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        exact = await self._counted(asked.caller.project_id, asked.count)
+        ask = _ask(asked.caller, exact, asked.now + timedelta(seconds=loop.time() - began))
+        answer = await counters.take(ask)
+        if not answer.granted:
+            raise _refusal(ask, answer)
+        return _admission(counters, ask, answer)
+
+    async def _counted(self, project_id: str, count: CountTokens) -> int:
+        """One count at a time for each project: who is about to be refused has paid for none."""
+        lock = self._counting.get(project_id)
+        if lock is None:
+            lock = self._counting[project_id] = asyncio.Lock()
+        async with lock:
+            return await count()
 
     async def close(self) -> None:
         await self._counters.close()
@@ -124,15 +163,27 @@ def _ask(caller: Caller, tokens_bound: int, now: datetime) -> Ask:
     )
 
 
-async def _admitted(counters: Counters, ask: Ask) -> Admission:
-    answer = await counters.take(ask)
-    if not answer.granted:
-        raise _refusal(ask, answer)
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    caller: Caller
+    tokens_bound: int
+    tokens_least: int
+    count: CountTokens | None
+    now: datetime
+
+
+def _admission(counters: Counters, ask: Ask, answer: Answer) -> Admission:
     after = {
         charge.kind: Window(window.limit, window.previous, window.current + charge.amount, window.elapsed_s)
         for charge, window in zip(ask.charges, answer.windows, strict=True)
     }
     return _LimitedAdmission(counters, ask, _state(after))
+
+
+def _refuses(ask: Ask, answer: Answer) -> bool:
+    """Whether the counts leave no room for `ask`, which may be smaller than what they were asked for."""
+    pairs = zip(ask.charges, answer.windows, strict=True)
+    return answer.in_flight_full or not all(window.admits(charge.amount) for charge, window in pairs)
 
 
 def _refusal(ask: Ask, answer: Answer) -> RateLimited:
@@ -151,8 +202,9 @@ def _refusal(ask: Ask, answer: Answer) -> RateLimited:
         wait_s = max([1, *waits.values()])
         return RateLimited(which="in_flight", limit=ask.max_in_flight or 0, retry_after_s=wait_s, state=state)
     longest = max(waits, key=lambda kind: waits[kind])
+    window, amount = asked[longest]
     return RateLimited(
-        which=longest, limit=asked[longest][0].limit, retry_after_s=waits[longest], state=state
+        which=longest, limit=window.limit, amount=amount, retry_after_s=waits[longest], state=state
     )
 
 

@@ -11,12 +11,17 @@ from collections.abc import AsyncGenerator, AsyncIterator
 
 
 async def coalesce(
-    source: AsyncIterator[bytes], *, interval_s: float, heartbeat_s: float
+    source: AsyncIterator[bytes],
+    *,
+    interval_s: float,
+    heartbeat_s: float,
+    sign_of_life: asyncio.Future[None] | None = None,
 ) -> AsyncGenerator[bytes, None]:
     """Yield the bytes of `source`, joined: the first piece at once, later ones at most every `interval_s`.
 
-    When nothing came for `heartbeat_s`, an empty piece is yielded, so that a listener can tell a slow source
-    from a dead one. What `source` raises is raised after the pieces before it. Closing this iterator closes it.
+    When nothing came for `heartbeat_s`, or when `sign_of_life` is done before anything came, an empty piece is yielded,
+    so that a listener can tell a slow source from a dead one. What `source` raises is raised after the pieces before
+    it. Closing this iterator closes it.
     """
     gathered: list[bytes] = []
     arrived = asyncio.Event()
@@ -29,6 +34,8 @@ async def coalesce(
         finally:
             arrived.set()
 
+    if sign_of_life is not None:
+        sign_of_life.add_done_callback(lambda _: arrived.set())
     task = asyncio.create_task(pump())
     try:
         while True:
@@ -43,6 +50,9 @@ async def coalesce(
                 piece = b"".join(gathered)
                 gathered.clear()
                 yield piece
+            elif not task.done():
+                yield b""
+                continue
             if task.done():
                 if not gathered:
                     break

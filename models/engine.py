@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from models.errors import EngineError, EngineFailed, EngineRejected, EngineUnavailable
+
+if TYPE_CHECKING:
+    from models.prompt_bound import PromptBound
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +44,9 @@ class EngineRequest:
     stream: bool
     cache_salt: str
     options: Mapping[str, Any] = field(default_factory=dict)
-    # The name under which the caller gave the limit, for an engine's complaint about it.
-    max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    # The name under which the caller gave the limit, for an engine's complaint about it. None: nobody gave one, and it
+    # is the most that the reply may have of what the prompt leaves.
+    max_tokens_field: Literal["max_tokens", "max_completion_tokens"] | None = "max_tokens"
     # Who shares the engine's places: a project, and how much of them it is to have beside others.
     project_id: str = ""
     project_weight: int = 1
@@ -54,7 +58,8 @@ class EngineChunk:
 
     `data` is whole SSE events (`data: {…}\\n\\n`, never `[DONE]`, never a usage event) when streaming, and
     else the reply's JSON object in the last chunk; it is empty when a chunk only reports progress.
-    `usage` is the total so far, never less than in the chunk before.
+    `usage` is the total so far, never less than in the chunk before. The first one comes when the engine is given the
+    prompt, and has its tokens: from then on work is done for it.
     """
 
     data: bytes
@@ -89,6 +94,10 @@ class Engine(Protocol):
         Closing the iterator aborts the generation. Raises `EngineRejected`, `EngineUnavailable` or
         `EngineFailed`, before the first chunk or after any.
         """
+        ...
+
+    def prompt_bound(self) -> PromptBound | None:
+        """What is proven of this model's prompts; None while nothing is known of it."""
         ...
 
     async def count_tokens(self, request: EngineRequest) -> int:

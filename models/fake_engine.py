@@ -9,15 +9,17 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, cycle, islice
 from typing import Any
 
 from models.engine import EngineChunk, EngineRequest, TokenUsage
-from models.errors import EngineError
+from models.errors import EngineError, EngineRejected
+from models.prompt_bound import PromptBound
 
 TEXT = "The quick brown fox jumps over the lazy dog while seven tired owls look on from their old tree."
 CREATED = 1_700_000_000
+WORDS_ARE_TOKENS = PromptBound(per_byte=1, per_message=1, per_part=0, fixed=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +36,9 @@ class FakeEngine:
 
     It ends after the text (`stop`), at a stop string, or at the token limit (`length`); `ignore_eos` and
     `min_tokens` make it say the text again. `fails_with` is raised before the first chunk, or after
-    `fails_after` tokens. `answers` unset: it takes requests and never yields. `garbage` replaces the data of
-    every chunk.
+    `fails_after` tokens. `answers` unset: no replica ever takes a request. `garbage` replaces the data of every chunk.
+    `context_length` is what prompt and reply may have together. `bound` is what it says of its prompts, and
+    `prompt_tokens` what it counts of each when it generates, whatever it said.
     """
 
     text: str = TEXT
@@ -46,6 +49,9 @@ class FakeEngine:
     answers: bool = True
     garbage: bytes | None = None
     is_ready: bool = True
+    context_length: int | None = None
+    bound: PromptBound | None = WORDS_ARE_TOKENS
+    prompt_tokens: int | None = None
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     requests: list[EngineRequest] = field(default_factory=list)
     aborted: list[Aborted] = field(default_factory=list)
@@ -56,7 +62,10 @@ class FakeEngine:
         if not self.answers:
             await asyncio.Event().wait()
         self._fail_at(0)
-        return _prompt_tokens(request)
+        return prompt_tokens(request)
+
+    def prompt_bound(self) -> PromptBound | None:
+        return self.bound
 
     async def ready(self) -> bool:
         return self.is_ready
@@ -80,22 +89,35 @@ class FakeEngine:
     async def _chunks(self, request: EngineRequest) -> AsyncGenerator[EngineChunk, None]:
         if not self.answers:
             await asyncio.Event().wait()
+        counted = prompt_tokens(request) if self.prompt_tokens is None else self.prompt_tokens
+        request = self._within_the_context(request, counted)
         pieces, finish_reason = reply_pieces(self.text, request)
         choices = request.options.get("n", 1)
-        prompt_tokens = _prompt_tokens(request)
+        if self.fails_with is None or self.fails_after:
+            yield EngineChunk(b"", TokenUsage(counted), finished=False)
         for index, piece in enumerate(pieces):
             self._fail_at(index)
             await self.sleep(self.token_s if index else self.first_token_s)
             delta = {"content": piece} if index else {"role": "assistant", "content": piece}
             data = _events(request, choices, delta, None) if request.stream else b""
-            usage = TokenUsage(prompt_tokens, (index + 1) * choices)
+            usage = TokenUsage(counted, (index + 1) * choices)
             yield EngineChunk(self._data(data), usage, finished=False)
         self._fail_at(len(pieces))
         if request.stream:
             data = _events(request, choices, {}, finish_reason)
         else:
             data = _completion(request, choices, "".join(pieces), finish_reason)
-        yield EngineChunk(self._data(data), TokenUsage(prompt_tokens, len(pieces) * choices), finished=True)
+        yield EngineChunk(self._data(data), TokenUsage(counted, len(pieces) * choices), finished=True)
+
+    def _within_the_context(self, request: EngineRequest, counted: int) -> EngineRequest:
+        """The request with as many tokens as are left for it. Raises `EngineRejected`."""
+        if self.context_length is None:
+            return request
+        left = self.context_length - counted
+        if left < 1 or (request.max_tokens_field is not None and request.max_tokens > left):
+            field = request.max_tokens_field if left >= 1 else "messages"
+            raise EngineRejected(f"only {left} tokens are left", param=field)
+        return replace(request, max_tokens=min(request.max_tokens, left))
 
     def _fail_at(self, tokens: int) -> None:
         if self.fails_with is not None and tokens >= self.fails_after:
@@ -125,7 +147,7 @@ def reply_pieces(text: str, request: EngineRequest) -> tuple[list[str], str]:
     return pieces, "stop" if len(pieces) == len(words) and not options.get("ignore_eos") else "length"
 
 
-def _prompt_tokens(request: EngineRequest) -> int:
+def prompt_tokens(request: EngineRequest) -> int:
     """A word is a token, and each message costs one more."""
     texts = [json.dumps(message.get("content", ""), ensure_ascii=False) for message in request.messages]
     return sum(len(text.split()) + 1 for text in texts)

@@ -1,4 +1,4 @@
-"""The most tokens that a prompt can have, from its bytes alone, where the model's tokenizer and template allow a proof."""
+"""The most tokens that a prompt can have, from its bytes alone, for models of which that is proven."""
 
 from __future__ import annotations
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -18,15 +17,14 @@ from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionReque
 from vllm.entrypoints.serve.engine.protocol import ErrorResponse
 from vllm.exceptions import GenerationError, GracefulHTTPError, VLLMClientError
 from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
-from vllm.v1.structured_output.backend_types import StructuredOutputOptions
-from vllm.v1.structured_output.request import get_structured_output_key
 
 from models.coalesce import coalesce
-from models.engine import EngineChunk, EngineFault, EngineRequest, TokenUsage
+from models.engine import EngineChunk, EngineFault, EngineRequest
 from models.errors import GrammarTrialsBusy
 from models.grammar.tokenizer import trials_of
-from models.grammar.trials import GrammarTrials, Kind
 from models.vllm_faults import constrained_by, located
+from models.vllm_meter import CountingClient, UsageMeter
+from models.vllm_prompt import PromptMaking, prompt_making
 
 HEARTBEAT_S = 0.5
 JSON_PROGRESS_S = 0.2
@@ -38,90 +36,9 @@ WARM_UP_OPTIONS: tuple[dict[str, Any], ...] = (
     {"temperature": 0.0},
     {"temperature": 1.0, "n": 2, "response_format": {"type": "json_object"}},
 )
-# The grammars that a caller's schemas become. What else there is, callers cannot ask for.
-_TRIED: dict[StructuredOutputOptions, Kind] = {
-    StructuredOutputOptions.JSON: "json",
-    StructuredOutputOptions.STRUCTURAL_TAG: "structural_tag",
-}
 ERROR_EVENT = 'data: {"error"'
 DONE = "data: [DONE]\n\n"
 REPLY_FIELDS = ("id", "object", "created", "model", "choices", "system_fingerprint")
-
-
-@dataclass(slots=True)
-class UsageMeter:
-    """Counts one request's tokens from vLLM's outputs, while they are made."""
-
-    engine_client: Any
-    external_id: str
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    counted: int = 0
-    seen: dict[str, int] = field(default_factory=dict)
-    failure: BaseException | None = None
-
-    def count(self, output: Any) -> None:
-        """Take in a `RequestOutput`: a delta when streaming, else the only and final one."""
-        if output.prompt_token_ids is not None:
-            self.prompt_tokens = len(output.prompt_token_ids)
-        self.cached_tokens = max(self.cached_tokens, output.num_cached_tokens or 0)
-        self.counted += sum(len(choice.token_ids) for choice in output.outputs)
-        if any(choice.finish_reason == "error" for choice in output.outputs):
-            self.failure = GenerationError("the engine gave this request up")
-
-    def peek(self) -> TokenUsage:
-        """Usage so far, with what the engine has generated and not yet handed out."""
-        processor = self.engine_client.output_processor
-        for internal_id in processor.external_req_ids.get(self.external_id, ()):
-            state = processor.request_states.get(internal_id)
-            if state is None or state.detokenizer is None:
-                continue
-            self.seen[internal_id] = state.detokenizer.num_output_tokens()
-            self.prompt_tokens = state.prompt_len
-            self.cached_tokens = max(self.cached_tokens, state.num_cached_tokens or 0)
-        return self.usage()
-
-    def usage(self) -> TokenUsage:
-        completion = max(self.counted, sum(self.seen.values()))
-        if completion == 0:
-            return TokenUsage()
-        return TokenUsage(self.prompt_tokens, completion, self.cached_tokens)
-
-
-class _CountingClient:
-    """vLLM's engine client, with each request's outputs passing its meter on their way."""
-
-    def __init__(self, client: Any, trials: GrammarTrials) -> None:
-        self._client = client
-        self._trials = trials
-        self.meters: dict[str, UsageMeter] = {}
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._client, name)
-
-    async def generate(
-        self, prompt: Any, sampling_params: Any, request_id: str, **options: Any
-    ) -> AsyncGenerator[Any, None]:
-        meter = self.meters[request_id]
-        try:
-            # Here vLLM has made one grammar of the request's schema or tools, and the engine has not seen it.
-            await self._try_grammar(sampling_params)
-            async with aclosing(
-                self._client.generate(prompt, sampling_params, request_id, **options)
-            ) as outputs:
-                async for output in outputs:
-                    meter.count(output)
-                    yield output
-        except Exception as error:
-            meter.failure = error
-            raise
-
-    async def _try_grammar(self, sampling_params: Any) -> None:
-        if sampling_params.structured_outputs is None:
-            return
-        kind, spec = get_structured_output_key(sampling_params.structured_outputs)
-        if kind in _TRIED:
-            await self._trials.check(_TRIED[kind], spec)
 
 
 class VLLMChat:
@@ -129,10 +46,15 @@ class VLLMChat:
 
     def __init__(self, model_id: str, serving_chat: Any, engine_client: Any, *, coalesce_s: float) -> None:
         self._model_id = model_id
-        self._client = _CountingClient(engine_client, trials_of(engine_client))
+        self._client = CountingClient(engine_client, trials_of(engine_client))
         self._serving = serving_chat
         self._serving.engine_client = self._client
         self._coalesce_s = coalesce_s
+
+    @property
+    def prompt_making(self) -> PromptMaking | None:
+        """What this engine makes a prompt with."""
+        return prompt_making(self._serving)
 
     @property
     def dead(self) -> bool:
@@ -147,7 +69,7 @@ class VLLMChat:
             )
             return
         external_id = f"chatcmpl-{request.request_id}"
-        meter = UsageMeter(self._client, external_id)
+        meter = UsageMeter(self._client, external_id, request.max_tokens)
         self._client.meters[external_id] = meter
         try:
             run = self._stream if request.stream else self._complete
@@ -204,7 +126,10 @@ class VLLMChat:
             yield fault_of(reply)
             return
         source = _events(reply, meter)
-        async with aclosing(coalesce(source, interval_s=self._coalesce_s, heartbeat_s=HEARTBEAT_S)) as pieces:
+        pieces = coalesce(
+            source, interval_s=self._coalesce_s, heartbeat_s=HEARTBEAT_S, sign_of_life=meter.handed_over
+        )
+        async with aclosing(pieces):
             async for piece in pieces:
                 yield EngineChunk(piece, meter.usage(), finished=False)
         if meter.failure is not None:
@@ -216,7 +141,11 @@ class VLLMChat:
     ) -> AsyncGenerator[EngineChunk | EngineFault, None]:
         task = asyncio.create_task(self._serving.create_chat_completion(request))
         try:
-            while not (await asyncio.wait((task,), timeout=JSON_PROGRESS_S))[0]:
+            while True:
+                signs = (task,) if meter.handed_over.done() else (task, meter.handed_over)
+                await asyncio.wait(signs, timeout=JSON_PROGRESS_S, return_when=asyncio.FIRST_COMPLETED)
+                if task.done():
+                    break
                 yield EngineChunk(b"", meter.peek(), finished=False)
             reply = task.result()
         finally:
@@ -249,6 +178,8 @@ async def _events(reply: AsyncGenerator[str, None], meter: UsageMeter) -> AsyncG
 def vllm_request(request: EngineRequest) -> ChatCompletionRequest:
     """The request in vLLM's shape. Raises `pydantic.ValidationError` for an option that vLLM cannot read."""
     options = dict(request.options)
+    # Without one the engine takes what the prompt leaves, and its meter holds it to the default.
+    limit = {request.max_tokens_field: request.max_tokens} if request.max_tokens_field is not None else {}
     if request.stream and (options.pop("stream_options", None) or {}).get("continuous_usage_stats"):
         options["stream_options"] = {"include_usage": True, "continuous_usage_stats": True}
     else:
@@ -256,7 +187,7 @@ def vllm_request(request: EngineRequest) -> ChatCompletionRequest:
     return ChatCompletionRequest(
         model=request.model_id,
         messages=[dict(message) for message in request.messages],
-        **{request.max_tokens_field: request.max_tokens},
+        **limit,
         stream=request.stream,
         cache_salt=request.cache_salt,
         request_id=request.request_id,

@@ -13,11 +13,12 @@ from billing.caller import Caller
 from billing.errors import BillingError
 from models.engine import EngineChunk
 from models.errors import EngineError, EngineFailed
-from serve.chat import ChatService, Exchange, PreparedChat
+from serve.chat import ChatService, PreparedChat
 from serve.disconnect import Client, ClientGone, cancelled_when_client_leaves
 from serve.errors import problem_of, unexpected_problem
 from serve.limits import rate_limit_headers
-from serve.replies import checked_reply, completed_reply, final_events
+from serve.money.exchange import Exchange, Receipt
+from serve.replies import checked_reply, completed_reply, error_event, final_events
 
 METERING_HEADER = "X-Service-Metering-Status"
 logger = logging.getLogger("pith.chat")
@@ -59,6 +60,7 @@ class ChatReply(Response):
 
     async def _send_events(self, send: Send, client: Client) -> None:
         stream = _EventStream(send)
+        exchange: Exchange | None = None
         try:
             async with self._service.open(self._caller, self._chat, self._request_id) as exchange:
                 exchange.client = client
@@ -77,12 +79,12 @@ class ChatReply(Response):
         except (EngineError, BillingError) as error:
             if not stream.started:
                 raise
-            await stream.end(problem_of(error).event())
+            await stream.end(error_event(problem_of(error), _receipt_of(exchange)))
         except Exception:
             if not stream.started:
                 raise
             logger.exception("request %s failed unexpectedly after its first event", self._request_id)
-            await stream.end(unexpected_problem().event())
+            await stream.end(error_event(unexpected_problem(), _receipt_of(exchange)))
 
     async def _forward(
         self, chunks: AsyncIterator[EngineChunk], exchange: Exchange, stream: _EventStream
@@ -101,6 +103,11 @@ class ChatReply(Response):
 
     def _reply_headers(self, exchange: Exchange, status: str) -> dict[str, str]:
         return {METERING_HEADER: status, **rate_limit_headers(exchange.limits)}
+
+
+def _receipt_of(exchange: Exchange | None) -> Receipt | None:
+    """What a broken stream was charged, where that is known by now."""
+    return exchange.receipt if exchange is not None else None
 
 
 class _EventStream:

@@ -199,6 +199,13 @@ class ChatCompletionRequest(BaseModel):
         """The most tokens to generate for each choice: `max_completion_tokens`, else `max_tokens`."""
         return self.max_completion_tokens or self.max_tokens
 
+    @property
+    def token_limit_field(self) -> Literal["max_tokens", "max_completion_tokens"] | None:
+        """The name under which the caller gave the limit; None where nobody did, and the default stands."""
+        if self.max_completion_tokens is not None:
+            return "max_completion_tokens"
+        return "max_tokens" if "max_tokens" in self.model_fields_set else None
+
     def option_fields(self) -> dict[str, Any]:
         """What the caller set beyond the conversation, the model, the token limit and `stream`."""
         return self.model_dump(exclude=_NOT_OPTIONS, exclude_unset=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,10 +16,10 @@ from billing.caller import Caller
 from billing.errors import UsageNotRecorded
 from billing.ledger import Ledger
 from billing.limits import RateLimits
-from billing.price import ModelPrice, cost
+from billing.price import Cost, ModelPrice, cost
 from billing.usage import Hold, MeteringStatus, UsageFigures
 from billing.window import LimitState
-from compression.errors import InputTooLarge, UnknownCompressionModel
+from compression.errors import CompressorFailed, InputTooLarge, UnknownCompressionModel
 from compression.model import NO_TERMS, CompressionModel, JobTerms
 from compression.request import CompressionRequest, CompressionResult
 from serve.compress_contract import CompressInput, CompressOptions
@@ -26,7 +27,10 @@ from serve.compress_fields import receipt_fields
 from serve.fresh_id import fresh_id
 from serve.holds import HoldTerms, hold_worst_case
 from serve.metrics.compress import CompressMetrics, ObservedCompression
+from serve.money.terms import MostTokens, TokenTerms
 from serve.prices import PriceBook, price_of
+
+logger = logging.getLogger("pith.compress")
 
 
 class CountingModel(CompressionModel, Protocol):
@@ -39,23 +43,22 @@ class CountingModel(CompressionModel, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ServedCompressor:
-    """A compression model with what a request may leave out, and the input in bytes that it takes."""
+    """A compression model with what a request may leave out, the input in bytes that it takes, and the most tokens that
+    a byte can come to in its receipts; None where that is not proven."""
 
     model: CountingModel
     default_ratio: float
     longest_input_bytes: int
+    tokens_per_byte: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedCompression:
-    """A request that passed every check that needs no ledger and no compressor.
-
-    A byte is at most one token: `tokens_bound` are the input's bytes.
-    """
+    """A request that passed every check that needs no ledger and no compressor. `size` is the input's, in bytes."""
 
     model_id: str
     request: CompressionRequest
-    tokens_bound: int
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,50 +136,73 @@ class CompressService:
             target_ratio=ratios[0] if ratios else served.default_ratio,
             preserve_order=orders[0] if orders else True,
         )
-        return PreparedCompression(model_id, request, tokens_bound=size)
+        return PreparedCompression(model_id, request, size)
+
+    def token_terms(self, caller: Caller, prepared: PreparedCompression) -> TokenTerms:
+        """What the compression can come to. Where nothing is proven of its tokenizer, a byte counts as a token until
+        the input is counted, and `compress` counts it before it holds anything."""
+        served = self._models[prepared.model_id]
+        most = prepared.size * (served.tokens_per_byte or 1)
+
+        async def count() -> MostTokens:
+            job = JobTerms(payer=caller.project_id)
+            counted = await served.model.count_tokens(prepared.request.input, job)
+            return MostTokens(counted, max(counted, most))
+
+        return TokenTerms(MostTokens(most, most), MostTokens(1, most), count)
 
     @asynccontextmanager
-    async def admitted(self, caller: Caller, tokens_bound: int) -> AsyncIterator[Admitted]:
-        """One request within the project's limits. Raises `RateLimited`, or `PricesUnavailable` before it counts."""
+    async def admitted(self, caller: Caller, items: Sequence[TokenTerms]) -> AsyncIterator[Admitted]:
+        """One request of these inputs within the project's limits; counted exactly before it is refused.
+
+        Raises `RateLimited`, or `PricesUnavailable` before it counts, and what `count_tokens` raises.
+        """
+
+        async def count() -> int:
+            return sum([(await item.counted()).prompt for item in items])
+
         await self._prices.current()
-        admission = await self._limiter.admit(caller, tokens_bound=tokens_bound, now=self._clock())
+        admission = await self._limiter.admit(
+            caller,
+            tokens_bound=sum(item.bound.prompt for item in items),
+            tokens_least=len(items),
+            count_tokens=count,
+            now=self._clock(),
+        )
         admitted = Admitted(admission.headers_state)
         try:
             yield admitted
         finally:
             await admission.done(admitted.used_tokens)
 
-    async def compress(self, caller: Caller, prepared: PreparedCompression, request_id: str) -> Compressed:
+    async def compress(
+        self, caller: Caller, prepared: PreparedCompression, request_id: str, tokens: TokenTerms
+    ) -> Compressed:
         """Hold the worst-case cost, compress, and settle; a failure or a cancellation gives the hold back.
 
         Raises what `Ledger.hold`, `Ledger.settle` and `CompressionModel.compress` raise.
         """
         with self._metrics.observed(prepared.model_id) as observed:
-            return await self._compress_for(caller, prepared, request_id, observed)
+            return await self._compress_for(caller, prepared, request_id, tokens, observed)
 
     async def _compress_for(
-        self, caller: Caller, prepared: PreparedCompression, request_id: str, observed: ObservedCompression
+        self,
+        caller: Caller,
+        prepared: PreparedCompression,
+        request_id: str,
+        tokens: TokenTerms,
+        observed: ObservedCompression,
     ) -> Compressed:
         price_list = await self._prices.current()
         price = price_of(price_list, prepared.model_id)
-        model = self._models[prepared.model_id].model
-        job = JobTerms(payer=caller.project_id)
-        terms = HoldTerms(
-            caller=caller,
-            price=price,
-            pricing_version=price_list.version,
-            request_id=request_id,
-            prompt_tokens_bound=prepared.tokens_bound,
-            completion_tokens_bound=prepared.tokens_bound,
-        )
-        hold = await hold_worst_case(
-            self._ledger,
-            terms,
-            count_prompt=lambda: model.count_tokens(prepared.request.input, job),
-            clock=self._clock,
-        )
+        served = self._models[prepared.model_id]
+        if caller.metered and served.tokens_per_byte is None:
+            await tokens.counted()
+        terms = HoldTerms(caller, price, price_list.version, request_id, tokens)
+        hold, most = await hold_worst_case(self._ledger, terms, clock=self._clock)
         try:
-            result = await model.compress(prepared.request, job)
+            result = await served.model.compress(prepared.request, JobTerms(payer=caller.project_id))
+            _check_paid_for(hold, most, price, result)
         except BaseException:
             await self._ledger.release(hold, now=self._clock())
             raise
@@ -203,12 +229,7 @@ class CompressService:
             stream=False,
             receipt=orjson.dumps(receipt_fields(receipt)).decode(),
         )
-        charged = cost(
-            price,
-            prompt_tokens=receipt.original_tokens,
-            completion_tokens=receipt.output_tokens,
-            minimum=True,
-        )
+        charged = _cost_of(result, price)
         try:
             settlement = await self._ledger.settle(
                 hold, figures=figures, cost=charged, outcome="completed", now=self._clock()
@@ -229,3 +250,23 @@ class CompressService:
             result=result,
             metering=metering,
         )
+
+
+def _cost_of(result: CompressionResult, price: ModelPrice) -> Cost:
+    receipt = result.receipt
+    return cost(
+        price,
+        prompt_tokens=receipt.original_tokens,
+        completion_tokens=receipt.output_tokens,
+        minimum=True,
+    )
+
+
+def _check_paid_for(hold: Hold, most: MostTokens, price: ModelPrice, result: CompressionResult) -> None:
+    """What was held is all that a request can be charged. Raises `CompressorFailed` for a receipt of more."""
+    if hold.kind == "not_applicable":
+        return
+    is_longer = result.receipt.original_tokens > most.prompt
+    if is_longer or _cost_of(result, price).nano_usd > hold.amount_nano_usd:
+        logger.critical("%s: the receipt %r is more than was held: %r", hold.model_id, result.receipt, most)
+        raise CompressorFailed(f"{hold.model_id}: the compressor counted more tokens than it had said")

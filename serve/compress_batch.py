@@ -127,13 +127,17 @@ class BatchReply(WorkingReply):
         self._caller = caller
         self._model_id = service.model_id(body.model)
         self._entries = read_entries(service, body)
+        self._tokens = {
+            entry.index: service.token_terms(caller, entry.work)
+            for entry in self._entries
+            if isinstance(entry.work, PreparedCompression)
+        }
         self._concurrency = concurrency
         self._as_lines = as_lines
         self._summary = Summary("persisted" if caller.metered else "not_applicable")
 
     async def work(self, send: Send) -> Response | None:
-        bound = sum(entry.work.tokens_bound for entry in self._entries if not isinstance(entry.work, Problem))
-        async with self._service.admitted(self._caller, bound) as admitted:
+        async with self._service.admitted(self._caller, list(self._tokens.values())) as admitted:
             if self._as_lines:
                 await self._send_lines(admitted, send)
                 return None
@@ -196,7 +200,9 @@ class BatchReply(WorkingReply):
         if isinstance(entry.work, Problem):
             return ItemResult(entry, entry.work)
         try:
-            outcome = await self._service.compress(self._caller, entry.work, self.request_id)
+            outcome = await self._service.compress(
+                self._caller, entry.work, self.request_id, self._tokens[entry.index]
+            )
         except Exception as error:
             return ItemResult(entry, _item_problem(error, entry.index))
         return ItemResult(entry, outcome)

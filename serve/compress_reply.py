@@ -68,8 +68,9 @@ class CompressReply(WorkingReply):
         self._prepared = prepared
 
     async def work(self, send: Send) -> Response:
-        async with self._service.admitted(self._caller, self._prepared.tokens_bound) as admitted:
-            compressed = await self._service.compress(self._caller, self._prepared, self.request_id)
+        tokens = self._service.token_terms(self._caller, self._prepared)
+        async with self._service.admitted(self._caller, [tokens]) as admitted:
+            compressed = await self._service.compress(self._caller, self._prepared, self.request_id, tokens)
             admitted.used_tokens = compressed.result.receipt.original_tokens
         return _response(
             compressed, {METERING_HEADER: compressed.metering, **rate_limit_headers(admitted.limits)}

@@ -9,9 +9,10 @@ from typing import Protocol
 from billing.ledger import Ledger
 from billing.limits import RateLimits
 from serve.compress import CompressService, CountingModel, ServedCompressor
-from serve.compression_settings import CompressionSettingsSection
+from serve.compression_settings import CompressionSettingsSection, spec_of
 from serve.demo_limits import DemoLimits
 from serve.metrics.compress import CompressMetrics
+from serve.money.tokenizer_growth import tokens_per_byte_of
 from serve.prices import PriceBook
 from serve.routes.compress import CompressRoutes
 
@@ -46,6 +47,7 @@ def compress_collaborators(
             model=models[model.id],
             default_ratio=model.ratio.default,
             longest_input_bytes=model.max_input_bytes,
+            tokens_per_byte=tokens_per_byte_of(spec_of(model).tokenizer),
         )
         for model in settings.models
     }

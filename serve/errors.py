@@ -83,10 +83,6 @@ class Problem:
         detail = [{**issue, "loc": [issue["loc"][0], *steps, *issue["loc"][1:]]} for issue in self.detail]
         return replace(self, detail=detail, param=_param(detail[0]["loc"]))
 
-    def event(self) -> bytes:
-        """The error as the last server-sent event of a stream that has begun."""
-        return b"data: " + orjson.dumps(self.body()) + b"\n\n"
-
 
 @dataclass(frozen=True, slots=True)
 class _Row:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -11,6 +11,7 @@ from billing.errors import QuotaExceeded
 from billing.ledger import Ledger
 from billing.price import ModelPrice, worst_case
 from billing.usage import Hold
+from serve.money.terms import MostTokens, TokenTerms
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,43 +22,42 @@ class HoldTerms:
     price: ModelPrice
     pricing_version: int
     request_id: str
-    prompt_tokens_bound: int
-    completion_tokens_bound: int
+    tokens: TokenTerms
 
-    def amount_nano_usd(self, prompt_tokens: int) -> int:
-        """What the request costs at most with a prompt of so many tokens."""
-        worst = worst_case(
-            self.price, prompt_tokens_bound=prompt_tokens, max_tokens=self.completion_tokens_bound
-        )
+    def amount_nano_usd(self, most: MostTokens) -> int:
+        """What the request costs at most with so many tokens."""
+        worst = worst_case(self.price, prompt_tokens_bound=most.prompt, max_tokens=most.completion)
         return worst.nano_usd
 
 
 async def hold_worst_case(
-    ledger: Ledger,
-    terms: HoldTerms,
-    *,
-    count_prompt: Callable[[], Awaitable[int]],
-    clock: Callable[[], datetime],
-) -> Hold:
-    """Hold the bound or, where that is more than is left, the worst case of the prompt as it is counted.
+    ledger: Ledger, terms: HoldTerms, *, clock: Callable[[], datetime]
+) -> tuple[Hold, MostTokens]:
+    """Hold the bound or, where that is more than is left, the worst case of the prompt as it is counted; and the tokens
+    that are paid for with it.
 
-    Raises what `Ledger.hold` and `count_prompt` raise.
+    Raises what `Ledger.hold` and the terms' `count` raise.
     """
 
-    async def hold(amount_nano_usd: int) -> Hold:
-        return await ledger.hold(
+    async def hold(most: MostTokens) -> tuple[Hold, MostTokens]:
+        held = await ledger.hold(
             terms.caller,
             model_id=terms.price.model_id,
             pricing_version=terms.pricing_version,
-            amount_nano_usd=amount_nano_usd,
+            amount_nano_usd=terms.amount_nano_usd(most),
             request_id=terms.request_id,
             now=clock(),
         )
+        return held, most
 
+    known = terms.tokens.best_known
     try:
-        return await hold(terms.amount_nano_usd(terms.prompt_tokens_bound))
+        return await hold(known)
     except QuotaExceeded as refused:
-        # No prompt is shorter, so whoever cannot pay for this one starts no replica by asking.
-        if terms.amount_nano_usd(1) > refused.left_nano_usd:
+        # No request asks for less, so whoever cannot pay for that starts no replica by asking.
+        if terms.amount_nano_usd(terms.tokens.least) > refused.left_nano_usd:
             raise
-    return await hold(terms.amount_nano_usd(await count_prompt()))
+        counted = await terms.tokens.counted()
+        if counted == known:
+            raise
+    return await hold(counted)

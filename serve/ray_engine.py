@@ -13,7 +13,8 @@ from ray.serve.handle import DeploymentHandle
 
 from models.engine import EngineChunk, EngineFault, EngineRequest
 from models.errors import EngineFailed, EngineUnavailable
-from serve.deployments import model_app
+from models.prompt_bound import PromptBound
+from serve.deployments import BOUND_KEY, model_app
 from serve.fairness.places import QueueFull, Shares
 from serve.hop.client import ReplicaClient, ReplicaGone, ReplyBroken
 from serve.hop.replicas import Replicas
@@ -47,6 +48,7 @@ class RayEngine:
         self._longest_s = longest_s
         self._retry_after_s = retry_after_s
         self._status = ReplicaStatus(model_app(model_id))
+        self._bound: PromptBound | None = None
 
     async def generate(self, request: EngineRequest) -> AsyncGenerator[EngineChunk, None]:
         """Yield the replica's chunks. A replica sends a sign of life at least every half second."""
@@ -92,6 +94,13 @@ class RayEngine:
                 except ReplicaGone:
                     # It has died, and Ray has not noticed yet.
                     self._replicas.lost(lease)
+
+    def prompt_bound(self) -> PromptBound | None:
+        """What the first replica to run has said; all of a model's have its tokenizer and its template."""
+        if self._bound is None:
+            said = next(iter(self._replicas.said(BOUND_KEY)), None)
+            self._bound = PromptBound(**said) if said is not None else None
+        return self._bound
 
     async def count_tokens(self, request: EngineRequest) -> int:
         """The prompt's tokens, as a replica counts them; one that is started for it gets the time to start."""

@@ -10,7 +10,8 @@ import orjson
 
 from models.engine import TokenUsage
 from models.errors import EngineFailed
-from serve.chat import Receipt
+from serve.errors import Problem
+from serve.money.exchange import Receipt
 
 MICRO = 10**6
 NANO = 10**9
@@ -69,3 +70,11 @@ def final_events(receipt: Receipt, *, completion_id: str, model_id: str, first_e
         "service": service_block(receipt),
     }
     return b"data: " + orjson.dumps(chunk) + b"\n\n" + DONE
+
+
+def error_event(problem: Problem, receipt: Receipt | None) -> bytes:
+    """The last event of a stream that broke: what went wrong, and what was charged for what had been delivered."""
+    body = problem.body()
+    if receipt is not None:
+        body |= {"usage": usage_block(receipt.usage), "service": service_block(receipt)}
+    return b"data: " + orjson.dumps(body) + b"\n\n"

@@ -4,6 +4,8 @@ replica's module imports is what its process holds in memory: only an engine's n
 
 HEALTH_CHECK_PERIOD_S = 2.0
 HEALTH_CHECK_TIMEOUT_S = 15.0
+# Under this key Ray's handles know what is proven of a model's prompts.
+BOUND_KEY = "pith_prompt_bound"
 INGRESS_APP = "ingress"
 # For requests that outran the drain time to be cut off and settled, on a busy machine.
 SETTLE_S = 4.0

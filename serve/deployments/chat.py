@@ -17,13 +17,14 @@ from models.core_process import fork_cores
 from models.engine import EngineChunk, EngineFault, EngineRequest
 from models.lasting_chat import LastingChat
 from serve.config.demand import worker_bundle
-from serve.deployments import HEALTH_CHECK_PERIOD_S, HEALTH_CHECK_TIMEOUT_S
+from serve.deployments import BOUND_KEY, HEALTH_CHECK_PERIOD_S, HEALTH_CHECK_TIMEOUT_S
 from serve.fairness.generation import FairGeneration
 from serve.fairness.places import Shares
 from serve.heap import freeze_heap
 from serve.hop.port import ADDRESS_KEY, ReplicaPort
 from serve.hop.router import ReplicaRouter
 from serve.model_settings import ModelSettings, shares_of
+from serve.money.prompt_bound import proven_bound
 
 if TYPE_CHECKING:
     from models.vllm_engine import VLLMChat
@@ -43,8 +44,13 @@ class ChatReplica(LLMServer):
             fork_cores()
         await super().__init__(llm_config, engine_cls=engine_class(llm_config))
         self._coalesce_s = coalesce_s
+        first = await self._warmed_up()
+        making = first.prompt_making
+        bound = proven_bound(making) if making is not None else None
+        # Of every engine that follows too: template and tokenizer stay.
+        self._bound = asdict(bound) if bound is not None else None
         self._chat = LastingChat(
-            await self._warmed_up(),
+            first,
             self._start_again if forks_cores else _no_other_engine,
             give_up=self._make_way,
         )
@@ -73,7 +79,7 @@ class ChatReplica(LLMServer):
 
     async def record_replica_metadata(self) -> dict[str, Any]:
         """Asked by Ray Serve once; every handle's process gets to know it."""
-        return {ADDRESS_KEY: asdict(self._address)}
+        return {ADDRESS_KEY: asdict(self._address), BOUND_KEY: self._bound}
 
     async def generate(self, request: EngineRequest) -> AsyncGenerator[EngineChunk | EngineFault, None]:
         async with aclosing(self._fair.generate(request)) as items:

@@ -32,6 +32,12 @@ class Address:
     token: str
 
 
+class _Reply(web.StreamResponse):
+    """Its head leaves with its first item: a packet less for each request."""
+
+    _send_headers_immediately = False
+
+
 class ReplicaPort:
     """Serves `generate` over HTTP. A client that closes its connection ends its generation."""
 
@@ -76,10 +82,11 @@ class ReplicaPort:
     async def _send(
         self, request: web.BaseRequest, items: AsyncGenerator[EngineChunk | EngineFault, Any]
     ) -> web.StreamResponse:
-        response = web.StreamResponse()
-        await response.prepare(request)
+        response = _Reply()
         async with aclosing(items):
             async for item in items:
+                if not response.prepared:
+                    await response.prepare(request)
                 if is_last(item):
                     await response.write_eof(frame(item))
                     return response

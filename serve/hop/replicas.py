@@ -61,6 +61,12 @@ class Replicas:
         running = router.curr_replicas.values() if router else ()
         return sum(replica.max_ongoing_requests for replica in running)
 
+    def said(self, key: str) -> list[Any]:
+        """What the running replicas said of themselves when they started."""
+        router = self._router
+        running = router.curr_replicas.values() if router else ()
+        return [replica.replica_metadata[key] for replica in running if key in replica.replica_metadata]
+
     @asynccontextmanager
     async def lease(self, request: EngineRequest) -> AsyncIterator[Lease]:
         """Wait for a place and keep it. A replica is started where none runs.

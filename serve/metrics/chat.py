@@ -58,6 +58,10 @@ class ObservedChat:
         """What was used is in neither the ledger nor the spool."""
         self._model.money.lose()
 
+    def exceed(self) -> None:
+        """The engine counted more tokens than were held for it."""
+        self._model.exceeded.inc()
+
     def fail(self, error: BaseException) -> None:
         self._outcome = outcome_of(error)
         self._model.money.refuse(error)
@@ -78,6 +82,10 @@ class _Families:
         self.prompt = counter("pith_chat_prompt_tokens", "Prompt tokens of settled requests.")
         self.completion = counter("pith_chat_completion_tokens", "Completion tokens of settled requests.")
         self.cached = counter("pith_chat_cached_tokens", "Prompt tokens found in the engine's prefix cache.")
+        self.exceeded = counter(
+            "pith_chat_bound_exceeded",
+            "Requests that failed since the engine counted more tokens than were held for it.",
+        )
         self.in_flight = Gauge(
             "pith_chat_requests_in_flight",
             "Chat requests that are being worked on.",
@@ -111,6 +119,7 @@ class _Model:
         self.prompt = families.prompt.labels(model_id)
         self.completion = families.completion.labels(model_id)
         self.cached = families.cached.labels(model_id)
+        self.exceeded = families.exceeded.labels(model_id)
         self.in_flight = families.in_flight.labels(model_id)
         self.first_token = families.first_token.labels(model_id)
         self.duration = families.duration.labels(model_id)

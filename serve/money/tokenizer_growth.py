@@ -6,8 +6,10 @@ it does not know. What can make more of a text is what rewrites it before: compo
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from math import ceil, prod
+from pathlib import Path
 from typing import Any
 
 # How far Unicode's forms can lengthen UTF-8: U+1D160 becomes three letters of four bytes, and U+FDFA eleven times its
@@ -56,6 +58,16 @@ def tokens_per_byte(definition: Mapping[str, Any]) -> int | None:
         return None
 
 
+def tokens_per_byte_of(tokenizer: str) -> int | None:
+    """The same of a `tokenizer.json` or of its folder on this disk; None for one that is not here."""
+    path = Path(tokenizer).expanduser()
+    file = path / "tokenizer.json" if path.is_dir() else path
+    try:
+        return tokens_per_byte(json.loads(file.read_bytes()))
+    except (OSError, ValueError):
+        return None
+
+
 class _Reader:
     """One tokenizer's parts, each as the factor by which it may multiply symbols."""
 
@@ -75,9 +87,10 @@ class _Reader:
             # Once for each stretch between special tokens, of which there are no more than bytes.
             return 1 + self._symbols(part["prepend"])
         self._has_byte_alphabet |= kind == "ByteLevel"
-        if kind not in _NORMALIZERS:
+        factor = _NORMALIZERS.get(str(kind))
+        if factor is None:
             raise _Unproven
-        return _NORMALIZERS[kind]
+        return factor
 
     def pre_tokenizer(self, part: Mapping[str, Any] | None) -> int:
         if part is None:

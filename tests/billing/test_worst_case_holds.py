@@ -14,8 +14,8 @@ from billing.price import ModelPrice
 from billing.usage import Hold
 from models.engine import EngineRequest
 from models.fake_engine import FakeEngine
-from serve.chat import prompt_bound
 from serve.holds import HoldTerms, hold_worst_case
+from serve.money.terms import MostTokens, TokenTerms
 
 if TYPE_CHECKING:
     from tests.billing.conftest import Books
@@ -29,10 +29,17 @@ EXACT_COST = EXACT_TOKENS * 1000 + 10 * 2000
 
 
 async def hold(books: Books, caller: Caller, engine: FakeEngine) -> Hold:
-    terms = HoldTerms(caller, PRICE, books.pricing_version, "request", prompt_bound(REQUEST), 10)
-    return await hold_worst_case(
-        books.ledger, terms, count_prompt=lambda: engine.count_tokens(REQUEST), clock=lambda: books.now
-    )
+    async def count() -> MostTokens:
+        return MostTokens(await engine.count_tokens(REQUEST), 10)
+
+    bound = engine.prompt_bound()
+    assert bound is not None
+    most = bound.of(REQUEST)
+    assert most is not None
+    tokens = TokenTerms(MostTokens(most, 10), MostTokens(1, 10), count)
+    terms = HoldTerms(caller, PRICE, books.pricing_version, "request", tokens)
+    held, _ = await hold_worst_case(books.ledger, terms, clock=lambda: books.now)
+    return held
 
 
 async def test_far_from_the_limit_nothing_is_counted(books: Books) -> None:

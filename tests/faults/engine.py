@@ -11,6 +11,7 @@ from typing import Literal
 from models.engine import EngineChunk, EngineRequest
 from models.errors import EngineFailed, EngineUnavailable
 from models.fake_engine import FakeEngine
+from models.prompt_bound import PromptBound
 
 Breakage = Literal["killed", "bug"]
 
@@ -26,6 +27,9 @@ class FakeWitnessedEngine:
 
     async def ready(self) -> bool:
         return True
+
+    def prompt_bound(self) -> PromptBound | None:
+        return self._engine.prompt_bound()
 
     async def count_tokens(self, request: EngineRequest) -> int:
         return await self._engine.count_tokens(request)

@@ -64,6 +64,12 @@ async def _key(settings: Any) -> str:
         await database.close()
 
 
+def _prompt_bound() -> Any:
+    from models.prompt_bound import PromptBound
+
+    return PromptBound(per_byte=1, per_message=64, per_part=0, fixed=32)
+
+
 class CannedEngine:
     """A fake that has its replies ready and gives the event loop a turn for each chunk, as a hop does."""
 
@@ -87,12 +93,16 @@ class CannedEngine:
     async def ready(self) -> bool:
         return True
 
+    def prompt_bound(self) -> Any:
+        return _prompt_bound()
+
     async def count_tokens(self, request: Any) -> int:
         return 12
 
     async def generate(self, request: Any) -> AsyncGenerator[Any, None]:
         from models.engine import EngineChunk, TokenUsage
 
+        yield EngineChunk(b"", TokenUsage(12, 0), finished=False)
         if not request.stream:
             await asyncio.sleep(0)
             reply = self._reply(request.max_tokens)
@@ -127,6 +137,9 @@ class HoppedEngine:
 
     async def ready(self) -> bool:
         return True
+
+    def prompt_bound(self) -> Any:
+        return _prompt_bound()
 
     async def count_tokens(self, request: Any) -> int:
         return 12

@@ -47,9 +47,9 @@ async def test_a_stream_has_openai_chunks_and_growing_usage_and_one_finished_chu
     assert first["choices"][0]["delta"] == {"role": "assistant", "content": "a"}
     assert last["choices"] == [{"index": 0, "delta": {}, "logprobs": None, "finish_reason": "stop"}]
     assert said(chunks) == "a b c"
-    assert [chunk.usage.completion_tokens for chunk in chunks] == [1, 2, 3, 3]
+    assert [chunk.usage.completion_tokens for chunk in chunks] == [0, 1, 2, 3, 3]
     assert {chunk.usage.prompt_tokens for chunk in chunks} == {3}
-    assert [chunk.finished for chunk in chunks] == [False, False, False, True]
+    assert [chunk.finished for chunk in chunks] == [False, False, False, False, True]
 
 
 async def test_a_json_reply_comes_whole_in_the_last_chunk() -> None:
@@ -97,7 +97,7 @@ async def test_it_fails_before_the_first_chunk_or_after_some_tokens_and_counts_n
     with pytest.raises(EngineFailed):
         async for chunk in after.generate(request()):
             got.append(chunk)
-    assert [chunk.usage.completion_tokens for chunk in got] == [1, 2]
+    assert [chunk.usage.completion_tokens for chunk in got] == [0, 1, 2]
     assert before.aborted == after.aborted == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -30,6 +31,12 @@ SCHEMA = {"response_format": {"type": "json_schema"}}
 )
 def test_the_field_is_the_callers(param: str | None, options: dict[str, Any], field: str | None) -> None:
     assert located(EngineFault("rejected", "no", param), request(**options)).param == field
+
+
+def test_a_limit_that_nobody_gave_is_not_named() -> None:
+    asked = replace(request(), max_tokens_field=None)
+    fault = located(EngineFault("rejected", "max_tokens must be at least 1, got 0.", "max_tokens"), asked)
+    assert (fault.param, fault.message) == ("messages", "the prompt leaves no room for a reply")
 
 
 @pytest.mark.parametrize(

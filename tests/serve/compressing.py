@@ -7,7 +7,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -75,6 +75,8 @@ class FakeModel:
         self.terms: list[JobTerms] = []
         self.cancelled: list[str] = []
         self.running = self.most_running = 0
+        # Tokens above its own count that its receipts say.
+        self.counts_more = 0
 
     async def compress(self, request: CompressionRequest, terms: JobTerms = NO_TERMS) -> CompressionResult:
         self.started.append(request.input)
@@ -87,7 +89,9 @@ class FakeModel:
                 await gate.wait()
             if (failure := self.failures.get(request.input)) is not None:
                 raise failure
-            return await self.inner.compress(request, terms)
+            result = await self.inner.compress(request, terms)
+            more = result.receipt.original_tokens + self.counts_more
+            return replace(result, receipt=replace(result.receipt, original_tokens=more))
         except asyncio.CancelledError:
             self.cancelled.append(request.input)
             raise
@@ -193,6 +197,7 @@ async def compressing(
     per_address: int = 1000,
     of_all: int = 1000,
     in_flight: int = 8,
+    tokens_per_byte: int | None = 1,
 ) -> AsyncIterator[Compressing]:
     """The service with two compression models, `lexical`, the default, and `free`, which costs nothing."""
     settings = Settings.model_validate(settings_document(folder))
@@ -213,7 +218,9 @@ async def compressing(
         registry, chat_models=[each.id for each in catalog.models], compression_models=["lexical", "free"]
     )
     served = {
-        name: ServedCompressor(model, default_ratio=0.5, longest_input_bytes=LONGEST_INPUT_BYTES)
+        name: ServedCompressor(
+            model, default_ratio=0.5, longest_input_bytes=LONGEST_INPUT_BYTES, tokens_per_byte=tokens_per_byte
+        )
         for name in ("lexical", "free")
     }
     service = CompressService(

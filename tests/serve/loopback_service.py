@@ -37,9 +37,13 @@ class FakeBrokenEngine:
     async def ready(self) -> bool:
         return True
 
+    def prompt_bound(self) -> None:
+        return None
+
     async def generate(self, request: EngineRequest) -> AsyncGenerator[EngineChunk, None]:
         if request.stream:
             async with aclosing(FakeEngine().generate(request)) as chunks:
+                yield await anext(chunks)
                 yield await anext(chunks)
         raise RuntimeError(SECRET)
 

@@ -27,6 +27,7 @@ from billing.migration import upgrade
 from billing.spool import Spool
 from models.engine import Engine, EngineChunk, EngineRequest
 from models.fake_engine import FakeEngine
+from models.prompt_bound import PromptBound
 from serve.app import build_api, catalog_of, open_ledger
 from serve.pepper import read_pepper
 from serve.prepare import prices_of
@@ -247,6 +248,9 @@ class EngineSwitch:
 
     def generate(self, request: EngineRequest) -> AsyncGenerator[EngineChunk, None]:
         return self.engine.generate(request)
+
+    def prompt_bound(self) -> PromptBound | None:
+        return self.engine.prompt_bound()
 
     async def count_tokens(self, request: EngineRequest) -> int:
         return await self.engine.count_tokens(request)

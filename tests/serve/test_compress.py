@@ -331,6 +331,14 @@ async def test_tokens_that_were_not_used_are_given_back_to_the_limit(served: Com
     await served.new_key(limits=ProjectLimits(tokens_per_minute=len(CONTEXT) + ORIGINAL_TOKENS))
     assert (await served.compress().run()).status == 200
     assert (await served.compress().run()).status == 200
+    assert served.model.counted == []
+
+
+async def test_an_input_is_counted_before_a_limit_refuses_it(served: Compressing) -> None:
+    await served.new_key(limits=ProjectLimits(tokens_per_minute=2 * ORIGINAL_TOKENS))
+    assert (await served.compress().run()).status == 200
+    assert (await served.compress().run()).status == 200
+    assert served.model.counted == [CONTEXT, CONTEXT]
     assert (await served.compress().run()).status == 429
 
 
@@ -450,3 +458,37 @@ async def test_every_example_fits_its_schema(served: Compressing) -> None:
     items = schemas["BatchCompressRequest"]["properties"]["items"]
     assert (items["minItems"], items["maxItems"]) == (1, 256)
     assert items["items"] == {"$ref": "#/components/schemas/BatchItem"}
+
+
+async def test_what_a_receipt_says_was_held_before(served: Compressing) -> None:
+    """A compressor that counts more than it had said is at fault: nothing is delivered, and nothing charged."""
+    served.model.counts_more = 10 * len(CONTEXT)
+    failed = await served.compress().run()
+    assert (failed.status, failed.json()["error"]["code"]) == (502, "compressor_failed")
+    assert b"warranty" not in failed.body
+    await served.assert_nothing_is_left_open()
+    served.model.counts_more = 0
+    assert (await served.compress().run()).status == 200
+
+
+async def test_where_nothing_is_proven_of_a_tokenizer_an_input_is_counted_before_it_is_held(
+    tmp_path: Path,
+) -> None:
+    async with compressing(tmp_path, tokens_per_byte=None) as service:
+        served = await service.renewed()
+        assert (await served.compress().run()).status == 200
+        assert served.model.counted == [CONTEXT]
+        await served.assert_nothing_is_left_open()
+
+
+async def test_an_input_has_no_more_tokens_in_its_receipt_than_were_held_for_its_bytes(
+    tmp_path: Path,
+) -> None:
+    """With three tokens a byte held, a receipt of three a byte is paid for, and one of a token more is not."""
+    async with compressing(tmp_path, tokens_per_byte=3) as service:
+        served = await service.renewed()
+        served.model.counts_more = 3 * len(CONTEXT) - ORIGINAL_TOKENS
+        assert (await served.compress().run()).status == 200
+        served.model.counts_more += 1
+        assert (await served.compress().run()).status == 502
+        await served.assert_nothing_is_left_open()

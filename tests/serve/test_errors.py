@@ -48,6 +48,7 @@ from serve.errors import (
     problem_of,
     unexpected_problem,
 )
+from serve.replies import error_event
 
 NO_STATE = LimitState(requests=None, tokens=None)
 ISSUES = (
@@ -242,6 +243,6 @@ def test_an_error_of_http_itself_has_the_same_shape(status: int, code: str) -> N
 
 def test_an_event_is_the_same_body_on_one_line() -> None:
     problem = Problem(502, "server_error", "engine_failed", "line one\nline two")
-    event = problem.event()
+    event = error_event(problem, None)
     assert event.startswith(b"data: {") and event.endswith(b"}\n\n") and event.count(b"\n") == 2
     assert orjson.loads(event.removeprefix(b"data: ")) == problem.body()

@@ -172,13 +172,19 @@ def test_usage_that_waits_for_the_ledger_is_degraded(
 def test_a_failure_after_the_first_event_ends_the_stream_with_an_error(
     fault: EngineError, engine: FakeEngine, http: httpx.Client
 ) -> None:
-    """6 and 7: the failure is an Error object as the last event, and nothing says `[DONE]`."""
+    """6 and 7: the failure is an Error object as the last event, with what was charged, and nothing says `[DONE]`."""
     engine.fails_with, engine.fails_after = fault, 3
     reply = ask(http, stream=True)
     assert reply.status_code == 200
     assert mismatches(last_event(reply), ERROR) == []
     assert b"[DONE]" not in reply.content
-    assert b'"service"' not in reply.content
+    event = last_event(reply)
+    assert event["usage"] == {"prompt_tokens": 2, "completion_tokens": 3, "total_tokens": 5}
+    assert event["service"]["metering"] == {"persisted": True, "status": "persisted"}
+    price = event["service"]["billing"]
+    spent = 2 * price["input_price_per_mtok"] + 3 * price["output_price_per_mtok"]
+    assert price["request_cost_usd"] == pytest.approx(spent / 10**6)
+    assert price["minimum_applied"] is False
 
 
 def test_a_bug_after_the_first_event_ends_the_stream_with_an_error(serving: Serve) -> None:

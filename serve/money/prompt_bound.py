@@ -1,0 +1,32 @@
+"""A model's prompts, bounded by what its template and its tokenizer allow."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from models.prompt_bound import PromptBound
+from serve.money.tokenizer_growth import tokens_per_byte
+
+if TYPE_CHECKING:
+    from models.vllm_prompt import PromptMaking
+
+# Between parts that are joined, and between messages that are put together.
+JOINT_BYTES = 2
+
+
+def proven_bound(making: PromptMaking) -> PromptBound | None:
+    """What is proven of every plain prompt; None where nothing is. Read once, when a replica starts."""
+    # Here, since nobody else needs the template's language.
+    from models.template.growth import template_growth
+
+    factor = tokens_per_byte(json.loads(making.tokenizer))
+    growth = template_growth(making.template, making.special_tokens, parts=making.parts)
+    if factor is None or growth is None:
+        return None
+    return PromptBound(
+        per_byte=factor * growth.copies,
+        per_message=factor * (growth.per_message + JOINT_BYTES),
+        per_part=factor * (growth.per_part + JOINT_BYTES),
+        fixed=factor * growth.fixed,
+    )

@@ -1,0 +1,99 @@
+"""The meter on vLLM's own output processor: what is counted of a reply while it is made, choice by choice."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.integration
+PROMPT = [1, 2, 3]
+
+
+class Choices:
+    """A request for several choices in vLLM's own bookkeeping, fed token by token as its engine core would."""
+
+    def __init__(self, n: int) -> None:
+        from vllm.sampling_params import RequestOutputKind, SamplingParams
+        from vllm.v1.engine import EngineCoreRequest
+        from vllm.v1.engine.output_processor import OutputProcessor
+        from vllm.v1.engine.parallel_sampling import ParentRequest
+
+        self.processor = OutputProcessor(None, log_stats=False)
+        params = SamplingParams(
+            n=n, max_tokens=100, output_kind=RequestOutputKind.FINAL_ONLY, detokenize=False
+        )
+        request = EngineCoreRequest(
+            request_id="inner",
+            prompt_token_ids=PROMPT,
+            mm_features=None,
+            sampling_params=params,
+            pooling_params=None,
+            arrival_time=0.0,
+            lora_request=None,
+            cache_salt=None,
+            data_parallel_rank=None,
+            external_req_id="outer",
+        )
+        parent = ParentRequest(request) if n > 1 else None
+        self.ids = []
+        for index in range(n):
+            if parent is not None:
+                request.request_id, request.sampling_params = parent.get_child_info(index)
+            self.processor.add_request(request, None, parent, index)
+            self.ids.append(request.request_id)
+
+    def make(self, index: int, tokens: int, *, ends: bool = False) -> list[Any]:
+        """The outputs that vLLM hands out when the engine has made these tokens of a choice."""
+        from vllm.v1.engine import EngineCoreOutput, FinishReason
+
+        reason = FinishReason.LENGTH if ends else None
+        output = EngineCoreOutput(self.ids[index], [7] * tokens, finish_reason=reason)
+        return list(self.processor.process_outputs([output]).request_outputs)
+
+    def meter(self) -> Any:
+        from models.vllm_meter import UsageMeter
+
+        return UsageMeter(SimpleNamespace(output_processor=self.processor), "outer", 100)
+
+
+async def test_choices_that_ended_between_two_looks_are_counted() -> None:
+    choices = Choices(8)
+    meter = choices.meter()
+    for index in range(7):
+        assert choices.make(index, 40, ends=True) == []
+    choices.make(7, 5)
+    assert meter.peek().completion_tokens == 7 * 40 + 5
+    assert meter.peek().prompt_tokens == len(PROMPT)
+
+
+async def test_a_choice_that_was_seen_and_then_ended_is_counted_once() -> None:
+    choices = Choices(2)
+    meter = choices.meter()
+    choices.make(0, 10)
+    assert meter.peek().completion_tokens == 10
+    choices.make(0, 2, ends=True)
+    choices.make(1, 1)
+    assert meter.peek().completion_tokens == 13
+    (output,) = choices.make(1, 3, ends=True)
+    meter.count(output)
+    assert meter.usage().completion_tokens == 16
+
+
+async def test_one_choice_alone_is_counted_while_it_is_made() -> None:
+    choices = Choices(1)
+    meter = choices.meter()
+    assert meter.peek().completion_tokens == 0
+    choices.make(0, 4)
+    assert meter.peek().completion_tokens == 4
+
+
+async def test_a_prompt_counts_from_when_it_is_handed_over_and_a_default_limit_holds() -> None:
+    meter = Choices(1).meter()
+    assert not meter.handed_over.done() and meter.usage().prompt_tokens == 0
+    for asked, got in ((None, 100), (4000, 100), (7, 7)):
+        params = SimpleNamespace(max_tokens=asked)
+        meter.hand_over({"prompt_token_ids": PROMPT}, params)
+        assert params.max_tokens == got
+    assert meter.handed_over.done() and meter.usage().prompt_tokens == len(PROMPT)
