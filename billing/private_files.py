@@ -26,7 +26,11 @@ def make_folder_private(path: Path) -> None:
 def make_database_private(path: Path) -> None:
     """A file of SQLite with those beside it, also before it is there: SQLite makes the others as this one is."""
     try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, FILE_MODE))
+        # Only where nobody can have it open: closing a file drops every lock that this process has on it, SQLite's
+        # too, and whoever closes the ledger next in another process would think itself the last, and delete its log.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, FILE_MODE))
+    except FileExistsError:
+        pass
     except OSError:
         # SQLite says what is wrong, when it opens it.
         return

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +13,7 @@ import pytest
 
 from billing.database import open_database
 from billing.migration import upgrade
-from billing.private_files import make_folder_private
+from billing.private_files import make_database_private, make_folder_private
 
 if TYPE_CHECKING:
     from tests.billing.conftest import Books
@@ -66,3 +69,29 @@ def test_a_folder_that_all_share_stays_as_it_is(tmp_path: Path) -> None:
     for folder in (shared, own, tmp_path / "none"):
         make_folder_private(folder)
     assert (shared.stat().st_mode & 0o7777, own.stat().st_mode & 0o7777) == (0o1777, 0o700)
+
+
+TRY_LOCK = """
+import fcntl, sys
+with open(sys.argv[1], "r+b") as file:
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        sys.exit("locked")
+"""
+
+
+def test_a_ledger_that_is_made_private_keeps_the_locks_of_its_connections(tmp_path: Path) -> None:
+    """SQLite's are of this kind. Without its own, a server's log was deleted by the next command that ended."""
+    path = tmp_path / "pith.db"
+    make_database_private(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    with path.open("r+b") as connection:
+        fcntl.lockf(connection, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        path.chmod(0o644)
+        make_database_private(path)
+        assert path.stat().st_mode & 0o777 == 0o600
+        other = subprocess.run(
+            [sys.executable, "-c", TRY_LOCK, str(path)], capture_output=True, text=True, check=False
+        )
+    assert other.stderr.strip() == "locked"
