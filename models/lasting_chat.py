@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Protocol
@@ -60,6 +61,7 @@ class LastingChat:
             if not self._chat.dead:
                 continue
             self._up.clear()
+            died_at = time.monotonic()
             logger.error("the engine's process has died; another is started")
             await asyncio.sleep(LAST_WORDS_S)
             try:
@@ -69,6 +71,7 @@ class LastingChat:
                 self._give_up()
                 return
             self._up.set()
+            logger.warning("another engine is up after %.1f s", time.monotonic() - died_at)
 
     async def _living(self) -> MortalChat:
         if self._chat.dead:

@@ -24,6 +24,7 @@ from serve.cluster.door import BACKLOG, NO_SEAT, bound_socket
 from serve.cluster.folder import COUNTERS_SOCKET, DOOR_SOCKET
 
 ANSWER_S = 10.0
+RETRY_S = 0.1
 logger = logging.getLogger("pith.desk")
 
 
@@ -81,7 +82,13 @@ class Desk:
     async def _give_doors(self, doors: socket.socket) -> None:
         with doors:
             while True:
-                asking, _ = await asyncio.get_running_loop().sock_accept(doors)
+                try:
+                    asking, _ = await asyncio.get_running_loop().sock_accept(doors)
+                except OSError as error:
+                    # Such as too many open files. Who asks waits, and nobody else would ever take it in.
+                    logger.error("an HTTP process waits for its socket: %s", error)
+                    await asyncio.sleep(RETRY_S)
+                    continue
                 self._begin(self._give_door(asking))
 
     async def _give_door(self, asking: socket.socket) -> None:
