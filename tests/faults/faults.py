@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import signal
 
 from billing.lease.times import LeaseTimes
 from tests.faults.engine import break_engine, mend_engine
@@ -54,6 +56,22 @@ class KillIngress(Fault):
 
     async def repair(self, world: World) -> None:
         await world.start_server()
+
+
+class StopIngress(Fault):
+    """SIGSTOP and SIGCONT, for less or for longer than a lease: its holds are closed, and then it goes on."""
+
+    name = "stop and resume an ingress"
+    everyone_lives = False
+    lease = SHORT_LEASE
+    outage_s = (0.2, 3.0)
+
+    async def strike(self, world: World) -> None:
+        self.pid = self.rng.choice(world.pids)
+        os.kill(self.pid, signal.SIGSTOP)
+
+    async def repair(self, world: World) -> None:
+        os.kill(self.pid, signal.SIGCONT)
 
 
 class KillPostgres(Fault):
@@ -178,6 +196,7 @@ class Terminate(Fault):
 
 FAULTS: tuple[type[Fault], ...] = (
     KillIngress,
+    StopIngress,
     KillPostgres,
     StopPostgres,
     FullSpoolDisk,
