@@ -129,7 +129,9 @@ def start(settings: Settings, progress: Progress, folder: Path, *, has_desk: boo
     """Bring up Ray, the models that are kept up, and the ingress. Returns when the service can answer."""
     checkpoints = {model.id: checkpoint_of(model, settings.state_dir, progress) for model in settings.models}
     os.environ.update(RAY_ENVIRONMENT)
-    os.environ.update(temporary_files(folder, settings.state_dir))
+    os.environ.update(temporary_files(folder))
+    # What torch compiles is kept for the next run.
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(settings.state_dir / "compiled"))
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     progress.begin("loading Ray")
     import ray
@@ -177,16 +179,12 @@ def start(settings: Settings, progress: Progress, folder: Path, *, has_desk: boo
     wait_until_running(wanted, progress)
 
 
-def temporary_files(folder: Path, state_dir: Path) -> dict[str, str]:
-    """Where processes that inherit this environment leave sockets and files; what is compiled is kept."""
+def temporary_files(folder: Path) -> dict[str, str]:
+    """Where processes that inherit this environment leave sockets and files."""
     for name in (RAY_FOLDER, TEMPORARY_FOLDER):
         (folder / name).mkdir(mode=0o700, exist_ok=True)
     temporary = str(folder / TEMPORARY_FOLDER)
-    return {
-        "TMPDIR": temporary,
-        "VLLM_RPC_BASE_PATH": temporary,
-        "TORCHINDUCTOR_CACHE_DIR": str(state_dir / "compiled"),
-    }
+    return {"TMPDIR": temporary, "VLLM_RPC_BASE_PATH": temporary}
 
 
 def local_cluster(settings: Settings, folder: Path) -> dict[str, object]:

@@ -139,7 +139,13 @@ def start_server(config: Path, state_dir: Path) -> Server:
     process = subprocess.Popen(
         [*PITH, "serve", "--config", str(config), "--port", str(port)],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
+        # What torch compiles is kept from one test's server to the next one's.
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "PYTHONUNBUFFERED": "1",
+            "TORCHINDUCTOR_CACHE_DIR": str(ROOT / "var/compiled"),
+        },
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
