@@ -48,6 +48,7 @@ from serve.errors import (
     problem_of,
     unexpected_problem,
 )
+from serve.http.wrong_keys import TooManyWrongKeys
 from serve.replies import error_event
 
 NO_STATE = LimitState(requests=None, tokens=None)
@@ -75,6 +76,7 @@ ROWS: list[tuple[Exception, int, str, str, dict[str, str]]] = [
         "rate_limit_exceeded",
         {"Retry-After": "41"},
     ),
+    (TooManyWrongKeys(2), 429, "rate_limit_error", "too_many_wrong_keys", {"Retry-After": "2"}),
     (UnsupportedOption("store", "not here"), 400, "invalid_request_error", "unsupported_option", {}),
     (InvalidBody(ISSUES), 422, "invalid_request_error", "invalid_body", {}),
     (InvalidField(("n",), "too many"), 422, "invalid_request_error", "invalid_field", {}),

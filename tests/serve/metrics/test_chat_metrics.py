@@ -218,6 +218,7 @@ async def test_a_rate_limit_refusal_is_counted_by_limit_and_is_no_chat_request(s
     async with changed(served) as change:
         assert (await served.chat(key=few).run()).status == 200
         assert (await served.chat(key=few).run()).status == 429
+        assert (await served.get("/v1/models", key=few).run()).status == 200
         assert (await served.get("/v1/models", key=few).run()).status == 429
         assert (await served.chat(key=small).run()).status == 429
         served.engine = FakeEngine(sleep=gate)
