@@ -47,6 +47,8 @@ class ServerPlan:
     fault_rate: float
     spool_fault_rate: float
     crashes_at_steps: tuple[int, ...]
+    # Told to stop: requests get a moment to end, and what it knows is written down.
+    stops_at_s: float | None
     back_after_s: float
     collects: bool
 
@@ -186,6 +188,7 @@ def _server(rng: random.Random, horizon_s: float, mood: Mood, *, collects: bool)
         fault_rate=rng.choice((0.02, 0.1, 0.3)) if is_rough else 0.0,
         spool_fault_rate=rng.choice((0.0, 0.0, 0.1)) if is_rough else 0.0,
         crashes_at_steps=tuple(_step(rng) for _ in range(rng.choice((0, 0, 1, 2)) if is_rough else 0)),
+        stops_at_s=rng.random() * horizon_s if rng.random() < 0.15 else None,
         back_after_s=rng.choice((0.1, 5.0, 90.0)),
         collects=collects,
     )

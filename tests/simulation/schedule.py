@@ -147,13 +147,15 @@ class Schedule:
             self._loop.call_at(when, self._jump, server.name, server.clock, by)
         for begin, end in plan.pauses:
             self._loop.call_at(begin, self._pause, server, end)
+        if plan.stops_at_s is not None:
+            self._loop.call_at(plan.stops_at_s, self._stop, server)
         for step in plan.crashes_at_steps:
             self._loop.at_step(step, lambda: self._crash(server))
 
     def _arrive(self, index: int) -> None:
         plan = self._plan.requests[index]
         server = self._servers[plan.server]
-        if not server.place.is_alive:
+        if not server.place.is_alive or server.is_stopping:
             return
         accounts = self._stage.accounts
         caller = accounts.callers[plan.workspace]
@@ -208,6 +210,28 @@ class Schedule:
             if self._servers[request.plan.server] is server and request.incarnation == server.incarnation:
                 self._witness.running.discard(request.event_id)
         self._loop.call_later(server.plan.back_after_s, self._restart, server, server.incarnation)
+
+    def _stop(self, server: Server) -> None:
+        if server.place.runs and not server.is_stopping and not self._is_calm:
+            self.note(f"{server.name} is told to stop")
+            server.is_stopping = True
+            server.spawn(self._stop_and_return(server))
+
+    async def _stop_and_return(self, server: Server) -> None:
+        incarnation = server.incarnation
+        mine = [
+            task
+            for request, task in zip(self._requests, self._carried, strict=True)
+            if self._servers[request.plan.server] is server and request.incarnation == incarnation
+        ]
+        await server.stop(mine)
+        if self._stage.ledger.is_closed:
+            # It died in the midst of this, and is only cleaned up.
+            return
+        self.note(f"{server.name} has stopped")
+        server.crash()
+        back_after_s = 0.0 if self._is_calm else server.plan.back_after_s
+        self._loop.call_later(back_after_s, self._restart, server, incarnation, context=self._there)
 
     def _restart(self, server: Server, incarnation: int) -> None:
         if server.incarnation == incarnation:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextvars import Context
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ from tests.simulation.loop import Place, SimulatedLoop
 from tests.simulation.plan import Plan, ServerPlan
 from tests.simulation.store import Store
 
+DRAIN_S = 1.0
 HOOK = HookCommand(("simulated",), timeout_s=30)
 
 
@@ -63,6 +64,7 @@ class Server:
         self.clock = clock
         self.incarnation = 0
         self.resumed_at = -math.inf
+        self.is_stopping = False
         self.place = Place(name)
         self.places: list[Place] = []
         self.backgrounds: list[Background] = []
@@ -75,6 +77,7 @@ class Server:
 
     def start(self) -> None:
         self.incarnation += 1
+        self.is_stopping = False
         self.place = Place(f"{self.name}.{self.incarnation}")
         self.places.append(self.place)
         self._context = self.place.context()
@@ -111,6 +114,17 @@ class Server:
     def crash(self) -> None:
         """Between two callbacks everything of it ends, and nothing of it is told."""
         self.place.is_alive = False
+
+    async def stop(self, requests: Sequence[asyncio.Task[None]]) -> None:
+        """As `Service.stop`: the requests end, or are cut off; then upkeep, then the ledger."""
+        running = [task for task in requests if not task.done()]
+        if running:
+            _, late = await asyncio.wait(running, timeout=DRAIN_S)
+            for task in sorted(late, key=running.index):
+                task.cancel()
+            await asyncio.wait(running)
+        await self.backgrounds[-1].stop()
+        await self.ledger.close()
 
     def could_renew(self, within_s: float) -> bool:
         """Whether nothing kept this incarnation from its leases in the last seconds."""
