@@ -4,7 +4,7 @@ PORT ?=
 OPS_PORT ?=
 EXTRA ?= $(if $(shell command -v nvidia-smi 2>/dev/null),gpu,cpu)
 TESTS ?= tests
-RUNS ?= 240
+RUNS ?= 400
 SCHEDULES ?= 100000
 BIN := .venv/bin
 
@@ -13,7 +13,7 @@ MODEL ?=
 
 LITELLM := benchmarks/overhead/litellm-venv
 
-.PHONY: help serve test test-fast test-faults test-simulation check lint bench bench-quality bench-ledger bench-overhead bench-prefix-cache bench-soak bench-burst bench-compress format install clean
+.PHONY: help serve test test-fast test-faults test-simulation test-mutants check lint bench bench-quality bench-ledger bench-overhead bench-prefix-cache bench-soak bench-burst bench-compress format install clean
 .DEFAULT_GOAL := help
 # No "Entering directory", no echo of recipes: what is printed is what pith says.
 MAKEFLAGS += --no-print-directory
@@ -38,11 +38,14 @@ test: install ## every test, with real Ray and vLLM where a test says so (TESTS=
 test-fast: install ## the tests that start neither Ray nor vLLM, within a minute
 	exec $(BIN)/python -m pytest -n 2 -m "not integration" $(TESTS)
 
-test-faults: install ## kill, stop and fill everything under load, and audit the ledger (RUNS=240)
+test-faults: install ## kill, stop and fill everything under load, and audit the ledger (RUNS=400)
 	exec $(BIN)/python -m tests.faults --runs $(RUNS)
 
 test-simulation: install ## the ledger in simulation: any number of schedules, each from a seed (SCHEDULES=100000)
 	exec $(BIN)/python -m tests.simulation --schedules $(SCHEDULES)
+
+test-mutants: install ## wrong changes of the code that moves money, and whether a test notices each (ARGS="--only sweeper")
+	exec $(BIN)/python -m tests.mutants $(ARGS)
 
 check: lint ## before a commit: lint, then the fast tests
 	$(BIN)/python -m pytest -q -n 2 -m "not integration"

@@ -10,19 +10,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import text
+from sqlalchemy import bindparam, text
 
 from billing import audit
 from billing.database import Database, open_database
 from billing.errors import LedgerUnavailable
 from billing.spool import Spool
-from tests.faults.client import Answer
+from tests.faults.client import Answer, Bill
+from tests.faults.hook import hook_troubles
 from tests.faults.prices import PinnedPrice
 
 SETTLED_S = 20.0
-_HOLDS = text("SELECT count(*) FROM holds WHERE workspace_id = :workspace")
-_EVENTS = text("SELECT * FROM usage_events WHERE workspace_id = :workspace")
-_BALANCE = text("SELECT posted_nano_usd, held_nano_usd FROM workspaces WHERE id = :workspace")
+INTERNAL = b'"internal_error"'
+_OURS = bindparam("workspaces", expanding=True)
+_HOLDS = text("SELECT count(*) FROM holds WHERE workspace_id IN :workspaces").bindparams(_OURS)
+_EVENTS = text("SELECT * FROM usage_events WHERE workspace_id IN :workspaces").bindparams(_OURS)
+_COLLECTIONS = text("SELECT * FROM collections WHERE workspace_id IN :workspaces").bindparams(_OURS)
+_BALANCES = text(
+    "SELECT id, posted_nano_usd, held_nano_usd FROM workspaces WHERE id IN :workspaces"
+).bindparams(_OURS)
 
 
 @dataclass
@@ -33,12 +39,19 @@ class Tally:
     runs: int = 0
     requests: int = 0
     completed: int = 0
+    # Of these, compressions and batches.
+    compressions: int = 0
     degraded: int = 0
     expected: int = 0
     found: int = 0
     lost: int = 0
     doubled: int = 0
     also_billed: int = 0
+    # Usage beyond its hold and the limits, which nobody is charged for; collections that were cut; and how often the
+    # ledger was looked at while the run went on.
+    written_off: int = 0
+    collections: int = 0
+    looks: int = 0
     violations: list[str] = field(default_factory=list)
 
     def add(self, other: Tally) -> None:
@@ -51,23 +64,26 @@ class Books:
     """Where a run's money is written down, and what it is held against."""
 
     database_url: str
-    spool_path: Path
-    workspace_id: str
+    spool_paths: Sequence[Path]
+    workspaces: Sequence[str]
     prices: Mapping[str, PinnedPrice]
     # By request id, how many tokens were generated at most.
     generated: Callable[[str], int]
+    # Where a collection hook wrote down what it was asked.
+    hook_folder: Path | None = None
 
 
 async def settled(books: Books, *, within_s: float = SETTLED_S) -> None:
     """Wait until no hold is open and nothing waits in the spool; raise `TimeoutError` at the deadline."""
-    database, spool = open_database(books.database_url), Spool(books.spool_path)
-    wanted = {"workspace": books.workspace_id}
+    database = open_database(books.database_url)
+    spools = [Spool(path) for path in books.spool_paths]
+    wanted = {"workspaces": list(books.workspaces)}
     deadline, state = time.monotonic() + within_s, "the ledger cannot be read"
     try:
         while True:
             try:
                 holds = await database.read(lambda c: c.execute(_HOLDS, wanted).scalar_one())
-                waiting = await spool.count_waiting()
+                waiting = sum([await spool.count_waiting() for spool in spools])
                 state = f"{holds} holds are open and {waiting} events wait in the spool"
                 if holds == waiting == 0:
                     return
@@ -77,96 +93,133 @@ async def settled(books: Books, *, within_s: float = SETTLED_S) -> None:
                 raise TimeoutError(f"not settled within {within_s:g} s: {state}")
             await asyncio.sleep(0.02)
     finally:
-        await spool.close()
+        for spool in spools:
+            await spool.close()
         await database.close()
 
 
-async def check(books: Books, answers: Sequence[Answer], *, everyone_lives: bool) -> Tally:
-    """With `everyone_lives`, also a stream that only began must have its event."""
+async def check(
+    books: Books, answers: Sequence[Answer], *, everyone_lives: bool, may_err: bool = False
+) -> Tally:
+    """With `everyone_lives`, also a stream that only began must have its event. Nobody may be answered with an
+    error of the server's own making, unless the run has an engine that is at fault (`may_err`)."""
     database = open_database(books.database_url)
     try:
-        rows, balance, differences = await _read(database, books.workspace_id)
+        rows, balances, collections, differences = await _read(database, books.workspaces)
     finally:
         await database.close()
     by_request: dict[str, list[Any]] = defaultdict(list)
     for row in rows:
         by_request[row.request_id].append(row)
-    tally = Tally(runs=1, requests=len(answers))
+    tally = Tally(runs=1, requests=len(answers), collections=len(collections))
     for answer in answers:
         events = by_request.pop(answer.ask.request_id, [])
         _judge(tally, answer, events, books, everyone_lives)
+    if not may_err:
+        tally.violations += [
+            f"an error of the server: {_described(a)}" for a in answers if INTERNAL in a.body
+        ]
     tally.violations += [f"an event of no request: {name}" for name in by_request]
     tally.violations += [f"the ledger does not add up: {difference}" for difference in differences]
     tally.violations += await _spool_troubles(books)
-    owed = sum(_cost(books, row) for row in rows)
-    if (balance.posted_nano_usd, balance.held_nano_usd) != (owed, 0):
-        tally.violations.append(f"posted and held are {tuple(balance)}, and the events cost {owed}")
+    tally.violations += _balance_troubles(books, rows, balances)
+    if books.hook_folder is not None:
+        known = [row._mapping for row in collections]
+        tally.violations += hook_troubles(books.hook_folder, known, books.workspaces)
+    tally.written_off = sum(row.written_off_nano_usd > 0 for row in rows)
+    if everyone_lives and tally.written_off:
+        # Nobody lost a hold, so everything was within one.
+        tally.violations.append(f"{tally.written_off} events are written off, though nobody died")
     return tally
 
 
-async def _read(database: Database, workspace_id: str) -> tuple[Sequence[Any], Any, list[audit.Difference]]:
-    wanted = {"workspace": workspace_id}
+async def _read(
+    database: Database, workspaces: Sequence[str]
+) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any], list[audit.Difference]]:
+    wanted = {"workspaces": list(workspaces)}
     rows = await database.read(lambda c: c.execute(_EVENTS, wanted).all())
-    balance = await database.read(lambda c: c.execute(_BALANCE, wanted).one())
-    return rows, balance, await database.read(audit.differences)
+    balances = await database.read(lambda c: c.execute(_BALANCES, wanted).all())
+    collections = await database.read(lambda c: c.execute(_COLLECTIONS, wanted).all())
+    return rows, balances, collections, await database.read(audit.differences)
+
+
+def _balance_troubles(books: Books, rows: Sequence[Any], balances: Sequence[Any]) -> list[str]:
+    owed: Counter[str] = Counter()
+    for row in rows:
+        owed[row.workspace_id] += _cost(books, row) - row.written_off_nano_usd
+    return [
+        f"posted and held of {row.id} are {tuple(row)[1:]}, and its events cost {owed[row.id]}"
+        for row in balances
+        if (row.posted_nano_usd, row.held_nano_usd) != (owed[row.id], 0)
+    ]
 
 
 async def _spool_troubles(books: Books) -> list[str]:
-    spool = Spool(books.spool_path)
-    try:
-        left = [*await spool.waiting(), *await spool.refused()]
-        return [f"left in the spool: {row.event}: {row.refusal}" for row in left]
-    finally:
-        await spool.close()
+    troubles = []
+    for path in books.spool_paths:
+        spool = Spool(path)
+        try:
+            left = [*await spool.waiting(), *await spool.refused()]
+            troubles += [f"left in the spool {path.name}: {row.event}: {row.refusal}" for row in left]
+        finally:
+            await spool.close()
+    return troubles
 
 
 def _judge(tally: Tally, answer: Answer, events: Sequence[Any], books: Books, everyone_lives: bool) -> None:
-    must_be_billed = answer.completed or (everyone_lives and answer.tokens_seen > 0)
+    began = everyone_lives and answer.tokens_seen > 0
+    expected = len(answer.bills) or int(began)
+    # A batch that broke off was charged for what it had done.
+    most = len(answer.bills) or (answer.ask.n if answer.ask.kind == "batch" else 1)
     tally.completed += answer.completed
-    receipt = answer.receipt
-    tally.degraded += receipt is not None and receipt["service"]["metering"]["status"] == "degraded"
-    tally.expected += must_be_billed
-    tally.found += must_be_billed and len(events) >= 1
-    tally.lost += must_be_billed and not events
-    tally.doubled += max(0, len(events) - 1)
-    tally.also_billed += not must_be_billed and len(events) >= 1
-    troubles = [] if events or not must_be_billed else ["it has no usage event"]
+    tally.compressions += answer.completed and answer.ask.kind != "chat"
+    tally.degraded += answer.is_degraded
+    tally.expected += expected
+    tally.found += min(expected, len(events))
+    tally.lost += max(0, expected - len(events))
+    tally.doubled += max(0, len(events) - most)
+    tally.also_billed += len(events) if not expected else 0
+    troubles = [] if len(events) >= expected else [f"it has {len(events)} usage events of {expected}"]
     if (answer.status or 0) >= 400 and any(event.outcome != "completed" for event in events):
         # A completed one was cut off between its settlement and its first byte, by a server that stops.
         troubles.append("it is charged and was refused")
-    if len(events) > 1:
+    if len(events) > most:
         troubles.append(f"it has {len(events)} usage events")
     for event in events:
         troubles += _event_troubles(answer, event, books)
+    troubles += _bill_troubles(answer, events)
     tally.violations += [f"{trouble}: {_described(answer)}" for trouble in troubles]
 
 
 def _event_troubles(answer: Answer, event: Any, books: Books) -> list[str]:
     troubles = []
-    generated = books.generated(answer.ask.request_id)
-    if not answer.tokens_seen <= event.completion_tokens <= generated:
-        troubles.append(
-            f"{event.completion_tokens} tokens are billed, {generated} were generated and "
-            f"{answer.tokens_seen} delivered"
-        )
+    if answer.ask.kind == "chat":
+        generated = books.generated(answer.ask.request_id)
+        if not answer.tokens_seen <= event.completion_tokens <= generated:
+            troubles.append(
+                f"{event.completion_tokens} tokens are billed, {generated} were generated and "
+                f"{answer.tokens_seen} delivered"
+            )
     if event.cost_nano_usd != _cost(books, event):
         troubles.append(f"{event.cost_nano_usd} is charged, and {_cost(books, event)} is owed")
-    receipt = answer.receipt
-    if receipt is not None:
-        told = (
-            receipt["usage"]["prompt_tokens"],
-            receipt["usage"]["completion_tokens"],
-            receipt["service"]["billing"]["request_cost_usd"],
-            "completed",
-        )
-        recorded = (
-            event.prompt_tokens,
-            event.completion_tokens,
-            event.cost_nano_usd / 10**9,
-            event.outcome,
-        )
-        if told != recorded or event.completion_tokens != answer.ask.max_tokens:
-            troubles.append(f"the client was told {told}, and recorded is {recorded}")
+    return troubles
+
+
+def _bill_troubles(answer: Answer, events: Sequence[Any]) -> list[str]:
+    """A whole reply's bills are its events, and those of a chat are for all that was asked for."""
+    if not answer.completed:
+        return []
+    told = sorted(answer.bills)
+    has_costs = told[0].usd is not None
+    recorded = sorted(
+        Bill(event.prompt_tokens, event.completion_tokens, event.cost_nano_usd / 10**9 if has_costs else None)
+        for event in events
+    )
+    troubles = [] if told == recorded else [f"the client was told {told}, and recorded is {recorded}"]
+    troubles += [f"its outcome is {event.outcome}" for event in events if event.outcome != "completed"]
+    ask = answer.ask
+    if ask.kind == "chat" and told[0].completion_tokens != ask.max_tokens * ask.n:
+        troubles.append(f"{told[0].completion_tokens} tokens came, of {ask.max_tokens} in {ask.n} choices")
     return troubles
 
 
@@ -178,8 +231,9 @@ def _cost(books: Books, event: Any) -> int:
 def _described(answer: Answer) -> str:
     ask = answer.ask
     end = "completed" if answer.completed else "left" if answer.left else answer.trouble or "not completed"
+    kind = ask.kind if ask.manner == "plain" else f"{ask.kind}, {ask.manner}"
     how = f"status {answer.status}, {answer.tokens_seen} tokens seen, {end}"
-    return f"{ask.request_id} ({ask.model}, {ask.max_tokens} tokens, stream={ask.stream}: {how})"
+    return f"{ask.request_id} ({kind} of {ask.n}, {ask.model}, {ask.max_tokens} tokens, stream={ask.stream}: {how})"
 
 
 def statuses(answers: Sequence[Answer]) -> str:

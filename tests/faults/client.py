@@ -1,24 +1,40 @@
-"""One chat request over a socket of its own, so that its client can leave at any byte of it."""
+"""One request over a socket of its own, so that its client can leave, dawdle or fall silent at any byte of it."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import re
+import socket
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import h11
 
 # A piece of text that is not empty: vLLM's first event names the role and has none.
 TEXT = re.compile(rb'"content":\s*"(?!")')
 READ_BYTES = 4096
+# Between two pieces of a body that is sent slowly, and two reads of a slow reader.
+DAWDLE_S = 0.03
+BODY_PIECES = 5
+# So small that a reply soon fills what lies between the server and a client that reads nothing.
+SMALL_BUFFER_BYTES = 4096
+# Above the send timeout of the harness's servers, with time to notice.
+STOPPED_S = 1.5
+PATHS = {"chat": "/v1/chat/completions", "compress": "/v1/compress", "batch": "/v1/batch/compress"}
+QUERY = "When does the warranty end?"
+Kind = Literal["chat", "compress", "batch"]
+# `stops_reading`: takes the reply's first bytes, and nothing more until the server ends the connection.
+Manner = Literal["plain", "slow body", "slow reader", "stops reading"]
 
 
 @dataclass(frozen=True)
 class Ask:
-    """What is sent. `leaves_at_sent` and `leaves_at_read` are the byte at which the client goes, if it does."""
+    """What is sent. `leaves_at_sent` and `leaves_at_read` are the byte at which the client goes, if it does.
+
+    `n` is how many choices a chat has, and how many inputs a batch.
+    """
 
     request_id: str
     key: str
@@ -28,22 +44,44 @@ class Ask:
     prompt: str
     leaves_at_sent: int | None = None
     leaves_at_read: int | None = None
+    kind: Kind = "chat"
+    n: int = 1
+    manner: Manner = "plain"
 
     def as_bytes(self, port: int) -> bytes:
-        fields = {
+        body = json.dumps(self._fields()).encode()
+        accept = "Accept: application/x-ndjson\r\n" if self.kind == "batch" and self.stream else ""
+        head = (
+            f"POST {PATHS[self.kind]} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n"
+            f"Authorization: Bearer {self.key}\r\nX-Request-ID: {self.request_id}\r\n{accept}"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        return head.encode() + body
+
+    def _fields(self) -> dict[str, Any]:
+        if self.kind == "compress":
+            return {"query": QUERY, "input": self.prompt}
+        if self.kind == "batch":
+            items = [{"query": QUERY, "input": f"{self.prompt} {number}"} for number in range(self.n)]
+            return {"items": items}
+        choices = {"n": self.n} if self.n > 1 else {}
+        return {
             "model": self.model,
             "messages": [{"role": "user", "content": self.prompt}],
             "max_tokens": self.max_tokens,
             "ignore_eos": True,
             "stream": self.stream,
+            **choices,
         }
-        body = json.dumps(fields).encode()
-        head = (
-            f"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n"
-            f"Authorization: Bearer {self.key}\r\nX-Request-ID: {self.request_id}\r\n"
-            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-        )
-        return head.encode() + body
+
+
+@dataclass(frozen=True, order=True)
+class Bill:
+    """What a reply says of one usage event: its tokens, and its cost where the reply names one."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    usd: float | None
 
 
 @dataclass
@@ -61,13 +99,32 @@ class Answer:
 
     @property
     def completed(self) -> bool:
-        """A whole 200 with its usage and bill: what must be in the ledger exactly once."""
-        return self.receipt is not None
+        """A whole 200 with what it used: what must be in the ledger exactly once."""
+        return bool(self.bills)
+
+    @property
+    def bills(self) -> list[Bill]:
+        """One for each usage event that a whole reply tells of."""
+        if self.status != 200 or not self.is_whole:
+            return []
+        if self.ask.kind == "chat":
+            receipt = self.receipt
+            return [_chat_bill(receipt)] if receipt is not None else []
+        return [_compression_bill(found) for found in self._compressions()]
+
+    @property
+    def is_degraded(self) -> bool:
+        """Whether a whole reply says that its usage went through the spool."""
+        if not self.completed:
+            return False
+        if self.receipt is not None:
+            return bool(self.receipt["service"]["metering"]["status"] == "degraded")
+        return self.headers.get("x-service-metering") == "degraded"
 
     @property
     def receipt(self) -> dict[str, Any] | None:
-        """The JSON object that carries `usage` and `service`, of a completed response."""
-        if self.status != 200 or not self.is_whole:
+        """The JSON object that carries `usage` and `service`, of a completed chat."""
+        if self.status != 200 or not self.is_whole or self.ask.kind != "chat":
             return None
         if not self.ask.stream:
             found: dict[str, Any] = json.loads(self.body)
@@ -77,6 +134,16 @@ class Answer:
             return None
         last: dict[str, Any] = json.loads(events[-3].removeprefix(b"data: "))
         return last if "service" in last else None
+
+    def _compressions(self) -> list[dict[str, Any]]:
+        if self.ask.kind == "compress":
+            return [json.loads(self.body)]
+        if self.ask.stream:
+            lines = [json.loads(line) for line in self.body.splitlines()]
+            results = lines[:-1] if lines and "summary" in lines[-1] else []
+        else:
+            results = json.loads(self.body)["results"]
+        return [result for result in results if result["status"] == "ok"]
 
     @property
     def error_code(self) -> str:
@@ -88,9 +155,19 @@ class Answer:
     @property
     def tokens_seen(self) -> int:
         """Tokens in the whole events of a stream that reached the client."""
-        if not self.ask.stream or self.status != 200:
+        if self.ask.kind != "chat" or not self.ask.stream or self.status != 200:
             return 0
         return len(TEXT.findall(self.body[: self.body.rfind(b"\n\n") + 2]))
+
+
+def _chat_bill(receipt: dict[str, Any]) -> Bill:
+    usage, billing = receipt["usage"], receipt["service"]["billing"]
+    return Bill(usage["prompt_tokens"], usage["completion_tokens"], billing["request_cost_usd"])
+
+
+def _compression_bill(found: dict[str, Any]) -> Bill:
+    receipt = found["receipt"]
+    return Bill(receipt["original_tokens"], receipt["output_tokens"], None)
 
 
 async def send(ask: Ask, port: int, *, timeout_s: float) -> Answer:
@@ -99,10 +176,9 @@ async def send(ask: Ask, port: int, *, timeout_s: float) -> Answer:
     writer: asyncio.StreamWriter | None = None
     try:
         async with asyncio.timeout(timeout_s):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            reader, writer = await _connect(ask, port)
             data = ask.as_bytes(port)
-            writer.write(data[: ask.leaves_at_sent])
-            await writer.drain()
+            await _write(writer, data[: ask.leaves_at_sent], slowly=ask.manner == "slow body")
             if ask.leaves_at_sent is None:
                 await _read(reader, answer)
             else:
@@ -117,6 +193,30 @@ async def send(ask: Ask, port: int, *, timeout_s: float) -> Answer:
     return answer
 
 
+async def _connect(ask: Ask, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    if ask.manner != "stops reading":
+        return await asyncio.open_connection("127.0.0.1", port)
+    link = socket.socket()
+    try:
+        link.setblocking(False)
+        # Before it connects, or the window is agreed on already.
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL_BUFFER_BYTES)
+        await asyncio.get_running_loop().sock_connect(link, ("127.0.0.1", port))
+        return await asyncio.open_connection(sock=link, limit=SMALL_BUFFER_BYTES)
+    except BaseException:
+        link.close()
+        raise
+
+
+async def _write(writer: asyncio.StreamWriter, data: bytes, *, slowly: bool) -> None:
+    step = len(data) // BODY_PIECES + 1 if slowly else max(1, len(data))
+    for at in range(0, len(data), step):
+        if at:
+            await asyncio.sleep(DAWDLE_S)
+        writer.write(data[at : at + step])
+        await writer.drain()
+
+
 async def _read(reader: asyncio.StreamReader, answer: Answer) -> None:
     parser = h11.Connection(h11.CLIENT)
     parser.send(h11.Request(method="POST", target="/", headers=[("Host", "x"), ("Content-Length", "0")]))
@@ -128,6 +228,7 @@ async def _read(reader: asyncio.StreamReader, answer: Answer) -> None:
             if leave is not None and seen >= leave:
                 answer.left = True
                 return
+            await _dawdle(answer, seen)
             data = await reader.read(READ_BYTES if leave is None else min(READ_BYTES, leave - seen))
             seen += len(data)
             parser.receive_data(data)
@@ -144,6 +245,14 @@ async def _read(reader: asyncio.StreamReader, answer: Answer) -> None:
                     return
     finally:
         answer.body = bytes(body)
+
+
+async def _dawdle(answer: Answer, seen: int) -> None:
+    if answer.ask.manner == "slow reader":
+        await asyncio.sleep(DAWDLE_S)
+    elif answer.ask.manner == "stops reading" and seen:
+        # Longer than the server lets a client take nothing; what it had sent by then may still be there.
+        await asyncio.sleep(STOPPED_S)
 
 
 async def _close(writer: asyncio.StreamWriter, *, abruptly: bool) -> None:

@@ -14,6 +14,9 @@ from models.fake_engine import FakeEngine
 from models.prompt_bound import PromptBound
 
 Breakage = Literal["killed", "bug"]
+# A prompt that ends so gets words of this many letters.
+LONG_WORDS = "long-words"
+LETTERS = 16_384
 
 
 class FakeWitnessedEngine:
@@ -21,6 +24,7 @@ class FakeWitnessedEngine:
 
     def __init__(self, folder: Path, *, token_s: float) -> None:
         self._engine = FakeEngine(token_s=token_s, first_token_s=token_s)
+        self._long_winded = FakeEngine(text="w" * LETTERS, token_s=token_s, first_token_s=token_s)
         # Written without a buffer: what was written outlives a SIGKILL.
         self._witness = os.open(_witness(folder), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._switch = _switch(folder)
@@ -37,10 +41,12 @@ class FakeWitnessedEngine:
     async def generate(self, request: EngineRequest) -> AsyncGenerator[EngineChunk, None]:
         if self._switch.exists():
             raise EngineUnavailable("the fake engine is down", retry_after_s=1)
-        request_id = str(request.messages[-1]["content"]).split()[0]
-        self._engine.requests.clear()
-        self._engine.aborted.clear()
-        async with aclosing(self._engine.generate(request)) as chunks:
+        prompt = str(request.messages[-1]["content"]).split()
+        request_id = prompt[0]
+        engine = self._long_winded if prompt[-1] == LONG_WORDS else self._engine
+        engine.requests.clear()
+        engine.aborted.clear()
+        async with aclosing(engine.generate(request)) as chunks:
             async for chunk in chunks:
                 self._break_down()
                 os.write(self._witness, f"{request_id} {chunk.usage.completion_tokens}\n".encode())
@@ -58,6 +64,10 @@ def break_engine(folder: Path, how: Breakage) -> None:
     fresh = _switch(folder).with_suffix(".new")
     fresh.write_text(how)
     fresh.rename(_switch(folder))
+
+
+def is_broken(folder: Path) -> bool:
+    return _switch(folder).exists()
 
 
 def mend_engine(folder: Path) -> None:

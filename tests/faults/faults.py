@@ -9,10 +9,12 @@ import signal
 
 from billing.lease.times import LeaseTimes
 from tests.faults.engine import break_engine, mend_engine
+from tests.faults.ledger_link import lose_answers
 from tests.faults.world import LedgerKind, World
 
 # The leases of the dead end within the run: short enough to wait for.
 SHORT_LEASE = LeaseTimes(ttl_s=0.9, renew_every_s=0.2)
+MONTH_S = 31 * 24 * 3600
 BOTH: tuple[LedgerKind, ...] = ("sqlite", "postgresql")
 
 
@@ -23,6 +25,8 @@ class Fault:
     ledgers: tuple[LedgerKind, ...] = BOTH
     # With nobody dead, each hold must be closed by its own request, and each stream that began be billed.
     everyone_lives = True
+    # An engine raises what no engine may.
+    may_err = False
     lease = LeaseTimes()
     database_timeout_s = 5.0
     drain_s = 5
@@ -32,6 +36,9 @@ class Fault:
     # Every other run may go on while the ledger is away.
     allowances = ("0",)
     needs_disk = False
+    collects = False
+    # The share of clients that send or read slowly, or stop reading.
+    dawdlers = 0.05
     outage_s = (0.0, 0.3)
 
     def __init__(self, rng: random.Random) -> None:
@@ -141,6 +148,7 @@ class KillEngine(Fault):
     """Every running request's engine fails in the midst of it, and new requests find none."""
 
     name = "engine killed"
+    may_err = True
 
     async def strike(self, world: World) -> None:
         break_engine(world.folder, self.rng.choice(("killed", "bug")))
@@ -194,6 +202,50 @@ class Terminate(Fault):
                 raise AssertionError(f"the ingress ended with status {status} after SIGTERM")
 
 
+class LostAnswers(Fault):
+    """The ledger commits, and its answer is lost, with leases as long as they are: nothing waits for their end."""
+
+    name = "lost answers"
+    allowances = ("0", "1")
+    outage_s = (0.1, 0.8)
+
+    async def strike(self, world: World) -> None:
+        lose_answers(world.folder, lose=True)
+
+    async def repair(self, world: World) -> None:
+        lose_answers(world.folder, lose=False)
+
+
+class ClockJumps(Fault):
+    """The ledger's clock jumps, by minutes or to another month, and back again."""
+
+    name = "clock jumps"
+    outage_s = (0.1, 0.6)
+
+    async def strike(self, world: World) -> None:
+        await world.set_clock(self.rng.choice((-1, 1)) * self.rng.choice((120, MONTH_S)))
+
+    async def repair(self, world: World) -> None:
+        await world.set_clock(0)
+
+
+class SlowClients(Fault):
+    """Most clients send their bodies or read their replies slowly, or stop reading."""
+
+    name = "slow clients"
+    dawdlers = 0.7
+
+    async def strike(self, world: World) -> None:
+        """It happens all the time."""
+
+
+class HookFails(KillIngress):
+    """Collections are cut all the time, and the payment system fails, as do the servers that ask it."""
+
+    name = "collection hook fails"
+    collects = True
+
+
 FAULTS: tuple[type[Fault], ...] = (
     KillIngress,
     StopIngress,
@@ -204,4 +256,8 @@ FAULTS: tuple[type[Fault], ...] = (
     ClientGone,
     RedisGone,
     Terminate,
+    LostAnswers,
+    ClockJumps,
+    SlowClients,
+    HookFails,
 )

@@ -22,7 +22,9 @@ from billing.lease.times import LeaseTimes
 from models.engine import Engine
 from serve.app import start_with
 from serve.settings import Settings
+from tests.faults.compressor import FakeSwitchedCompressor
 from tests.faults.engine import FakeWitnessedEngine
+from tests.faults.ledger_link import FakeForgetfulDatabase, clock_of
 
 START_S = 20.0
 STOP_S = 15.0
@@ -104,11 +106,19 @@ async def _serve(plan: IngressPlan, ready: Connection) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, told_to_stop.set)
     engine = FakeWitnessedEngine(plan.folder, token_s=plan.token_s)
     engines: Mapping[str, Engine] = {model.id: engine for model in plan.settings.models}
-    database = open_database(plan.settings.billing.database_url, timeout_s=plan.database_timeout_s)
+    compressor = FakeSwitchedCompressor(plan.folder)
+    database = FakeForgetfulDatabase(
+        open_database(
+            plan.settings.billing.database_url,
+            timeout_s=plan.database_timeout_s,
+            clock=clock_of(plan.folder),
+        ),
+        plan.folder,
+    )
     service = start_with(
         plan.settings,
         engines=engines,
-        compressors={},
+        compressors={model.id: compressor for model in plan.settings.compression.models},
         database=database,
         desk=plan.desk,
         lease=plan.lease,

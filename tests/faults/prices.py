@@ -38,5 +38,9 @@ PRICES = {
         PinnedPrice("beta", "1.500001", "6.000007", "0"),
         PinnedPrice("gamma", "0", "0.333333", "0.0000025"),
         PinnedPrice("delta", "0.05", "0", "0"),
+        # A few replies of this one come to a cent, and to the limit of a workspace.
+        PinnedPrice("epsilon", "0", "900.000001", "0"),
     )
 }
+# The compression model: its input is what costs.
+COMPRESSION_PRICE = PinnedPrice("press", "70.000003", "0", "0")

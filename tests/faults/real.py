@@ -129,7 +129,7 @@ def _books(server: Server) -> Books:
     }
     # vLLM keeps no record of its tokens for us: a request cannot have had more than the clients ask for at most.
     return Books(
-        settings.billing.database_url, settings.billing.spool_path, workspace_id, prices, lambda _: 24
+        settings.billing.database_url, [settings.billing.spool_path], [workspace_id], prices, lambda _: 24
     )
 
 

@@ -17,6 +17,7 @@ from tests.faults.audit import Tally, check, settled, statuses
 from tests.faults.disk import SpoolDisk, spool_disk
 from tests.faults.faults import FAULTS, Fault
 from tests.faults.load import Load
+from tests.faults.watch import Watcher
 from tests.faults.world import Machines, Setup, World, new_world
 
 Mode = Literal["JSON", "SSE"]
@@ -25,6 +26,8 @@ MODES: tuple[Mode, ...] = ("JSON", "SSE")
 WIDE_LIMITS = ProjectLimits(requests_per_minute=10**6, tokens_per_minute=10**9, max_in_flight=10**4)
 COMPLETED_BEFORE, COMPLETED_AFTER = 3, 5
 RECOVERY_S = 20.0
+# What a few requests of the dearest model hold.
+LIMIT_NANO_USD = (20_000_000, 300_000_000)
 
 
 @dataclass(frozen=True)
@@ -59,22 +62,54 @@ async def run_case(case: Case, machines: Machines) -> tuple[Tally, str]:
         limits=WIDE_LIMITS if fault.on_redis else NO_LIMITS,
         on_redis=fault.on_redis,
         allowance_usd=fault.allowances[case.seed % len(fault.allowances)],
+        others=_others(rng),
+        own_spools=rng.random() < 0.5,
+        collects=fault.collects,
     )
     with _disk(fault) as disk:
         async with new_world(setup, machines, disk) as world:
-            load = Load(world.port, world.key, case.mode == "SSE", rng, fault.leavers, fault.longest_tokens)
+            load = _load(case, fault, world, rng)
+            watcher = Watcher(
+                world.plan.settings.billing.database_url, [each.workspace_id for each in world.customers]
+            )
+            watching = asyncio.create_task(watcher.watch())
             trouble = await _under_load(fault, world, load)
+            watcher.stop()
+            await watching
             try:
-                tally = await check(world.books(), load.answers, everyone_lives=fault.everyone_lives)
+                tally = await check(
+                    world.books(), load.answers, everyone_lives=fault.everyone_lives, may_err=fault.may_err
+                )
             except BillingError as error:
                 tally = Tally(runs=1, violations=[f"the ledger cannot be read: {error}"])
             log = (world.folder / "ingress.log").read_text()
+    tally.looks = watcher.looks
+    tally.violations += watcher.violations
     if trouble:
         tally.violations.append(trouble)
     ended = f"{setup.ledger}, {setup.ingresses} ingress: {statuses(load.answers)}"
     if tally.violations:
         ended += f"\n{log[-6000:]}"
     return tally, ended
+
+
+def _others(rng: random.Random) -> tuple[tuple[int | None, int | None], ...]:
+    """Beside a workspace without limits, one that reaches its limit and one that reaches its month's."""
+    return (rng.randrange(*LIMIT_NANO_USD), None), (None, rng.randrange(*LIMIT_NANO_USD))
+
+
+def _load(case: Case, fault: Fault, world: World, rng: random.Random) -> Load:
+    return Load(
+        world.port,
+        world.key,
+        case.mode == "SSE",
+        rng,
+        fault.leavers,
+        fault.longest_tokens,
+        other_keys=tuple(customer.key for customer in world.customers[1:]),
+        is_mixed=True,
+        dawdlers=fault.dawdlers,
+    )
 
 
 async def _under_load(fault: Fault, world: World, load: Load) -> str | None:

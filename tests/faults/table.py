@@ -12,12 +12,16 @@ COLUMNS = (
     "runs",
     "requests",
     "completed",
+    "compressions",
     "degraded",
     "expected",
     "found",
     "lost",
     "doubled",
     "also billed",
+    "written off",
+    "collections",
+    "looks",
     "violations",
 )
 Tallies = Mapping[tuple[str, str], Tally]

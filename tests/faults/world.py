@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -31,13 +31,19 @@ from serve.settings import Settings
 from tests.faults.audit import Books
 from tests.faults.disk import SpoolDisk
 from tests.faults.engine import witnessed_tokens
+from tests.faults.hook import HOOK_S, write_hook
 from tests.faults.ingress import Ingress, IngressPlan
+from tests.faults.ledger_link import set_clock
 from tests.faults.postgres import OwnPostgres, free_port
-from tests.faults.prices import PRICES
+from tests.faults.prices import COMPRESSION_PRICE, PRICES
 from tests.faults.redis_server import OwnRedis
 
 LedgerKind = Literal["sqlite", "postgresql"]
 UPKEEP_S = 0.1
+# Short, so that a client that takes nothing is cut off within the run.
+SEND_TIMEOUT_S = 0.7
+POSTGRES_CLOCK = """CREATE OR REPLACE FUNCTION pith_now() RETURNS double precision LANGUAGE sql VOLATILE AS
+$$ SELECT extract(epoch FROM clock_timestamp())::double precision + ({ahead_s}) $$"""
 
 
 @dataclass(frozen=True)
@@ -57,7 +63,21 @@ class Setup:
     on_desk: bool = False
     # What the workspace may spend while the ledger is away.
     allowance_usd: str = "0"
+    # Further workspaces, by their limits: in all, and of a month.
+    others: tuple[tuple[int | None, int | None], ...] = ()
+    # Each server has a spool of its own, as on machines of their own.
+    own_spools: bool = False
+    # What is uncollected is cut at a cent, and handed to a payment system that fails.
+    collects: bool = False
     open_files: int | None = None
+
+
+@dataclass(frozen=True)
+class Customer:
+    """A workspace with a key of its own."""
+
+    workspace_id: str
+    key: str
 
 
 @dataclass
@@ -86,6 +106,14 @@ class Machines:
             self.postgres = OwnPostgres()
             self.postgres.start()
         return self.postgres
+
+    async def set_postgres_clock(self, url: str, ahead_s: float) -> None:
+        """The clock of this database, as the ledger asks for it."""
+        connection = await asyncpg.connect(url.replace("+asyncpg", ""))
+        try:
+            await connection.execute(POSTGRES_CLOCK.format(ahead_s=ahead_s))
+        finally:
+            await connection.close()
 
     def running_redis(self) -> OwnRedis:
         if self.redis is None:
@@ -120,10 +148,18 @@ class World:
     folder: Path
     plan: IngressPlan
     machines: Machines
-    workspace_id: str
-    key: str
+    customers: Sequence[Customer]
     servers: list[Ingress] = field(default_factory=list)
     disk: SpoolDisk | None = None
+    _starting: list[Path] = field(default_factory=list)
+
+    @property
+    def key(self) -> str:
+        return self.customers[0].key
+
+    @property
+    def workspace_id(self) -> str:
+        return self.customers[0].workspace_id
 
     @property
     def port(self) -> int:
@@ -139,14 +175,43 @@ class World:
         generated = witnessed_tokens(self.folder)
         return Books(
             billing.database_url,
-            billing.spool_path,
-            self.workspace_id,
-            PRICES,
+            self._spool_paths(),
+            [customer.workspace_id for customer in self.customers],
+            {**PRICES, COMPRESSION_PRICE.model: COMPRESSION_PRICE},
             lambda request_id: generated.get(request_id, 0),
+            self.folder if self.setup.collects else None,
         )
 
     async def start_server(self) -> None:
-        self.servers.append(await Ingress(self.plan).start())
+        """One more; it takes over the spool of one that has gone."""
+        self.servers.append(await Ingress(self._next_plan()).start())
+
+    def _next_plan(self) -> IngressPlan:
+        path = self._free_spool()
+        settings = self.plan.settings
+        billing = settings.billing.model_copy(update={"spool_path": path})
+        return replace(self.plan, settings=settings.model_copy(update={"billing": billing}))
+
+    def _free_spool(self) -> Path:
+        taken = [*self._starting, *(server.plan.settings.billing.spool_path for server in self.servers)]
+        path = next((path for path in self._spool_paths() if path not in taken), self._spool_paths()[0])
+        self._starting.append(path)
+        if len(self._starting) == self.setup.ingresses:
+            self._starting.clear()
+        return path
+
+    def _spool_paths(self) -> list[Path]:
+        path = self.plan.settings.billing.spool_path
+        if not self.setup.own_spools:
+            return [path]
+        return [path.with_name(f"spool-{number}.db") for number in range(self.setup.ingresses)]
+
+    async def set_clock(self, ahead_s: float) -> None:
+        """From now on the ledger's clock is so far ahead."""
+        if self.setup.ledger == "sqlite":
+            set_clock(self.folder, ahead_s)
+        else:
+            await self.machines.set_postgres_clock(self.plan.settings.billing.database_url, ahead_s)
 
     async def stop_servers(self) -> list[int]:
         """SIGTERM for all; their exit statuses."""
@@ -162,20 +227,15 @@ async def new_world(setup: Setup, machines: Machines, disk: SpoolDisk | None = N
         folder = Path(name)
         url = await machines.ledger_url(setup.ledger, folder)
         settings = _settings(setup, folder, url, machines, disk)
-        workspace_id, key = await _prepare(settings, setup)
+        customers = await _prepare(settings, setup)
         until = ExitStack()
         desk = until.enter_context(_desk_folder(settings)) if setup.on_desk else None
         plan = IngressPlan(
-            settings,
-            folder,
-            setup.token_s,
-            setup.database_timeout_s,
-            setup.open_files,
-            desk,
-            setup.lease,
+            settings, folder, setup.token_s, setup.database_timeout_s, setup.open_files, desk, setup.lease
         )
-        world = World(setup, folder, plan, machines, workspace_id, key, disk=disk)
+        world = World(setup, folder, plan, machines, customers, disk=disk)
         try:
+            await world.set_clock(0)
             async with asyncio.TaskGroup() as starts:
                 for _ in range(setup.ingresses):
                     starts.create_task(world.start_server())
@@ -204,6 +264,7 @@ def _settings(setup: Setup, folder: Path, url: str, machines: Machines, disk: Sp
             "port": free_port(),
             "drain_s": setup.drain_s,
             "ingress_replicas": setup.ingresses,
+            "send_timeout_s": SEND_TIMEOUT_S,
         },
         "billing": {
             "database_url": url,
@@ -211,9 +272,11 @@ def _settings(setup: Setup, folder: Path, url: str, machines: Machines, disk: Sp
             "upkeep_s": UPKEEP_S,
             "rate_limit_storage": storage,
             "offline_allowance_usd": setup.allowance_usd,
+            **(_collecting(folder) if setup.collects else {}),
         },
         "demo": {"enabled": False},
         "models": [_model(price.model) for price in PRICES.values()],
+        "compression": {"models": [_compression_model()]},
     }
     return Settings.model_validate(document)
 
@@ -229,18 +292,47 @@ def _model(model_id: str) -> dict[str, Any]:
     }
 
 
-async def _prepare(settings: Settings, setup: Setup) -> tuple[str, str]:
+def _compression_model() -> dict[str, Any]:
+    return {
+        "id": COMPRESSION_PRICE.model,
+        "name": "Press",
+        "blurb": "A compressor that scores with BM25.",
+        "kind": "lexical",
+        "price_usd_per_mtok_input": COMPRESSION_PRICE.input_usd_per_mtok,
+    }
+
+
+def _collecting(folder: Path) -> dict[str, Any]:
+    return {
+        "collection_threshold_cents": 1,
+        "collection_hook": write_hook(folder),
+        "collection_hook_timeout_s": HOOK_S,
+    }
+
+
+async def _prepare(settings: Settings, setup: Setup) -> list[Customer]:
     database = open_database(settings.billing.database_url)
     try:
         spool = Spool(settings.state_dir / "unused.db")
-        await Ledger(database, spool).publish_prices(prices_of(catalog_of(settings), []), now=now())
+        prices = prices_of(catalog_of(settings), settings.compression.models)
+        await Ledger(database, spool).publish_prices(prices, now=now())
         accounts = Accounts(database, pepper=read_pepper(settings.state_dir))
-        moment = datetime.now(UTC)
-        workspace = await accounts.create_workspace(
-            f"run {uuid4().hex}", spend_limit_nano_usd=setup.spend_limit_nano_usd, now=moment
-        )
-        project = await accounts.create_project(workspace.id, "main", limits=setup.limits, now=moment)
-        _, key = await accounts.create_key(project.id, "key", now=moment)
-        return workspace.id, key
+        limits = [(setup.spend_limit_nano_usd, None), *setup.others]
+        return [await _new_customer(accounts, setup, *limit) for limit in limits]
     finally:
         await database.close()
+
+
+async def _new_customer(
+    accounts: Accounts, setup: Setup, spend_limit: int | None, monthly_limit: int | None
+) -> Customer:
+    moment = datetime.now(UTC)
+    workspace = await accounts.create_workspace(
+        f"run {uuid4().hex}",
+        spend_limit_nano_usd=spend_limit,
+        monthly_limit_nano_usd=monthly_limit,
+        now=moment,
+    )
+    project = await accounts.create_project(workspace.id, "main", limits=setup.limits, now=moment)
+    _, key = await accounts.create_key(project.id, "key", now=moment)
+    return Customer(workspace.id, key)

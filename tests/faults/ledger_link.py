@@ -1,0 +1,65 @@
+"""The servers' way to their ledger, which can be told to lose answers, and the clock of SQLite, which can be set."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from billing.database import Database, Work
+from billing.errors import LedgerUnavailable
+
+T = TypeVar("T")
+LOST_SHARE = 0.4
+
+
+class FakeForgetfulDatabase(Database):
+    """A real database whose answers get lost, now and then, while the switch is on: it has committed all the same."""
+
+    def __init__(self, inner: Database, folder: Path) -> None:
+        self._inner = inner
+        self._switch = _losing(folder)
+        self._rng = random.Random(os.getpid())
+
+    async def write(self, work: Work[T], *, durable: bool = True) -> T:
+        result = await self._inner.write(work, durable=durable)
+        if self._switch.exists() and self._rng.random() < LOST_SHARE:
+            raise LedgerUnavailable("the harness lost the answer")
+        return result
+
+    async def read(self, work: Work[T]) -> T:
+        return await self._inner.read(work)
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+def lose_answers(folder: Path, *, lose: bool) -> None:
+    if lose:
+        _losing(folder).touch()
+    else:
+        _losing(folder).unlink(missing_ok=True)
+
+
+def set_clock(folder: Path, ahead_s: float) -> None:
+    """SQLite's clock is so far ahead from now on, in every server and in the watcher."""
+    fresh = _clock(folder).with_suffix(".new")
+    fresh.write_text(str(ahead_s))
+    fresh.rename(_clock(folder))
+
+
+def clock_of(folder: Path) -> Callable[[], float]:
+    """Seconds since 1970, as the run has it."""
+    file = _clock(folder)
+    return lambda: time.time() + (float(file.read_text()) if file.exists() else 0.0)
+
+
+def _losing(folder: Path) -> Path:
+    return folder / "answers-are-lost"
+
+
+def _clock(folder: Path) -> Path:
+    return folder / "clock-ahead-s"
