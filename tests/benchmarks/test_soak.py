@@ -25,7 +25,7 @@ async def test_a_soak_reports_memory_files_and_lag_of_every_process(tmp_path: Pa
         soak = await soaked(options, Target(server.url), partial(tree, os.getpid()), done.append)
     assert 50 <= len(done) <= 80
     assert {bool(request.get("stream")) for request in server.requests} == {True, False}
-    assert len(soak.looks) > 8
+    assert len(soak.looks) >= 2
     assert soak.probes
     made = report(options, {}, soak)
     as_json, as_text, picture = made.write(tmp_path)

@@ -44,7 +44,15 @@ async def lexical() -> AsyncIterator[PooledModel]:
 
 
 def workers() -> list[psutil.Process]:
-    return psutil.Process().children(recursive=True)
+    """The fork server and its forks, which have its command line; other tests may have left children of their own."""
+    return [each for each in psutil.Process().children(recursive=True) if "fork_server" in _command(each)]
+
+
+def _command(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
 
 
 async def test_it_answers_as_the_model_does_without_processes() -> None:
