@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
+import subprocess
+import sys
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -18,11 +20,20 @@ from tests.benchmarks.load.fake_server import FakeServer
 SHORT = ["--requests", "60", "--rate", "100", "--warm-up", "0.1"]
 
 
-async def test_a_soak_reports_memory_files_and_lag_of_every_process(tmp_path: Path) -> None:
+@pytest.fixture
+def small() -> Iterator[int]:
+    """A process whose memory is read in a moment: that of all these tests takes a while to add up."""
+    waiting = [sys.executable, "-S", "-c", "input()"]
+    with subprocess.Popen(waiting, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        yield process.pid
+        process.kill()
+
+
+async def test_a_soak_reports_memory_files_and_lag_of_every_process(tmp_path: Path, small: int) -> None:
     done: list[object] = []
     async with FakeServer().listening() as server:
         options = arguments([*SHORT, "--url", server.url])
-        soak = await soaked(options, Target(server.url), partial(tree, os.getpid()), done.append)
+        soak = await soaked(options, Target(server.url), partial(tree, small), done.append)
     assert 50 <= len(done) <= 80
     assert {bool(request.get("stream")) for request in server.requests} == {True, False}
     assert len(soak.looks) >= 2
@@ -35,11 +46,11 @@ async def test_a_soak_reports_memory_files_and_lag_of_every_process(tmp_path: Pa
     assert {"memory", "event loop", "latency", "TTFT"} <= {panel.title for panel in made.pictures["soak"]}
 
 
-async def test_a_request_that_fails_ends_the_soak_without_figures() -> None:
+async def test_a_request_that_fails_ends_the_soak_without_figures(small: int) -> None:
     async with FakeServer(fails_from=20).listening() as server:
         options = arguments([*SHORT, "--url", server.url])
         with pytest.raises(Failed, match="503"):
-            await soaked(options, Target(server.url), partial(tree, os.getpid()), lambda sample: None)
+            await soaked(options, Target(server.url), partial(tree, small), lambda sample: None)
 
 
 def grown(memory_mib: list[float], files: list[int], lag_ms: float = 1.0) -> Soak:
