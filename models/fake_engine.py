@@ -19,7 +19,8 @@ from models.prompt_bound import PromptBound
 
 TEXT = "The quick brown fox jumps over the lazy dog while seven tired owls look on from their old tree."
 CREATED = 1_700_000_000
-WORDS_ARE_TOKENS = PromptBound(per_byte=1, per_message=1, per_part=0, fixed=0)
+# Of `prompt_tokens` below: a message, and an empty text, are a token each; a part is written with four words.
+WORDS_ARE_TOKENS = PromptBound(per_byte=1, per_message=2, per_part=4, fixed=0)
 
 
 @dataclass(frozen=True, slots=True)

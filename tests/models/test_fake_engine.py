@@ -6,10 +6,12 @@ from contextlib import aclosing
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from models.engine import EngineChunk, EngineRequest
 from models.errors import EngineFailed, EngineUnavailable
-from models.fake_engine import Aborted, FakeEngine
+from models.fake_engine import Aborted, FakeEngine, prompt_tokens
 
 
 def request(*, stream: bool = True, max_tokens: int = 100, **options: Any) -> EngineRequest:
@@ -143,3 +145,18 @@ async def test_garbage_replaces_what_it_would_have_said() -> None:
 async def test_readiness_is_what_it_is_told() -> None:
     assert await FakeEngine().ready()
     assert not await FakeEngine(is_ready=False).ready()
+
+
+texts = st.text(max_size=20)
+contents = st.one_of(
+    texts, st.lists(texts.map(lambda text: {"type": "text", "text": text}), min_size=1, max_size=3)
+)
+
+
+@given(st.lists(contents, min_size=1, max_size=4))
+def test_its_prompts_have_no_more_tokens_than_it_says_beforehand(found: list[Any]) -> None:
+    messages = tuple({"role": "user", "content": content} for content in found)
+    request = EngineRequest("id", "model", messages, 4, False, "salt")
+    bound = FakeEngine().prompt_bound()
+    assert bound is not None
+    assert prompt_tokens(request) <= (bound.of(request) or 0)
