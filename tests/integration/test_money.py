@@ -119,7 +119,8 @@ def test_a_prompt_that_leaves_nothing_is_refused_for_its_length(payer: Payer, wo
 
 
 def test_of_a_plain_prompt_little_more_than_its_bytes_is_held(payer: Payer, price: dict[str, Any]) -> None:
-    text, most = "how is the weather? \U0001d160" * 3, 200
+    # Long enough that the stream is not over when the ledger is looked at.
+    text, most = "how is the weather? \U0001d160" * 3, 3000
     with payer.client() as http:
         body = ask(text, stream=True, ignore_eos=True, max_tokens=most)
         with http.stream("POST", COMPLETIONS, json=body) as reply:
