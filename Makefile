@@ -36,7 +36,7 @@ test: install ## every test, with real Ray and vLLM where a test says so (TESTS=
 	exec $(BIN)/python -m pytest $(TESTS)
 
 test-fast: install ## the tests that start neither Ray nor vLLM, within a minute
-	exec $(BIN)/python -m pytest -n 2 -m "not integration" $(TESTS)
+	exec $(BIN)/python -m pytest -n 2 -m "not integration and not thorough" $(TESTS)
 
 test-faults: install ## kill, stop and fill everything under load, and audit the ledger (RUNS=400)
 	exec $(BIN)/python -m tests.faults --runs $(RUNS)
@@ -48,7 +48,7 @@ test-mutants: install ## wrong changes of the code that moves money, and whether
 	exec $(BIN)/python -m tests.mutants $(ARGS)
 
 check: lint ## before a commit: lint, then the fast tests
-	$(BIN)/python -m pytest -q -n 2 -m "not integration"
+	$(BIN)/python -m pytest -q -n 2 -m "not integration and not thorough"
 
 lint: install ## what CI runs before the tests: format, lint, types, import arrows
 	$(BIN)/ruff format --check .

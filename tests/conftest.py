@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -17,3 +18,34 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--running-server", type=int, metavar="PID", help="use this `pith serve` instead of starting one"
     )
+
+
+HERE = Path(__file__).parent
+# Sweeps of many inputs, and tests that start many processes or sockets: too long, together, for the fast lane.
+THOROUGH = (
+    "benchmarks",
+    "compression/test_any_text.py",
+    "compression/test_coarsening.py",
+    "compression/test_growth.py",
+    "compression/test_json_units.py",
+    "compression/test_nasty_inputs.py",
+    "compression/test_training.py",
+    "compression/workers",
+    "faults",
+    "models/template",
+    "patterns",
+    "serve/http",
+    "serve/money/test_prompt_bound.py",
+    "serve/money/test_tokenizer_growth.py",
+    "serve/test_burst.py",
+    "serve/test_compress_ended.py",
+    "serve/test_isolation.py",
+    "test_declared.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        path = item.path.relative_to(HERE) if item.path.is_relative_to(HERE) else item.path
+        if any(path.is_relative_to(each) for each in THOROUGH):
+            item.add_marker(pytest.mark.thorough)
