@@ -39,6 +39,37 @@ class RatioOutOfRange(CompressionError):
         self.ratio = ratio
 
 
+class KeepOutOfRange(CompressionError):
+    """The probability that was asked for is none that can be promised."""
+
+    def __init__(self, keep: float) -> None:
+        super().__init__("compression.keep", f"must be greater than 0 and less than 1, not {keep!r}")
+        self.keep = keep
+
+
+class TwoSizes(CompressionError):
+    """A ratio and a promise were both asked for: one decides how much is kept."""
+
+    def __init__(self) -> None:
+        super().__init__("compression.keep", "cannot be given together with target_ratio")
+
+
+class NoSize(CompressionError):
+    """Neither a ratio nor a promise was asked for."""
+
+    def __init__(self) -> None:
+        super().__init__("compression.target_ratio", "is missing; give it, or keep")
+
+
+class NotCalibrated(CompressionError):
+    """This model has no calibration, so nothing says what an input needs for a promise."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "compression.keep", "this model has no calibration for it; give target_ratio instead"
+        )
+
+
 class NotText(CompressionError):
     """A half of a surrogate pair stands alone: no tokenizer and no encoding can take it."""
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from compression.assembly import Assembler, Slice, join
 from compression.budget import budget_for, fit
 from compression.counting import TokenCounter
-from compression.errors import ScoresMismatch
+from compression.errors import NotCalibrated, ScoresMismatch
 from compression.fallback import smallest_output
 from compression.flags import Evidence, check
 from compression.protection import protect
@@ -27,18 +27,22 @@ from compression.units import Segmentation
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A request that was checked, cut into units and counted. `budget` is in tokens; `started` is the clock's."""
+    """A request that was checked, cut into units and counted.
+
+    `target_ratio` is the request's; `budget` is in tokens; `started` is the clock's.
+    """
 
     request: CompressionRequest
     text: Segmentation
     original_tokens: int
+    target_ratio: float
     budget: int
     started: float
 
     @property
     def needs_scores(self) -> bool:
         """False where the input comes back as it is, or has no units."""
-        return self.request.target_ratio < 1.0 and bool(self.text.units)
+        return self.target_ratio < 1.0 and bool(self.text.units)
 
 
 class Pipeline:
@@ -59,9 +63,12 @@ class Pipeline:
         """Raises a `CompressionError` for what cannot be compressed."""
         started = self._clock()
         check_request(request, self._settings)
+        ratio = request.target_ratio
+        if ratio is None:
+            raise NotCalibrated
         text = protect(segment(request.input, self._settings.segmentation), self._settings.protections)
         tokens = self._counter.count(request.input)
-        return Prepared(request, text, tokens, budget_for(tokens, request.target_ratio), started)
+        return Prepared(request, text, tokens, ratio, budget_for(tokens, ratio), started)
 
     def identity(self, prepared: Prepared) -> CompressionResult:
         """The input, byte for byte."""
@@ -69,7 +76,7 @@ class Pipeline:
 
     def finish(self, prepared: Prepared, scores: Sequence[float]) -> CompressionResult:
         """Keep the units that score best. Raises `ScoresMismatch` unless there is one finite score a unit."""
-        if prepared.request.target_ratio == 1.0:
+        if prepared.target_ratio == 1.0:
             return self.identity(prepared)
         checked = _checked(scores, prepared.text)
         return self.finish_slices(prepared, checked, self._select(prepared, checked))
@@ -86,7 +93,7 @@ class Pipeline:
             slices=slices,
             output=output,
             scores=scores,
-            target_ratio=prepared.request.target_ratio,
+            target_ratio=prepared.target_ratio,
             budget=prepared.budget,
             original_tokens=prepared.original_tokens,
             output_tokens=prepared.original_tokens if is_whole else self._counter.count(output),
@@ -97,10 +104,11 @@ class Pipeline:
         receipt = Receipt(
             original_tokens=evidence.original_tokens,
             output_tokens=evidence.output_tokens,
-            target_ratio=evidence.target_ratio,
+            target_ratio=prepared.request.target_ratio,
             latency_ms=(self._clock() - prepared.started) * 1000,
             tokenizer=self._counter.name,
             risk_flags=flags,
+            keep=prepared.request.keep,
         )
         return CompressionResult(output, receipt, tuple(slices), explained)
 

@@ -8,15 +8,31 @@ from compression.flags import Flag
 
 
 @dataclass(frozen=True, slots=True)
+class Calibration:
+    """What an estimate rests on: `sha256` is the hash of its file, in hexadecimal."""
+
+    name: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
 class Receipt:
-    """Tokens are counted with `tokenizer`; the ratio is output by original, 1 where the original has no tokens."""
+    """Tokens are counted with `tokenizer`; the ratio is output by original, 1 where the original has no tokens.
+
+    Asked for were `target_ratio` or `keep`, and the other is None. `estimated_ratio` is what the calibration says that
+    `keep` needs. `evidence_kept_probability`, from 0 to 1, and `calibration` are None where the model has none.
+    """
 
     original_tokens: int
     output_tokens: int
-    target_ratio: float
+    target_ratio: float | None
     latency_ms: float
     tokenizer: str
     risk_flags: tuple[Flag, ...]
+    keep: float | None = None
+    estimated_ratio: float | None = None
+    evidence_kept_probability: float | None = None
+    calibration: Calibration | None = None
 
     @property
     def tokens_saved(self) -> int:

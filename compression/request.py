@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from compression.assembly import Slice
-from compression.errors import EmptyInput, InputTooLarge, NotText, RatioOutOfRange
+from compression.errors import (
+    EmptyInput,
+    InputTooLarge,
+    KeepOutOfRange,
+    NoSize,
+    NotText,
+    RatioOutOfRange,
+    TwoSizes,
+)
 from compression.receipt import Receipt
 from compression.settings import CompressionSettings
 from compression.units import UnitKind
@@ -13,15 +21,20 @@ from compression.units import UnitKind
 
 @dataclass(frozen=True, slots=True)
 class CompressionRequest:
-    """`target_ratio` is the most that output tokens may be of original tokens. With `explain`, the result says how
-    every unit scored.
+    """Either `target_ratio` or `keep` says how much is kept, and the other is None.
+
+    `target_ratio` is the most that output tokens may be of original tokens; `keep` the probability, between 0 and 1,
+    with which the evidence is to survive. `mark_gaps` puts a mark where something was left out. With `explain`, the
+    result says how every unit scored.
     """
 
     query: str
     input: str
-    target_ratio: float
+    target_ratio: float | None
     preserve_order: bool = True
     explain: bool = False
+    keep: float | None = None
+    mark_gaps: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +60,7 @@ class CompressionResult:
 
 def check_request(request: CompressionRequest, settings: CompressionSettings) -> None:
     """Raises a `CompressionError` that names the field at fault."""
-    ratio = request.target_ratio
-    if not (ratio > 0 and settings.lowest_ratio <= ratio <= settings.highest_ratio):
-        raise RatioOutOfRange(ratio, lowest=settings.lowest_ratio, highest=settings.highest_ratio)
+    _check_size(request, settings)
     if not request.input:
         raise EmptyInput
     size = _size("input", request.input)
@@ -60,6 +71,18 @@ def check_request(request: CompressionRequest, settings: CompressionSettings) ->
         raise InputTooLarge(
             "query", size=len(request.query), limit=settings.longest_query_chars, unit="characters"
         )
+
+
+def _check_size(request: CompressionRequest, settings: CompressionSettings) -> None:
+    ratio, keep = request.target_ratio, request.keep
+    if ratio is not None and keep is not None:
+        raise TwoSizes
+    if ratio is None and keep is None:
+        raise NoSize
+    if keep is not None and not 0 < keep < 1:
+        raise KeepOutOfRange(keep)
+    if ratio is not None and not (ratio > 0 and settings.lowest_ratio <= ratio <= settings.highest_ratio):
+        raise RatioOutOfRange(ratio, lowest=settings.lowest_ratio, highest=settings.highest_ratio)
 
 
 def _size(field: str, text: str) -> int:

@@ -15,11 +15,19 @@ from rich.table import Table
 from rich.text import Text
 
 from compression.errors import CompressionError, CompressorFailed, CompressorOverloaded, CompressorUnavailable
+from compression.receipt import Receipt
 from compression.request import CompressionRequest, CompressionResult
+from serve.compress_fields import receipt_fields
 from serve.compression_settings import CompressionModelSettings, spec_of
 from serve.settings import DEFAULT_CONFIG, ConfigError, load_anchored
 
 _LONGEST_SHOWN = 60
+_OPTIONS = {
+    "query": "--query",
+    "compression.target_ratio": "--ratio",
+    "compression.keep": "--keep",
+    "input": "FILE",
+}
 _SEVERITY = {"info": "cyan", "warning": "yellow", "critical": "red"}
 
 
@@ -28,6 +36,10 @@ def compress_file(
     query: Annotated[str, typer.Option(help="What the text is to answer.")] = "",
     ratio: Annotated[
         float | None, typer.Option(help="Tokens kept at most, of 1; absent: the model's.")
+    ] = None,
+    keep: Annotated[
+        float | None,
+        typer.Option(help="Keep the evidence with this probability, in place of a ratio: 0.95."),
     ] = None,
     model: Annotated[str | None, typer.Option(help="Compression model; absent: the first.")] = None,
     config: Annotated[Path, typer.Option(help="Configuration file.")] = DEFAULT_CONFIG,
@@ -42,8 +54,10 @@ def compress_file(
     """
     chosen = model_of(load_anchored(config).compression.models, model, config)
     source = read_text(file)
-    wanted = chosen.ratio.default if ratio is None else ratio
-    request = CompressionRequest(query, source, wanted, preserve_order=not by_relevance, explain=explain)
+    wanted = chosen.ratio.default if ratio is None and keep is None else ratio
+    request = CompressionRequest(
+        query, source, wanted, preserve_order=not by_relevance, explain=explain, keep=keep
+    )
     result = run(chosen, request)
     if as_json:
         typer.echo(json.dumps(document(chosen.id, result), ensure_ascii=False, indent=2))
@@ -104,7 +118,8 @@ def run(model: CompressionModelSettings, request: CompressionRequest) -> Compres
     try:
         return asyncio.run(once())
     except CompressionError as error:
-        raise ConfigError(f"{option_of(error.field)}: {error.message}") from error
+        said = error.message.replace("target_ratio", "--ratio")
+        raise ConfigError(f"{option_of(error.field)}: {said}") from error
     except (CompressorOverloaded, CompressorUnavailable, CompressorFailed) as error:
         raise ConfigError(f"{model.id}: {error}") from error
     except (ValueError, FileNotFoundError, RuntimeError) as error:
@@ -114,25 +129,15 @@ def run(model: CompressionModelSettings, request: CompressionRequest) -> Compres
 
 def option_of(field: str) -> str:
     """How the command line calls a field of a request."""
-    return {"query": "--query", "compression.target_ratio": "--ratio", "input": "FILE"}.get(field, field)
+    return _OPTIONS.get(field, field)
 
 
 def document(model_id: str, result: CompressionResult) -> dict[str, Any]:
     """The response's shape, and what was kept and how units scored, by offsets into the source."""
-    receipt = result.receipt
     shown: dict[str, Any] = {
         "model": model_id,
         "output": result.output,
-        "receipt": {
-            "original_tokens": receipt.original_tokens,
-            "output_tokens": receipt.output_tokens,
-            "tokens_saved": receipt.tokens_saved,
-            "compression_ratio": receipt.compression_ratio,
-            "target_ratio": receipt.target_ratio,
-            "latency_ms": receipt.latency_ms,
-            "tokenizer": receipt.tokenizer,
-            "risk_flags": [asdict(flag) for flag in receipt.risk_flags],
-        },
+        "receipt": receipt_fields(result.receipt),
         "kept": [[start, end] for start, end in result.kept],
     }
     if result.unit_scores:
@@ -154,12 +159,28 @@ def report(console: Console, source: str, result: CompressionResult) -> None:
     console.print(
         Text(
             f"{receipt.output_tokens} of {receipt.original_tokens} tokens ({receipt.tokenizer}), "
-            f"ratio {receipt.compression_ratio:.3f} for a target of {receipt.target_ratio:g}, "
+            f"ratio {receipt.compression_ratio:.3f} for {_asked(receipt)}, "
             f"{receipt.tokens_saved} saved, {receipt.latency_ms:.0f} ms"
         )
     )
+    if receipt.evidence_kept_probability is not None and receipt.calibration is not None:
+        console.print(
+            Text(
+                f"evidence kept with a probability of {receipt.evidence_kept_probability:.2f} "
+                f"(calibration {receipt.calibration.name})"
+            )
+        )
     for flag in receipt.risk_flags:
         console.print(flag_line(flag.code, flag.severity, flag.count, [one.text for one in flag.examples]))
+
+
+def _asked(receipt: Receipt) -> str:
+    if receipt.target_ratio is not None:
+        return f"a target of {receipt.target_ratio:g}"
+    estimated = (
+        "" if receipt.estimated_ratio is None else f" (estimated to need {receipt.estimated_ratio:.3f})"
+    )
+    return f"evidence kept with {receipt.keep:g}{estimated}"
 
 
 def highlighted(source: str, result: CompressionResult) -> Text:

@@ -128,13 +128,19 @@ class CompressService:
         if size > served.longest_input_bytes:
             raise InputTooLarge("input", size=size, limit=served.longest_input_bytes, unit="bytes")
         said = [options for options in (item.compression, shared) if options is not None]
-        ratios = [options.target_ratio for options in said if options.target_ratio is not None]
+        sizes = [
+            (options.target_ratio, options.keep)
+            for options in said
+            if (options.target_ratio, options.keep) != (None, None)
+        ]
+        ratio, keep = sizes[0] if sizes else (served.default_ratio, None)
         orders = [options.preserve_order for options in said if options.preserve_order is not None]
         request = CompressionRequest(
             query=item.query,
             input=item.input,
-            target_ratio=ratios[0] if ratios else served.default_ratio,
+            target_ratio=ratio,
             preserve_order=orders[0] if orders else True,
+            keep=keep,
         )
         return PreparedCompression(model_id, request, size)
 

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
 from billing.usage import MeteringStatus
 from serve.contract import OpenAIError, ValidationIssue
@@ -27,6 +36,10 @@ _RECEIPT_EXAMPLE: dict[str, Any] = {
     "target_ratio": 0.25,
     "latency_ms": 1.25,
     "tokenizer": "example-tokenizer",
+    "keep": None,
+    "estimated_ratio": None,
+    "evidence_kept_probability": None,
+    "calibration": None,
     "risk_flags": [
         {
             "code": "number_dropped",
@@ -79,11 +92,25 @@ class CompressOptions(_Shape):
         description="The most that the output's tokens may be of the input's. 1 gives the input back. Absent: the "
         "model's default. A model may have narrower bounds.",
     )
+    keep: float | None = Field(
+        default=None,
+        gt=0,
+        lt=1,
+        description="In place of `target_ratio`: the probability with which the evidence is to survive; the output is "
+        "as small as that allows. A model without a calibration refuses it.",
+    )
     preserve_order: bool | None = Field(
         default=None,
         description="True, the default, keeps the order of the source. False puts whole documents or paragraphs in "
         "order of relevance.",
     )
+
+    @field_validator("keep")
+    @classmethod
+    def _is_the_only_size(cls, keep: float | None, info: ValidationInfo) -> float | None:
+        if keep is not None and info.data.get("target_ratio") is not None:
+            raise PydanticCustomError("two_sizes", "keep cannot be given together with target_ratio")
+        return keep
 
 
 class CompressInput(_Shape):
@@ -156,6 +183,13 @@ class RiskFlag(BaseModel):
     examples: list[FlagExample] = Field(max_length=3, description="Up to three of the places.")
 
 
+class CalibrationFields(BaseModel):
+    """A calibration, by name and hash."""
+
+    name: str = Field(description="Its name.")
+    sha256: str = Field(description="The hash of its file, in hexadecimal.")
+
+
 class CompressReceipt(BaseModel):
     """What went in, what came out and what that may have cost."""
 
@@ -163,9 +197,22 @@ class CompressReceipt(BaseModel):
     output_tokens: int = Field(description="Tokens of the output.")
     tokens_saved: int = Field(description="Their difference.")
     compression_ratio: float = Field(description="Output by original tokens.")
-    target_ratio: float = Field(description="What was asked, or the model's default.")
+    target_ratio: float | None = Field(
+        description="What was asked, or the model's default; null where `keep` was asked."
+    )
     latency_ms: float = Field(description="Time that the compression took, without waiting and transport.")
     tokenizer: str = Field(description="The tokenizer that counted.")
+    keep: float | None = Field(default=None, description="The probability that was asked for, or null.")
+    estimated_ratio: float | None = Field(
+        default=None, description="The ratio that the calibration says `keep` needs; null without `keep`."
+    )
+    evidence_kept_probability: float | None = Field(
+        default=None,
+        description="How probable it is that the evidence survived; null where the model has no calibration.",
+    )
+    calibration: CalibrationFields | None = Field(
+        default=None, description="What these estimates rest on; null where the model has none."
+    )
     risk_flags: list[RiskFlag] = Field(description="Empty where nothing is to be feared.")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from compression.flags import Flag
@@ -9,7 +10,7 @@ from compression.receipt import Receipt
 
 
 def receipt_fields(receipt: Receipt) -> dict[str, Any]:
-    """The contract's receipt."""
+    """The contract's receipt. What does not apply to it is null, so that every receipt has the same members."""
     return {
         "original_tokens": receipt.original_tokens,
         "output_tokens": receipt.output_tokens,
@@ -18,6 +19,10 @@ def receipt_fields(receipt: Receipt) -> dict[str, Any]:
         "target_ratio": receipt.target_ratio,
         "latency_ms": round(receipt.latency_ms, 3),
         "tokenizer": receipt.tokenizer,
+        "keep": receipt.keep,
+        "estimated_ratio": receipt.estimated_ratio,
+        "evidence_kept_probability": receipt.evidence_kept_probability,
+        "calibration": receipt.calibration and asdict(receipt.calibration),
         "risk_flags": [_flag_fields(flag) for flag in receipt.risk_flags],
     }
 

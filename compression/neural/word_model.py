@@ -83,7 +83,7 @@ class FaithfulModel(NeuralModel):
     async def _choose(self, prepared: Prepared) -> CompressionResult:
         request = prepared.request
         mask = await self._service.call(
-            lambda: self._original.mask(request.input, request.target_ratio), prepared.original_tokens
+            lambda: self._original.mask(request.input, prepared.target_ratio), prepared.original_tokens
         )
         spans = [Slice(*span) for span, kept in zip(mask.spans, mask.kept, strict=True) if span and kept]
         return await self._think(self._finish, prepared, spans)

@@ -10,7 +10,7 @@ from typing import Any
 from compression.assembly import Slice
 from compression.flags import Example, Flag
 from compression.model import CompressionFault
-from compression.receipt import Receipt
+from compression.receipt import Calibration, Receipt
 from compression.request import CompressionRequest, CompressionResult, UnitScore
 from compression.workers.message import Message
 
@@ -84,7 +84,8 @@ def _receipt(fields: dict[str, Any]) -> Receipt:
         Flag(**{**flag, "examples": tuple(Example(**one) for one in flag["examples"])})
         for flag in fields["risk_flags"]
     ]
-    return Receipt(**{**fields, "risk_flags": tuple(flags)})
+    calibration = fields["calibration"] and Calibration(**fields["calibration"])
+    return Receipt(**{**fields, "risk_flags": tuple(flags), "calibration": calibration})
 
 
 def _bytes(text: str) -> bytes:

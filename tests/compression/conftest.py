@@ -45,18 +45,20 @@ def compress(counter: TokenCounter) -> Compress:
 
     def run(
         source: str,
-        ratio: float = 0.5,
+        ratio: float | None = 0.5,
         *,
         query: str = "What did the committee decide about the budget?",
         marked: Sequence[str] = (),
         settings: CompressionSettings | None = None,
         preserve_order: bool = True,
         explain: bool = False,
+        keep: float | None = None,
+        mark_gaps: bool = False,
     ) -> CompressionResult:
         scorer = FakeScorer(*marked) if marked else BM25Scorer()
         compressor = Compressor(scorer, counter, settings or CompressionSettings())
         return compressor.compress(
-            CompressionRequest(query, source, ratio, preserve_order=preserve_order, explain=explain)
+            CompressionRequest(query, source, ratio, preserve_order, explain, keep, mark_gaps)
         )
 
     return run

@@ -10,9 +10,19 @@ from hypothesis import strategies as st
 from compression.budget import budget_for
 from compression.compressor import Compressor
 from compression.counting import FakeCounter
-from compression.errors import EmptyInput, InputTooLarge, NotText, RatioOutOfRange, ScoresMismatch
+from compression.errors import (
+    EmptyInput,
+    InputTooLarge,
+    KeepOutOfRange,
+    NoSize,
+    NotCalibrated,
+    NotText,
+    RatioOutOfRange,
+    ScoresMismatch,
+    TwoSizes,
+)
 from compression.protection import Protection
-from compression.request import CompressionRequest, CompressionResult
+from compression.request import CompressionRequest, CompressionResult, check_request
 from compression.selection import SelectionSettings
 from compression.settings import CompressionSettings
 from compression.tokenizer_counter import TokenizerCounter
@@ -196,6 +206,28 @@ def test_a_ratio_out_of_range_is_refused(compress: Compress, ratio: float) -> No
         RatioOutOfRange, match=r"compression\.target_ratio: must be greater than 0 and at most 1"
     ):
         compress("Some text.", ratio)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "keep", "error"),
+    [
+        (None, 0.0, KeepOutOfRange),
+        (None, 1.0, KeepOutOfRange),
+        (None, math.nan, KeepOutOfRange),
+        (0.5, 0.9, TwoSizes),
+        (None, None, NoSize),
+    ],
+)
+def test_one_of_ratio_and_promise_is_asked_for(
+    ratio: float | None, keep: float | None, error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        check_request(CompressionRequest("q", "text", ratio, keep=keep), CompressionSettings())
+
+
+def test_a_promise_that_no_calibration_stands_behind_is_refused(compress: Compress) -> None:
+    with pytest.raises(NotCalibrated, match=r"compression\.keep: this model has no calibration"):
+        compress("Some text. More text.", None, keep=0.9)
 
 
 def test_bounds_of_a_model_are_named(compress: Compress) -> None:

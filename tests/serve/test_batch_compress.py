@@ -117,12 +117,15 @@ async def test_what_an_item_says_comes_before_what_the_batch_says(served: Compre
             item(compression={"target_ratio": 0.9}),
             item(compression={"preserve_order": True}),
             item(compression={}),
+            item(compression={"keep": 0.9}),
         ],
         model="free",
         compression={"target_ratio": 0.7, "preserve_order": False},
     ).run()
-    results, _ = answers(client)
+    *results, promised = answers(client)[0]
     assert [each["receipt"]["target_ratio"] for each in results] == [0.7, 0.9, 0.7, 0.7]
+    # A promise takes the place of the batch's ratio; this model can give none.
+    assert [issue["loc"] for issue in promised["detail"]] == [["body", "items", 4, "compression", "keep"]]
     # The best paragraph first, but where an item wants the order of the source.
     first = [each["output"].startswith("The warranty") for each in results]
     assert first == [True, True, False, True]

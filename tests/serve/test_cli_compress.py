@@ -171,6 +171,8 @@ def test_another_model_is_chosen_by_its_id(pith: Run, source: Path) -> None:
     [
         (("--ratio", 0), "--ratio: must be greater than 0 and at most 1, not 0.0"),
         (("--ratio", 1.5), "--ratio: must be greater than 0 and at most 1, not 1.5"),
+        (("--keep", 1.5), "--keep: must be greater than 0 and less than 1, not 1.5"),
+        (("--keep", 0.9, "--ratio", 0.5), "--keep: cannot be given together with --ratio"),
         (("--ratio", "nan"), "--ratio: must be greater than 0 and at most 1, not nan"),
         (("--query", "q" * 20_001), "--query: holds 20,001 characters; the limit is 20,000"),
     ],

@@ -77,8 +77,11 @@ async def test_the_answer_is_what_matters_with_its_receipt(served: Compressing, 
     receipt = body["receipt"]
     assert list(receipt) == [
         *("original_tokens", "output_tokens", "tokens_saved", "compression_ratio", "target_ratio"),
-        *("latency_ms", "tokenizer", "risk_flags"),
+        *("latency_ms", "tokenizer", "keep", "estimated_ratio", "evidence_kept_probability", "calibration"),
+        "risk_flags",
     ]
+    # What no promise was asked for and no calibration says is null, and never missing.
+    assert receipt["keep"] is receipt["estimated_ratio"] is None
     assert receipt["original_tokens"] == ORIGINAL_TOKENS
     assert receipt["tokens_saved"] == ORIGINAL_TOKENS - receipt["output_tokens"] > 0
     assert receipt["compression_ratio"] == receipt["output_tokens"] / ORIGINAL_TOKENS <= 0.5
@@ -130,6 +133,10 @@ async def test_an_empty_query_is_compressed_and_flagged(served: Compressing) -> 
         ({"compression": {"target_ratio": 1.01}}, ["body", "compression", "target_ratio"], "less_than_equal"),
         ({"compression": {"target_ratio": "0.5"}}, ["body", "compression", "target_ratio"], "float_type"),
         ({"compression": {"target_ratio": True}}, ["body", "compression", "target_ratio"], "float_type"),
+        ({"compression": {"keep": 0}}, ["body", "compression", "keep"], "greater_than"),
+        ({"compression": {"keep": 1}}, ["body", "compression", "keep"], "less_than"),
+        ({"compression": {"keep": "0.9"}}, ["body", "compression", "keep"], "float_type"),
+        ({"compression": {"keep": 0.9, "target_ratio": 0.5}}, ["body", "compression", "keep"], "two_sizes"),
         ({"compression": {"preserve_order": 1}}, ["body", "compression", "preserve_order"], "bool_type"),
         ({"compression": [0.5]}, ["body", "compression"], "model_type"),
         ({"input": ""}, ["body", "input"], "string_too_short"),
@@ -147,6 +154,17 @@ async def test_what_is_wrong_is_named_with_its_place(
     assert issues(client) == [(loc, kind)]
     assert client.json()["error"]["param"] == ".".join(loc[1:])
     assert client.reply_headers["x-request-id"] == "compress"
+    assert await served.events() == []
+    await served.assert_nothing_is_left_open()
+
+
+@BOTH
+async def test_a_promise_without_a_calibration_is_refused_and_charged_to_nobody(
+    served: Compressing, path: str
+) -> None:
+    body = {"query": QUERY, "input": CONTEXT, "compression": {"keep": 0.95}}
+    client = await served.post(path, body).run()
+    assert issues(client) == [(["body", "compression", "keep"], "compression_refused")]
     assert await served.events() == []
     await served.assert_nothing_is_left_open()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -19,7 +20,7 @@ from compression.errors import (
 )
 from compression.flags import Example, Flag
 from compression.model import CompressionFault
-from compression.receipt import Receipt
+from compression.receipt import Calibration, Receipt
 from compression.request import CompressionRequest, CompressionResult, UnitScore
 from compression.workers.codec import (
     count_message,
@@ -36,6 +37,7 @@ from compression.workers.message import Message, read, read_from
 
 FLAG = Flag("negation_dropped", "critical", 4, (Example(3, 9, "no \U0001f600 é"), Example(10, 11, "\x00")))
 RECEIPT = Receipt(100, 40, 0.5, 12.25, "mini", (FLAG, Flag("query_missing", "warning", 1)))
+PROMISED = Receipt(100, 40, None, 12.25, "mini", (), 0.95, 0.41, 0.5, Calibration("lexical-1", "0" * 64))
 RESULT = CompressionResult(
     "out \U0001f600\x00",
     RECEIPT,
@@ -66,6 +68,8 @@ def test_any_request_comes_out_as_it_went_in(
         ratio = 0.5
     request = CompressionRequest(query, text, ratio, preserve_order, explain)
     assert request_of(sent(request_message(request))) == request
+    request = CompressionRequest(query, text, None, preserve_order, explain, keep=0.95, mark_gaps=True)
+    assert request_of(sent(request_message(request))) == request
 
 
 @given(any_text)
@@ -75,6 +79,8 @@ def test_any_text_to_count_comes_out_as_it_went_in(text: str) -> None:
 
 def test_a_result_comes_out_as_it_went_in() -> None:
     assert result_of(sent(result_message(RESULT))) == RESULT
+    promised = replace(RESULT, receipt=PROMISED)
+    assert result_of(sent(result_message(promised))) == promised
     assert tokens_of(sent(tokens_message(7))) == 7
 
 
