@@ -14,8 +14,8 @@ from benchmarks.load import machine
 from benchmarks.load.bars import bars
 from benchmarks.quality import contexts, report
 from benchmarks.quality.baselines import BASELINES
+from benchmarks.quality.case import Case, seeded
 from benchmarks.quality.client import Refused, Target, replies
-from benchmarks.quality.contexts import Case, seeded
 from benchmarks.quality.data import BadRow
 from benchmarks.quality.scoring import Outcome, judge, ratios_of
 

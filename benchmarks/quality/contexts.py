@@ -3,50 +3,20 @@
 from __future__ import annotations
 
 import json
-import random
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.quality import data
+from benchmarks.quality.case import Case, Need, join, seeded
 from benchmarks.quality.data import Meeting, Paragraph, Passage, Records
 from benchmarks.quality.metrics import holds_answer
 from benchmarks.quality.retrieval import Bm25
+from benchmarks.quality.suites import hops, traces
+
+__all__ = ["Case", "HardPassages", "Need", "join", "load", "seeded"]
 
 DOCUMENTS = 20
 PARAGRAPHS = 10
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """One question to one context, and what must survive: any of `answers`, or the slices of `evidence`.
-
-    `documents` and `gold` are slices of the context too; `gold` is the document that answers. `name` is unique.
-    """
-
-    suite: str
-    name: str
-    query: str
-    context: str
-    documents: tuple[tuple[int, int], ...]
-    gold: tuple[int, int] | None = None
-    answers: tuple[str, ...] = ()
-    evidence: tuple[tuple[int, int], ...] = ()
-    is_held_out: bool = True
-
-
-def join(parts: Sequence[str], separator: str) -> tuple[str, tuple[tuple[int, int], ...]]:
-    """The parts in one string, and where each of them lies."""
-    spans, at = [], 0
-    for part in parts:
-        spans.append((at, at + len(part)))
-        at += len(part) + len(separator)
-    return separator.join(parts), tuple(spans)
-
-
-def seeded(name: str) -> random.Random:
-    # A string seed is hashed with SHA-512 by `random`, alike in every process, unlike `hash`.
-    return random.Random(f"pith quality {name}")
 
 
 class HardPassages:
@@ -126,20 +96,51 @@ def record_cases(rows: Sequence[Records], suite: str) -> Iterator[Case]:
         )  # fmt: skip
 
 
-def load(folder: Path) -> dict[str, list[Case]]:
-    """Every suite that the folder has files for, by name. Raises `FileNotFoundError` where it has none."""
-    found: dict[str, list[Case]] = {}
+Maker = Callable[[], Iterator[Case]]
+
+
+def makers(folder: Path) -> dict[str, Maker]:
+    """Every suite that the folder has files for, and what makes its cases."""
+    found: dict[str, Maker] = {}
     for path in sorted(folder.glob("*.jsonl.gz")):
-        stem = path.name.removesuffix(".jsonl.gz")
-        if stem.startswith("nq"):
-            found["nq"] = list(passage_cases(data.read(path, data.passage)))
-        elif stem.startswith("qmsum"):
-            is_held_out = stem != "qmsum_train"
-            found[stem] = list(meeting_cases(data.read(path, data.meeting), stem, is_held_out=is_held_out))
-        elif stem.startswith("xquad"):
-            found[stem] = list(paragraph_cases(data.read(path, data.paragraph), stem))
-        elif stem.startswith("kv"):
-            found[stem] = list(record_cases(data.read(path, data.records), stem))
-    if not found:
-        raise FileNotFoundError(f"{folder} holds no nq*, qmsum*, xquad* or kv* file ending in .jsonl.gz")
+        found |= _makers_of(path, path.name.removesuffix(".jsonl.gz"))
     return found
+
+
+def _makers_of(path: Path, stem: str) -> dict[str, Maker]:
+    def trace_cases(suite: str, *, is_json: bool) -> Iterator[Case]:
+        return traces.cases(data.read(path, traces.trace), suite, is_json=is_json)
+
+    family = stem.split("_")[0]
+    if family == "nq":
+        return {"nq": lambda: passage_cases(data.read(path, data.passage))}
+    if family == "qmsum":
+        is_aside = stem != "qmsum_train"
+        return {stem: lambda: meeting_cases(data.read(path, data.meeting), stem, is_held_out=is_aside)}
+    if family == "xquad":
+        return {stem: lambda: paragraph_cases(data.read(path, data.paragraph), stem)}
+    if family == "kv":
+        return {stem: lambda: record_cases(data.read(path, data.records), stem)}
+    if family in ("hotpot", "wiki2", "musique"):
+        parse = hops.answer_row if family == "musique" else hops.sentence_row
+        return {
+            stem: lambda: hops.cases(data.read(path, parse), stem, has_titles=True),
+            f"{stem}_bare": lambda: hops.cases(data.read(path, parse), f"{stem}_bare", has_titles=False),
+        }
+    if family == "tau":
+        return {
+            f"{stem}_json": lambda: trace_cases(f"{stem}_json", is_json=True),
+            f"{stem}_text": lambda: trace_cases(f"{stem}_text", is_json=False),
+        }
+    return {}
+
+
+def load(folder: Path, suites: Sequence[str] | None = None) -> dict[str, list[Case]]:
+    """The suites named, or every one that the folder has files for. Raises `FileNotFoundError` where it has none,
+    and `KeyError` for a name that it has not."""
+    found = makers(folder)
+    if not found:
+        raise FileNotFoundError(
+            f"{folder} holds no nq*, qmsum*, xquad*, kv*, hotpot*, wiki2*, musique* or tau* file ending in .jsonl.gz"
+        )
+    return {name: list(found[name]()) for name in suites or found}

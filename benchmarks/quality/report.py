@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 
 from benchmarks.load import plots
 from benchmarks.load.machine import Facts
 from benchmarks.load.report import Report, table
+from benchmarks.quality.families import family_of
 from benchmarks.quality.scoring import Outcome, Summary, summarise
 
-MEASURES = {
-    "nq": "answer kept, 20 hard documents",
-    "qmsum": "evidence kept, meetings",
-    "xquad": "answer kept, ten paragraphs",
-    "kv": "pair kept, JSON",
-}
 RECEIPT_HEAD = (
     "suite", "target", "cases", "mean ratio", "mean error", "worst error", "over target (%)", "p50 ms", "p95 ms",
-    "JSON parses (%)",
 )  # fmt: skip
 
 
 def title(suite: str) -> str:
-    return f"{suite}: {MEASURES[suite.split('_')[0]]} (%)"
+    return f"{suite}: {family_of(suite).title} (%)"
 
 
 def suites(summaries: Sequence[Summary]) -> dict[str, list[Summary]]:
@@ -34,14 +28,20 @@ def suites(summaries: Sequence[Summary]) -> dict[str, list[Summary]]:
 
 
 def kept(summaries: Sequence[Summary]) -> list[str]:
-    """Selectors down, ratios across."""
+    """Selectors down, ratios across; several measures with strokes between them."""
     ratios = sorted({summary.ratio for summary in summaries}, reverse=True)
     selectors = list(dict.fromkeys(summary.selector for summary in summaries))
-    shares = {(summary.selector, summary.ratio): summary.kept_percent for summary in summaries}
+    names = list(dict.fromkeys(name for summary in summaries for name in summary.percents))
+    shares = {(summary.selector, summary.ratio): summary.percents for summary in summaries}
     rows = [
-        [selector, *(_cell(shares.get((selector, ratio)), 1) for ratio in ratios)] for selector in selectors
+        [selector, *(_cells(shares.get((selector, ratio), {}), names) for ratio in ratios)]
+        for selector in selectors
     ]
-    return table(["selector", *(f"{ratio:g}" for ratio in ratios)], rows)
+    return table([f"selector: {' / '.join(names)}", *(f"{ratio:g}" for ratio in ratios)], rows)
+
+
+def _cells(percents: Mapping[str, float], names: Sequence[str]) -> str:
+    return " / ".join(f"{percents[name]:.1f}" for name in names if name in percents)
 
 
 def receipts(summaries: Sequence[Summary]) -> list[str]:
@@ -50,7 +50,7 @@ def receipts(summaries: Sequence[Summary]) -> list[str]:
         [
             s.suite, f"{s.ratio:g}", str(s.cases), _cell(s.mean_ratio, 4), _cell(s.mean_ratio_error, 4),
             _cell(s.worst_ratio_error, 4), _cell(s.over_target_percent, 1), _cell(s.latency_ms_p50, 1),
-            _cell(s.latency_ms_p95, 1), _cell(s.parses_percent, 1),
+            _cell(s.latency_ms_p95, 1),
         ]
         for s in summaries
         if s.mean_ratio is not None
@@ -86,11 +86,12 @@ def panels(summaries: Sequence[Summary], outcomes: Sequence[Outcome]) -> list[pl
     latency: dict[str, plots.Points] = {}
     for suite, group in suites(summaries).items():
         selectors = dict.fromkeys(summary.selector for summary in group)
+        decisive = family_of(suite).decisive
         lines = {
-            name: by_ratio([s for s in group if s.selector == name], lambda s: s.kept_percent)
+            name: sorted((s.ratio, s.percents[decisive]) for s in group if s.selector == name)
             for name in selectors
         }
-        found.append(plots.Panel(suite, "target ratio", "kept (%)", lines, log_x=True))
+        found.append(plots.Panel(suite, "target ratio", f"{decisive} (%)", lines, log_x=True))
         if points := by_ratio(group, lambda s: s.latency_ms_p50):
             latency[suite] = points
     times = {

@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from benchmarks.quality.contexts import Case
-from benchmarks.quality.metrics import evidence_kept, holds_answer, pair_kept, parses
-
-RATIOS = {
-    "nq": (0.5, 0.25, 0.1, 0.05),
-    "qmsum": (0.5, 0.33, 0.2, 0.1),
-    "xquad": (0.5, 0.25, 0.1),
-    "kv": (0.5, 0.25, 0.1),
-}
+from benchmarks.quality.case import Case
+from benchmarks.quality.families import family_of
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one output kept, from 0 to 1. The figures of the receipt are absent for a baseline."""
+    """What one output kept: shares from 0 to 1 by measure. The figures of the receipt are absent for a baseline."""
 
     case: str
     suite: str
     ratio: float
     selector: str
-    kept: float
-    parses: bool | None = None
+    measures: Mapping[str, float]
+    has_evidence: bool
     measured_ratio: float | None = None
     latency_ms: float | None = None
     flags: tuple[str, ...] = ()
@@ -40,8 +33,7 @@ class Summary:
     ratio: float
     selector: str
     cases: int
-    kept_percent: float
-    parses_percent: float | None
+    percents: Mapping[str, float]
     mean_ratio: float | None
     mean_ratio_error: float | None
     worst_ratio_error: float | None
@@ -51,34 +43,20 @@ class Summary:
 
 
 def ratios_of(suite: str) -> tuple[float, ...]:
-    return RATIOS[suite.split("_")[0]]
-
-
-def kept_of(case: Case, output: str) -> float:
-    """The suite's own measure of what an output kept."""
-    if case.suite.startswith("kv"):
-        return float(pair_kept(output, *case.answers))
-    if case.suite.startswith("qmsum"):
-        return evidence_kept(case.context, case.evidence, output)
-    return float(holds_answer(output, case.answers))
+    return family_of(suite).ratios
 
 
 def judge(
     case: Case, ratio: float, selector: str, output: str, *, measured_ratio: float | None = None,
     latency_ms: float | None = None, flags: tuple[str, ...] = (),
 ) -> Outcome:  # fmt: skip
-    is_json = parses(output) if case.suite.startswith("kv") else None
+    """The suite's own measures of what an output kept."""
+    family = family_of(case.suite)
+    measures = family.measure(case, output)
     return Outcome(
-        case.name,
-        case.suite,
-        ratio,
-        selector,
-        kept_of(case, output),
-        is_json,
-        measured_ratio,
-        latency_ms,
-        flags,
-    )
+        case.name, case.suite, ratio, selector, measures, measures[family.decisive] >= family.enough,
+        measured_ratio, latency_ms, flags,
+    )  # fmt: skip
 
 
 def summarise(outcomes: Sequence[Outcome]) -> list[Summary]:
@@ -92,12 +70,11 @@ def summarise(outcomes: Sequence[Outcome]) -> list[Summary]:
 def _summary(suite: str, ratio: float, selector: str, group: Sequence[Outcome]) -> Summary:
     measured = [outcome.measured_ratio for outcome in group if outcome.measured_ratio is not None]
     times = [outcome.latency_ms for outcome in group if outcome.latency_ms is not None]
-    are_json = [outcome.parses for outcome in group if outcome.parses is not None]
+    names = dict.fromkeys(name for outcome in group for name in outcome.measures)
     errors = [abs(value - ratio) for value in measured]
     return Summary(
         suite, ratio, selector, len(group),
-        kept_percent=100 * statistics.fmean(outcome.kept for outcome in group),
-        parses_percent=100 * statistics.fmean(are_json) if are_json else None,
+        percents={name: _percent(name, group) for name in names},
         mean_ratio=statistics.fmean(measured) if measured else None,
         mean_ratio_error=statistics.fmean(errors) if errors else None,
         worst_ratio_error=max(errors) if errors else None,
@@ -105,6 +82,13 @@ def _summary(suite: str, ratio: float, selector: str, group: Sequence[Outcome]) 
         latency_ms_p50=_percentile(times, 0.5),
         latency_ms_p95=_percentile(times, 0.95),
     )  # fmt: skip
+
+
+def _percent(measure: str, group: Sequence[Outcome]) -> float:
+    """The mean over the outcomes that have the measure."""
+    return 100 * statistics.fmean(
+        outcome.measures[measure] for outcome in group if measure in outcome.measures
+    )
 
 
 def _percentile(values: Sequence[float], share: float) -> float | None:

@@ -60,11 +60,12 @@ def test_a_report_has_figures_tables_and_a_plot(tmp_path: Path) -> None:
         judge(CASE, 0.1, "head", ""),
     ]
     summaries = summarise(outcomes)
-    assert [summary.kept_percent for summary in summaries] == [100, 0, 0, 0]
+    assert [summary.percents["pair"] for summary in summaries] == [100, 0, 0, 0]
+    assert [summary.percents["parses"] for summary in summaries] == [100, 100, 100, 0]
     assert [summary.over_target_percent for summary in summaries] == [0, 100, None, None]
     made = report.report({"model": "lexical"}, outcomes)
     as_json, as_text, picture = made.write(tmp_path)
-    assert "| lexical | 100.0 | 0.0 |" in as_text.read_text(encoding="utf-8")
+    assert "| lexical | 100.0 / 100.0 | 0.0 / 100.0 |" in as_text.read_text(encoding="utf-8")
     body = json.loads(as_json.read_text(encoding="utf-8"))
     assert body["facts"] == {"model": "lexical"}
     assert body["summaries"][0]["worst_ratio_error"] == pytest.approx(0.01)
@@ -85,4 +86,6 @@ def test_cases_are_chosen_by_suite_and_an_unknown_suite_is_named() -> None:
 
 
 def test_every_suite_has_its_ratios() -> None:
-    assert all(ratios_of(suite) for suite in ("nq", "qmsum_val", "xquad_hi", "kv_140"))
+    assert all(
+        ratios_of(suite) for suite in ("nq", "qmsum_val", "xquad_hi", "kv_140", "hotpot_x_bare", "tau_x_json")
+    )

@@ -1,0 +1,51 @@
+"""One question to one context, and what must survive of it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A text that must survive, and the slices of the context that give it: any one of them is enough."""
+
+    text: str
+    spans: tuple[Span, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One question to one context, and what must survive: any of `answers`, the slices of `evidence`, all `needs`.
+
+    `documents` and `gold` are slices of the context too; `gold` is the document that answers. `name` is unique.
+    `evidence` has the spans of all needs where there are any. `answers` is empty where no answer is judged.
+    """
+
+    suite: str
+    name: str
+    query: str
+    context: str
+    documents: tuple[Span, ...]
+    gold: Span | None = None
+    answers: tuple[str, ...] = ()
+    evidence: tuple[Span, ...] = ()
+    is_held_out: bool = True
+    needs: tuple[Need, ...] = ()
+
+
+def join(parts: Sequence[str], separator: str) -> tuple[str, tuple[Span, ...]]:
+    """The parts in one string, and where each of them lies."""
+    spans, at = [], 0
+    for part in parts:
+        spans.append((at, at + len(part)))
+        at += len(part) + len(separator)
+    return separator.join(parts), tuple(spans)
+
+
+def seeded(name: str) -> random.Random:
+    # A string seed is hashed with SHA-512 by `random`, alike in every process, unlike `hash`.
+    return random.Random(f"pith quality {name}")

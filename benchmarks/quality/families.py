@@ -1,0 +1,71 @@
+"""What each family of suites is measured by, at which ratios, and when an output counts as having kept its evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from statistics import fmean
+
+from benchmarks.quality.case import Case
+from benchmarks.quality.metrics import evidence_kept, holds_answer, normalise, pair_kept, parses
+from benchmarks.quality.suites.traces import holds_value, is_conversation
+
+Measures = dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """`measure` gives shares from 0 to 1 by name; an output kept its evidence where `decisive` is `enough` or more."""
+
+    title: str
+    ratios: tuple[float, ...]
+    measure: Callable[[Case, str], Measures]
+    decisive: str
+    enough: float = 1.0
+
+
+def answer(case: Case, output: str) -> Measures:
+    return {"answer": float(holds_answer(output, case.answers))}
+
+
+def evidence(case: Case, output: str) -> Measures:
+    return {"evidence": evidence_kept(case.context, case.evidence, output)}
+
+
+def pair(case: Case, output: str) -> Measures:
+    return {"pair": float(pair_kept(output, *case.answers)), "parses": float(parses(output))}
+
+
+def hops(case: Case, output: str) -> Measures:
+    """Every need on normalised text; the answer only of cases that ask for one."""
+    ready = normalise(output)
+    found = {"all evidence": float(all(normalise(need.text) in ready for need in case.needs))}
+    return (answer(case, output) if case.answers else {}) | found
+
+
+def values(case: Case, output: str) -> Measures:
+    kept = [holds_value(output, need.text) for need in case.needs]
+    return {"values": fmean(kept), "all values": float(all(kept))}
+
+
+def trace(case: Case, output: str) -> Measures:
+    found = values(case, output)
+    return found | {"valid": float(is_conversation(output))} if case.suite.endswith("_json") else found
+
+
+FAMILIES: Mapping[str, Family] = {
+    "nq": Family("answer kept, 20 hard documents", (0.5, 0.25, 0.1, 0.05), answer, "answer"),
+    # A meeting's evidence is many turns, and hardly an output has all of them.
+    "qmsum": Family("evidence kept, meetings", (0.5, 0.33, 0.2, 0.1), evidence, "evidence", enough=0.5),
+    "xquad": Family("answer kept, ten paragraphs", (0.5, 0.25, 0.1), answer, "answer"),
+    "kv": Family("pair kept, JSON", (0.5, 0.25, 0.1), pair, "pair"),
+    "hotpot": Family("two hops, ten documents", (0.5, 0.25, 0.1), hops, "all evidence"),
+    "wiki2": Family("two to four hops, ten documents", (0.5, 0.25, 0.1), hops, "all evidence"),
+    "musique": Family("two hops, twenty documents", (0.5, 0.25, 0.1), hops, "all evidence"),
+    "tau": Family("values of the next tool call, agents' traces", (0.5, 0.3, 0.15), trace, "all values"),
+}  # fmt: skip
+
+
+def family_of(suite: str) -> Family:
+    """Raises `KeyError` for a suite of no family."""
+    return FAMILIES[suite.split("_")[0]]
