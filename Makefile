@@ -63,7 +63,7 @@ bench: bench-ledger bench-overhead bench-soak bench-burst ## every benchmark; th
 
 bench-quality: install ## what a running server's compression keeps (PORT=, MODEL=, DATA=folder of evaluation files, ARGS="--limit 50")
 	PITH_API_KEY=$${PITH_API_KEY:-$$(cat var/demo-key)} exec $(BIN)/python -m benchmarks.quality --data $(DATA) \
-		--url http://127.0.0.1:$(or $(PORT),8000) $(if $(MODEL),--model $(MODEL)) $(if $(findstring shared/eval,$(DATA)),--held-out) $(ARGS)
+		--url http://127.0.0.1:$(or $(PORT),8000) $(if $(MODEL),--model $(MODEL)) $(ARGS)
 
 bench-ledger: install ## what hold and settle cost on SQLite and PostgreSQL (ARGS="--seconds 5 --clients 1,16")
 	exec $(BIN)/python -m benchmarks.ledger $(ARGS)

@@ -37,6 +37,20 @@ class Case:
     needs: tuple[Need, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A case and how much of it may stay: either a ratio, or the probability with which its evidence is to stay."""
+
+    case: Case
+    ratio: float | None = None
+    keep: float | None = None
+
+    @property
+    def size(self) -> str:
+        """For a table's head and for messages."""
+        return f"{self.ratio:g}" if self.ratio is not None else f"keep {self.keep:g}"
+
+
 def join(parts: Sequence[str], separator: str) -> tuple[str, tuple[Span, ...]]:
     """The parts in one string, and where each of them lies."""
     spans, at = [], 0

@@ -9,7 +9,8 @@ from typing import Any
 
 import httpx
 
-from benchmarks.quality.contexts import Case
+from benchmarks.quality.case import Task
+from benchmarks.quality.scoring import Told
 
 ATTEMPTS = 8
 BUSY = frozenset({429, 503})
@@ -21,8 +22,7 @@ class Refused(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    case: Case
-    ratio: float
+    task: Task
     output: str
     receipt: dict[str, Any]
 
@@ -37,10 +37,18 @@ class Target:
     clients: int
 
 
-async def compress(http: httpx.AsyncClient, target: Target, case: Case, ratio: float) -> Reply:
-    """One case at one ratio. Raises `Refused`, after having waited where the server was busy."""
+def told_by(receipt: dict[str, Any]) -> Told:
+    """Raises `KeyError` for a receipt that the contract does not know."""
+    flags = {flag["code"]: flag["severity"] for flag in receipt["risk_flags"]}
+    probability = receipt.get("evidence_kept_probability")
+    return Told(receipt["compression_ratio"], receipt["latency_ms"], flags, probability)
+
+
+async def compress(http: httpx.AsyncClient, target: Target, task: Task) -> Reply:
+    """One task. Raises `Refused`, after having waited where the server was busy."""
+    size = {"keep": task.keep} if task.ratio is None else {"target_ratio": task.ratio}
     body: dict[str, Any] = {
-        "query": case.query, "input": case.context, "compression": {"target_ratio": ratio, "preserve_order": True}
+        "query": task.case.query, "input": task.case.context, "compression": {**size, "preserve_order": True}
     }  # fmt: skip
     if target.model:
         body["model"] = target.model
@@ -48,24 +56,24 @@ async def compress(http: httpx.AsyncClient, target: Target, case: Case, ratio: f
         response = await http.post("/v1/compress", json=body)
         if response.status_code == 200:
             answer = response.json()
-            return Reply(case, ratio, answer["output"], answer["receipt"])
+            return Reply(task, answer["output"], answer["receipt"])
         if response.status_code not in BUSY:
             break
         await asyncio.sleep(float(response.headers.get("Retry-After", 2**attempt / 10)))
-    raise Refused(f"{case.name} at {ratio}: {response.status_code} {response.text[:500]}")
+    raise Refused(f"{task.case.name} at {task.size}: {response.status_code} {response.text[:500]}")
 
 
-async def replies(target: Target, work: Sequence[tuple[Case, float]]) -> AsyncIterator[Reply]:
+async def replies(target: Target, work: Sequence[Task]) -> AsyncIterator[Reply]:
     """All the work, as it is done; no more than `target.clients` requests at a time."""
     limit = asyncio.Semaphore(target.clients)
     headers = {"Authorization": f"Bearer {target.key}"}
     async with httpx.AsyncClient(base_url=target.url, headers=headers, timeout=120) as http:
 
-        async def one(case: Case, ratio: float) -> Reply:
+        async def one(task: Task) -> Reply:
             async with limit:
-                return await compress(http, target, case, ratio)
+                return await compress(http, target, task)
 
-        tasks = [asyncio.create_task(one(case, ratio)) for case, ratio in work]
+        tasks = [asyncio.create_task(one(task)) for task in work]
         try:
             for task in asyncio.as_completed(tasks):
                 yield await task

@@ -15,9 +15,13 @@ Measures = dict[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """`measure` gives shares from 0 to 1 by name; an output kept its evidence where `decisive` is `enough` or more."""
+    """`measure` gives shares from 0 to 1 by name, of `names` those that the case has.
+
+    An output kept its evidence where `decisive` is `enough` or more.
+    """
 
     title: str
+    names: tuple[str, ...]
     ratios: tuple[float, ...]
     measure: Callable[[Case, str], Measures]
     decisive: str
@@ -53,16 +57,21 @@ def trace(case: Case, output: str) -> Measures:
     return found | {"valid": float(is_conversation(output))} if case.suite.endswith("_json") else found
 
 
+SINGLE = (0.5, 0.25, 0.1)
+HOPS = ("answer", "all evidence")
 FAMILIES: Mapping[str, Family] = {
-    "nq": Family("answer kept, 20 hard documents", (0.5, 0.25, 0.1, 0.05), answer, "answer"),
+    "nq": Family("answer kept, 20 hard documents", ("answer",), (*SINGLE, 0.05), answer, "answer"),
     # A meeting's evidence is many turns, and hardly an output has all of them.
-    "qmsum": Family("evidence kept, meetings", (0.5, 0.33, 0.2, 0.1), evidence, "evidence", enough=0.5),
-    "xquad": Family("answer kept, ten paragraphs", (0.5, 0.25, 0.1), answer, "answer"),
-    "kv": Family("pair kept, JSON", (0.5, 0.25, 0.1), pair, "pair"),
-    "hotpot": Family("two hops, ten documents", (0.5, 0.25, 0.1), hops, "all evidence"),
-    "wiki2": Family("two to four hops, ten documents", (0.5, 0.25, 0.1), hops, "all evidence"),
-    "musique": Family("two hops, twenty documents", (0.5, 0.25, 0.1), hops, "all evidence"),
-    "tau": Family("values of the next tool call, agents' traces", (0.5, 0.3, 0.15), trace, "all values"),
+    "qmsum": Family("evidence kept, meetings", ("evidence",), (0.5, 0.33, 0.2, 0.1), evidence, "evidence", 0.5),
+    "xquad": Family("answer kept, ten paragraphs", ("answer",), SINGLE, answer, "answer"),
+    "kv": Family("pair kept, JSON", ("pair", "parses"), SINGLE, pair, "pair"),
+    "hotpot": Family("two hops, ten documents", HOPS, SINGLE, hops, "all evidence"),
+    "wiki2": Family("two to four hops, ten documents", HOPS, SINGLE, hops, "all evidence"),
+    "musique": Family("two hops, twenty documents", HOPS, SINGLE, hops, "all evidence"),
+    "tau": Family(
+        "values of the next tool call, agents' traces", ("values", "all values", "valid"), (0.5, 0.3, 0.15),
+        trace, "all values",
+    ),
 }  # fmt: skip
 
 

@@ -9,10 +9,12 @@ import httpx
 import pytest
 
 from benchmarks.quality import contexts, report
-from benchmarks.quality.__main__ import arguments, chosen
-from benchmarks.quality.client import Refused, Target, compress
+from benchmarks.quality.case import Task
+from benchmarks.quality.client import Refused, Target, compress, told_by
 from benchmarks.quality.data import Records
-from benchmarks.quality.scoring import judge, ratios_of, summarise
+from benchmarks.quality.families import family_of
+from benchmarks.quality.options import arguments, chosen, tasks_of
+from benchmarks.quality.scoring import Told, judge, summarise
 
 CASE = next(contexts.record_cases([Records((("a", "1"), ("b", "2")), "b", "2")], "kv_75"))
 TARGET = Target("http://server", "pith_k", "lexical", 1)
@@ -33,7 +35,7 @@ def server(*answers: httpx.Response) -> tuple[httpx.AsyncClient, list[httpx.Requ
 async def test_a_case_is_sent_as_the_contract_says() -> None:
     http, seen = server(httpx.Response(200, json={"output": "{}", "receipt": RECEIPT}))
     async with http:
-        reply = await compress(http, TARGET, CASE, 0.25)
+        reply = await compress(http, TARGET, Task(CASE, 0.25))
     assert (reply.output, reply.receipt) == ("{}", RECEIPT)
     body = json.loads(seen[0].content)
     assert body["model"] == "lexical"
@@ -48,20 +50,22 @@ async def test_a_busy_server_is_asked_again_and_a_refusal_names_the_case() -> No
     )
     async with http:
         with pytest.raises(Refused, match=r"kv_75-0 at 0\.25: 422 too big"):
-            await compress(http, TARGET, CASE, 0.25)
+            await compress(http, TARGET, Task(CASE, 0.25))
     assert len(seen) == 3
 
 
 def test_a_report_has_figures_tables_and_a_plot(tmp_path: Path) -> None:
     outcomes = [
-        judge(CASE, 0.25, "lexical", '{"b": "2"}', measured_ratio=0.24, latency_ms=3.0),
-        judge(CASE, 0.1, "lexical", "{}", measured_ratio=0.12, latency_ms=5.0),
-        judge(CASE, 0.25, "head", '{"a": "1"}'),
-        judge(CASE, 0.1, "head", ""),
+        judge(Task(CASE, 0.25), "lexical", '{"b": "2"}', Told(0.24, 3.0)),
+        judge(Task(CASE, 0.1), "lexical", "{}", Told(0.12, 5.0, {"low_relevance": "warning"})),
+        judge(Task(CASE, 0.25), "head", '{"a": "1"}'),
+        judge(Task(CASE, 0.1), "head", ""),
     ]
     summaries = summarise(outcomes)
     assert [summary.percents["pair"] for summary in summaries] == [100, 0, 0, 0]
     assert [summary.percents["parses"] for summary in summaries] == [100, 100, 100, 0]
+    assert [summary.losses_warned_percent for summary in summaries] == [None, 100, None, None]
+    assert [summary.kept_warned_percent for summary in summaries] == [0, None, None, None]
     assert [summary.over_target_percent for summary in summaries] == [0, 100, None, None]
     made = report.report({"model": "lexical"}, outcomes)
     as_json, as_text, picture = made.write(tmp_path)
@@ -69,7 +73,7 @@ def test_a_report_has_figures_tables_and_a_plot(tmp_path: Path) -> None:
     body = json.loads(as_json.read_text(encoding="utf-8"))
     assert body["facts"] == {"model": "lexical"}
     assert body["summaries"][0]["worst_ratio_error"] == pytest.approx(0.01)
-    assert [(one["case"], one["latency_ms"]) for one in body["outcomes"][:2]] == [
+    assert [(one["case"], one["told"]["latency_ms"]) for one in body["outcomes"][:2]] == [
         (CASE.name, 3.0),
         (CASE.name, 5.0),
     ]
@@ -80,12 +84,48 @@ def test_a_report_has_figures_tables_and_a_plot(tmp_path: Path) -> None:
 
 
 def test_cases_are_chosen_by_suite_and_an_unknown_suite_is_named() -> None:
-    assert chosen({"kv_75": [CASE]}, arguments(["--suites", "kv_75"])) == [CASE]
+    makers = {"kv_75": lambda: iter([CASE])}
+    assert chosen(makers, arguments(["--suites", "kv_75", "--all-rows"])) == [CASE]
     with pytest.raises(SystemExit, match="nq: the folder has kv_75"):
-        chosen({"kv_75": [CASE]}, arguments(["--suites", "nq"]))
+        chosen(makers, arguments(["--suites", "nq"]))
+
+
+def test_our_own_rows_are_those_held_out_unless_all_are_asked_for_and_other_folders_are_whole() -> None:
+    assert arguments([]).held_out
+    assert not arguments(["--all-rows"]).held_out
+    assert not arguments(["--data", "elsewhere"]).held_out
+    assert arguments(["--data", "elsewhere", "--held-out"]).held_out
+
+
+def test_a_promise_is_asked_for_beside_the_ratios_or_alone() -> None:
+    both = list(tasks_of([CASE], arguments(["--keep", "0.95"])))
+    assert [(task.ratio, task.keep) for task in both] == [
+        (0.5, None),
+        (0.25, None),
+        (0.1, None),
+        (None, 0.95),
+    ]
+    assert [task.size for task in tasks_of([CASE], arguments(["--keep", "0.95", "--no-ratios"]))] == [
+        "keep 0.95"
+    ]
+    with pytest.raises(SystemExit):
+        arguments(["--no-ratios"])
+
+
+async def test_a_promise_is_sent_in_place_of_a_ratio() -> None:
+    receipt = RECEIPT | {
+        "risk_flags": [{"code": "low_relevance", "severity": "warning", "count": 1, "examples": []}],
+        "evidence_kept_probability": 0.9,
+    }
+    http, seen = server(httpx.Response(200, json={"output": "{}", "receipt": receipt}))
+    async with http:
+        reply = await compress(http, TARGET, Task(CASE, keep=0.95))
+    assert json.loads(seen[0].content)["compression"] == {"keep": 0.95, "preserve_order": True}
+    told = told_by(reply.receipt)
+    assert told == Told(0.1, 2.0, {"low_relevance": "warning"}, 0.9)
+    assert told.warns and not told_by(RECEIPT).warns
 
 
 def test_every_suite_has_its_ratios() -> None:
-    assert all(
-        ratios_of(suite) for suite in ("nq", "qmsum_val", "xquad_hi", "kv_140", "hotpot_x_bare", "tau_x_json")
-    )
+    suites = ("nq", "qmsum_val", "xquad_hi", "kv_140", "hotpot_x_bare", "tau_x_json")
+    assert all(family_of(suite).ratios for suite in suites)

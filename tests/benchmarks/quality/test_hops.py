@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.quality.case import Case
+from benchmarks.quality.case import Case, Task
 from benchmarks.quality.scoring import judge
 from benchmarks.quality.suites import hops
 
@@ -73,7 +73,7 @@ def test_without_titles_the_texts_alone_stand() -> None:
 def test_all_evidence_is_every_sentence_on_normalised_text(
     output: str, answer: float, all_evidence: float
 ) -> None:
-    outcome = judge(case_of(SENTENCES), 0.25, "pith", output)
+    outcome = judge(Task(case_of(SENTENCES), 0.25), "pith", output)
     assert outcome.measures == {"answer": answer, "all evidence": all_evidence}
     assert outcome.has_evidence == bool(all_evidence)
 
@@ -81,7 +81,7 @@ def test_all_evidence_is_every_sentence_on_normalised_text(
 @pytest.mark.parametrize("answer", ["yes", "No", "Tower A", "the builder"])
 def test_an_answer_that_tells_nothing_is_not_judged(answer: str) -> None:
     case = case_of(SENTENCES | {"answer": answer})
-    assert judge(case, 0.25, "pith", case.context).measures == {"all evidence": 1.0}
+    assert judge(Task(case, 0.25), "pith", case.context).measures == {"all evidence": 1.0}
 
 
 def test_the_answers_of_hops_are_sought_in_the_documents_that_support_them() -> None:
@@ -89,8 +89,8 @@ def test_the_answers_of_hops_are_sought_in_the_documents_that_support_them() -> 
     county, seat = case.needs
     assert [case.context[slice(*span)] for span in county.spans] == ["Mountrail County", "Mountrail County"]
     assert [case.context[start - 12 : end] for start, end in seat.spans] == ["Its seat is Stanley"]
-    assert judge(case, 0.5, "pith", "Mountrail County. Its seat is Stanley").has_evidence
-    assert judge(case, 0.5, "pith", "Stanley").measures == {"answer": 1.0, "all evidence": 0.0}
+    assert judge(Task(case, 0.5), "pith", "Mountrail County. Its seat is Stanley").has_evidence
+    assert judge(Task(case, 0.5), "pith", "Stanley").measures == {"answer": 1.0, "all evidence": 0.0}
 
 
 def test_what_is_held_out_hangs_on_the_question_alone() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.quality.case import Case
+from benchmarks.quality.case import Case, Task
 from benchmarks.quality.scoring import judge
 from benchmarks.quality.suites import traces
 from benchmarks.quality.suites.traces import is_conversation
@@ -78,13 +78,13 @@ def test_a_trace_without_a_long_history_or_without_repeated_values_makes_no_case
 
 def test_values_count_one_by_one_and_all_together() -> None:
     case = case_of("text")
-    assert judge(case, 0.3, "tail", case.context).measures == {"values": 1.0, "all values": 1.0}
-    outcome = judge(case, 0.3, "tail", "order W0042")
+    assert judge(Task(case, 0.3), "tail", case.context).measures == {"values": 1.0, "all values": 1.0}
+    outcome = judge(Task(case, 0.3), "tail", "order W0042")
     assert outcome.measures == {"values": pytest.approx(1 / 3), "all values": 0.0}
     assert not outcome.has_evidence
     as_json = case_of("json")
-    assert judge(as_json, 0.3, "tail", as_json.context).measures["valid"] == 1.0
-    assert judge(as_json, 0.3, "tail", as_json.context[:-2]).measures["valid"] == 0.0
+    assert judge(Task(as_json, 0.3), "tail", as_json.context).measures["valid"] == 1.0
+    assert judge(Task(as_json, 0.3), "tail", as_json.context[:-2]).measures["valid"] == 0.0
 
 
 FIND, FOUND, SAID = MESSAGES[2], MESSAGES[3], MESSAGES[1]

