@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from compression.segmentation.builder import Builder
 from compression.segmentation.code import add_code, add_fenced, indented_until, trace_until
 from compression.segmentation.json_units import JsonFinder, add_fenced_json, add_json_value
-from compression.segmentation.lines import HEADING, LIST_ITEM, LOG_LINE, SPEAKER, Line, is_blank
+from compression.segmentation.lines import HEADING, LIST_ITEM, SPEAKER, Line, is_blank
+from compression.segmentation.log_lines import LOG_LINE
 from compression.segmentation.prose import add_paragraph, add_sentences, add_turn
 from compression.segmentation.settings import SegmentationSettings
 from compression.segmentation.tables import add_table, markdown_until, separated_until

@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from compression.segmentation.log_lines import LOG_LINE
+
 _LINE = re.compile(r"([^\r\n]*)(?:\r\n|\r|\n|\Z)")
 _TERMINAL = re.compile(r"[.!?…。！？｡।؟۔:;：；,，、][\"'”’」』）)\]»*_]*\s*\Z")
 FENCE = re.compile(r"[ \t]{0,8}(`{3,}+|~{3,}+)([^`\n]{0,80})\Z")
@@ -16,11 +18,6 @@ LIST_ITEM = re.compile(r"[ \t]*(?:[-*+•‣▪●–]|\(?(?:\d{1,3}|[a-zA-Z]|[i
 SPEAKER = re.compile(
     r"[ \t]*(?:\[[^\]\n]{1,20}\][ \t]*)?(?:\*\*)?[^\W\d_][\w.'’\- ]{0,40}(?:[ \t]?\([^)\n]{1,40}\))?"
     r"(?:\*\*)?[ \t]?[:：](?:\*\*)?(?=\s|\Z|[^\x00-\x7f])"
-)
-LOG_LINE = re.compile(
-    r"[ \t]*(?:[\[(]?\d{4}[-/]\d\d[-/]\d\d[T ,]+\d\d:\d\d|\[?\d\d:\d\d:\d\d[\].,\s]"
-    r"|[A-Z][a-z]{2} {1,2}\d{1,2} \d\d:\d\d:\d\d|\d{1,3}(?:\.\d{1,3}){3} - "
-    r"|\[?(?:DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|FATAL|CRITICAL|TRACE)\b[\]:| ])"
 )
 
 

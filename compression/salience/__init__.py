@@ -1,0 +1,6 @@
+"""What each unit is, whatever the query: noise, a grave line, one of many alike, a repetition."""
+
+from compression.salience.reading import read_salience
+from compression.salience.salience import Salience
+
+__all__ = ["Salience", "read_salience"]

@@ -1,0 +1,134 @@
+"""How grave a line says it is: by the level it names, else by words that tell of a failure."""
+
+# Marks of other scripts look like ASCII ones; here they are meant.
+# ruff: noqa: RUF001
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from compression.salience.salience import Bools, Floats, Ints
+from compression.units import Segmentation
+
+_VALUES = {
+    "trace": 0.1, "verbose": 0.1, "finest": 0.1, "v": 0.1, "10": 0.1,
+    "debug": 0.15, "fine": 0.15, "d": 0.15, "20": 0.15,
+    "info": 0.3, "information": 0.3, "i": 0.3, "30": 0.3, "notice": 0.35, "log": 0.3,
+    "warn": 0.6, "warning": 0.6, "w": 0.6, "40": 0.6,
+    "error": 0.85, "err": 0.85, "severe": 0.85, "failure": 0.85, "e": 0.85, "50": 0.85,
+    "fatal": 1.0, "critical": 1.0, "crit": 1.0, "alert": 1.0, "emerg": 1.0, "panic": 1.0, "f": 1.0, "60": 1.0,
+}  # fmt: skip
+LEVEL_WORDS = tuple(
+    form
+    for word in _VALUES
+    if len(word) > 2
+    for form in (word, word.upper(), word.capitalize(), f"[{word.upper()}]")
+)
+_WORDS = "|".join(sorted((word for word in _VALUES if len(word) > 2), key=len, reverse=True))
+_NAMED = re.compile(rf"""(?i:(?:level|lvl|severity)"?[=:] ?"?(?P<level>{_WORDS}|[1-6]0|[diwef])\b)""")
+_UPPER = re.compile(rf"(?<![\w.-])(?P<level>{_WORDS.upper()})(?![\w.-])")
+# After the time and what else stands before it: [notice], [core:error], <warn>, Info; logcat's letter; klog's.
+_BESIDE = re.compile(
+    rf"[\[<|](?:\w{{1,20}}:)?(?P<inside>(?i:{_WORDS}))[\]>|]"
+    rf"|\*\]?,? {{1,4}}(?P<plain>{_WORDS.title()}|{_WORDS})(?![\w.-])"
+    r"|(?:^|\* )(?P<letter>[VDIWEF])(?:/| \S)|^(?P<klog>[IWEF])\d{4} "
+)
+_REACH = 160
+_NOUGHT = r"(?!s?\"?[=:]? ?(?:\*(?![\w.*])|0\b|none|null|false|\"\"))"
+_STRONG = "|".join(
+    (
+        r"\w*(?:Exception|Error)\b|exceptions?\b|errors?\b|fail(?:ed|s|ure|ures|ing)?\b|fatal\b|panic(?:ked)?\b",
+        r"abort(?:ed|ing)?\b|crash(?:ed|es|ing)?\b|corrupt(?:ed|ion)?\b|segfault\b|segmentation fault|core dumped",
+        r"out of memory|oom\b|oom-killer|break-?in\b|traceback\b|fehler|fehlgeschlagen|erreur|échec|échoué|fallo\b",
+        r"falló|fallido|falha|errore\b|fallito|mislukt|błąd|ошибк|сбой|错误|失败|異常|异常|エラー|失敗|오류|실패|خطأ",
+    )
+)
+_WEAK = "|".join(
+    (
+        r"refused\b|denied\b|time[ds]?[ -]?out\b|unreachable\b|unable to\b|cannot\b|can't\b|could not\b|couldn't\b",
+        r"lost\b|missing\b|invalid\b|illegal\b|killed\b|no such\b|not found\b|unauthori[sz]ed\b|forbidden\b",
+        r"reject(?:ed|ing)?\b|disconnect(?:ed)?\b|violation\b|dropped\b|unexpected(?:ly)?\b|throttl\w{1,6}\b",
+        r"exceed(?:ed|s)?\b|abgelehnt|отказано|拒绝|超时",
+    )
+)
+_GRAVE = re.compile(
+    rf"(?i)(?<![\w/.-])(?<!no )(?<!without )(?:(?P<strong>{_STRONG})|(?P<weak>{_WEAK})){_NOUGHT}"
+)
+_FAILED_TEST = re.compile(
+    r"(?:--- )?FAIL(?:ED)?\b|\S{1,200} FAILED\b|not ok\b|[✕✗✘×] |E {3,}\S|\[ *FAILED *\]|ERROR (?:at |collecting )"
+    r"|thread '[^'\n]{0,120}' panicked|error(?:\[E\d+\])?: "
+)
+_STATUS = re.compile(
+    r"""(?:(?:HTTP/\d(?:\.\d)?|\*)"? |[Ss]tatus(?:[_ ]?[Cc]ode)?["']?[=: ] ?)(?P<status>[45])\d\d\b"""
+    r"|(?i:exit(?:ed)?(?: with)?(?: (?:code|status))|exit_?code\"?|returncode\"?)[ =:]{0,2}(?P<exit>-?[1-9]\d{0,2})\b"
+)
+# In prose only what is written as machines write it.
+_NEEDLES = ("rror", "RROR", "xception", "raceback", "atal", "ATAL", "anic", "xit", "tatus", "HTTP/")
+_OTHER_NEEDLES = ("错误", "エラー", "шибка", "异常", "失败", "오류")
+_BEGINS = r"(?:\A|(?<=[\n\"'>([{|:,])|(?<=[\n\"'>([{|:,] ))"
+_MACHINE = re.compile(
+    rf"{_BEGINS}(?i:error|fatal|panic|fehler|erreur|erro|ошибка)(?:\[\w{{1,10}}\])?: ?+(?!0\b|null|none|\"\"|false)\S"
+    r"|错误[:：]|エラー[:：]|异常[:：]|失败[:：]|오류[:：]|\b[A-Z]\w{1,60}(?:Error|Exception)\b(?:: |\Z|\()"
+    r"|\bTraceback \(most recent|\"(?:error|errors|exception)\": ?+(?!null|\"\"|false|0|\[\]|\{\})|\bERROR\b"
+)
+
+
+def level_of_line(line: str, *, is_log: bool) -> float:
+    """0..1 for a line whose numbers, ids and paths are masked."""
+    level = _named_level(line) if is_log else 0.0
+    if not is_log and _FAILED_TEST.match(line):
+        return 0.9
+    if level >= 0.6:
+        return level
+    status = _level_of_status(line)
+    grave = _GRAVE.search(line)
+    if grave is not None:
+        # A line that names its level knows better: what it tells in passing counts for less.
+        status = max(status, (0.7 if grave.group("strong") else 0.6) - (0.1 if level else 0.0))
+    return max(level, status if level != 0.15 and level != 0.1 else min(status, 0.45))
+
+
+def _named_level(line: str) -> float:
+    for pattern in (_NAMED, _UPPER, _BESIDE):
+        found = pattern.search(line, 0, _REACH)
+        if found is not None:
+            word = next(group for group in found.groups() if group)
+            return _VALUES[word.lower()]
+    return 0.0
+
+
+def _level_of_status(text: str) -> float:
+    found = _STATUS.search(text)
+    if found is None:
+        return 0.0
+    if found.group("exit"):
+        return 0.85
+    return 0.75 if found.group("status") == "5" else 0.5
+
+
+def levels_of_prose(text: Segmentation, starts: Ints, is_line: Bools) -> Floats:
+    """Of units that are no lines, by what only machines write: `KeyError: 'x'`, `"error": "…"`, exit code 1."""
+    levels = np.zeros(len(text.units), np.float32)
+    places = np.array(sorted(_places(text.source)), np.int64)
+    units = np.unique(np.searchsorted(starts, places, side="right") - 1)
+    for unit in units[(units >= 0)].tolist():
+        if not is_line[unit]:
+            levels[unit] = _level_in_prose(text.text(unit))
+    return levels
+
+
+def _level_in_prose(text: str) -> float:
+    return max(0.85 if _MACHINE.search(text) else 0.0, _level_of_status(text))
+
+
+def _places(source: str) -> Sequence[int]:
+    found = []
+    for needle in _NEEDLES if source.isascii() else _NEEDLES + _OTHER_NEEDLES:
+        at = source.find(needle)
+        while at >= 0:
+            found.append(at)
+            at = source.find(needle, at + 1)
+    return found

@@ -1,0 +1,104 @@
+"""Reads what each unit is. It is on the path of every compression: what cannot apply is not looked at."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from compression.salience.characters import Characters
+from compression.salience.copies import copies
+from compression.salience.levels import level_of_line, levels_of_prose
+from compression.salience.noise import LONGEST, is_noise, is_sign_of_life
+from compression.salience.salience import Bools, Floats, Ints, Salience
+from compression.salience.states import changes
+from compression.salience.templates import Templates, find_templates
+from compression.segmentation.log_lines import LOG_LINE
+from compression.units import Segmentation
+
+_LINES = frozenset({"line", "code_block", "list_item"})
+_TIMED = re.compile(r'"@?(?:timestamp|time|ts|t|date|datetime|level|severity|lvl|log\.level)"\s?:')
+
+
+def read_salience(text: Segmentation) -> Salience:
+    """What each unit of `text` is; the work grows with its length."""
+    characters = Characters(text)
+    letters = characters.letters()
+    is_line = np.array([unit.kind in _LINES for unit in text.units], bool)
+    is_log = _log_units(text)
+    templates = find_templates(text, is_log)
+    level = _levels(text, characters, templates, is_log)
+    copy_of = copies(text, characters)
+    has = templates.of >= 0
+    size, first, last = (np.zeros(len(text.units), np.int64) for _ in range(3))
+    size[has], first[has], last[has] = (
+        values[templates.of[has]] for values in (templates.sizes, templates.first, templates.last)
+    )
+    at = np.arange(len(text.units))
+    return Salience(
+        noise=(letters == 0) | _noise(text, characters, is_line) | _signs_of_life(templates, level, is_log),
+        level=level,
+        is_log=is_log,
+        template=templates.of,
+        template_size=size,
+        is_first=has & (first == at),
+        is_last=has & (last == at),
+        changes_state=changes(templates, level, is_log),
+        copy_of=copy_of,
+        letters=letters,
+    )
+
+
+def _log_units(text: Segmentation) -> Bools:
+    source = text.source
+    return np.array(
+        [
+            (unit.kind == "line" and LOG_LINE.match(source, unit.start, unit.end) is not None)
+            or (
+                unit.kind == "json_member"
+                and unit.frame is None
+                and source[unit.start] == "{"
+                and _TIMED.search(source, unit.start, unit.end) is not None
+            )
+            for unit in text.units
+        ],
+        bool,
+    )
+
+
+def _levels(text: Segmentation, characters: Characters, templates: Templates, is_log: Bools) -> Floats:
+    has = templates.of >= 0
+    levels = levels_of_prose(text, characters.starts, has)
+    if len(templates.samples):
+        logs = np.zeros(len(templates.samples), bool)
+        logs[templates.of[has & is_log]] = True
+        own = [
+            level_of_line(sample, is_log=log)
+            for sample, log in zip(templates.samples, logs.tolist(), strict=True)
+        ]
+        levels[has] = np.array(own, np.float32)[templates.of[has]]
+    return levels
+
+
+def _noise(text: Segmentation, characters: Characters, is_line: Bools) -> Bools:
+    """Looks at lines, and of other units at short ones that begin with no letter."""
+    noise = np.zeros(len(text.units), bool)
+    if not len(noise):
+        return noise
+    short = characters.ends - characters.starts <= LONGEST
+    first: Ints = characters.first()
+    is_ascii_letter = ((first | 0x20) >= 0x61) & ((first | 0x20) <= 0x7A)
+    is_other = (first >= 0xC0) & (first < 0x2000)
+    looked_at = short & (is_line | ~(is_ascii_letter | is_other | (first >= 0x3000)))
+    for unit in np.flatnonzero(looked_at).tolist():
+        noise[unit] = is_noise(text.text(unit), as_line=bool(is_line[unit]) or first[unit] > 0x2000)
+    return noise
+
+
+def _signs_of_life(templates: Templates, level: Floats, is_log: Bools) -> Bools:
+    """Messages that come again and again and say that nothing happened."""
+    noise = np.zeros(len(is_log), bool)
+    if is_log.any():
+        alive = np.array([is_sign_of_life(sample) for sample in templates.samples]) & (templates.sizes >= 3)
+        noise[is_log] = alive[templates.of[is_log]] & (level[is_log] < 0.5)
+    return noise

@@ -1,0 +1,47 @@
+"""How a line of a log begins: a time in any order of its parts, a level, or fields of `key=value`."""
+
+from __future__ import annotations
+
+import re
+
+_CLOCK = r"\d\d?:\d\d(?::\d\d)?"
+_MONTH = r"[A-Z][^\W\d_]{2,4}\.?"
+_DAY = r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]{0,6},?"
+_ZONE = r"(?:[A-Z]{1,5}|[+-]\d{4}|Z)?"
+_LEVELS = "TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|ERR|SEVERE|FATAL|CRITICAL|CRIT|EMERG"
+_DATES = (
+    # 2015-10-18 18:01:47,978; 2020/01/01T10:00; 2005-06-03-15.42.50; 20171223-22:15:29:606
+    r"\d{4}[-/.]\d\d[-/.]\d\d[T ,_:-]{1,3}\d\d[:.]\d\d",
+    r"\d{8}[-T ]\d\d?:?\d\d:?\d\d",
+    # 17/06/09 20:10:40; 03-17 16:13:38.811; 12.05.2020 10:00; [10.30 16:49:06]
+    rf"\d\d?[-/.]\d\d?(?:[-/.]\d\d(?:\d\d)?)?,? {{1,2}}{_CLOCK}(?![^\W_])",
+    # 081109 203518
+    r"\d{6} \d{6}(?=[ .,])",
+    # Jun 14 15:16:01; Sun Dec 04 04:47:44 2005; Mon, 02 Jan 2006 15:04:05; 02/Jan/2006:15:04:05
+    rf"(?:{_DAY} )?{_MONTH} {{1,2}}\d\d?(?:,? \d{{4}})? \d\d:\d\d:\d\d",
+    rf"(?:{_DAY} )?\d\d?[ /-]{_MONTH}[ /-]\d\d(?:\d\d)?[ :T]\d\d:\d\d",
+    # 12:00:01.123; 1131566461 2005.11.09; 1577836800.123
+    r"\d\d:\d\d:\d\d(?=[\]).,;|\s])",
+    r"\d{10}(?:\.\d{1,9}|\d{3}| \d{4}\.\d\d\.\d\d)[ |,](?=\S)",
+)
+_TIME = rf"(?:{'|'.join(_DATES)})"
+_LOG_LINE = (
+    rf"[\[(<]?{_TIME}",
+    # - 1117838570 2005.06.03, the first column an alert or none; <34>Oct 11; <34>1 2003-10-11
+    r"(?:-|[A-Z][A-Z_]{2,15}) \d{9,10} \d{4}\.\d\d\.\d\d ",
+    rf"<\d{{1,3}}>(?:\d )?{_TIME}",
+    # api_1  | 2020-01-01 10:00, nova.log.1 2017-05-16 00:00:00, 12345:M 01 Jan 2020 12:00:00, [pod/web-1] 2020-…
+    rf"(?:\[[^\]\s]{{1,80}}\]|(?=[a-zA-Z]*[\d_.:-])[\w.:@/-]{{1,100}})(?:[ \t]{{1,20}}\|)?[ \t]{{1,4}}[\[(]?{_TIME}",
+    r"\d{1,3}(?:\.\d{1,3}){3} \S{1,40} \S{1,40} \[",
+    r"\d{1,3}(?:\.\d{1,3}){3} - ",
+    # I1104 12:00:01.123456; E/Tag( 123): ; [    0.000000]
+    rf"[IWEFD]\d{{4}} {_CLOCK}",
+    r"[VDIWEF]/[\w.$:-]{1,60} *\( *\d{1,6}\): ",
+    r"\[ {0,8}\d{1,8}\.\d{3,6}\] ",
+    rf"\[?(?:{_LEVELS})\b[\]:| ]",
+    rf"\[(?:{_LEVELS.lower()})\][: ]",
+    # logfmt: two fields at least, the first of them a time, a level or a message
+    r"(?:time|ts|timestamp|t|date|level|lvl|severity|at|msg|caller)=(?:\"[^\"\n]{0,200}\"|[^\s\"]{1,80})"
+    r" [\w.]{1,40}=\S",
+)
+LOG_LINE = re.compile(rf"[ \t]{{0,8}}(?:{'|'.join(_LOG_LINE)})")
