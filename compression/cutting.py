@@ -11,6 +11,7 @@ from compression.assembly import Assembler, Slice, join, merged
 from compression.budget import fit
 from compression.counting import TokenCounter
 from compression.fallback import smallest_output
+from compression.gaps import renderer
 from compression.neural.allocation import share_budget
 from compression.selection import Selection, SelectionSettings
 from compression.units import Segmentation
@@ -125,12 +126,14 @@ class Cutting:
     scores: Sequence[float]
     parts: Mapping[int, Sequence[Slice]]
     preserve_order: bool
+    mark_gaps: bool = False
 
 
 def select(cutting: Cutting, budget: int, counter: TokenCounter, settings: SelectionSettings) -> list[Slice]:
     """The best units, whole or in part, as many as fit; the worst are the first to go."""
     text, scores = cutting.text, cutting.scores
     assembler = CutAssembler(text, cutting.parts)
+    render = renderer(text, mark_gaps=cutting.mark_gaps)
 
     def assemble(kept: Sequence[int]) -> list[Slice]:
         if cutting.preserve_order:
@@ -138,7 +141,7 @@ def select(cutting: Cutting, budget: int, counter: TokenCounter, settings: Selec
         return assembler.assemble_by_relevance(kept, scores)
 
     def measure(kept: Sequence[int]) -> int:
-        return counter.count(join(text.source, assemble(kept)))
+        return counter.count(render(assemble(kept)))
 
     costs = counter.count_many(assembler.pieces())
     kept = fit(Selection(text, scores, costs, settings), budget, measure)
@@ -148,6 +151,7 @@ def select(cutting: Cutting, budget: int, counter: TokenCounter, settings: Selec
 def thin_out(cutting: Cutting, spans: Sequence[Slice], budget: int, counter: TokenCounter) -> list[Slice]:
     """All the spans, which may lie across units, where they fit; else without those of the units that score lowest."""
     source, units = cutting.text.source, cutting.text.units
+    render = renderer(cutting.text, mark_gaps=cutting.mark_gaps)
     starts = [unit.start for unit in units]
     owners = [max(0, bisect_right(starts, span.start) - 1) for span in spans]
     order = sorted(set(owners), key=lambda unit: (-cutting.scores[unit], unit))
@@ -160,7 +164,7 @@ def thin_out(cutting: Cutting, spans: Sequence[Slice], budget: int, counter: Tok
     low, high = 0, len(order)
     while low < high:
         middle = (low + high + 1) // 2
-        if counter.count(join(source, left(middle))) <= budget:
+        if counter.count(render(left(middle))) <= budget:
             low = middle
         else:
             high = middle - 1

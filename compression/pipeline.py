@@ -16,6 +16,7 @@ from compression.counting import TokenCounter
 from compression.errors import NotCalibrated, ScoresMismatch
 from compression.fallback import smallest_output
 from compression.flags import Evidence, check
+from compression.gaps import renderer
 from compression.protection import protect
 from compression.receipt import Receipt
 from compression.request import CompressionRequest, CompressionResult, UnitScore, check_request
@@ -85,8 +86,7 @@ class Pipeline:
         self, prepared: Prepared, scores: Sequence[float] | None, slices: Sequence[Slice]
     ) -> CompressionResult:
         """Assemble, count and check the slices of the source that some other way of choosing has left."""
-        output = join(prepared.text.source, slices)
-        is_whole = output == prepared.text.source
+        output, output_tokens = self._written(prepared, slices)
         evidence = Evidence(
             query=prepared.request.query,
             text=prepared.text,
@@ -96,7 +96,7 @@ class Pipeline:
             target_ratio=prepared.target_ratio,
             budget=prepared.budget,
             original_tokens=prepared.original_tokens,
-            output_tokens=prepared.original_tokens if is_whole else self._counter.count(output),
+            output_tokens=output_tokens,
             settings=self._settings.flags,
         )
         flags = check(evidence)
@@ -112,11 +112,23 @@ class Pipeline:
         )
         return CompressionResult(output, receipt, tuple(slices), explained)
 
+    def _written(self, prepared: Prepared, slices: Sequence[Slice]) -> tuple[str, int]:
+        """The output and its tokens; without the marks that were asked for where the budget has no room for them."""
+        plain = join(prepared.text.source, slices)
+        if plain == prepared.text.source:
+            return plain, prepared.original_tokens
+        marked = renderer(prepared.text, mark_gaps=prepared.request.mark_gaps)(slices)
+        tokens = self._counter.count(marked)
+        if marked == plain or tokens <= prepared.budget:
+            return marked, tokens
+        return plain, self._counter.count(plain)
+
     def _select(self, prepared: Prepared, scores: Sequence[float]) -> list[Slice]:
         text = prepared.text
         if not text.units:
             return []
         assembler = Assembler(text)
+        render = renderer(text, mark_gaps=prepared.request.mark_gaps)
 
         def assemble(kept: Sequence[int]) -> list[Slice]:
             if prepared.request.preserve_order:
@@ -124,7 +136,7 @@ class Pipeline:
             return assembler.assemble_by_relevance(kept, scores)
 
         def measure(kept: Sequence[int]) -> int:
-            return self._counter.count(join(text.source, assemble(kept)))
+            return self._counter.count(render(assemble(kept)))
 
         costs = self._counter.count_many(assembler.pieces())
         kept = fit(Selection(text, scores, costs, self._settings.selection), prepared.budget, measure)

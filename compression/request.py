@@ -50,7 +50,7 @@ class UnitScore:
 
 @dataclass(frozen=True, slots=True)
 class CompressionResult:
-    """`output` is the concatenation of the slices `kept` of the input, in that order."""
+    """`output` is the concatenation of the slices `kept` of the input, in that order, and of the marks between them."""
 
     output: str
     receipt: Receipt

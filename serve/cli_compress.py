@@ -18,6 +18,7 @@ from compression.errors import CompressionError, CompressorFailed, CompressorOve
 from compression.receipt import Receipt
 from compression.request import CompressionRequest, CompressionResult
 from serve.compress_fields import receipt_fields
+from serve.compression.kept import kept_fields
 from serve.compression_settings import CompressionModelSettings, spec_of
 from serve.settings import DEFAULT_CONFIG, ConfigError, load_anchored
 
@@ -45,6 +46,8 @@ def compress_file(
     config: Annotated[Path, typer.Option(help="Configuration file.")] = DEFAULT_CONFIG,
     explain: Annotated[bool, typer.Option(help="Print how each unit scored.")] = False,
     by_relevance: Annotated[bool, typer.Option(help="The best parts first, not the source's order.")] = False,
+    mark_gaps: Annotated[bool, typer.Option(help="Put […] where something was left out.")] = False,
+    spans: Annotated[bool, typer.Option(help="Print where in the text each kept part stands.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Compress a text with one model, here, and show what was kept of it.
@@ -55,17 +58,22 @@ def compress_file(
     chosen = model_of(load_anchored(config).compression.models, model, config)
     source = read_text(file)
     wanted = chosen.ratio.default if ratio is None and keep is None else ratio
-    request = CompressionRequest(
-        query, source, wanted, preserve_order=not by_relevance, explain=explain, keep=keep
-    )
+    request = CompressionRequest(query, source, wanted, not by_relevance, explain, keep, mark_gaps)
     result = run(chosen, request)
     if as_json:
-        typer.echo(json.dumps(document(chosen.id, result), ensure_ascii=False, indent=2))
-    elif sys.stdout.isatty():
-        show(Console(soft_wrap=True), source, result)
+        shown = document(chosen.id, result)
+        if spans:
+            shown["kept"] = kept_fields(source, result.kept)
+        typer.echo(json.dumps(shown, ensure_ascii=False, indent=2))
+        return
+    console = Console(stderr=not sys.stdout.isatty(), soft_wrap=True)
+    if sys.stdout.isatty():
+        show(console, source, result)
     else:
         write_text(result.output)
-        report(Console(stderr=True, soft_wrap=True), source, result)
+        report(console, source, result)
+    if spans:
+        console.print(span_table(source, result))
 
 
 def write_text(output: str) -> None:
@@ -196,14 +204,28 @@ def printable(source: str) -> str:
     return "".join(char if char in "\n\t" or char.isprintable() else "\N{MIDDLE DOT}" for char in spaced)
 
 
+def span_table(source: str, result: CompressionResult) -> Table:
+    """Where each kept part stands, in characters (code points) and in bytes of UTF-8, and how it begins."""
+    table = Table("characters", "bytes", "kept", box=None)
+    for span in kept_fields(source, result.kept):
+        start, end, data = span["start"], span["end"], span["bytes"]
+        table.add_row(f"{start}-{end}", f"{data['start']}-{data['end']}", Text(_cut(source[start:end])))
+    return table
+
+
 def score_table(source: str, result: CompressionResult) -> Table:
     table = Table("kept", "score", "kind", "unit", box=None)
     for unit in result.unit_scores:
-        shown = " ".join(printable(source[unit.start : unit.end]).split())
-        cut = shown if len(shown) <= _LONGEST_SHOWN else shown[: _LONGEST_SHOWN - 1] + "…"
+        shown = Text(_cut(source[unit.start : unit.end]))
         style = "bold" if unit.kept else "dim"
-        table.add_row("yes" if unit.kept else "", f"{unit.score:.3f}", unit.kind, Text(cut), style=style)
+        table.add_row("yes" if unit.kept else "", f"{unit.score:.3f}", unit.kind, shown, style=style)
     return table
+
+
+def _cut(text: str) -> str:
+    """One short line of it."""
+    shown = " ".join(printable(text[: _LONGEST_SHOWN * 8]).split())
+    return shown if len(shown) <= _LONGEST_SHOWN else shown[: _LONGEST_SHOWN - 1] + "…"
 
 
 def flag_line(code: str, severity: str, count: int, examples: list[str]) -> Text:

@@ -22,8 +22,9 @@ from billing.window import LimitState
 from compression.errors import CompressorFailed, InputTooLarge, UnknownCompressionModel
 from compression.model import NO_TERMS, CompressionModel, JobTerms
 from compression.request import CompressionRequest, CompressionResult
-from serve.compress_contract import CompressInput, CompressOptions
+from serve.compress_contract import Asked, CompressInput
 from serve.compress_fields import receipt_fields
+from serve.compression.asked import request_of, wants_spans
 from serve.fresh_id import fresh_id
 from serve.holds import HoldTerms, hold_worst_case
 from serve.metrics.compress import CompressMetrics, ObservedCompression
@@ -59,6 +60,7 @@ class PreparedCompression:
     model_id: str
     request: CompressionRequest
     size: int
+    with_spans: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ class Compressed:
 
     id: str
     created: datetime
-    model_id: str
+    prepared: PreparedCompression
     result: CompressionResult
     metering: MeteringStatus
 
@@ -116,7 +118,7 @@ class CompressService:
         return wanted
 
     def prepare(
-        self, model_id: str | None, item: CompressInput, shared: CompressOptions | None = None
+        self, model_id: str | None, item: CompressInput, shared: Asked | None = None
     ) -> PreparedCompression:
         """Check what needs no I/O; `shared` holds for what the item does not say itself.
 
@@ -127,22 +129,8 @@ class CompressService:
         size = len(item.input.encode())
         if size > served.longest_input_bytes:
             raise InputTooLarge("input", size=size, limit=served.longest_input_bytes, unit="bytes")
-        said = [options for options in (item.compression, shared) if options is not None]
-        sizes = [
-            (options.target_ratio, options.keep)
-            for options in said
-            if (options.target_ratio, options.keep) != (None, None)
-        ]
-        ratio, keep = sizes[0] if sizes else (served.default_ratio, None)
-        orders = [options.preserve_order for options in said if options.preserve_order is not None]
-        request = CompressionRequest(
-            query=item.query,
-            input=item.input,
-            target_ratio=ratio,
-            preserve_order=orders[0] if orders else True,
-            keep=keep,
-        )
-        return PreparedCompression(model_id, request, size)
+        request = request_of(item, shared, default_ratio=served.default_ratio)
+        return PreparedCompression(model_id, request, size, wants_spans(item, shared))
 
     def token_terms(self, caller: Caller, prepared: PreparedCompression) -> TokenTerms:
         """What the compression can come to. Where nothing is proven of its tokenizer, a byte counts as a token until
@@ -252,7 +240,7 @@ class CompressService:
         return Compressed(
             id=f"cmp_{fresh_id()}",
             created=self._clock(),
-            model_id=prepared.model_id,
+            prepared=prepared,
             result=result,
             metering=metering,
         )

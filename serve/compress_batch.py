@@ -95,7 +95,7 @@ def _entry(service: CompressService, model_id: str, body: BatchCompressRequest, 
     raw = body.items[index]
     try:
         item = check_shape(raw, BatchItem)
-        return BatchEntry(index, item.id, service.prepare(model_id, item, body.compression))
+        return BatchEntry(index, item.id, service.prepare(model_id, item, body))
     except ValueError as error:
         given = raw.get("id") if isinstance(raw, dict) else None
         return BatchEntry(index, given if isinstance(given, str) else None, _item_problem(error, index))

@@ -1,4 +1,4 @@
-"""The shapes of the compression routes: what they take, checked strictly, and what they answer, as documented."""
+"""What the compression routes take, checked strictly. What they answer: `serve/compression/response.py`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,6 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from billing.usage import MeteringStatus
-from serve.contract import OpenAIError, ValidationIssue
-
 MAX_ITEMS = 256
 MAX_ID_CHARS = 256
 
@@ -28,45 +25,7 @@ _EXAMPLE: dict[str, Any] = {
     "input": "The pump ships with a filter. The warranty ends after two years. Spare parts are listed below.",
     "compression": _OPTIONS_EXAMPLE,
 }
-_RECEIPT_EXAMPLE: dict[str, Any] = {
-    "original_tokens": 20,
-    "output_tokens": 5,
-    "tokens_saved": 15,
-    "compression_ratio": 0.25,
-    "target_ratio": 0.25,
-    "latency_ms": 1.25,
-    "tokenizer": "example-tokenizer",
-    "keep": None,
-    "estimated_ratio": None,
-    "evidence_kept_probability": None,
-    "calibration": None,
-    "risk_flags": [
-        {
-            "code": "number_dropped",
-            "severity": "warning",
-            "count": 1,
-            "examples": [{"start": 30, "end": 35, "text": "2 bar"}],
-        }
-    ],
-}
-_COMPRESSION_EXAMPLE: dict[str, Any] = {
-    "id": "cmp_5f0c1a",
-    "object": "compression",
-    "created": 1795000000,
-    "model": "example-compressor",
-    "output": "The warranty ends after two years.",
-    "receipt": _RECEIPT_EXAMPLE,
-}
-_SUMMARY_EXAMPLE: dict[str, Any] = {
-    "items": 1,
-    "succeeded": 1,
-    "failed": 0,
-    "original_tokens": 20,
-    "output_tokens": 5,
-    "tokens_saved": 15,
-    "compression_ratio": 0.25,
-    "metering": "persisted",
-}
+Include = Literal["spans"]
 
 
 class _Shape(BaseModel):
@@ -99,6 +58,11 @@ class CompressOptions(_Shape):
         description="In place of `target_ratio`: the probability with which the evidence is to survive; the output is "
         "as small as that allows. A model without a calibration refuses it.",
     )
+    mark_gaps: bool | None = Field(
+        default=None,
+        description="True puts `[…]` where something was left out between two kept parts; the marks are counted. Of "
+        "JSON only the insides of strings are marked. False is the default.",
+    )
     preserve_order: bool | None = Field(
         default=None,
         description="True, the default, keeps the order of the source. False puts whole documents or paragraphs in "
@@ -113,7 +77,17 @@ class CompressOptions(_Shape):
         return keep
 
 
-class CompressInput(_Shape):
+class Asked(_Shape):
+    """What a request says of itself, or a batch of all its items."""
+
+    compression: CompressOptions | None = Field(default=None, description="How to compress.")
+    include: list[Include] | None = Field(
+        default=None,
+        description="What the response is to hold beside output and receipt: `spans` for `kept`.",
+    )
+
+
+class CompressInput(Asked):
     """A context and the question that it is compressed for."""
 
     query: str = Field(
@@ -122,7 +96,6 @@ class CompressInput(_Shape):
     input: str = Field(
         min_length=1, description="The context: documents, a ticket's history, an agent's trace."
     )
-    compression: CompressOptions | None = Field(default=None, description="How to compress.")
 
 
 class CompressRequest(CompressInput):
@@ -150,8 +123,8 @@ _Items = Annotated[
 ]
 
 
-class BatchCompressRequest(_Shape):
-    """Up to 256 compressions with one model."""
+class BatchCompressRequest(Asked):
+    """Up to 256 compressions with one model. What an item says itself comes before what is said for all."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -160,124 +133,4 @@ class BatchCompressRequest(_Shape):
     )
 
     model: str | None = Field(default=None, max_length=256, description=_MODEL)
-    compression: CompressOptions | None = Field(
-        default=None, description="For every item; what an item says itself comes first."
-    )
     items: _Items = Field(description="Each is answered by itself: a bad one does not fail the others.")
-
-
-class FlagExample(BaseModel):
-    """A place in the input that a flag speaks of."""
-
-    start: int = Field(description="Offset of its first character.")
-    end: int = Field(description="Offset after its last character.")
-    text: str = Field(description="The characters there, cut where they are many.")
-
-
-class RiskFlag(BaseModel):
-    """One kind of thing that the compression may have cost."""
-
-    code: str = Field(description="What kind, such as `negation_dropped`.")
-    severity: Literal["info", "warning", "critical"] = Field(description="How much it matters.")
-    count: int = Field(description="How often it was found.")
-    examples: list[FlagExample] = Field(max_length=3, description="Up to three of the places.")
-
-
-class CalibrationFields(BaseModel):
-    """A calibration, by name and hash."""
-
-    name: str = Field(description="Its name.")
-    sha256: str = Field(description="The hash of its file, in hexadecimal.")
-
-
-class CompressReceipt(BaseModel):
-    """What went in, what came out and what that may have cost."""
-
-    original_tokens: int = Field(description="Tokens of the input.")
-    output_tokens: int = Field(description="Tokens of the output.")
-    tokens_saved: int = Field(description="Their difference.")
-    compression_ratio: float = Field(description="Output by original tokens.")
-    target_ratio: float | None = Field(
-        description="What was asked, or the model's default; null where `keep` was asked."
-    )
-    latency_ms: float = Field(description="Time that the compression took, without waiting and transport.")
-    tokenizer: str = Field(description="The tokenizer that counted.")
-    keep: float | None = Field(default=None, description="The probability that was asked for, or null.")
-    estimated_ratio: float | None = Field(
-        default=None, description="The ratio that the calibration says `keep` needs; null without `keep`."
-    )
-    evidence_kept_probability: float | None = Field(
-        default=None,
-        description="How probable it is that the evidence survived; null where the model has no calibration.",
-    )
-    calibration: CalibrationFields | None = Field(
-        default=None, description="What these estimates rest on; null where the model has none."
-    )
-    risk_flags: list[RiskFlag] = Field(description="Empty where nothing is to be feared.")
-
-
-class CompressResponse(BaseModel):
-    """The part of the input that matters to the query, and its receipt."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [_COMPRESSION_EXAMPLE]})
-
-    id: str = Field(description="Id of the compression: `cmp_…`.")
-    object: Literal["compression"] = Field(description="`compression`.")
-    created: int = Field(description="Unix time in seconds.")
-    model: str = Field(description="The model that compressed.")
-    output: str = Field(description="Slices of the input, unaltered.")
-    receipt: CompressReceipt = Field(description="To be kept beside the request that uses the output.")
-
-
-class BatchResult(BaseModel):
-    """What became of one item: a compression's fields where `status` is `ok`, an error's where it is `error`."""
-
-    id: str | None = Field(
-        description="The item's id; where it has none, the compression's, and null for an error."
-    )
-    index: int = Field(description="The item's place in the request, from 0.")
-    status: Literal["ok", "error"] = Field(description="Which of the two.")
-    object: Literal["compression"] | None = Field(default=None, description="As in a single compression.")
-    created: int | None = Field(default=None, description="As in a single compression.")
-    model: str | None = Field(default=None, description="As in a single compression.")
-    output: str | None = Field(default=None, description="As in a single compression.")
-    receipt: CompressReceipt | None = Field(default=None, description="As in a single compression.")
-    detail: str | list[ValidationIssue] | None = Field(default=None, description="As in any error.")
-    error: OpenAIError | None = Field(default=None, description="As in any error.")
-
-
-class BatchSummary(BaseModel):
-    """The sums of a batch; tokens are those of the items that succeeded."""
-
-    items: int = Field(description="Items asked for.")
-    succeeded: int = Field(description="Items compressed.")
-    failed: int = Field(description="Items with an error.")
-    original_tokens: int = Field(description="Tokens of the inputs.")
-    output_tokens: int = Field(description="Tokens of the outputs.")
-    tokens_saved: int = Field(description="Their difference.")
-    compression_ratio: float = Field(description="Output by original tokens, 1 where nothing was compressed.")
-    metering: MeteringStatus = Field(
-        description="`degraded` where any item's usage is not yet in the ledger."
-    )
-
-
-class BatchCompressResponse(BaseModel):
-    """All results, in the order of the items."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "object": "list",
-                    "model": "example-compressor",
-                    "results": [{**_COMPRESSION_EXAMPLE, "id": "a", "index": 0, "status": "ok"}],
-                    "summary": _SUMMARY_EXAMPLE,
-                }
-            ]
-        }
-    )
-
-    object: Literal["list"] = Field(description="`list`.")
-    model: str = Field(description="The model of every item.")
-    results: list[BatchResult] = Field(description="One for each item.")
-    summary: BatchSummary = Field(description="Their sums.")

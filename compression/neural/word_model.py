@@ -36,7 +36,8 @@ class _Steered:
     weights: Sequence[float]
 
     def cutting(self, parts: Mapping[int, Sequence[Slice]]) -> Cutting:
-        return Cutting(self.prepared.text, self.weights, parts, self.prepared.request.preserve_order)
+        request = self.prepared.request
+        return Cutting(self.prepared.text, self.weights, parts, request.preserve_order, request.mark_gaps)
 
 
 def _steer(prepared: Prepared, scorer: Scorer) -> _Steered:

@@ -13,13 +13,9 @@ from serve.body import InvalidBody, Issue, parse_body
 from serve.chat_reply import METERING_HEADER
 from serve.compress import CompressService
 from serve.compress_batch import NDJSON, BatchReply
-from serve.compress_contract import (
-    BatchCompressRequest,
-    BatchCompressResponse,
-    CompressRequest,
-    CompressResponse,
-)
+from serve.compress_contract import BatchCompressRequest, CompressRequest
 from serve.compress_reply import CompressReply, DemoReply
+from serve.compression.response import BatchCompressResponse, CompressResponse
 from serve.demo_limits import DemoLimits
 from serve.request_size import refuse_oversized
 from serve.routes.openapi import (

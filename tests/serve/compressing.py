@@ -57,6 +57,11 @@ SENTENCES = (
     "Spare parts are listed below in the order of their use.",
 )
 CONTEXT = "\n\n".join(SENTENCES)
+# Its ends are what QUERY is about.
+GAPPED = (
+    "Die warranty \U0001f600 endet bald. Its colour is a matter of taste, of the season and of the shop that sold it. "
+    "保証は二年です。 The warranty ends after two years."
+)
 
 
 class FakeModel:

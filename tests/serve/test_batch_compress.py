@@ -16,6 +16,7 @@ from billing.caller import ProjectLimits
 from compression.errors import CompressorFailed, CompressorOverloaded
 from tests.serve.compressing import (
     CONTEXT,
+    GAPPED,
     INPUT_NANO_USD,
     LONGEST_INPUT_BYTES,
     QUERY,
@@ -130,6 +131,17 @@ async def test_what_an_item_says_comes_before_what_the_batch_says(served: Compre
     first = [each["output"].startswith("The warranty") for each in results]
     assert first == [True, True, False, True]
     assert {each["model"] for each in results} == {"free"}
+
+
+@FORMS
+async def test_spans_and_marks_are_asked_for_by_an_item_or_for_all(served: Compressing, lines: bool) -> None:
+    items = [item("all", GAPPED), item("none", GAPPED, include=[], compression={"mark_gaps": False})]
+    client = await served.batch(
+        items, lines=lines, include=["spans"], compression={"mark_gaps": True, "target_ratio": 0.6}
+    ).run()
+    every, none = answers(client)[0]
+    assert "[…]" in every["output"] and every["kept"][0]["start"] == 0
+    assert "[…]" not in none["output"] and "kept" not in none
 
 
 @FORMS

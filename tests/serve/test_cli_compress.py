@@ -149,6 +149,28 @@ def test_explain_lists_every_unit(pith: Run, source: Path) -> None:
     assert len(rows) == 3 and sum(row.lstrip().startswith("yes") for row in rows) == 1
 
 
+def test_gaps_are_marked_and_spans_are_characters_and_bytes_of_the_file(pith: Run, tmp_path: Path) -> None:
+    text = "Zürich won the cup in 1999. The cat sat on the mat all day long and then it left. The cup came from Zürich."
+    (tmp_path / "cup.txt").write_text(text)
+    asked = (
+        tmp_path / "cup.txt",
+        "--query",
+        "Who won the cup from Zürich?",
+        "--ratio",
+        0.75,
+        "--mark-gaps",
+        "--spans",
+    )
+    _, out, err = pith(*asked)
+    assert out == "Zürich won the cup in 1999. […] The cup came from Zürich."
+    assert re.search(r"^ *0-27 +0-28 +Zürich won the cup in 1999\.", err, re.MULTILINE)
+    _, out, _ = pith(*asked, "--json")
+    kept = json.loads(out)["kept"]
+    assert [text[span["start"] : span["end"]] for span in kept] == [text[:27], text[81:]]
+    data = [text.encode()[span["bytes"]["start"] : span["bytes"]["end"]].decode() for span in kept]
+    assert data == [text[:27], text[81:]]
+
+
 def test_a_dash_reads_standard_input_byte_for_byte(pith: Run) -> None:
     _, out, _ = pith("-", "--ratio", 1, "--json", stdin=SOURCE.encode())
     assert json.loads(out)["output"] == SOURCE

@@ -14,6 +14,7 @@ import pytest_asyncio
 from jsonschema import Draft202012Validator
 
 from billing.caller import ProjectLimits
+from compression.counting import FakeCounter
 from compression.errors import (
     CompressionTimedOut,
     CompressorFailed,
@@ -26,6 +27,7 @@ from tests.serve.compressing import (
     CONTEXT,
     DEMO_DEADLINE_S,
     DEMO_MAX_CHARS,
+    GAPPED,
     INPUT_NANO_USD,
     LONGEST_INPUT_BYTES,
     MAX_BODY_BYTES,
@@ -142,6 +144,9 @@ async def test_an_empty_query_is_compressed_and_flagged(served: Compressing) -> 
         ({"input": ""}, ["body", "input"], "string_too_short"),
         ({"input": None}, ["body", "input"], "missing"),
         ({"input": ["a", "b"]}, ["body", "input"], "string_type"),
+        ({"include": ["scores"]}, ["body", "include", 0], "literal_error"),
+        ({"include": "spans"}, ["body", "include"], "list_type"),
+        ({"compression": {"mark_gaps": "yes"}}, ["body", "compression", "mark_gaps"], "bool_type"),
         ({"query": None}, ["body", "query"], "missing"),
         ({"query": 5}, ["body", "query"], "string_type"),
         ({"query": "q" * 20_001}, ["body", "query"], "compression_refused"),
@@ -152,10 +157,42 @@ async def test_what_is_wrong_is_named_with_its_place(
 ) -> None:
     client = await served.post(path, {"query": QUERY, "input": CONTEXT, **fields}).run()
     assert issues(client) == [(loc, kind)]
-    assert client.json()["error"]["param"] == ".".join(loc[1:])
+    assert client.json()["error"]["param"] == ".".join(map(str, loc[1:]))
     assert client.reply_headers["x-request-id"] == "compress"
     assert await served.events() == []
     await served.assert_nothing_is_left_open()
+
+
+@BOTH
+async def test_spans_say_where_the_output_stands_in_characters_and_in_bytes(
+    served: Compressing, path: str
+) -> None:
+    body = {"query": QUERY, "input": GAPPED, "include": ["spans"], "compression": {"target_ratio": 0.6}}
+    answer = (await served.post(path, body).run()).json()
+    assert list(answer) == ["id", "object", "created", "model", "output", "kept", "receipt"]
+    kept, data = answer["kept"], GAPPED.encode()
+    assert len(kept) > 1 and "".join(GAPPED[span["start"] : span["end"]] for span in kept) == answer["output"]
+    assert b"".join(data[span["bytes"]["start"] : span["bytes"]["end"]] for span in kept) == (
+        answer["output"].encode()
+    )
+    schema = {**await document(served), "$ref": "#/components/schemas/CompressResponse"}
+    Draft202012Validator(schema).validate(answer)
+    plain = (await served.post(path, {**body, "include": []}).run()).json()
+    assert "kept" not in plain and plain["output"] == answer["output"]
+
+
+@BOTH
+async def test_gaps_are_marked_within_the_target(served: Compressing, path: str) -> None:
+    body = {"query": QUERY, "input": GAPPED, "include": ["spans"]}
+    options = {"target_ratio": 0.7, "mark_gaps": True}
+    answer = (await served.post(path, {**body, "compression": options}).run()).json()
+    parts = [GAPPED[span["start"] : span["end"]] for span in answer["kept"]]
+    assert "[…]" in answer["output"] and "[…]" not in "".join(parts)
+    for part in parts:
+        assert part in answer["output"]
+    receipt = answer["receipt"]
+    assert receipt["output_tokens"] == FakeCounter().count(answer["output"])
+    assert receipt["compression_ratio"] <= 0.7
 
 
 @BOTH

@@ -1,0 +1,1 @@
+"""Compression over HTTP, piece by piece: what is asked, and what is answered."""
