@@ -9,7 +9,8 @@ from functools import lru_cache
 import numpy as np
 
 from compression.features.matching import Query
-from compression.features.words import REMEMBERED_WORDS, Floats, Words
+from compression.features.runs import Floats
+from compression.features.words import REMEMBERED_WORDS, Words
 
 # Question words of the languages met most; a language without an entry is scored without this feature.
 ASKED = {

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compression.features.layout import Group
-from compression.features.words import Floats
+from compression.features.runs import Floats
 
 ROOM = 256
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from compression.features.words import Floats, Ints
+from compression.features.runs import Floats, Ints, Runs
 from compression.units import Segmentation
 
 
@@ -29,16 +30,19 @@ class Group:
         of = np.repeat(np.arange(len(starts)), last - starts)
         return cls(starts, last, of)
 
+    @cached_property
+    def runs(self) -> Runs:
+        return Runs.of(self.last - self.first)
+
     def total(self, values: Floats) -> Floats:
         """Sums over each run: (runs, ...)."""
-        if not len(self.first):
-            return values
-        return np.add.reduceat(values, self.first, axis=0)
+        if values.ndim == 1:
+            return np.add.reduceat(values, self.first) if len(self.first) else values
+        return self.runs.reduce(np.add, values)
 
     def largest(self, values: Floats) -> Floats:
-        if not len(self.first):
-            return values
-        return np.maximum.reduceat(values, self.first, axis=0)
+        """Maxima over each run: (runs, width)."""
+        return self.runs.reduce(np.maximum, values)
 
 
 # Scores by name, of units or, where a group is given, of its runs.

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from compression.features.layout import Group, Layout
-from compression.features.words import Floats, Ints, Words, grams, split, stem
+from compression.features.runs import Floats, Ints
+from compression.features.words import Words, grams, split, stem
 from compression.features.words import fold as fold_word
 
 MOST_WORDS = 96

@@ -2,59 +2,74 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
 from compression.embeddings import TokenEmbeddings, normalised
 from compression.features.layout import Layout, Levels
 from compression.features.matching import Query
-from compression.features.words import Floats, Ints, Words
+from compression.features.runs import Floats, Ints, Runs
+from compression.features.words import Words
 
 MOST_PIECES = 64
+_WORDS_AT_ONCE = 1 << 12
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """The word pieces of a text: `distinct` ids, `ids` into them by occurrence, the unit of each, and unit vectors."""
+    """The word pieces of a text: `of_words` are the ids of each distinct word's, one word after the other, `sizes` how
+    many each word has. `sums` is the weighted sum of their vectors by unit: (units, width).
+    """
 
-    distinct: Ints
-    ids: Ints
-    units: Ints
-    vectors: Floats
-    weights: Floats
+    of_words: Ints
+    sizes: Ints
     sums: Floats
 
 
 def break_up(words: Words, embeddings: TokenEmbeddings) -> Pieces:
     """Every word in pieces. A word in many pieces weighs as much as one in few."""
     split = [embeddings.pieces_of(word) for word in words.folded]
-    sizes = np.array([len(pieces) for pieces in split], np.int64)
-    flat = np.array([piece for pieces in split for piece in pieces], np.int64)
-    share = np.repeat(1.0 / np.maximum(1, sizes), sizes).astype(np.float32)
-    distinct, number = np.unique(flat, return_inverse=True)
-    start = np.cumsum(sizes) - sizes
-    repeats = sizes[words.ids] if len(words.ids) else words.ids
-    offset = np.arange(repeats.sum()) - np.repeat(np.cumsum(repeats) - repeats, repeats)
-    at = np.repeat(start[words.ids], repeats) + offset if len(words.ids) else words.ids
-    units = np.repeat(words.units, repeats)
-    ids = number[at]
-    weights = embeddings.weights[distinct][ids] * share[at]
-    vectors = embeddings.vectors(distinct)
-    sums = _sums(ids, units, weights, vectors, len(words.first))
-    return Pieces(distinct, ids, units, vectors, weights, sums)
+    sizes = np.fromiter(map(len, split), np.int64, len(split))
+    flat = np.fromiter(chain.from_iterable(split), np.int64, int(sizes.sum()))
+    return Pieces(flat, sizes, _sums(words, flat, sizes, embeddings))
 
 
-def _sums(ids: Ints, units: Ints, weights: Floats, vectors: Floats, height: int) -> Floats:
-    """Weighted sum of vectors a unit, in slices that bound the memory."""
-    out = np.zeros((height, vectors.shape[1]), np.float32)
-    for start in range(0, len(ids), 1 << 16):
-        stop = start + (1 << 16)
-        of = units[start:stop]
-        dense = vectors[ids[start:stop]] * weights[start:stop, None]
-        begins = np.flatnonzero(np.r_[True, of[1:] != of[:-1]])
-        out[of[begins]] += np.add.reduceat(dense, begins, axis=0)
+def _sums(words: Words, flat: Ints, sizes: Ints, embeddings: TokenEmbeddings) -> Floats:
+    """Weighted sum of vectors a unit, some units at a time to bound the memory."""
+    out = np.zeros((len(words.first), embeddings.rows.shape[1]), np.float32)
+    shares = np.repeat(1.0 / np.maximum(1, sizes), sizes).astype(np.float32)
+    weights = np.multiply(embeddings.weights[flat], shares)
+    begins = np.cumsum(sizes) - sizes
+    number_of = np.zeros(len(sizes), np.int64)
+    for start, stop in _slices(words):
+        ids = words.ids[words.first[start] : words.last[stop - 1]]
+        own = np.flatnonzero(np.bincount(ids, minlength=len(sizes)))
+        number_of[own] = np.arange(len(own))
+        at = _ranges(begins[own], sizes[own])
+        vectors = np.multiply(embeddings.vectors(flat[at]), weights[at, None])
+        of_words = Runs.of(sizes[own]).reduce(np.add, vectors)
+        of_units = Runs.of(words.last[start:stop] - words.first[start:stop])
+        out[start:stop] = of_units.reduce(np.add, of_words, number_of[ids])
     return out
+
+
+def _ranges(starts: Ints, sizes: Ints) -> Ints:
+    """The numbers of each range, one range after the other."""
+    ends = np.cumsum(sizes)
+    inside: Ints = np.arange(sizes.sum()) + np.repeat(starts - (ends - sizes), sizes)
+    return inside
+
+
+def _slices(words: Words) -> Iterator[tuple[int, int]]:
+    """Half-open ranges of units that have about as many words."""
+    start = 0
+    while start < len(words.first):
+        stop = int(np.searchsorted(words.last, words.first[start] + _WORDS_AT_ONCE, "right"))
+        yield start, max(start + 1, stop)
+        start = max(start + 1, stop)
 
 
 def compare(
@@ -64,7 +79,7 @@ def compare(
     asked = np.array([p for word in query.words for p in embeddings.pieces_of(word)][:MOST_PIECES], np.int64)
     vectors = embeddings.vectors(asked)
     weights = embeddings.weights[asked]
-    best = _best_matches(pieces, vectors, len(words.first))
+    best = _best_matches(pieces, words, vectors, embeddings)
     share = weights / max(float(weights.sum()), 1e-6) if len(weights) else np.zeros(1, np.float32)
     whole = normalised(weights @ vectors) if len(weights) else np.zeros(vectors.shape[1], np.float32)
     sums, heads = pieces.sums, layout.heads
@@ -81,16 +96,14 @@ def compare(
     }
 
 
-def _best_matches(pieces: Pieces, asked: Floats, height: int) -> Floats:
+def _best_matches(pieces: Pieces, words: Words, asked: Floats, embeddings: TokenEmbeddings) -> Floats:
     """For each unit and piece of the query, the cosine of the nearest piece in the unit: (units, pieces)."""
-    out = np.zeros((height, max(1, len(asked))), np.float32)
-    if not len(asked) or not len(pieces.ids):
-        return out
-    near = np.maximum(pieces.vectors @ asked.T, 0)
-    # In slices that bound the memory.
-    for start in range(0, len(pieces.ids), 1 << 16):
-        of = pieces.units[start : start + (1 << 16)]
-        begins = np.flatnonzero(np.r_[True, of[1:] != of[:-1]])
-        best = np.maximum.reduceat(near[pieces.ids[start : start + (1 << 16)]], begins, axis=0)
-        out[of[begins]] = np.maximum(out[of[begins]], best)
-    return out
+    if not len(asked):
+        return np.zeros((len(words.first), 1), np.float32)
+    distinct, number = np.unique(pieces.of_words, return_inverse=True)
+    near = np.zeros((len(distinct), len(asked)), np.float32)
+    for start in range(0, len(distinct), _WORDS_AT_ONCE):
+        some = slice(start, start + _WORDS_AT_ONCE)
+        np.maximum(embeddings.vectors(distinct[some]) @ asked.T, 0, out=near[some])
+    of_words = Runs.of(pieces.sizes).reduce(np.maximum, near, number)
+    return words.runs.reduce(np.maximum, of_words, words.ids)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from compression.features.layout import Layout
-from compression.features.words import Floats
+from compression.features.runs import Floats
 
 NEAR = (2, 6, 16, 40)
 BOUND = 6.0

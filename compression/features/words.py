@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, wraps
 from typing import TypeVar
@@ -12,11 +12,9 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from compression.features.runs import Floats, Ints, Runs
 from compression.units import Segmentation
 from compression.unspaced import IDEOGRAPHS, UNSPACED
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float32]
 
 # Vowel signs belong to their word, though Python's \w does not say so.
 MARKS = "".join(chr(code) for code in range(0x300, 0xFFFF) if unicodedata.category(chr(code))[0] == "M")
@@ -27,10 +25,25 @@ WORD = re.compile(
     f"[A-Za-z0-9]{{1,{LONGEST}}}+(?![^\\x00-\\x7f])|[{IDEOGRAPHS}]+|[{UNSPACED}]+|"
     f"{LETTERS}{{1,{LONGEST}}}+(?:[{MARKS}]{{1,8}}+{LETTERS}{{0,{LONGEST}}}+){{0,{LONGEST}}}+"
 )
+_STRETCH = 1 << 16
+_BETWEEN_WORDS = re.compile(r"[\s!-/:-@\[-`{-~\u2010-\u2027\u3001\u3002\uff01\uff0c\uff1f]")
+_LETTER = 1
 IS_IDEOGRAPH = re.compile(f"[{IDEOGRAPHS}]")
 IS_UNSPACED = re.compile(f"[{UNSPACED}]")
 DIACRITIC = re.compile("[\u0300-\u036f\u064b-\u065f\u0670\u0640]")
 ASCII_END = "z"
+
+
+def _kinds() -> NDArray[np.uint8]:
+    """By code point: 0 between words, `_LETTER` in one, more where the pattern must say; as from the last on."""
+    letters = np.array([chr(code).isalnum() for code in range(1 << 16)], np.uint8)
+    odd = re.compile(f"[{MARKS}{IDEOGRAPHS}{UNSPACED}]")
+    letters[[ord(mark) for mark in odd.findall("".join(map(chr, range(1 << 16))))]] = _LETTER + 1
+    letters[-1] = _LETTER + 1
+    return letters
+
+
+_KINDS = _kinds()
 RUN = 4
 REMEMBERED_WORDS = 1 << 16
 # What is made of a longer word may be a hundred times as long: remembered, it would fill the memory for good.
@@ -122,6 +135,11 @@ class Words:
         return np.asarray(np.maximum(1, self.last - self.first), np.float32)
 
     @cached_property
+    def runs(self) -> Runs:
+        """The occurrences of each unit."""
+        return Runs.of(self.last - self.first)
+
+    @cached_property
     def folded(self) -> list[str]:
         return [fold(word) for word in self.spellings]
 
@@ -132,20 +150,70 @@ class Words:
 
 def lex(segmentation: Segmentation) -> Words:
     """The words of every unit; what lies between units is left out."""
-    found, starts = split(segmentation.source)
+    source = segmentation.source
     table: dict[str, int] = {}
-    ids = np.array([table.setdefault(word, len(table)) for word in found], np.int64)
-    at = np.array(starts, np.int64)
-    unit_starts = np.array([unit.start for unit in segmentation.units], np.int64)
-    unit_ends = np.array([unit.end for unit in segmentation.units], np.int64)
-    units = np.searchsorted(unit_starts, at, side="right") - 1
-    inside = (units >= 0) & (at < unit_ends[units]) if len(unit_ends) else np.zeros(len(at), bool)
-    ids, units = ids[inside], units[inside]
-    numbers = np.arange(len(unit_starts))
-    return Words(
-        list(table),
-        ids,
-        units,
-        np.searchsorted(units, numbers, "left"),
-        np.searchsorted(units, numbers, "right"),
-    )
+    ids, starts = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for begin, end in _stretches(source):
+        found, at = split_many(source[begin:end])
+        for word in dict.fromkeys(found):
+            table.setdefault(word, len(table))
+        ids.append(np.fromiter(map(table.__getitem__, found), np.int64, len(found)))
+        starts.append(at + begin)
+    at = np.concatenate(starts)
+    # Units do not overlap: the words of each are a range, and what is in none lies between two ranges.
+    bounds = np.array([(unit.start, unit.end) for unit in segmentation.units], np.int64).reshape(-1, 2)
+    first, last = np.searchsorted(at, bounds.T)
+    sizes = last - first
+    ends = np.cumsum(sizes)
+    units = np.repeat(np.arange(len(sizes)), sizes)
+    inside = np.arange(len(units)) + np.repeat(first - (ends - sizes), sizes)
+    return Words(list(table), np.concatenate(ids)[inside], units, ends - sizes, ends)
+
+
+def _stretches(source: str) -> Iterator[tuple[int, int]]:
+    """Ranges that make up the source and cut no word: what is made of all its words at once would be large."""
+    begin = 0
+    while begin < len(source):
+        found = _BETWEEN_WORDS.search(source, begin + _STRETCH)
+        end = found.end() if found else len(source)
+        yield begin, end
+        begin = end
+
+
+def split_many(text: str) -> tuple[list[str], Ints]:
+    """What `split` gives for a long text, by one look at all its characters."""
+    encoding, width = ("ascii", np.dtype(np.uint8)) if text.isascii() else ("utf-32-le", np.dtype("<u4"))
+    codes = np.frombuffer(text.encode(encoding, "surrogatepass"), width)
+    kinds = _KINDS[codes if width.itemsize == 1 else np.minimum(codes, len(_KINDS) - 1)]
+    in_word = kinds > 0
+    edges = np.flatnonzero(np.diff(in_word, prepend=False, append=False))
+    starts, ends = edges[::2], edges[1::2]
+    if not len(starts):
+        return [], starts
+    found = np.where(in_word, codes, width.type(32)).tobytes().decode(encoding).split()
+    odd = (ends - starts > LONGEST) | (np.maximum.reduceat(kinds, starts) > _LETTER)
+    if not odd.any():
+        return found, starts
+    if np.count_nonzero(odd) * 4 > len(odd):
+        found, places = split(text)
+        return found, np.array(places, np.int64)
+    return _split_odd(found, starts, odd)
+
+
+def _split_odd(runs: list[str], starts: Ints, odd: NDArray[np.bool_]) -> tuple[list[str], Ints]:
+    """Runs of letters of which the `odd` ones are no single word."""
+    sizes = np.ones(len(runs), np.int64)
+    found: list[str] = []
+    offsets: list[int] = []
+    after = 0
+    for number in np.flatnonzero(odd).tolist():
+        words, places = split(runs[number])
+        found += runs[after:number]
+        found += words
+        offsets += places
+        sizes[number] = len(words)
+        after = number + 1
+    found += runs[after:]
+    at = np.repeat(starts, sizes)
+    at[np.repeat(odd, sizes)] += np.array(offsets, np.int64)
+    return found, at

@@ -20,9 +20,11 @@ from compression.features.matching import (
     terms_of,
 )
 from compression.features.matrix import extract, prepare
-from compression.features.words import fold, grams, lex, split, stem
+from compression.features.runs import Runs
+from compression.features.words import fold, grams, lex, split, split_many, stem
 from compression.lexical import LexicalScorer
 from compression.segmentation import segment
+from compression.units import Segmentation, Unit
 
 TEXT = "The Rhine flows north. It passes Cologne.\n\nThe Danube flows east. It passes Vienna and Budapest."
 
@@ -74,6 +76,43 @@ def test_words_know_their_units_and_what_lies_between_units_has_none() -> None:
     for unit in range(len(text.units)):
         own = words.ids[words.first[unit] : words.last[unit]]
         assert [words.spellings[number] for number in own] == split(text.text(unit))[0]
+
+
+# What words are made of and what parts them: letters, marks, scripts without spaces, what is outside the first plane.
+CHARACTERS = "aZ0 _.\n\u2013\u00e9\u0301\u093f\u4e2d\u3042\u0e44\u0e17\u0645\u064b\uffff\U0001f600\U00020000"
+
+
+@given(st.text(st.sampled_from(CHARACTERS), max_size=200), st.integers(1, 60))
+@settings(max_examples=300, deadline=None)
+def test_a_long_text_is_split_as_its_pattern_says(text: str, repeats: int) -> None:
+    for source in (text, f"{text} {'ab' * repeats} plain words and more of them", "é".join([text] * 2)):
+        found, starts = split_many(source)
+        assert (found, starts.tolist()) == split(source)
+
+
+def test_a_text_of_several_stretches_is_split_as_one_is() -> None:
+    source = "no_space.中文 and spaces, " * 20_000
+    segmentation = Segmentation(source, (Unit(0, len(source), "line", 0, 0),), ())
+    words = lex(segmentation)
+    assert [words.spellings[number] for number in words.ids] == split(source)[0]
+
+
+@given(st.lists(st.integers(0, 70), max_size=30), st.integers(0, 1 << 30))
+@settings(max_examples=200, deadline=None)
+def test_runs_are_reduced_as_one_by_one(lengths: list[int], seed: int) -> None:
+    sizes = np.array(lengths, np.int64)
+    rows = np.random.default_rng(seed).integers(-9, 9, (int(sizes.sum()), 3)).astype(np.float32)
+    ends = np.cumsum(sizes)
+    for operation in (np.add, np.maximum):
+        expected = [
+            operation.reduce(rows[end - size : end], axis=0) if size else np.zeros(3)
+            for size, end in zip(sizes, ends, strict=True)
+        ]
+        assert (Runs.of(sizes).reduce(operation, rows) == np.reshape(expected, (-1, 3))).all()
+        backwards = np.arange(len(rows))[::-1]
+        assert (
+            Runs.of(sizes).reduce(operation, rows[::-1], backwards) == np.reshape(expected, (-1, 3))
+        ).all()
 
 
 def test_a_neighbour_of_another_document_is_not_smoothed_in() -> None:
