@@ -23,7 +23,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 HERE = Path(__file__).parent
 # Sweeps of many inputs, and tests that start many processes or sockets: too long, together, for the fast lane.
 THOROUGH = (
-    "benchmarks",
+    "benchmarks/ledger",
+    "benchmarks/limits",
+    "benchmarks/load",
+    "benchmarks/overhead",
+    "benchmarks/test_burst.py",
+    "benchmarks/test_compress_benchmark.py",
+    "benchmarks/test_lexical_benchmark.py",
+    "benchmarks/test_make.py",
+    "benchmarks/test_neighbours.py",
+    "benchmarks/test_prefix_cache.py",
+    "benchmarks/test_recipes.py",
+    "benchmarks/test_served.py",
+    "benchmarks/test_soak.py",
     "compression/test_any_text.py",
     "compression/test_coarsening.py",
     "compression/test_growth.py",

@@ -9,35 +9,13 @@ from pathlib import Path
 from benchmarks.quality import data
 from benchmarks.quality.case import Case, Need, join, seeded
 from benchmarks.quality.data import Meeting, Paragraph, Passage, Records
-from benchmarks.quality.metrics import holds_answer
-from benchmarks.quality.retrieval import Bm25
-from benchmarks.quality.suites import hops, traces
+from benchmarks.quality.retrieval import HardPassages
+from benchmarks.quality.suites import dialogues, hops, made, traces
 
 __all__ = ["Case", "HardPassages", "Need", "join", "load", "seeded"]
 
 DOCUMENTS = 20
 PARAGRAPHS = 10
-
-
-class HardPassages:
-    """For each question, the passages of other rows that BM25 takes for its own, and that hold no answer to it."""
-
-    def __init__(self, rows: Sequence[Passage]) -> None:
-        self.rows = rows
-        self.index = Bm25([f"{row.title} {row.text}" for row in rows])
-
-    def beside(self, row: Passage, count: int) -> list[Passage]:
-        chosen: list[Passage] = []
-        seen = {row.text}
-        for index in self.index.ranking(row.question):
-            other = self.rows[index]
-            if other.text in seen or holds_answer(f"{other.title} {other.text}", row.answers):
-                continue
-            seen.add(other.text)
-            chosen.append(other)
-            if len(chosen) == count:
-                break
-        return chosen
 
 
 def passage_cases(rows: Sequence[Passage]) -> Iterator[Case]:
@@ -113,7 +91,7 @@ def _makers_of(path: Path, stem: str) -> dict[str, Maker]:
 
     family = stem.split("_")[0]
     if family == "nq":
-        return {"nq": lambda: passage_cases(data.read(path, data.passage))}
+        return _from_passages(path)
     if family == "qmsum":
         is_aside = stem != "qmsum_train"
         return {stem: lambda: meeting_cases(data.read(path, data.meeting), stem, is_held_out=is_aside)}
@@ -126,6 +104,7 @@ def _makers_of(path: Path, stem: str) -> dict[str, Maker]:
         return {
             stem: lambda: hops.cases(data.read(path, parse), stem, has_titles=True),
             f"{stem}_bare": lambda: hops.cases(data.read(path, parse), f"{stem}_bare", has_titles=False),
+            **_dialogues_of(path, stem),
         }
     if family == "tau":
         return {
@@ -133,6 +112,27 @@ def _makers_of(path: Path, stem: str) -> dict[str, Maker]:
             f"{stem}_text": lambda: trace_cases(f"{stem}_text", is_json=False),
         }
     return {}
+
+
+def _from_passages(path: Path) -> dict[str, Maker]:
+    def rows() -> list[Passage]:
+        return data.read(path, data.passage)
+
+    return {
+        "nq": lambda: passage_cases(rows()),
+        "dialogues_nq": lambda: dialogues.passage_cases(rows(), "dialogues_nq"),
+        "papers_nq": lambda: made.paper_cases(rows(), "papers_nq"),
+        "tickets_nq": lambda: made.ticket_cases(rows(), "tickets_nq"),
+        "chats_nq_json": lambda: made.chat_cases(rows(), "chats_nq_json"),
+    }
+
+
+def _dialogues_of(path: Path, stem: str) -> dict[str, Maker]:
+    """MuSiQue's needs are no sentences, so no turns can be told from them."""
+    if stem.startswith("musique"):
+        return {}
+    name = f"dialogues_{stem}"
+    return {name: lambda: dialogues.hop_cases(data.read(path, hops.sentence_row), name)}
 
 
 def load(folder: Path, suites: Sequence[str] | None = None) -> dict[str, list[Case]]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from benchmarks.quality.case import Case
-from benchmarks.quality.metrics import evidence_kept, holds_answer, normalise, pair_kept, parses
-from benchmarks.quality.suites.traces import holds_value, is_conversation
+from benchmarks.quality.metrics import holds_answer, normalise, pair_kept, parses, place, tokens
+from benchmarks.quality.suites.traces import holds_value, is_conversation, spellings
 
 Measures = dict[str, float]
 
@@ -32,8 +32,34 @@ def answer(case: Case, output: str) -> Measures:
     return {"answer": float(holds_answer(output, case.answers))}
 
 
-def evidence(case: Case, output: str) -> Measures:
-    return {"evidence": evidence_kept(case.context, case.evidence, output)}
+def meeting(case: Case, output: str) -> Measures:
+    """The share of the evidence's tokens; and of its turns, those of which half stands there."""
+    kept = place(case.context, output)
+    turns = [
+        (kept[case.context.count("\n", 0, start)], len(tokens(case.context[start:end])))
+        for start, end in case.evidence
+    ]
+    total = sum(size for _, size in turns)
+    share = sum(own for own, _ in turns) / total if total else 1.0
+    return {"evidence": share, "turns": fmean(2 * own >= size for own, size in turns) if turns else 1.0}
+
+
+def turns(case: Case, output: str) -> Measures:
+    """Evidence turns by what was said in them, whole; the answer only of cases that ask for one."""
+    ready = normalise(output)
+    kept = [normalise(need.text) in ready for need in case.needs]
+    return (answer(case, output) if case.answers else {}) | {
+        "turns": fmean(kept), "all turns": float(all(kept))
+    }  # fmt: skip
+
+
+def sentence(case: Case, output: str) -> Measures:
+    """The answer, and the sentence that gives it; a text in JSON is compared as JSON writes it."""
+    ready = normalise(output)
+    kept = any(normalise(each) in ready for each in spellings(case.needs[0].text))
+    answers = [each for text in case.answers for each in spellings(text)]
+    found = {"answer": float(holds_answer(output, answers)), "sentence": float(kept)}
+    return found | {"valid": float(is_conversation(output))} if case.suite.endswith("_json") else found
 
 
 def pair(case: Case, output: str) -> Measures:
@@ -58,16 +84,23 @@ def trace(case: Case, output: str) -> Measures:
 
 
 SINGLE = (0.5, 0.25, 0.1)
+LONG = (0.25, 0.1, 0.05)
 HOPS = ("answer", "all evidence")
 FAMILIES: Mapping[str, Family] = {
     "nq": Family("answer kept, 20 hard documents", ("answer",), (*SINGLE, 0.05), answer, "answer"),
     # A meeting's evidence is many turns, and hardly an output has all of them.
-    "qmsum": Family("evidence kept, meetings", ("evidence",), (0.5, 0.33, 0.2, 0.1), evidence, "evidence", 0.5),
+    "qmsum": Family("evidence kept, meetings", ("evidence", "turns"), (0.5, 0.33, 0.2, 0.1), meeting, "evidence", 0.5),
     "xquad": Family("answer kept, ten paragraphs", ("answer",), SINGLE, answer, "answer"),
     "kv": Family("pair kept, JSON", ("pair", "parses"), SINGLE, pair, "pair"),
     "hotpot": Family("two hops, ten documents", HOPS, SINGLE, hops, "all evidence"),
     "wiki2": Family("two to four hops, ten documents", HOPS, SINGLE, hops, "all evidence"),
     "musique": Family("two hops, twenty documents", HOPS, SINGLE, hops, "all evidence"),
+    "dialogues": Family(
+        "turns with the evidence, long dialogues", ("answer", "turns", "all turns"), LONG, turns, "all turns"
+    ),
+    "papers": Family("answer kept, long papers", ("answer", "sentence"), LONG, sentence, "answer"),
+    "tickets": Family("answer kept, tickets", ("answer", "sentence"), LONG, sentence, "answer"),
+    "chats": Family("answer kept, chats", ("answer", "sentence", "valid"), SINGLE, sentence, "answer"),
     "tau": Family(
         "values of the next tool call, agents' traces", ("values", "all values", "valid"), (0.5, 0.3, 0.15),
         trace, "all values",

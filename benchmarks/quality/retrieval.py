@@ -7,6 +7,9 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
+from benchmarks.quality.data import Passage
+from benchmarks.quality.metrics import holds_answer
+
 WORD = re.compile(r"\w+")
 
 
@@ -41,3 +44,24 @@ class Bm25:
         """Indices from the best down; equal scores in the order given."""
         scores = self.scores(query)
         return sorted(range(len(scores)), key=lambda index: -scores[index])
+
+
+class HardPassages:
+    """For each question, the passages of other rows that BM25 takes for its own, and that hold no answer to it."""
+
+    def __init__(self, rows: Sequence[Passage]) -> None:
+        self.rows = rows
+        self.index = Bm25([f"{row.title} {row.text}" for row in rows])
+
+    def beside(self, row: Passage, count: int) -> list[Passage]:
+        chosen: list[Passage] = []
+        seen = {row.text}
+        for index in self.index.ranking(row.question):
+            other = self.rows[index]
+            if other.text in seen or holds_answer(f"{other.title} {other.text}", row.answers):
+                continue
+            seen.add(other.text)
+            chosen.append(other)
+            if len(chosen) == count:
+                break
+        return chosen
