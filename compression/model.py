@@ -7,9 +7,8 @@ import logging
 from collections.abc import Awaitable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
-from compression.compressor import Compressor
 from compression.errors import (
     CompressionError,
     CompressionTimedOut,
@@ -19,6 +18,10 @@ from compression.errors import (
     RefusedRequest,
 )
 from compression.request import CompressionRequest, CompressionResult
+
+if TYPE_CHECKING:
+    # It brings numpy, and whoever only hands work on to other processes needs none.
+    from compression.compressor import Compressor
 
 log = logging.getLogger(__name__)
 Value = TypeVar("Value")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from compression.assembly import Assembler, Slice, join
 from compression.budget import budget_for, fit
 from compression.counting import TokenCounter
+from compression.diversity import diversify
 from compression.errors import NotCalibrated, ScoresMismatch
 from compression.fallback import smallest_output
 from compression.flags import Evidence, check
@@ -20,6 +21,7 @@ from compression.gaps import renderer
 from compression.protection import protect
 from compression.receipt import Receipt
 from compression.request import CompressionRequest, CompressionResult, UnitScore, check_request
+from compression.salience import read_salience
 from compression.segmentation import segment
 from compression.selection import Selection
 from compression.settings import CompressionSettings
@@ -79,8 +81,8 @@ class Pipeline:
         """Keep the units that score best. Raises `ScoresMismatch` unless there is one finite score a unit."""
         if prepared.target_ratio == 1.0:
             return self.identity(prepared)
-        checked = _checked(scores, prepared.text)
-        return self.finish_slices(prepared, checked, self._select(prepared, checked))
+        ranked = _ranked(scores, prepared.text)
+        return self.finish_slices(prepared, ranked, self._select(prepared, ranked))
 
     def finish_slices(
         self, prepared: Prepared, scores: Sequence[float] | None, slices: Sequence[Slice]
@@ -141,6 +143,11 @@ class Pipeline:
         costs = self._counter.count_many(assembler.pieces())
         kept = fit(Selection(text, scores, costs, self._settings.selection), prepared.budget, measure)
         return assemble(kept) if kept else smallest_output(text, scores, prepared.budget, self._counter)
+
+
+def _ranked(scores: Sequence[float], text: Segmentation) -> list[float]:
+    """The scores that units are chosen by: what comes again stands behind what does not, noise behind all."""
+    return diversify(text, _checked(scores, text), read_salience(text))
 
 
 def _checked(scores: Sequence[float], text: Segmentation) -> list[float]:

@@ -16,6 +16,8 @@ from compression.salience.templates import Templates, find_templates
 from compression.segmentation.log_lines import LOG_LINE
 from compression.units import Segmentation
 
+# Never chosen for themselves: they come with what they hold.
+_ENDS = frozenset({"bracket", "fence", "table_header", "speaker"})
 _LINES = frozenset({"line", "code_block", "list_item"})
 _TIMED = re.compile(r'"@?(?:timestamp|time|ts|t|date|datetime|level|severity|lvl|log\.level)"\s?:')
 
@@ -36,7 +38,7 @@ def read_salience(text: Segmentation) -> Salience:
     )
     at = np.arange(len(text.units))
     return Salience(
-        noise=(letters == 0) | _noise(text, characters, is_line) | _signs_of_life(templates, level, is_log),
+        noise=_noise(text, characters, letters, is_line) | _signs_of_life(templates, level, is_log),
         level=level,
         is_log=is_log,
         template=templates.of,
@@ -80,19 +82,19 @@ def _levels(text: Segmentation, characters: Characters, templates: Templates, is
     return levels
 
 
-def _noise(text: Segmentation, characters: Characters, is_line: Bools) -> Bools:
-    """Looks at lines, and of other units at short ones that begin with no letter."""
-    noise = np.zeros(len(text.units), bool)
-    if not len(noise):
-        return noise
+def _noise(text: Segmentation, characters: Characters, letters: Ints, is_line: Bools) -> Bools:
+    """What has no letter; then looks at lines, and of other units at short ones that begin with no letter."""
+    noise = letters == 0
     short = characters.ends - characters.starts <= LONGEST
-    first: Ints = characters.first()
-    is_ascii_letter = ((first | 0x20) >= 0x61) & ((first | 0x20) <= 0x7A)
-    is_other = (first >= 0xC0) & (first < 0x2000)
-    looked_at = short & (is_line | ~(is_ascii_letter | is_other | (first >= 0x3000)))
-    for unit in np.flatnonzero(looked_at).tolist():
+    first = characters.first()
+    folded = first | 0x20
+    is_letter = (
+        ((folded >= 0x61) & (folded <= 0x7A)) | ((first >= 0xC0) & (first < 0x2000)) | (first >= 0x3000)
+    )
+    for unit in np.flatnonzero(short & ~noise & (is_line | ~is_letter)).tolist():
         noise[unit] = is_noise(text.text(unit), as_line=bool(is_line[unit]) or first[unit] > 0x2000)
-    return noise
+    ends = [unit.kind in _ENDS for unit in text.units]
+    return np.asarray(noise & ~np.array(ends, bool))
 
 
 def _signs_of_life(templates: Templates, level: Floats, is_log: Bools) -> Bools:
