@@ -9,12 +9,15 @@ import re
 from collections.abc import Iterator
 
 # A mark that may end a sentence. After Western marks white space must follow; after the others nothing need.
-# A run of marks is tried from its first one only, or a line of dots would cost the square of its length.
+# A run of marks is tried from its first one only, or a line of dots would cost the square of its length. The pattern
+# begins with a set of characters, so that what lies between two marks is passed over quickly.
 _END = re.compile(
-    r"(?:(?<![.!?…])[.!?…]++[\"'”’)\]»*_]{0,4}(?=\s)|[。！？｡．]++[\"'”’」』）)】》]{0,4}"
-    r"|(?<![।॥؟۔።៕༎])[।॥؟۔።៕༎]++[\"'”’)»]{0,3}(?=\s|\Z))\s*+"
+    r"[.!?…。！？｡．।॥؟۔።៕༎](?:(?<=[.!?…])(?<![.!?…]{2})[.!?…]*+[\"'”’)\]»*_]{0,4}(?=\s)"
+    r"|(?<=[。！？｡．])[。！？｡．]*+[\"'”’」』）)】》]{0,4}"
+    r"|(?<=[।॥؟۔።៕༎])(?<![।॥؟۔።៕༎]{2})[।॥؟۔።៕༎]*+[\"'”’)»]{0,3}(?=\s|\Z))\s*+"
 )
-_LAST_WORD = re.compile(r"(?:[^\W\d_]\.)*[\w'’-]{1,20}\Z")
+_LONGEST_WORD = 20
+_LAST_WORD = re.compile(rf"(?:[^\W\d_]\.)*[\w'’-]{{1,{_LONGEST_WORD}}}\Z")
 _MONTH = re.compile(
     r"(?:jan|feb|mär|mar|apr|mai|may|jun|jul|aug|sep|okt|oct|nov|dez|dec)[^\W\d_]{0,7}\b", re.IGNORECASE
 )
@@ -45,7 +48,10 @@ def split_sentences(source: str, start: int, end: int, *, longest: int) -> Itera
 
     A quotation of up to `longest` characters is not cut; a sentence of more than `longest` characters is.
     """
-    for first, last in _join_quotations(source, list(_sentences(source, start, end)), longest):
+    spans = _sentences(source, start, end)
+    if _QUOTE.search(source, start, end):
+        spans = _join_quotations(source, list(spans), longest)
+    for first, last in spans:
         if last - first > longest:
             yield from split_long(source, first, last, longest=longest)
         else:
@@ -73,16 +79,23 @@ def _is_boundary(source: str, begin: int, found: re.Match[str]) -> bool:
         return False
     if mark != "." or found.group().startswith(".."):
         return True
-    word = _LAST_WORD.search(source, max(begin, found.start() - 24), found.start())
-    if word is None:
-        return True
-    text = word.group()
+    text = _last_word(source, begin, found.start())
     if text.isdigit():
         return not (len(text) <= 2 and _MONTH.match(source, found.end()))
     if text.lower() in _BEFORE_NUMBERS:
         return not source[found.end()].isdigit()
     is_initial = len(text) == 1 and text.isalpha() and text.isupper()
     return not is_initial and text.lower() not in _ABBREVIATIONS
+
+
+def _last_word(source: str, begin: int, end: int) -> str:
+    """What stands right before `end`, with the dots inside an abbreviation; "" where that is no word."""
+    before = source[max(begin, end - 24) : end]
+    last = before[before.rfind(" ") + 1 :]
+    if last.isalpha():
+        return last[-_LONGEST_WORD:]
+    found = _LAST_WORD.search(before)
+    return found.group() if found else ""
 
 
 def _join_quotations(source: str, spans: list[tuple[int, int]], longest: int) -> Iterator[tuple[int, int]]:
