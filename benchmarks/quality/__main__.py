@@ -11,8 +11,7 @@ import httpx
 
 from benchmarks.load import machine
 from benchmarks.load.bars import bars
-from benchmarks.quality import contexts, in_process, options, overview, report
-from benchmarks.quality.baselines import BASELINES
+from benchmarks.quality import comparing, contexts, in_process, options, overview, report
 from benchmarks.quality.case import Task
 from benchmarks.quality.client import Refused, Target, replies, told_by
 from benchmarks.quality.data import BadRow
@@ -37,14 +36,13 @@ def here(tasks: Sequence[Task], kind: str) -> list[Outcome]:
         return list(progress.track(found, total=len(tasks), description=f"{kind} in process"))
 
 
-def compare(tasks: Sequence[Task]) -> list[Outcome]:
-    """The baselines, which can be given a ratio only."""
-    asked = [(task, task.ratio) for task in tasks if task.ratio is not None]
-    outcomes = []
-    with bars() as progress:
-        for name, select in BASELINES.items():
-            for task, ratio in progress.track(asked, description=name):
-                outcomes.append(judge(task, name, select(task.case, ratio)))
+def baselines(tasks: Sequence[Task], asked: argparse.Namespace) -> list[Outcome]:
+    outcomes = [] if asked.no_baselines else list(comparing.compare(tasks))
+    if asked.llmlingua:
+        try:
+            outcomes += comparing.compare_llmlingua(tasks, asked.llmlingua)
+        except FileNotFoundError as error:
+            raise SystemExit(f"--llmlingua: {error}") from error
     return outcomes
 
 
@@ -56,8 +54,7 @@ def run_here(tasks: Sequence[Task], asked: argparse.Namespace) -> None:
         outcomes = here(tasks, kind)
     except in_process.NoEncoder as error:
         raise SystemExit(str(error)) from error
-    if not asked.no_baselines:
-        outcomes += compare(tasks)
+    outcomes += baselines(tasks, asked)
     sys.stdout.write("\n".join([*overview.table_of(summarise(outcomes)), ""]))
 
 
@@ -71,8 +68,7 @@ def run_over_http(tasks: Sequence[Task], asked: argparse.Namespace) -> None:
         raise SystemExit(f"the server refused {error}") from error
     except httpx.TransportError as error:
         raise SystemExit(f"no server answers at {asked.url}: {error}") from error
-    if not asked.no_baselines:
-        outcomes += compare(tasks)
+    outcomes += baselines(tasks, asked)
     what = {"server": asked.url, "model": selector, "data": str(asked.data), "clients": str(asked.clients),
             "rows": "held out from training" if asked.held_out else "all"}  # fmt: skip
     report.report({**facts, **what}, outcomes).publish(asked.out)

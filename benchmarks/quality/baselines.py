@@ -1,46 +1,48 @@
-"""Selectors to compare with: the head of the context, random sentences, and BM25 over sentences and over documents."""
+"""Selectors to compare with: what is easy to write, and for each kind of context the ten lines that suit it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
-from benchmarks.quality.contexts import Case, seeded
-from benchmarks.quality.metrics import tokens
-from benchmarks.quality.retrieval import Bm25
+from benchmarks.quality.case import Case, Span, seeded
+from benchmarks.quality.families import name_of_family
+from benchmarks.quality.retrieval import Bm25, words
+from benchmarks.quality.selecting import owners, sentences, take
 
-Span = tuple[int, int]
-Baseline = Callable[[Case, float], str]
-# A mark and a space end a sentence; an ideographic mark needs no space.
-SENTENCE = re.compile(
-    r"[^\n]+?(?:[.!?][\"')\]\u201d\u2019]*(?=\s)|[\u3002\uff01\uff1f](?=.)|(?=\n|\Z))", re.DOTALL
+Select = Callable[[Case, float], str]
+HOPS = frozenset({"hotpot", "wiki2", "musique"})
+SENTENCES_NEEDED = frozenset({"hotpot", "wiki2", "dialogues"})
+# What an agent repeats: a word with a digit or an underscore in it.
+IDENTIFIER = re.compile(r"(?=[\w-]*[\d_])[\w-]{4,}")
+PIECE = re.compile(r"[^\n]{1,160}?(?:[}\]]*, |\n|\Z)|[^\n]{160}|[^\n]+")
+LEVELS = (
+    re.compile(r"\b(?:fatal|critical|panic|emerg)", re.IGNORECASE),
+    re.compile(r"\b(?:error|fail|exception)", re.IGNORECASE),
+    re.compile(r"\bwarn", re.IGNORECASE),
 )
 
 
-def sentences(case: Case) -> list[Span]:
-    """Sentences and lines; the members of JSON as they stand in the file."""
-    if case.suite.startswith("kv"):
-        return list(case.documents)
-    found = [(start, end) for start, end in (match.span() for match in SENTENCE.finditer(case.context))]
-    return [(start, end) for start, end in found if case.context[start:end].strip()]
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """A selector, and the families that it is for; None for all."""
 
+    select: Select
+    families: frozenset[str] | None = None
 
-def take(case: Case, spans: Sequence[Span], order: Sequence[int], ratio: float) -> str:
-    """Spans in the order given, as many as fit the budget of word tokens, put back in source order."""
-    left = int(len(tokens(case.context)) * ratio)
-    kept = []
-    for index in order:
-        size = len(tokens(case.context[slice(*spans[index])]))
-        if size <= left:
-            kept.append(index)
-            left -= size
-    pieces = [case.context[slice(*spans[index])].strip() for index in sorted(kept)]
-    return "{" + ", ".join(pieces) + "}" if case.suite.startswith("kv") else "\n".join(pieces)
+    def suits(self, case: Case) -> bool:
+        return self.families is None or name_of_family(case.suite) in self.families
 
 
 def head(case: Case, ratio: float) -> str:
     spans = sentences(case)
     return take(case, spans, range(len(spans)), ratio)
+
+
+def tail(case: Case, ratio: float) -> str:
+    spans = sentences(case)
+    return take(case, spans, range(len(spans) - 1, -1, -1), ratio)
 
 
 def random_sentences(case: Case, ratio: float) -> str:
@@ -61,17 +63,85 @@ def bm25_documents(case: Case, ratio: float) -> str:
     spans = sentences(case)
     best = Bm25([case.context[start:end] for start, end in case.documents]).ranking(case.query)
     place = {document: rank for rank, document in enumerate(best)}
-    owner, document = [], 0
-    for start, _ in spans:
-        while document + 1 < len(case.documents) and start >= case.documents[document][1]:
-            document += 1
-        owner.append(document)
+    owner = owners(case, spans)
     return take(case, spans, sorted(range(len(spans)), key=lambda index: (place[owner[index]], index)), ratio)
 
 
+def follow_titles(case: Case, ratio: float) -> str:
+    """Documents whose title the question has, then those whose title these have, and one step more.
+
+    Within a step come sentences that share words with the question, and the first of a document. It needs titles.
+    """
+    texts = [case.context[start:end] for start, end in case.documents]
+    titles = [re.sub(r"\s*\(.*?\)", "", text.split("\n")[0]).lower() for text in texts]
+    step = _steps(case.query, titles, texts)
+    spans = sentences(case)
+    owner = owners(case, spans)
+    asked = set(words(case.query))
+
+    def key(index: int) -> tuple[int, float]:
+        is_title = spans[index][0] == case.documents[owner[index]][0]
+        is_first = index > 0 and spans[index - 1][0] == case.documents[owner[index]][0]
+        shared = len(asked.intersection(words(case.context[slice(*spans[index])])))
+        # A title by itself says nothing.
+        return step[owner[index]] + 10 * is_title, -(shared + 2 * is_first)
+
+    return take(case, spans, sorted(range(len(spans)), key=key), ratio)
+
+
+def _steps(query: str, titles: list[str], texts: list[str]) -> list[int]:
+    step = [0 if title in query.lower() else 3 for title in titles]
+    for reached in (0, 1):
+        near = " ".join(text for text, at in zip(texts, step, strict=True) if at == reached).lower()
+        step = [min(at, reached + 1) if title in near else at for at, title in zip(step, titles, strict=True)]
+    return step
+
+
+def new_identifiers(case: Case, ratio: float) -> str:
+    """Pieces by the identifiers a character that no later piece has, later ones first among equals."""
+    spans = [match.span() for match in PIECE.finditer(case.context) if match.group().strip()]
+    seen: set[str] = set()
+    worth: dict[int, float] = {}
+    for index in range(len(spans) - 1, -1, -1):
+        piece = case.context[slice(*spans[index])]
+        found = set(IDENTIFIER.findall(piece))
+        worth[index] = len(found - seen) / len(piece)
+        seen |= found
+    return take(case, spans, sorted(worth, key=lambda index: (-worth[index], -index)), ratio)
+
+
+def level_order(case: Case, ratio: float) -> str:
+    """Lines by how bad their level is, in the order of the log."""
+
+    def badness(span: Span) -> int:
+        line = case.context[slice(*span)]
+        return next((rank for rank, level in enumerate(LEVELS) if level.search(line)), len(LEVELS))
+
+    order = sorted(range(len(case.documents)), key=lambda index: badness(case.documents[index]))
+    return take(case, case.documents, order, ratio)
+
+
+def evidence_first(case: Case, ratio: float) -> str:
+    """The ceiling by size: nothing but the needed sentences, where they fit."""
+    spans = sorted({min(need.spans, key=lambda span: span[1] - span[0]) for need in case.needs})
+    return take(case, spans, range(len(spans)), ratio)
+
+
 BASELINES: dict[str, Baseline] = {
-    "head": head,
-    "random": random_sentences,
-    "BM25 sentences": bm25_sentences,
-    "BM25 documents": bm25_documents,
+    "head": Baseline(head),
+    "tail": Baseline(tail),
+    "random": Baseline(random_sentences),
+    "BM25 sentences": Baseline(bm25_sentences),
+    "BM25 documents": Baseline(bm25_documents),
+    "follow titles": Baseline(follow_titles, HOPS),
+    "new identifiers": Baseline(new_identifiers, frozenset({"tau"})),
+    "level order": Baseline(level_order, frozenset({"logs"})),
+    "ceiling by size": Baseline(evidence_first, SENTENCES_NEEDED),
 }
+
+
+def suited(case: Case) -> Iterator[tuple[str, Select]]:
+    """The baselines that say something about a case."""
+    for name, baseline in BASELINES.items():
+        if baseline.suits(case) and not (name == "follow titles" and case.suite.endswith("_bare")):
+            yield name, baseline.select

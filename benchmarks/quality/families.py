@@ -73,6 +73,13 @@ def hops(case: Case, output: str) -> Measures:
     return (answer(case, output) if case.answers else {}) | found
 
 
+def kinds(case: Case, output: str) -> Measures:
+    """A kind of line is kept where any whole line of it is."""
+    lines = {line.strip() for line in output.split("\n")}
+    kept = [any(case.context[start:end].strip() in lines for start, end in need.spans) for need in case.needs]
+    return {"kinds": fmean(kept), "all kinds": float(all(kept))}
+
+
 def values(case: Case, output: str) -> Measures:
     kept = [holds_value(output, need.text) for need in case.needs]
     return {"values": fmean(kept), "all values": float(all(kept))}
@@ -101,6 +108,9 @@ FAMILIES: Mapping[str, Family] = {
     "papers": Family("answer kept, long papers", ("answer", "sentence"), LONG, sentence, "answer"),
     "tickets": Family("answer kept, tickets", ("answer", "sentence"), LONG, sentence, "answer"),
     "chats": Family("answer kept, chats", ("answer", "sentence", "valid"), SINGLE, sentence, "answer"),
+    "logs": Family(
+        "kinds of error line asked for, logs", ("kinds", "all kinds"), (0.3, 0.1, 0.05), kinds, "all kinds"
+    ),
     "tau": Family(
         "values of the next tool call, agents' traces", ("values", "all values", "valid"), (0.5, 0.3, 0.15),
         trace, "all values",
@@ -108,6 +118,10 @@ FAMILIES: Mapping[str, Family] = {
 }  # fmt: skip
 
 
+def name_of_family(suite: str) -> str:
+    return suite.split("_")[0]
+
+
 def family_of(suite: str) -> Family:
     """Raises `KeyError` for a suite of no family."""
-    return FAMILIES[suite.split("_")[0]]
+    return FAMILIES[name_of_family(suite)]

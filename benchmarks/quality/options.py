@@ -34,6 +34,9 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--keep", type=float, help="also ask for this probability, such as 0.95")
     parser.add_argument("--no-ratios", action="store_true", help="with --keep: ask for nothing else")
     parser.add_argument("--no-baselines", action="store_true", help="pith alone")
+    parser.add_argument(
+        "--llmlingua", type=Path, help="folder of an LLMLingua-2 checkpoint, as one more baseline"
+    )
     options = parser.parse_args(words)
     if options.no_ratios and options.keep is None:
         parser.error("--no-ratios leaves nothing to ask without --keep")
