@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from compression.ordering import movable_groups
+from compression.slices import Slice, join, kept_parts, merged
 from compression.units import Segmentation
 
+__all__ = ["Assembler", "Slice", "join", "kept_parts", "merged"]
+
 _LONGEST_GAP = 40
-
-
-class Slice(NamedTuple):
-    """`source[start:end]`, in code points."""
-
-    start: int
-    end: int
 
 
 class Assembler:
@@ -26,6 +20,10 @@ class Assembler:
         self._text = text
         self._opens = {frame.open for frame in text.frames}
         self._closes = {frame.close for frame in text.frames if frame.close is not None}
+        # What stands between the texts of a message closes one and opens the next.
+        inner = [unit for frame in text.frames if frame.kind == "message" for unit in frame.also]
+        self._opens.update(inner)
+        self._closes.update(inner)
         self._paragraph_first: dict[int, int] = {}
         for index, unit in enumerate(text.units):
             self._paragraph_first.setdefault(unit.paragraph, index)
@@ -38,11 +36,17 @@ class Assembler:
 
     def pieces(self) -> list[str]:
         """The text of every unit with the separator before it: what keeping it adds to the output."""
+        units = self._text.units
+        gaps = [self.gap_before(unit) for unit in range(len(units))]
+        if self._text.origin is not None:
+            return [
+                self._text.raw((gap, Slice(unit.start, unit.end)))
+                for gap, unit in zip(gaps, units, strict=True)
+            ]
         source = self._text.source
-        gaps = [self.gap_before(unit) for unit in range(len(self._text.units))]
         return [
             source[gap.start : gap.end] + source[unit.start : unit.end]
-            for gap, unit in zip(gaps, self._text.units, strict=True)
+            for gap, unit in zip(gaps, units, strict=True)
         ]
 
     def _shortened(self, start: int, end: int) -> Slice:
@@ -91,32 +95,3 @@ class Assembler:
                 slices.append(separator)
             slices.extend(self.assemble(group))
         return merged(slices)
-
-
-def merged(slices: Sequence[Slice]) -> list[Slice]:
-    """Join slices that touch, and leave out the empty ones."""
-    result: list[Slice] = []
-    for piece in slices:
-        if piece.start == piece.end:
-            continue
-        if result and result[-1].end == piece.start:
-            result[-1] = Slice(result[-1].start, piece.end)
-        else:
-            result.append(piece)
-    return result
-
-
-def join(source: str, slices: Sequence[Slice]) -> str:
-    return "".join([source[start:end] for start, end in slices])
-
-
-def kept_parts(slices: Sequence[Slice], start: int, end: int) -> list[Slice]:
-    """What of `[start, end)` is in `slices`, which are in source order."""
-    at = max(0, bisect_left(slices, (start, start)) - 1)
-    parts = []
-    while at < len(slices) and slices[at].start < end:
-        low, high = max(start, slices[at].start), min(end, slices[at].end)
-        if low < high:
-            parts.append(Slice(low, high))
-        at += 1
-    return parts

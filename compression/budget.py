@@ -24,7 +24,7 @@ def fit(selection: Selection, budget: int, measure: Callable[[Sequence[int]], in
     Only protected units can exceed the budget, when they do by themselves. Costs of units are estimates, since
     tokens may reach over the places where units meet; what was measured corrects them.
     """
-    selection.keep_protected()
+    selection.keep_protected(budget)
     selection.fill(budget)
     selection.improve(budget)
     selection.fill(budget)
@@ -47,6 +47,9 @@ def _shrunk(selection: Selection, budget: int, measure: Callable[[Sequence[int]]
     while True:
         kept = selection.kept()
         tokens = measure(kept) if kept else 0
-        if tokens <= budget or not selection.shed(selection.cost - max(excess, tokens - budget)):
+        if tokens <= budget:
+            return kept
+        limit = selection.cost - max(excess, tokens - budget)
+        if not selection.shed(limit) and not selection.release_brackets():
             return kept
         excess *= 2

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from compression.assembly import Assembler, Slice, join, merged
+from compression.assembly import Assembler, Slice, merged
 from compression.budget import fit
 from compression.counting import TokenCounter
 from compression.fallback import smallest_output
@@ -28,7 +28,9 @@ def may_be_cut(text: Segmentation) -> list[bool]:
     loose: list[bool] = []
     for frame in text.frames:
         # A frame comes after the one around it.
-        loose.append(frame.kind in _LOOSE_FRAMES and (frame.parent is None or loose[frame.parent]))
+        is_free = frame.parent is None or loose[frame.parent]
+        # The texts of a message are prose like any other, whatever JSON stands around them.
+        loose.append(frame.kind == "message" or (frame.kind in _LOOSE_FRAMES and is_free))
     titles = {document.title for document in text.documents}
     return [
         unit.kind in _PROSE
@@ -54,7 +56,7 @@ class CutAssembler(Assembler):
 
     def pieces(self) -> list[str]:
         gaps = [self.gap_before(unit) for unit in range(len(self._units))]
-        return [join(self._source, [gap, *self.of(unit)]) for unit, gap in enumerate(gaps)]
+        return [self._text.raw([gap, *self.of(unit)]) for unit, gap in enumerate(gaps)]
 
     def assemble(self, kept: Sequence[int]) -> list[Slice]:
         slices: list[Slice] = []

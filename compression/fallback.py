@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from itertools import islice
 
-from compression.assembly import Slice, join, merged
+from compression.assembly import Assembler, Slice, join, merged
 from compression.counting import TokenCounter
 from compression.units import Segmentation
 
@@ -19,6 +19,8 @@ def smallest_output(
     text: Segmentation, scores: Sequence[float], budget: int, counter: TokenCounter
 ) -> list[Slice]:
     """Slices within `budget` that still say something, or none where there are no such."""
+    if text.origin is not None:
+        return _empty(text)
     if budget < 1:
         return []
     if text.frames and text.frames[0].kind == "json" and text.frames[0].open == 0:
@@ -28,6 +30,12 @@ def smallest_output(
         return []
     best = max(free, key=lambda index: (scores[index], -index))
     return _head(text, best, budget, counter)
+
+
+def _empty(text: Segmentation) -> list[Slice]:
+    """A conversation without messages, whatever the budget: less would be none."""
+    around = [frame for frame in text.frames if frame.kind == "json" and text.units[frame.open].protected]
+    return Assembler(text).assemble(sorted({end for frame in around for end in frame.ends}))
 
 
 def _brackets(text: Segmentation, budget: int, counter: TokenCounter) -> list[Slice]:

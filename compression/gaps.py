@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from functools import cached_property
 
-from compression.assembly import Assembler, Slice, join
+from compression.assembly import Assembler, Slice
 from compression.units import Segmentation
 
 MARK = "[…]"
@@ -24,7 +25,7 @@ def renderer(text: Segmentation, *, mark_gaps: bool) -> Render:
     """Makes an output of slices of the source: they alone, or with a mark where a whole unit went between two."""
     if mark_gaps:
         return GapMarker(text).render
-    return lambda slices: join(text.source, slices)
+    return text.raw
 
 
 class GapMarker:
@@ -41,8 +42,9 @@ class GapMarker:
     def render(self, slices: Sequence[Slice]) -> str:
         """The slices and the marks between them."""
         marks = self.marks(slices)
+        written = marks if self._text.origin is None else {at: _escaped(mark) for at, mark in marks.items()}
         return "".join(
-            marks.get(number, "") + self._source[start:end] for number, (start, end) in enumerate(slices)
+            written.get(number, "") + self._text.raw([piece]) for number, piece in enumerate(slices)
         )
 
     def marks(self, slices: Sequence[Slice]) -> dict[int, str]:
@@ -92,6 +94,9 @@ class GapMarker:
 
     def _takes_a_mark(self, before: int, after: int) -> bool:
         """False inside JSON, and between two values of it, as in JSON Lines; true inside its strings."""
+        origin = self._text.origin
+        if origin is not None and not origin.is_in_text(self._units[before].end, self._units[after].start):
+            return False
         number = self._framed_by.get(before, self._units[before].frame)
         while number is not None:
             frame = self._text.frames[number]
@@ -109,3 +114,8 @@ class GapMarker:
         start, end = self._assembler.gap_before(unit)
         gap = self._source[start:end]
         return gap if _SPACE.fullmatch(gap) else " "
+
+
+def _escaped(mark: str) -> str:
+    """As it is written inside a JSON string."""
+    return json.dumps(mark, ensure_ascii=False)[1:-1]

@@ -75,7 +75,7 @@ class Pipeline:
 
     def identity(self, prepared: Prepared) -> CompressionResult:
         """The input, byte for byte."""
-        return self.finish_slices(prepared, None, [Slice(0, len(prepared.request.input))])
+        return self.finish_slices(prepared, None, [Slice(0, len(prepared.text.source))], is_whole=True)
 
     def finish(self, prepared: Prepared, scores: Sequence[float]) -> CompressionResult:
         """Keep the units that score best. Raises `ScoresMismatch` unless there is one finite score a unit."""
@@ -85,15 +85,27 @@ class Pipeline:
         return self.finish_slices(prepared, ranked, self._select(prepared, ranked))
 
     def finish_slices(
-        self, prepared: Prepared, scores: Sequence[float] | None, slices: Sequence[Slice]
+        self,
+        prepared: Prepared,
+        scores: Sequence[float] | None,
+        slices: Sequence[Slice],
+        *,
+        is_whole: bool = False,
     ) -> CompressionResult:
-        """Assemble, count and check the slices of the source that some other way of choosing has left."""
-        output, output_tokens = self._written(prepared, slices)
+        """Assemble, count and check the slices of the source that some other way of choosing has left.
+
+        `is_whole` where the input is to come back byte for byte.
+        """
+        text, whole = prepared.text, prepared.request.input
+        kept = [Slice(0, len(whole))] if is_whole else text.raw_slices(slices)
+        output, output_tokens = (
+            (whole, prepared.original_tokens) if is_whole else self._written(prepared, slices)
+        )
         evidence = Evidence(
             query=prepared.request.query,
-            text=prepared.text,
+            text=text,
             slices=slices,
-            output=output,
+            output=output if text.origin is None else join(text.source, slices),
             scores=scores,
             target_ratio=prepared.target_ratio,
             budget=prepared.budget,
@@ -112,12 +124,12 @@ class Pipeline:
             risk_flags=flags,
             keep=prepared.request.keep,
         )
-        return CompressionResult(output, receipt, tuple(slices), explained)
+        return CompressionResult(output, receipt, tuple(kept), explained)
 
     def _written(self, prepared: Prepared, slices: Sequence[Slice]) -> tuple[str, int]:
         """The output and its tokens; without the marks that were asked for where the budget has no room for them."""
-        plain = join(prepared.text.source, slices)
-        if plain == prepared.text.source:
+        plain = prepared.text.raw(slices)
+        if plain == prepared.request.input:
             return plain, prepared.original_tokens
         marked = renderer(prepared.text, mark_gaps=prepared.request.mark_gaps)(slices)
         tokens = self._counter.count(marked)
@@ -160,9 +172,10 @@ def _checked(scores: Sequence[float], text: Segmentation) -> list[float]:
 
 
 def _explained(evidence: Evidence) -> tuple[UnitScore, ...]:
-    scores = evidence.scores or [1.0] * len(evidence.text.units)
+    text = evidence.text
+    scores = evidence.scores or [1.0] * len(text.units)
     kept = set(evidence.kept_units)
     return tuple(
-        UnitScore(unit.start, unit.end, unit.kind, score, index in kept)
-        for index, (unit, score) in enumerate(zip(evidence.text.units, scores, strict=True))
+        UnitScore(*text.raw_span(unit.start, unit.end), unit.kind, score, index in kept)
+        for index, (unit, score) in enumerate(zip(text.units, scores, strict=True))
     )

@@ -46,7 +46,10 @@ class Selection:
     ) -> None:
         self._text = text
         self._scores = scores
-        self._costs = costs
+        # Of units that come with a frame anyway: beyond what the frame costs they cost nothing.
+        self._with_frame = _with_frame(text)
+        self._all_costs = costs
+        self._costs = [0 if unit in self._with_frame else cost for unit, cost in enumerate(costs)]
         self._settings = settings
         self._groups: list[_Group] = []
         self._needs: list[tuple[int, ...]] = [() for _ in text.units]
@@ -54,28 +57,33 @@ class Selection:
         if settings.keep_titles:
             self._attach_titles()
         self._group_of = {unit: number for number, group in enumerate(self._groups) for unit in group.units}
-        free = [unit for unit in range(len(text.units)) if unit not in self._group_of]
+        free = [
+            unit for unit in range(len(text.units)) if unit not in self._group_of or unit in self._with_frame
+        ]
         self._ranked = sorted(free, key=lambda unit: (-self._worth(unit), unit))
         self._chosen: set[int] = set()
+        self._kept_brackets: list[int] = []
         # What the groups that certain needs would bring in cost; forgotten when a group comes or goes.
         self._missing_costs: dict[tuple[int, ...], int] = {}
         self.cost = 0
 
     def _worth(self, unit: int) -> float:
-        cost: float = max(1, self._costs[unit]) ** self._settings.density
+        cost: float = max(1, self._all_costs[unit]) ** self._settings.density
         return self._scores[unit] / cost
 
     def _attach_frames(self) -> None:
         holding = {unit.frame for unit in self._text.units}.union(frame.parent for frame in self._text.frames)
         for number, frame in enumerate(self._text.frames):
-            ends: tuple[int, ...] = (frame.open,) if frame.close is None else (frame.open, frame.close)
-            if number not in holding and frame.kind != "json":
+            ends = frame.ends
+            if number not in holding and frame.kind not in ("json", "message"):
                 # Nothing could ever bring in a frame around nothing: its ends stand for themselves.
                 ends = ()
             self._add_group(ends, () if frame.parent is None else (frame.parent,))
         for index, unit in enumerate(self._text.units):
             if unit.frame is not None:
                 self._needs[index] = (unit.frame,)
+        for index, number in self._with_frame.items():
+            self._needs[index] = (number,)
 
     def _attach_titles(self) -> None:
         for document in self._text.documents:
@@ -89,7 +97,7 @@ class Selection:
                 self._needs[unit] = (*self._needs[unit], group)
 
     def _add_group(self, units: tuple[int, ...], needs: tuple[int, ...]) -> int:
-        self._groups.append(_Group(units, needs, sum(self._costs[unit] for unit in units)))
+        self._groups.append(_Group(units, needs, sum(self._all_costs[unit] for unit in units)))
         return len(self._groups) - 1
 
     def _missing(self, needs: tuple[int, ...]) -> set[int]:
@@ -131,12 +139,38 @@ class Selection:
                 self.cost += group.cost if change > 0 else -group.cost
                 waiting.extend(group.needs)
 
-    def keep_protected(self) -> None:
+    def keep_protected(self, limit: int) -> None:
+        """Keep what is protected; brackets, which a conversation protects, only where they fit under `limit`."""
+        brackets = []
         for index, unit in enumerate(self._text.units):
-            if unit.protected and index in self._group_of:
+            if unit.protected and unit.kind == "bracket":
+                brackets.append(index)
+            elif unit.protected and index in self._group_of:
                 self._use((self._group_of[index],), +1)
             elif unit.protected:
                 self.add(index)
+        for index in brackets:
+            needs = (self._group_of[index],) if index in self._group_of else self._needs[index]
+            own = 0 if index in self._group_of else self._costs[index]
+            if self.cost + own + sum(self._groups[group].cost for group in self._missing(needs)) <= limit:
+                self._bracket(index, +1)
+                self._kept_brackets.append(index)
+
+    def _bracket(self, index: int, change: int) -> None:
+        if index in self._group_of:
+            self._use((self._group_of[index],), change)
+        elif change > 0:
+            self.add(index)
+        else:
+            self.remove(index)
+
+    def release_brackets(self) -> bool:
+        """Give up the brackets that were kept because there was room, since there was none; true if there were any."""
+        for index in self._kept_brackets:
+            self._bracket(index, -1)
+        had_any = bool(self._kept_brackets)
+        self._kept_brackets.clear()
+        return had_any
 
     def fill(self, limit: int) -> bool:
         """Add the best units that fit under `limit`; true if any was added."""
@@ -204,3 +238,14 @@ class Selection:
         for group in self._groups:
             if group.users:
                 yield from group.units
+
+
+def _with_frame(text: Segmentation) -> dict[int, int]:
+    """Units that a message's frame is made of and that may be chosen for themselves, by the number of the frame."""
+    return {
+        unit: number
+        for number, frame in enumerate(text.frames)
+        if frame.kind == "message"
+        for unit in frame.ends
+        if text.units[unit].kind != "bracket"
+    }

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from compression.origin import Origin
+from compression.slices import Slice, join
+
 UnitKind = Literal[
     "sentence",
     "heading",
@@ -20,7 +23,7 @@ UnitKind = Literal[
     "bracket",
     "line",
 ]
-FrameKind = Literal["json", "string", "code", "table", "turn", "tag"]
+FrameKind = Literal["json", "string", "code", "table", "turn", "tag", "message"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +49,21 @@ class Frame:
     """Units kept whenever one inside is: brackets of JSON, fences of code, a table's header, a turn's speaker.
 
     `open` and `close` are indices of units (kinds `bracket`, `fence`, `table_header`, `speaker`); they are never
-    chosen for themselves. `parent` is the frame around this one.
+    chosen for themselves. `parent` is the frame around this one. `also` are more such units, in source order and
+    between the two: a message's JSON around and between its texts, a call's results. Of a `message` frame, units of
+    another kind than `bracket` (a call's arguments) may be chosen for themselves too, and bring the frame with them.
     """
 
     kind: FrameKind
     open: int
     close: int | None
     parent: int | None
+    also: tuple[int, ...] = ()
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """The units that the frame is made of."""
+        return (self.open, *self.also) if self.close is None else (self.open, *self.also, self.close)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +81,34 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Segmentation:
-    """The source and its units in source order; they do not overlap. What lies between two is separators."""
+    """The source and its units in source order; they do not overlap. What lies between two is separators.
+
+    Where there is an `origin`, the source is a view of the input, as of JSON whose texts are decoded: all offsets here
+    are of the view, and what is counted and put out is the input's.
+    """
 
     source: str
     units: tuple[Unit, ...]
     documents: tuple[Document, ...]
     frames: tuple[Frame, ...] = ()
+    origin: Origin | None = None
 
     def text(self, unit: int) -> str:
         return self.source[self.units[unit].start : self.units[unit].end]
+
+    def raw(self, slices: Sequence[Slice]) -> str:
+        """The text of the input that `slices` of the source stand for."""
+        return join(self.source, slices) if self.origin is None else self.origin.text(slices)
+
+    def raw_slices(self, slices: Sequence[Slice]) -> list[Slice]:
+        """The same slices, as offsets into the input."""
+        return list(slices) if self.origin is None else self.origin.slices(slices)
+
+    def raw_span(self, start: int, end: int) -> Slice:
+        """From where `source[start:end]` begins in the input to where it ends there."""
+        if self.origin is None:
+            return Slice(start, end)
+        return Slice(self.origin.start(start), self.origin.end(end))
 
 
 class Scorer(Protocol):

@@ -14,7 +14,8 @@ _LONGEST_EXAMPLE = 120
 
 @dataclass(frozen=True)
 class Evidence:
-    """One compression. `slices` are the spans of the source that make up `output`, in any order.
+    """One compression. `slices` are the spans of the source that make up `output`, in any order. Where the source is a
+    view of the input, so is `output`; flags have offsets into the input.
 
     `scores` is None where nothing was scored, because all was kept.
     """
@@ -69,8 +70,11 @@ class Evidence:
     def flag(self, code: str, spans: Iterable[tuple[int, int]] = (), *, count: int | None = None) -> Flag:
         """A flag with the first three of `spans` as examples; it counts the spans unless told otherwise."""
         found = list(spans)
-        examples = tuple(
-            Example(start, end, self.source[start : min(end, start + _LONGEST_EXAMPLE)])
-            for start, end in found[:3]
-        )
+        examples = tuple(self._example(start, end) for start, end in found[:3])
         return Flag(code, CODES[code], len(found) if count is None else count, examples)
+
+    def _example(self, start: int, end: int) -> Example:
+        origin = self.text.origin
+        raw = self.source if origin is None else origin.raw
+        first, last = self.text.raw_span(start, end)
+        return Example(first, last, raw[first : min(last, first + _LONGEST_EXAMPLE)])

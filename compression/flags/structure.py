@@ -56,7 +56,10 @@ def _invalid_json(evidence: Evidence) -> Iterator[tuple[int, int]]:
         ):
             continue
         start, end = _span(evidence, frame)
-        kept = join(evidence.source, kept_parts(slices, start, end))
+        # The JSON of a conversation is that of the input; a text in it that is JSON is so when decoded.
+        is_outermost = frame.parent is None and evidence.text.origin is not None
+        parts = kept_parts(slices, start, end)
+        kept = evidence.text.raw(parts) if is_outermost else join(evidence.source, parts)
         if (kept or _is_whole_source(evidence, start, end)) and not _parses(kept):
             yield start, end
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from huggingface_hub import snapshot_download
@@ -88,6 +89,9 @@ def _word_model(spec: ModelSpec, checkpoint: str, counter: TokenCounter) -> Buil
     steering = Steering(unit_scorer, counter, spec.settings.selection)
     if spec.fidelity == "llmlingua2":
         original = LLMLingua2.load(checkpoint, _placement(spec))
+        # It keeps words of the very input, JSON or not: no view of a conversation comes between.
+        plain = replace(spec.settings.segmentation, conversations=False)
+        spec = replace(spec, settings=replace(spec.settings, segmentation=plain))
         return FaithfulModel(_running(spec, counter, original.network), steering, original)
     settings = TokenClassifierSettings(
         window=spec.window or _LONGEST_WINDOW, overlap=spec.overlap, token_budget=spec.batch_tokens

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from compression.json_tree import Node, json_end, read_tree
 from compression.segmentation.builder import Builder
 from compression.segmentation.json_strings import split_string
-from compression.segmentation.json_tree import Node, json_end, read_tree
 from compression.segmentation.lines import Line
 from compression.segmentation.prose import longest_for
 from compression.segmentation.settings import SegmentationSettings

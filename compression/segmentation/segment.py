@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from compression.conversation.writing import segment_conversation
 from compression.segmentation.blocks import Reading, add_blocks
 from compression.segmentation.builder import Builder
 from compression.segmentation.coarsening import coarsened
@@ -17,6 +20,18 @@ _DEFAULT = SegmentationSettings()
 
 def segment(source: str, settings: SegmentationSettings = _DEFAULT) -> Segmentation:
     """Units, paragraphs and documents of `source`; the work grows with its length and with nothing else."""
+
+    def segment_text(text: str, most_units: int) -> Segmentation:
+        return segment_plain(text, replace(settings, most_units=most_units))
+
+    found = (
+        segment_conversation(source, settings.most_units, segment_text) if settings.conversations else None
+    )
+    return segment_plain(source, settings) if found is None else found
+
+
+def segment_plain(source: str, settings: SegmentationSettings = _DEFAULT) -> Segmentation:
+    """The same, of a source that is taken for no conversation: its offsets are the source's own."""
     builder = Builder(source)
     if not add_json_source(builder, settings):
         _add_lines(builder, settings)

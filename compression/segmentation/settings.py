@@ -19,6 +19,7 @@ class SegmentationSettings:
     longest_block: int = 400
     most_units: int = 32_768
     most_lines: int = 100_000
+    conversations: bool = True
 
     def __post_init__(self) -> None:
         for name in ("longest_unit", "longest_dense", "longest_block"):

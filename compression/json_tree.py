@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
+from typing import Any
 
 _TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\],:]', re.DOTALL)
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -38,6 +39,14 @@ def json_end(source: str, start: int) -> tuple[int | None, int | None]:
     except RecursionError:
         return None, None
     return end, None
+
+
+def json_value(source: str, start: int) -> tuple[Any, int] | None:
+    """The JSON value at `start`, its numbers as strings, and where it ends; None where none is, or one too deep."""
+    try:
+        return _DECODER.raw_decode(source, start)
+    except (json.JSONDecodeError, RecursionError):
+        return None
 
 
 def read_tree(source: str, start: int, end: int) -> Node:

@@ -1,0 +1,124 @@
+"""Where the messages of a conversation, and the texts and calls in them, stand in its view."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from compression.conversation.messages import Conversation, Message, key_of, read_content
+from compression.conversation.view import View
+from compression.json_tree import Node, json_value
+from compression.origin import Origin
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """A stretch of a message that is no JSON of its own: a text, or the arguments of a call. In the view."""
+
+    start: int
+    end: int
+    is_call: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Laid:
+    """A message, or another member of the request body, in the view. `elements` are those of a member's array."""
+
+    start: int
+    end: int
+    holes: tuple[Hole, ...] = ()
+    elements: tuple[Span, ...] = ()
+
+
+@dataclass(slots=True)
+class Layout:
+    """The whole conversation in the view. `body`, `array` are what opens and closes them; `body` may be missing."""
+
+    source: str
+    origin: Origin
+    messages: list[Laid]
+    array: tuple[Span, Span]
+    body: tuple[Span, Span] | None
+    before: list[Laid] = field(default_factory=list)
+    after: list[Laid] = field(default_factory=list)
+
+
+def lay_out(conversation: Conversation) -> Layout:
+    return _Layer(conversation).lay_out()
+
+
+class _Layer:
+    """One pass over the input, from its start to its end."""
+
+    def __init__(self, conversation: Conversation) -> None:
+        self._conversation = conversation
+        self._view = View(conversation.raw)
+        self._at = 0
+
+    def lay_out(self) -> Layout:
+        array, body = self._conversation.array, self._conversation.body
+        opening = self._span(body.start, _inside(body)[0]) if body else None
+        before = [self._member(node) for node in self._others(body, until=array.start)]
+        opens = self._span(array.start, _inside(array)[0])
+        messages = [self._message(message) for message in self._conversation.messages]
+        closes = self._span(_inside(array)[1], array.end)
+        after = [self._member(node) for node in self._others(body, since=array.end)]
+        closing = self._span(_inside(body)[1], body.end) if body else None
+        self._to(len(self._conversation.raw))
+        around = (opening, closing) if opening and closing else None
+        return Layout(self._view.text(), self._view.origin, messages, (opens, closes), around, before, after)
+
+    def _others(self, body: Node | None, since: int = 0, until: int | None = None) -> Iterator[Node]:
+        for node in body.children if body else ():
+            if node.start >= since and (until is None or node.start < until):
+                yield node
+
+    def _to(self, raw: int) -> int:
+        """Add what comes before `raw`; the place in the view."""
+        self._view.add_structure(self._at, raw)
+        self._at = raw
+        return self._view.length
+
+    def _span(self, start: int, end: int) -> Span:
+        return self._to(start), self._to(end)
+
+    def _message(self, message: Message) -> Laid:
+        start = self._to(message.start)
+        holes = tuple(self._holes(message))
+        return Laid(start, self._to(message.end), holes)
+
+    def _holes(self, message: Message) -> Iterator[Hole]:
+        quoted = [(text.start, text.end, True, False) for text in message.texts]
+        quoted += [(*call.arguments, call.is_quoted, True) for call in message.calls if call.arguments]
+        for start, end, is_quoted, is_call in sorted(quoted):
+            if is_quoted:
+                self._to(start - 1)
+                span = self._view.add_text(start, end)
+                self._at = end + 1
+            else:
+                span = self._span(start, end)
+            if span is not None:
+                yield Hole(*span, is_call)
+
+    def _member(self, node: Node) -> Laid:
+        """A member of the body beside the messages: a system prompt has texts, an array its elements."""
+        raw = self._conversation.raw
+        if key_of(node) == "system":
+            found = json_value(raw, node.value) if node.inside else None
+            value = found[0] if found else raw[node.value : node.end]
+            if isinstance(value, list) or raw[node.value] == '"':
+                message = Message(node.start, node.end, "")
+                read_content(message, raw, node, value, ())
+                return self._message(message)
+        start = self._to(node.start)
+        elements: tuple[Span, ...] = ()
+        if node.inside is not None and raw[node.value] == "[":
+            elements = tuple(self._span(child.start, child.end) for child in node.children)
+        return Laid(start, self._to(node.end), elements=elements)
+
+
+def _inside(node: Node) -> Span:
+    assert node.inside is not None
+    return node.inside
