@@ -34,6 +34,7 @@ _UPPER = re.compile(rf"(?<![\w.-])(?P<level>{_WORDS.upper()})(?![\w.-])")
 _BESIDE = re.compile(
     rf"[\[<|](?:\w{{1,20}}:)?(?P<inside>(?i:{_WORDS}))[\]>|]"
     rf"|\*\]?,? {{1,4}}(?P<plain>{_WORDS.title()}|{_WORDS})(?![\w.-])"
+    rf"|^[\[<]?(?P<first>(?i:{_WORDS}))[\]>]?[: |]{{1,8}}\*|[\]\w]: {{1,2}}(?P<colon>(?i:{_WORDS})): "
     r"|(?:^|\* )(?P<letter>[VDIWEF])(?:/| \S)|^(?P<klog>[IWEF])\d{4} "
 )
 _REACH = 160

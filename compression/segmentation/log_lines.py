@@ -40,6 +40,7 @@ _LOG_LINE = (
     r"\[ {0,8}\d{1,8}\.\d{3,6}\] ",
     rf"\[?(?:{_LEVELS})\b[\]:| ]",
     rf"\[(?:{_LEVELS.lower()})\][: ]",
+    rf"[\[<]?(?i:{_LEVELS})[\]>]?[: |]{{1,8}}[\[(]?{_TIME}",
     # logfmt: two fields at least, the first of them a time, a level or a message
     r"(?:time|ts|timestamp|t|date|level|lvl|severity|at|msg|caller)=(?:\"[^\"\n]{0,200}\"|[^\s\"]{1,80})"
     r" [\w.]{1,40}=\S",
