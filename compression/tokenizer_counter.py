@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 from tokenizers import Tokenizer
 
-# Splitting patterns that never put a character and the space after it into one token, so that text cut before
-# such a space counts the same in pieces: GPT-2's, and those of cl100k, Llama 3, Qwen 2 and 3, Qwen 3.5.
-_CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-_REST = r"+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-_KNOWN_PATTERNS = frozenset(
-    _CONTRACTIONS + rf"|[^\r\n\p{{L}}\p{{N}}]?{letters}+|\p{{N}}{digits}| ?[^\s{others}\p{{N}}]" + _REST
-    for letters, others in ((r"\p{L}", r"\p{L}"), (r"[\p{L}\p{M}]", r"\p{L}\p{M}"))
-    for digits in ("", "{1,3}")
-)
-# A piece runs up to a space that follows a character which no one takes for white space.
-_ODD = "\u180e\u200b\u2060\ufeff"
-_PIECE = re.compile(
-    rf"[\s{_ODD}]*+[^\s{_ODD}]++(?:(?:[^\S ]|[{_ODD}])[\s{_ODD}]*+[^\s{_ODD}]*+)*+|[\s{_ODD}]++"
-)
+from compression.token_pieces import Cuts, cuts_of, split_pieces, stretches
+
 _LONGEST_CACHED = 48
+# Characters that are cut into pieces together: more would take more memory, and no less time.
+_AT_ONCE = 1 << 16
 _CACHED_PIECES = 200_000
 
 
@@ -40,7 +29,7 @@ class TokenizerCounter:
         self._tokenizer.no_padding()
         self._name = name
         self._cache: dict[str, int] = {}
-        self._in_pieces = counts_in_pieces(json.loads(tokenizer.to_str()))
+        self._cuts = cuts_of(json.loads(tokenizer.to_str()))
 
     @classmethod
     def from_file(cls, path: Path, *, name: str) -> TokenizerCounter:
@@ -58,12 +47,28 @@ class TokenizerCounter:
         return self.count_many([text])[0]
 
     def count_many(self, texts: Sequence[str]) -> list[int]:
-        if not self._in_pieces:
+        if self._cuts is None:
             return self._encode(texts)
-        pieces = [_PIECE.findall(text) for text in texts]
-        distinct = set().union(*pieces)
-        known = self._known(distinct)
-        return [sum(map(known.__getitem__, of_text)) for of_text in pieces]
+        counts: list[int] = []
+        for some in _some_at_once(texts):
+            if len(some) == 1:
+                parts = stretches(some[0], _AT_ONCE, self._cuts)
+                counts.append(sum(self._count_pieces([part], self._cuts)[0] for part in parts))
+            else:
+                counts += self._count_pieces(some, self._cuts)
+        return counts
+
+    def _count_pieces(self, texts: Sequence[str], cuts: Cuts) -> list[int]:
+        pieces, of_texts = split_pieces(texts, cuts)
+        known = self._cache
+        try:
+            counts = np.fromiter(map(known.__getitem__, pieces), np.int64, len(pieces))
+        except KeyError:
+            known = self._known(set(pieces))
+            counts = np.fromiter(map(known.__getitem__, pieces), np.int64, len(pieces))
+        running = np.concatenate([[0], np.cumsum(counts)])
+        found: list[int] = np.diff(running[of_texts]).tolist()
+        return found
 
     def _known(self, distinct: set[str]) -> dict[str, int]:
         """A mapping that holds all of `distinct`. A cache is replaced, never emptied: others may be reading it."""
@@ -88,22 +93,12 @@ class TokenizerCounter:
         return [len(found) for found in encoded]
 
 
-def counts_in_pieces(definition: dict[str, Any]) -> bool:
-    """True where text cut before spaces counts the same in pieces as whole, by what `tokenizer.json` says."""
-    if (definition.get("normalizer") or {"type": "NFC"})["type"] != "NFC":
-        return False
-    if any(
-        token["lstrip"] or token["rstrip"] or re.search(r"\s", token["content"])
-        for token in definition.get("added_tokens", ())
-    ):
-        return False
-    splitter = definition.get("pre_tokenizer") or {}
-    if splitter.get("type") == "ByteLevel":
-        return bool(splitter.get("use_regex")) and not splitter.get("add_prefix_space")
-    steps = splitter.get("pretokenizers", ())
-    if [step.get("type") for step in steps] != ["Split", "ByteLevel"]:
-        return False
-    split, byte_level = steps
-    plain = split["behavior"] == "Isolated" and not split["invert"]
-    whole = not byte_level.get("use_regex") and not byte_level.get("add_prefix_space")
-    return plain and whole and split["pattern"].get("Regex") in _KNOWN_PATTERNS
+def _some_at_once(texts: Sequence[str]) -> Iterator[Sequence[str]]:
+    """The texts in order, as many at a time as have about `_AT_ONCE` characters."""
+    ends = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
+    first = 0
+    while first < len(texts):
+        done = int(ends[first - 1]) if first else 0
+        last = max(first + 1, int(np.searchsorted(ends, done + _AT_ONCE, "right")))
+        yield texts[first:last]
+        first = last

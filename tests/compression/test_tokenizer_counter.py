@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -7,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from compression import tokenizer_counter
-from compression.tokenizer_counter import TokenizerCounter, counts_in_pieces
+from compression import token_pieces, tokenizer_counter
+from compression.token_pieces import Cuts, cuts_of, split_pieces, stretches
+from compression.tokenizer_counter import TokenizerCounter
 
 # What tokenizers treat in ways of their own: spaces of every kind, line ends, contractions, marks, special tokens.
 AWKWARD_PIECES = [
@@ -42,7 +45,35 @@ def test_a_tokenizer_that_looks_across_spaces_is_not_counted_in_pieces() -> None
         "added_tokens": [{"lstrip": True, "rstrip": False, "content": "x"}],
         "pre_tokenizer": {"type": "ByteLevel"},
     }
-    assert not counts_in_pieces(spaced)
+    assert cuts_of(spaced) is None
+
+
+@given(text=AWKWARD | st.text(max_size=60), after_lines=st.booleans(), longest=st.integers(1, 40))
+def test_a_long_text_is_cut_only_where_it_may_be(text: str, after_lines: bool, longest: int) -> None:
+    cuts = Cuts(after_lines=after_lines)
+    parts = list(stretches(text, longest, cuts))
+    assert "".join(parts) == text
+    pieces = [piece for part in parts for piece in split_pieces([part], cuts)[0]]
+    assert [piece for piece in pieces if piece] == [piece for piece in split_pieces([text], cuts)[0] if piece]
+
+
+@given(texts=st.lists(AWKWARD, max_size=8))
+def test_texts_that_hold_every_separator_are_counted_too(
+    counter: TokenizerCounter, whole: Tokenizer, texts: list[str]
+) -> None:
+    marked = [token_pieces.SEPARATORS + text for text in texts]
+    expected = [len(whole.encode(text, add_special_tokens=False).ids) for text in marked]
+    assert counter.count_many(marked) == expected
+    cuts = Cuts(after_lines=False)
+    for some in (texts, marked):
+        pieces, of_texts = split_pieces(some, cuts)
+        assert ["".join(pieces[first:last]) for first, last in pairwise(of_texts.tolist())] == some
+
+
+def test_a_text_of_one_word_a_line_is_read_a_line_at_a_time(whole: Tokenizer) -> None:
+    cuts = cuts_of(json.loads(whole.to_str()))
+    assert cuts is not None
+    assert split_pieces(["one\ntwo\r\n\nthree four"], cuts)[0] == ["one\n", "two\r\n\n", "three", " four"]
 
 
 def test_a_full_cache_starts_anew_and_counts_on(
