@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from compression.calibration.chosen import calibration_of
 from compression.compressor import Compressor
 from compression.counting import TokenCounter
 from compression.lexical import LexicalScorer
 from compression.model import BuiltModel, LocalModel
 from compression.spec import ModelSpec
 from compression.tokenizer_counter import TokenizerCounter
+from compression.units import Segmentation
 
 
 class TokenizerUnavailable(ValueError):
@@ -23,8 +26,8 @@ class TokenizerUnavailable(ValueError):
 def build_model(spec: ModelSpec) -> BuiltModel:
     """Load what the spec names. Slow for neural kinds: seconds, and a download where it names a hub repository.
 
-    Raises `TokenizerUnavailable`; `FileNotFoundError` and `BadWeights` for the lexical weights; for neural kinds
-    `compression.neural.errors.CheckpointRefused` and `TokenCounterUnavailable`.
+    Raises `TokenizerUnavailable`; `FileNotFoundError` and `BadWeights` for the lexical weights; `BadCalibration`;
+    for neural kinds `compression.neural.errors.CheckpointRefused` and `TokenCounterUnavailable`.
     """
     counter = load_counter(spec.tokenizer, name=spec.tokenizer_name, revision=spec.tokenizer_revision)
     if spec.kind != "lexical":
@@ -36,8 +39,24 @@ def build_model(spec: ModelSpec) -> BuiltModel:
 
 
 def plain_compressor(spec: ModelSpec, counter: TokenCounter) -> Compressor:
-    """The lexical kind by itself. Raises `FileNotFoundError` and `BadWeights`."""
-    return Compressor(LexicalScorer.load(), counter, spec.settings)
+    """The lexical kind by itself. Raises `FileNotFoundError`, `BadWeights` and `BadCalibration`."""
+    return Compressor(LexicalScorer.load(), counter, spec.settings, calibration=calibration_of(spec))
+
+
+def build_scoring(spec: ModelSpec) -> Callable[[str, Segmentation], Sequence[float]]:
+    """What scores units for the query in the model that the spec names, run here and now.
+
+    Raises what `build_model` does; `ValueError` for a token classifier, which scores words.
+    """
+    if spec.kind == "lexical":
+        return LexicalScorer.load().score
+    if spec.kind == "token_classifier":
+        raise ValueError(
+            f"{spec.id}: a token classifier chooses words, and no calibration can be fitted to it"
+        )
+    from compression.neural.models import build_neural_scoring
+
+    return build_neural_scoring(spec)
 
 
 def load_counter(tokenizer: str, *, name: str, revision: str | None = None) -> TokenizerCounter:

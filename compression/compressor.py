@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from compression.calibration.estimator import Estimator
 from compression.counting import TokenCounter
 from compression.pipeline import Pipeline
 from compression.request import CompressionRequest, CompressionResult
@@ -21,10 +22,11 @@ class Compressor:
         counter: TokenCounter,
         settings: CompressionSettings,
         *,
+        calibration: Estimator | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._scorer = scorer
-        self._pipeline = Pipeline(counter, settings, clock=clock)
+        self._pipeline = Pipeline(counter, settings, calibration=calibration, clock=clock)
 
     def compress(self, request: CompressionRequest) -> CompressionResult:
         """The part of the input that matters to the query, within the ratio.

@@ -8,10 +8,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from compression.assembly import Assembler, Slice, join
 from compression.budget import budget_for, fit
+from compression.calibration.estimate import Estimate
+from compression.calibration.estimator import Estimator
 from compression.counting import TokenCounter
 from compression.diversity import diversify
 from compression.errors import NotCalibrated, ScoresMismatch
@@ -32,7 +34,8 @@ from compression.units import Segmentation
 class Prepared:
     """A request that was checked, cut into units and counted.
 
-    `target_ratio` is the request's; `budget` is in tokens; `started` is the clock's.
+    `target_ratio` is the request's, or what its promise needs; `estimated_ratio` is the latter, once scores are known.
+    `budget` is in tokens; `started` is the clock's.
     """
 
     request: CompressionRequest
@@ -41,11 +44,12 @@ class Prepared:
     target_ratio: float
     budget: int
     started: float
+    estimated_ratio: float | None = None
 
     @property
     def needs_scores(self) -> bool:
         """False where the input comes back as it is, or has no units."""
-        return self.target_ratio < 1.0 and bool(self.text.units)
+        return (self.target_ratio < 1.0 or self.request.keep is not None) and bool(self.text.units)
 
 
 class Pipeline:
@@ -56,19 +60,22 @@ class Pipeline:
         counter: TokenCounter,
         settings: CompressionSettings,
         *,
+        calibration: Estimator | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._counter = counter
         self._settings = settings
+        self._calibration = calibration
         self._clock = clock
 
     def prepare(self, request: CompressionRequest) -> Prepared:
         """Raises a `CompressionError` for what cannot be compressed."""
         started = self._clock()
         check_request(request, self._settings)
-        ratio = request.target_ratio
-        if ratio is None:
+        if request.keep is not None and self._calibration is None:
             raise NotCalibrated
+        # A promise says what it needs when the scores are known.
+        ratio = self._settings.highest_ratio if request.target_ratio is None else request.target_ratio
         text = protect(segment(request.input, self._settings.segmentation), self._settings.protections)
         tokens = self._counter.count(request.input)
         return Prepared(request, text, tokens, ratio, budget_for(tokens, ratio), started)
@@ -79,9 +86,12 @@ class Pipeline:
 
     def finish(self, prepared: Prepared, scores: Sequence[float]) -> CompressionResult:
         """Keep the units that score best. Raises `ScoresMismatch` unless there is one finite score a unit."""
-        if prepared.target_ratio == 1.0:
+        if prepared.request.keep is None and prepared.target_ratio == 1.0:
             return self.identity(prepared)
         ranked = _ranked(scores, prepared.text)
+        prepared = self._sized(prepared, ranked)
+        if prepared.target_ratio == 1.0:
+            return self.identity(prepared)
         return self.finish_slices(prepared, ranked, self._select(prepared, ranked))
 
     def finish_slices(
@@ -101,6 +111,7 @@ class Pipeline:
         output, output_tokens = (
             (whole, prepared.original_tokens) if is_whole else self._written(prepared, slices)
         )
+        estimate = self._estimate(prepared, scores, slices, output_tokens)
         evidence = Evidence(
             query=prepared.request.query,
             text=text,
@@ -112,6 +123,8 @@ class Pipeline:
             original_tokens=prepared.original_tokens,
             output_tokens=output_tokens,
             settings=self._settings.flags,
+            estimate=estimate,
+            is_promised=prepared.request.keep is not None,
         )
         flags = check(evidence)
         explained = _explained(evidence) if prepared.request.explain else ()
@@ -123,8 +136,30 @@ class Pipeline:
             tokenizer=self._counter.name,
             risk_flags=flags,
             keep=prepared.request.keep,
+            estimated_ratio=prepared.estimated_ratio,
+            evidence_kept_probability=estimate.probability if estimate else None,
+            calibration=self._calibration.about if self._calibration else None,
         )
         return CompressionResult(output, receipt, tuple(kept), explained)
+
+    def _sized(self, prepared: Prepared, scores: Sequence[float]) -> Prepared:
+        """With the ratio and budget that a promise needs, within what this model takes; as it is where a ratio was
+        asked for."""
+        keep, text = prepared.request.keep, prepared.text
+        if keep is None or self._calibration is None:
+            return prepared
+        ratio = self._calibration.smallest_ratio(
+            keep, prepared.request.query, text, scores,
+            self._counter.count_many(Assembler(text).pieces()),
+            tokens=prepared.original_tokens, settings=self._settings.selection,
+        )  # fmt: skip
+        ratio = min(max(ratio, self._settings.lowest_ratio), self._settings.highest_ratio)
+        return replace(
+            prepared,
+            target_ratio=ratio,
+            budget=budget_for(prepared.original_tokens, ratio),
+            estimated_ratio=ratio,
+        )
 
     def _written(self, prepared: Prepared, slices: Sequence[Slice]) -> tuple[str, int]:
         """The output and its tokens; without the marks that were asked for where the budget has no room for them."""
@@ -136,6 +171,14 @@ class Pipeline:
         if marked == plain or tokens <= prepared.budget:
             return marked, tokens
         return plain, self._counter.count(plain)
+
+    def _estimate(
+        self, prepared: Prepared, scores: Sequence[float] | None, slices: Sequence[Slice], tokens: int
+    ) -> Estimate | None:
+        if self._calibration is None:
+            return None
+        sizes = (prepared.original_tokens, tokens)
+        return self._calibration.estimate(prepared.request.query, prepared.text, scores, slices, sizes)
 
     def _select(self, prepared: Prepared, scores: Sequence[float]) -> list[Slice]:
         text = prepared.text

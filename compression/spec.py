@@ -48,7 +48,8 @@ class ModelSpec:
     receipts count by it and call it `tokenizer_name`. `batch_tokens`, `window`, `overlap`: tokens of the checkpoint's
     own tokenizer; a window of None is the checkpoint's. `max_waiting`: requests that may wait or run, above that they
     are refused; `max_waiting_tokens` likewise for what waits for the network. `steered_by`: whose unit scores share
-    the budget before a token classifier chooses words.
+    the budget before a token classifier chooses words. `calibration`: a file that `pith tune` wrote; None is what pith
+    has for the kind.
     """
 
     id: str
@@ -70,6 +71,7 @@ class ModelSpec:
     blend: Blend | None = None
     steered_by: Steering = "lexical"
     fidelity: Fidelity = "default"
+    calibration: str | None = None
 
     def __post_init__(self) -> None:
         if (self.kind == "lexical") != (self.checkpoint is None):
@@ -77,6 +79,10 @@ class ModelSpec:
             raise ValueError(f"{self.id}: checkpoint: a model of kind {self.kind} {need}")
         if self.fidelity != "default" and self.kind != "token_classifier":
             raise ValueError(f"{self.id}: fidelity: {self.fidelity} is for token classifiers only")
+        if self.calibration is not None and self.kind == "token_classifier":
+            raise ValueError(
+                f"{self.id}: calibration: a token classifier chooses words, and none can be fitted to it"
+            )
         if self.blend is not None and self.kind not in BLENDS:
             raise ValueError(f"{self.id}: blend: a model of kind {self.kind} blends nothing")
 

@@ -9,13 +9,13 @@ from typing import Annotated
 
 from pydantic import Field, field_validator, model_validator
 
-from compression.flags import FlagSettings
 from compression.protection import Protection
 from compression.selection import SelectionSettings
 from compression.settings import CompressionSettings
 from compression.spec import BLENDS, Blend, Dtype, Fidelity, Kind, ModelSpec, Steering
 from compression.workers.plan import PoolPlan, plan_of
 from models.embedded.roster import EMBEDDED_MODELS
+from serve.flag_thresholds import FlagThresholdSettings, Share
 from serve.section import Section
 
 PACKAGED = "embedded:"
@@ -24,8 +24,6 @@ _ROOT = Path(__file__).parents[1]
 PACKAGED_TOKENIZERS = {model.id: _ROOT / "models/embedded/tokenizer" for model in EMBEDDED_MODELS}
 PACKAGED_CHECKPOINTS = {"small": _ROOT / "compression/neural/small"}
 Price = Annotated[Decimal, Field(ge=0, le=1_000_000, max_digits=15, decimal_places=6)]
-Share = Annotated[float, Field(ge=0, le=1)]
-_FLAGS = FlagSettings()
 
 
 class RatioSettings(Section):
@@ -60,36 +58,6 @@ class ChoiceSettings(Section):
     keep_titles: bool = Field(True, description="Whoever keeps a part of a document pays for its title.")
     density: Share = Field(0.0, description="0 ranks units by score alone, 1 by score a token.")
     swaps: int = Field(16, ge=0, le=1000, description="Units left out that are tried in place of worse ones.")
-
-
-class FlagThresholdSettings(Section):
-    aggressive_ratio: Share = Field(_FLAGS.aggressive_ratio, description="A target below it is flagged.")
-    short_input_tokens: int = Field(
-        _FLAGS.short_input_tokens, ge=0, le=1_000_000, description="Fewer tokens of input are flagged."
-    )
-    low_relevance: Share = Field(
-        _FLAGS.low_relevance, description="Flagged where no unit scored as much, from 0 to 1."
-    )
-    borderline_share: Share = Field(
-        _FLAGS.borderline_share, description="Flagged where dropped units hold this share of the odds."
-    )
-    query_terms_share: Share = Field(
-        _FLAGS.query_terms_share, description="Flagged where less of the query's terms is in the output."
-    )
-    unsupported_share: Share = Field(
-        _FLAGS.unsupported_share, description="Flagged where this share of letters is in other scripts."
-    )
-    scripts: list[str] = Field(sorted(_FLAGS.scripts), description="Scripts that the model can judge.")
-    disabled: list[str] = Field([], description="Codes that are never raised.")
-
-    @model_validator(mode="after")
-    def _known_codes(self) -> FlagThresholdSettings:
-        self.thresholds()
-        return self
-
-    def thresholds(self) -> FlagSettings:
-        given = self.model_dump(exclude={"scripts", "disabled"})
-        return FlagSettings(**given, scripts=frozenset(self.scripts), disabled=frozenset(self.disabled))
 
 
 class CompressionReplicaSettings(Section):
@@ -173,6 +141,11 @@ class CompressionModelSettings(Section):
     fidelity: Fidelity = Field(
         "default", description="`llmlingua2` keeps the very words that LLMLingua-2 keeps."
     )
+    calibration: str | None = Field(
+        None,
+        pattern=r"^[./~]",
+        description="File of `pith tune`; absent: what pith has for the kind. Not for `token_classifier`.",
+    )
     replicas: CompressionReplicaSettings = CompressionReplicaSettings()
     weights_gb: float | None = Field(
         None,
@@ -200,6 +173,8 @@ class CompressionModelSettings(Section):
             raise ValueError(f"overlap ({self.overlap}) must be below window ({self.window})")
         if self.fidelity != "default" and self.kind != "token_classifier":
             raise ValueError(f"fidelity: {self.fidelity} is for kind token_classifier only")
+        if self.calibration is not None and self.kind == "token_classifier":
+            raise ValueError("calibration: kind token_classifier chooses words, and none can be fitted to it")
         if self.blend is not None and self.kind not in BLENDS:
             raise ValueError(f"blend: kind {self.kind} blends nothing")
         return self
@@ -254,6 +229,7 @@ def spec_of(model: CompressionModelSettings) -> ModelSpec:
         blend=None if model.blend is None else Blend(**model.blend.model_dump()),
         steered_by=model.steered_by,
         fidelity=model.fidelity,
+        calibration=model.calibration,
     )
 
 

@@ -245,7 +245,7 @@ class Settings(Section):
                 "compression": self.compression.model_copy(
                     update={
                         "models": [
-                            _with_files(model, folder, "checkpoint", "tokenizer")
+                            _with_files(model, folder, "checkpoint", "tokenizer", "calibration")
                             for model in self.compression.models
                         ]
                     }

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from compression.flags.flag import CODES, Example, Flag, FlagSettings
+from compression.calibration.estimate import Estimate
+from compression.flags.flag import CODES, Example, Flag, FlagSettings, Severity
 from compression.units import Segmentation
 
 _LONGEST_EXAMPLE = 120
@@ -17,7 +18,8 @@ class Evidence:
     """One compression. `slices` are the spans of the source that make up `output`, in any order. Where the source is a
     view of the input, so is `output`; flags have offsets into the input.
 
-    `scores` is None where nothing was scored, because all was kept.
+    `scores` is None where nothing was scored, because all was kept; `estimate` where the model has no calibration.
+    `is_promised`: a probability was asked for in place of a ratio.
     """
 
     query: str
@@ -30,6 +32,8 @@ class Evidence:
     original_tokens: int
     output_tokens: int
     settings: FlagSettings
+    estimate: Estimate | None = None
+    is_promised: bool = False
 
     @property
     def source(self) -> str:
@@ -67,11 +71,21 @@ class Evidence:
             if self.mask.find(0, self.text.units[index].start, self.text.units[index].end) >= 0
         ]
 
-    def flag(self, code: str, spans: Iterable[tuple[int, int]] = (), *, count: int | None = None) -> Flag:
-        """A flag with the first three of `spans` as examples; it counts the spans unless told otherwise."""
+    def flag(
+        self,
+        code: str,
+        spans: Iterable[tuple[int, int]] = (),
+        *,
+        count: int | None = None,
+        severity: Severity | None = None,
+    ) -> Flag:
+        """A flag with the first three of `spans` as examples; it counts the spans unless told otherwise.
+
+        Its severity is the code's, unless given.
+        """
         found = list(spans)
         examples = tuple(self._example(start, end) for start, end in found[:3])
-        return Flag(code, CODES[code], len(found) if count is None else count, examples)
+        return Flag(code, severity or CODES[code], len(found) if count is None else count, examples)
 
     def _example(self, start: int, end: int) -> Example:
         origin = self.text.origin

@@ -20,11 +20,13 @@ CODES: dict[str, Severity] = {
     "number_dropped": "warning",
     "entity_dropped": "warning",
     "url_dropped": "warning",
-    "quote_broken": "warning",
+    "quote_broken": "info",
     "query_missing": "warning",
     "query_terms_absent": "warning",
     "low_relevance": "warning",
+    "evidence_at_risk": "warning",
     "evidence_borderline": "info",
+    "outside_calibration": "info",
     "answer_type_absent": "warning",
     "code_altered": "warning",
     "json_invalid": "critical",
@@ -32,7 +34,8 @@ CODES: dict[str, Severity] = {
     "unsupported_language": "warning",
     "instruction_like_text": "critical",
 }
-"""Every code with its severity."""
+"""Every code with its severity. That of `evidence_at_risk` and `outside_calibration` hangs on the case, and signs of
+lost evidence are for information where a calibration does not warn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,9 @@ class FlagSettings:
     borderline_share: float = 0.2
     query_terms_share: float = 0.2
     unsupported_share: float = 0.2
+    at_risk_critical: float | None = None
+    at_risk_warning: float | None = None
+    at_risk_info: float | None = None
     scripts: frozenset[str] = _SCRIPTS
     disabled: frozenset[str] = frozenset()
 
@@ -81,9 +87,13 @@ class FlagSettings:
             "borderline_share",
             "query_terms_share",
             "unsupported_share",
+            "at_risk_critical",
+            "at_risk_warning",
+            "at_risk_info",
         ):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name}: must be from 0 to 1, not {getattr(self, name)}")
+            value = getattr(self, name)
+            if value is not None and not 0 <= value <= 1:
+                raise ValueError(f"{name}: must be from 0 to 1, not {value}")
         unknown = sorted(self.disabled - set(CODES))
         if unknown:
             raise ValueError(f"disabled: {unknown[0]!r} is no flag; choose from {', '.join(CODES)}")

@@ -31,7 +31,8 @@ _PHRASES: tuple[tuple[str, str], ...] = (
         r"(?:me\s+)?(?:your|the)\s+(?:full\s+|entire\s+|hidden\s+)?system prompt",
     ),
     ("you are now", r"you are now\s+(?:a|an|in|the|no longer|free|dan)\b"),
-    ("from now on", r"from now on,?\s+you\s+(?:are|will|must|should)\b"),
+    # Where it begins a sentence: inside one, somebody speaks to somebody.
+    ("from now on", r"(?:^|[.!?:\n][^\S\n]*+)from now on,?\s+you\s+(?:are|will|must|should)\b"),
     ("new instructions", r"(?:^|[.!?:\n][^\S\n]*+)(?:your\s+)?new instructions\s*(?:are\b|:)"),
     ("do not tell the user", r"do not tell the user"),
     ("<|", r"<\|(?:im_start|im_end|system|user|assistant|start_header_id|eot_id|endoftext)\|>"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
 from compression.bm25 import BM25Scorer
+from compression.calibration.chosen import calibration_of
 from compression.counting import TokenCounter
 from compression.lexical import LexicalScorer
 from compression.model import BuiltModel
@@ -19,13 +21,14 @@ from compression.neural.llmlingua2 import LLMLingua2
 from compression.neural.networks import Placement
 from compression.neural.neural_model import Running
 from compression.neural.query_classifier import QueryClassifier, QueryClassifierSettings
-from compression.neural.scored_model import ScoredModel
+from compression.neural.scored_model import ScoredModel, blended
 from compression.neural.service import NeuralService
 from compression.neural.token_classifier import TokenClassifier, TokenClassifierSettings
 from compression.neural.windows import Network
 from compression.neural.word_model import FaithfulModel, Steering, WordModel
 from compression.pipeline import Pipeline
-from compression.spec import ModelSpec
+from compression.spec import Blend, ModelSpec
+from compression.units import Segmentation
 
 _LONGEST_WINDOW = 512
 
@@ -61,27 +64,48 @@ def _running(spec: ModelSpec, counter: TokenCounter, network: Network) -> Runnin
     service = NeuralService(
         network, token_budget=spec.batch_tokens, max_waiting_tokens=spec.max_waiting_tokens
     )
-    return Running(Pipeline(counter, spec.settings), service, spec.max_waiting)
+    pipeline = Pipeline(counter, spec.settings, calibration=calibration_of(spec))
+    return Running(pipeline, service, spec.max_waiting)
 
 
 def _placement(spec: ModelSpec) -> Placement:
     return Placement(spec.device, spec.dtype, spec.threads)
 
 
+def build_neural_scoring(spec: ModelSpec) -> Callable[[str, Segmentation], list[float]]:
+    """The blended scores that a `ScoredModel` of the spec keeps units by, without its queue.
+
+    Raises what `build_neural_model` does.
+    """
+    scorer, lexical, blend = _scorer(spec, _located(spec)), LexicalScorer.load(), _blend(spec)
+
+    def score(query: str, text: Segmentation) -> list[float]:
+        if not query.strip():
+            return [0.0] * len(text.units)
+        return blended(scorer.score(query, text), lexical, blend, query, text)
+
+    return score
+
+
 def _scored_model(spec: ModelSpec, checkpoint: str, counter: TokenCounter) -> BuiltModel:
-    blend = spec.blend_used
-    if blend is None:
+    scorer = _scorer(spec, checkpoint)
+    return ScoredModel(_running(spec, counter, scorer.network), scorer, LexicalScorer.load(), _blend(spec))
+
+
+def _blend(spec: ModelSpec) -> Blend:
+    if spec.blend_used is None:
         raise ValueError(f"{spec.id}: kind {spec.kind} has no blend")
-    scorer: Encoder | QueryClassifier
+    return spec.blend_used
+
+
+def _scorer(spec: ModelSpec, checkpoint: str) -> Encoder | QueryClassifier:
     if spec.kind == "encoder":
         encoding = EncoderSettings(window=spec.window, token_budget=spec.batch_tokens)
-        scorer = Encoder.load(checkpoint, _placement(spec), settings=encoding)
-    else:
-        reading = QueryClassifierSettings(
-            window=spec.window, overlap=spec.overlap, token_budget=spec.batch_tokens
-        )
-        scorer = QueryClassifier.load(checkpoint, _placement(spec), settings=reading)
-    return ScoredModel(_running(spec, counter, scorer.network), scorer, LexicalScorer.load(), blend)
+        return Encoder.load(checkpoint, _placement(spec), settings=encoding)
+    reading = QueryClassifierSettings(
+        window=spec.window, overlap=spec.overlap, token_budget=spec.batch_tokens
+    )
+    return QueryClassifier.load(checkpoint, _placement(spec), settings=reading)
 
 
 def _word_model(spec: ModelSpec, checkpoint: str, counter: TokenCounter) -> BuiltModel:

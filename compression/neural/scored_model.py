@@ -43,12 +43,16 @@ class ScoredModel(NeuralModel):
         return await self._think(self._finish, prepared, scores)
 
     def _finish(self, prepared: Prepared, scores: Sequence[float]) -> CompressionResult:
-        return self._pipeline.finish(prepared, self._blended(prepared, scores))
+        query, text = prepared.request.query, prepared.text
+        return self._pipeline.finish(prepared, blended(scores, self._lexical, self._blend, query, text))
 
-    def _blended(self, prepared: Prepared, scores: Sequence[float]) -> list[float]:
-        logits = self._blend.neural * (np.asarray(scores, np.float64) - self._blend.midpoint)
-        if self._blend.lexical:
-            found = self._lexical.logits(prepared.request.query, prepared.text)
-            logits = logits + self._blend.lexical * np.asarray(found, np.float64)
-        blended: list[float] = (1 / (1 + np.exp(-np.clip(logits, -_STEEPEST, _STEEPEST)))).tolist()
-        return blended
+
+def blended(
+    scores: Sequence[float], lexical: LexicalScorer, blend: Blend, query: str, text: Segmentation
+) -> list[float]:
+    """A network's scores, one a unit, joined with those of the lexical scorer."""
+    logits = blend.neural * (np.asarray(scores, np.float64) - blend.midpoint)
+    if blend.lexical:
+        logits = logits + blend.lexical * np.asarray(lexical.logits(query, text), np.float64)
+    joined: list[float] = (1 / (1 + np.exp(-np.clip(logits, -_STEEPEST, _STEEPEST)))).tolist()
+    return joined

@@ -1,0 +1,161 @@
+"""Fits a calibration to what was observed: trees, the odds that raise a flag, and how well all of it holds."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compression.calibration.boosting import Boosting, Trees, grow
+from compression.calibration.signals import NAMES, OF_CHOICE, OF_TEXT
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+FOLDS = 5
+CHANCE = Boosting(rounds=160, depth=3, rate=0.08, least_weight=30.0, ridge=10.0)
+USUAL = Boosting(rounds=60, depth=3, rate=0.1, least_weight=60.0, ridge=20.0)
+# A flag is critical at a quarter of the odds that warn, and for information up to three times these.
+CRITICAL, INFO = 0.25, 3.0
+# Of losses, and of outputs that kept their evidence, what should warn.
+WARNED_LOSSES, WARNED_KEPT = 0.70, 0.15
+# Probabilities for which a threshold is found; those between are read off the line between two.
+KEEPS = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.93, 0.95, 0.97, 0.98, 0.99)
+_RISES = np.array([name in OF_CHOICE for name in NAMES])
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Observations one under the other: signals `[rows, NAMES]`, whether the evidence was kept, and whose they are."""
+
+    signals: Floats
+    kept: Floats
+    suites: NDArray[np.str_]
+    groups: NDArray[np.str_]
+
+    def where(self, chosen: Bools) -> Rows:
+        return Rows(self.signals[chosen], self.kept[chosen], self.suites[chosen], self.groups[chosen])
+
+    @property
+    def weights(self) -> Floats:
+        """Suites count alike, however many rows they have."""
+        _, which, counts = np.unique(self.suites, return_inverse=True, return_counts=True)
+        return np.asarray(len(self.suites) / len(counts) / counts[which], np.float64)
+
+
+@dataclass(frozen=True)
+class Judges:
+    """The two ensembles: of all signals, and of those of the text alone."""
+
+    chance: Trees
+    usual: Trees
+
+    def of(self, rows: Rows) -> tuple[Floats, Floats]:
+        """Logits of both."""
+        return self.chance.logits(rows.signals), self.usual.logits(rows.signals[:, : len(OF_TEXT)])
+
+
+def fit(rows: Rows, advance: Callable[[], None] = lambda: None) -> Judges:
+    weights = rows.weights
+    known = rows.signals[:, : len(OF_TEXT)]
+    chance = grow(rows.signals, rows.kept, weights, _RISES, CHANCE, advance)
+    usual = grow(known, rows.kept, weights, np.zeros(known.shape[1], bool), USUAL, advance)
+    return Judges(chance, usual)
+
+
+def fold_of(groups: Sequence[str] | NDArray[np.str_]) -> NDArray[np.int64]:
+    """The fold of each row; all rows of a group are in one."""
+    folds = {
+        str(group): hashlib.sha256(str(group).encode()).digest()[0] % FOLDS for group in np.unique(groups)
+    }
+    return np.array([folds[str(group)] for group in groups], np.int64)
+
+
+def unseen(
+    rows: Rows, parts: NDArray[np.int64], advance: Callable[[], None] = lambda: None
+) -> tuple[Floats, Floats]:
+    """Both logits of every row, by judges that were fitted without its part."""
+    chance, usual = np.zeros(len(rows.kept)), np.zeros(len(rows.kept))
+    for part in np.unique(parts):
+        own = parts == part
+        chance[own], usual[own] = fit(rows.where(~own), advance).of(rows.where(own))
+    return chance, usual
+
+
+def best_odds(chance: Floats, usual: Floats, rows: Rows) -> float:
+    """The share of the usual odds below which a flag warns, so that most losses warn and few of the others, in every
+    suite. Suites with fewer than ten losses do not say."""
+    relative = chance - usual
+    suites = [rows.suites == suite for suite in np.unique(rows.suites)]
+    told = [own for own in suites if (rows.kept[own] == 0).sum() >= 10]
+
+    def shortfall(threshold: float) -> float:
+        warned = [rates(relative[own] < threshold, rows.kept[own]) for own in told]
+        return sum(max(0.0, WARNED_LOSSES - lost) + max(0.0, kept - WARNED_KEPT) for lost, kept in warned)
+
+    candidates = np.linspace(-3.0, 2.0, 101)
+    return float(np.exp(min(candidates, key=shortfall))) if told else 1.0
+
+
+def rates(warned: Bools, kept: Floats) -> tuple[float, float]:
+    """Of losses, and of what was kept, the share that was warned of."""
+    lost = kept == 0
+    of_lost = float(warned[lost].mean()) if lost.any() else 1.0
+    return of_lost, float(warned[~lost].mean()) if (~lost).any() else 0.0
+
+
+def calibration_error(chances: Floats, kept: Floats, weights: Floats | None = None, bins: int = 10) -> float:
+    """Mean distance between what was foretold and what came, over bins of equal width."""
+    weights = np.ones(len(kept)) if weights is None else weights
+    which = np.minimum((chances * bins).astype(int), bins - 1)
+    gaps = [abs(float((weights * (kept - chances))[which == at].sum())) for at in range(bins)]
+    return sum(gaps) / float(weights.sum())
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Rows as one line a question: logits `[questions, ratios]` in rising order of the ratios, what was kept, the
+    ratios that came out, and the suite of each."""
+
+    logits: Floats
+    kept: Floats
+    ratios: Floats
+    suites: NDArray[np.str_]
+
+    @classmethod
+    def of(cls, logits: Floats, rows: Rows, ratios: Floats, count: int) -> Curves:
+        """`count`: ratios a question. Logits never fall as the ratio rises."""
+        rising = np.maximum.accumulate(logits.reshape(-1, count), axis=1)
+        return cls(rising, rows.kept.reshape(-1, count), ratios.reshape(-1, count), rows.suites[::count])
+
+    def stopped(self, logit: float) -> tuple[Floats, Floats]:
+        """Of each question, whether the first output that is as sure kept its evidence, and its ratio; the whole text
+        where none is."""
+        enough = self.logits >= logit
+        first, lines = enough.argmax(axis=1), np.arange(len(enough))
+        is_any = enough.any(axis=1)
+        return np.where(is_any, self.kept[lines, first], 1.0), np.where(
+            is_any, self.ratios[lines, first], 1.0
+        )
+
+    def coverage(self, logit: float) -> float:
+        """Share of the questions that kept their evidence, suites alike."""
+        kept, _ = self.stopped(logit)
+        return float(np.mean([kept[self.suites == suite].mean() for suite in np.unique(self.suites)]))
+
+
+def promises(curves: Curves) -> list[tuple[float, float]]:
+    """For each of `KEEPS`, the logit to wait for while ever more is kept, so that this share of questions that were not
+    fitted on kept their evidence: a conformal threshold, suites alike."""
+    steps = np.linspace(-3.0, 8.0, 221)
+    covered = np.array([curves.coverage(float(step)) for step in steps])
+    found, margin = [], 1 + 1 / len(curves.suites)
+    for keep in KEEPS:
+        # Above the last step that falls short, so that a lucky one below it does not count.
+        short = np.flatnonzero(covered < min(1.0, keep * margin))
+        found.append(
+            (keep, float(steps[min(len(steps) - 1, short[-1] + 1)]) if len(short) else float(steps[0]))
+        )
+    return found

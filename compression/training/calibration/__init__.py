@@ -1,0 +1,1 @@
+"""Fits the calibrations that come with pith: `python -m compression.training.calibration`."""

@@ -1,0 +1,75 @@
+"""What the calibrations of pith are fitted on: questions that no scorer was trained on, of every kind of input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from benchmarks.quality import contexts, data
+from benchmarks.quality.case import Case, Span, seeded
+from benchmarks.quality.families import FAMILIES, family_of
+from benchmarks.quality.metrics import holds_answer
+from benchmarks.quality.suites import traces
+from compression.assembly import Slice
+from compression.request import CompressionResult
+from compression.training.calibration.logs import log_cases
+from compression.tuning.observing import Question
+
+# Questions of a suite, at most; those of long texts take long.
+MOST = {"nq": 240, "qmsum": 80, "xquad": 80, "kv": 40, "hotpot": 100, "wiki2": 120, "musique": 100, "dialogues": 60,
+        "papers": 80, "tickets": 80, "chats": 60}  # fmt: skip
+LOGS, LONG_TRACES = 120, 3_500  # logs; characters of a trace before its tool call
+# The rankers train on the rest of these, and only on these: see `compression.training.quizzes`.
+TRAINED_ON = frozenset({"nq", "xquad", "kv"})
+# A turn or a line counts as kept where most of its characters are.
+MOST_OF_IT = 0.8
+Holds = Callable[[CompressionResult], bool]
+
+
+def cases(folder: Path) -> Iterator[Case]:
+    """All of them, suite by suite. Deterministic."""
+    makers = contexts.makers(folder)
+    for name, make in makers.items():
+        family = name.split("_")[0]
+        if name == "qmsum_train" or family not in MOST:
+            continue
+        own = [case for case in make() if case.is_held_out or TRAINED_ON.isdisjoint(name.split("_"))]
+        yield from seeded(f"calibration {name}").sample(own, min(len(own), MOST[family]))
+    yield from _traces(folder)
+    yield from log_cases(LOGS)
+
+
+def _traces(folder: Path) -> Iterator[Case]:
+    """Up to two moments of each trace, as JSON and as text."""
+    for path in sorted(folder.glob("tau*.jsonl.gz")):
+        stem = path.name.removesuffix(".jsonl.gz")
+        for number, trace in enumerate(data.read(path, traces.trace)):
+            found = list(traces.moments(trace, longer_than=LONG_TRACES))
+            for at, moment in enumerate(found[-1:] + found[: len(found) // 2][-1:]):
+                for suite, is_json in ((f"{stem}_json", True), (f"{stem}_text", False)):
+                    name = f"{suite}-{number}-{at}"
+                    yield traces.case_of(moment, trace.task, suite, name, is_json=is_json)
+
+
+def question_of(case: Case) -> Question:
+    family = case.suite.split("_")[0]
+    # All trials of a task, and all dresses of a question, stand and fall together.
+    group = case.name.rsplit("-", 2)[0] if family == "tau" else case.query
+    return Question(case.suite, group, case.query, case.context, _holds(case))
+
+
+def _holds(case: Case) -> Holds:
+    """As the quality suite judges it; for the suites that only stand here, by what was kept of the needed spans."""
+    if case.suite.split("_")[0] in FAMILIES:
+        family = family_of(case.suite)
+        return lambda result: family.measure(case, result.output)[family.decisive] >= family.enough
+    if case.needs:
+        return lambda result: all(
+            any(share_kept(result.kept, span) >= MOST_OF_IT for span in need.spans) for need in case.needs
+        )
+    return lambda result: holds_answer(result.output, case.answers)
+
+
+def share_kept(slices: Sequence[Slice], span: Span) -> float:
+    start, end = span
+    return sum(max(0, min(end, last) - max(start, first)) for first, last in slices) / max(1, end - start)

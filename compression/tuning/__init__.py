@@ -1,0 +1,1 @@
+"""Measures and calibrates compression models on questions whose evidence is known."""

@@ -1,0 +1,111 @@
+"""From observations to the entry of a calibration file, with predictions for what it was not fitted on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.progress import Progress
+
+from compression.calibration.calibration import FORMAT
+from compression.calibration.fitting import (
+    CHANCE,
+    CRITICAL,
+    FOLDS,
+    INFO,
+    USUAL,
+    Curves,
+    Floats,
+    Rows,
+    best_odds,
+    fit,
+    fold_of,
+    promises,
+    unseen,
+)
+from compression.calibration.ranges import Ranges
+from compression.calibration.signals import NAMES
+from compression.tuning.observing import RATIOS, Observed
+
+# Suites with the same beginning are one kind of source, and stand or fall together where a suite is left out.
+_APART = "_"
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """The entry for the file; the rows it was fitted on; both logits of each row by judges that had not seen its
+    group (`apart`), and by judges that had seen no suite of its family (`other`, None where there is one family)."""
+
+    entry: dict[str, Any]
+    rows: Rows
+    ratios: Floats
+    apart: tuple[Floats, Floats]
+    other: tuple[Floats, Floats] | None
+    warning_odds: float
+
+
+def rows_of(found: Sequence[Observed]) -> Rows:
+    return Rows(
+        np.concatenate([one.signals for one in found]).astype(np.float64),
+        np.concatenate([one.kept for one in found]).astype(np.float64),
+        np.repeat([one.suite for one in found], len(RATIOS)),
+        np.repeat([one.group for one in found], len(RATIOS)),
+    )
+
+
+def entry_of(name: str, found: Sequence[Observed], progress: Progress) -> Fitted:
+    """Fits once on everything, and as often as it takes to say how it does on what it has not seen."""
+    rows = rows_of(found)
+    families = np.array([suite.split(_APART)[0] for suite in rows.suites])
+    count = len(np.unique(families))
+    rounds = (CHANCE.rounds + USUAL.rounds) * (1 + FOLDS + (count if count > 1 else 0))
+    task = progress.add_task(f"{name}: fitting", total=rounds)
+
+    def advance() -> None:
+        progress.advance(task)
+
+    judges = fit(rows, advance)
+    apart = unseen(rows, fold_of(rows.groups), advance)
+    numbers = np.unique(families, return_inverse=True)[1]
+    other = unseen(rows, numbers, advance) if count > 1 else None
+    odds = best_odds(*apart, rows)
+    ratios = np.concatenate([one.ratios for one in found])
+    curves = Curves.of(apart[0], rows, ratios, len(RATIOS))
+    entry = {
+        "name": name,
+        "signals": list(NAMES),
+        "chance": judges.chance.as_json(),
+        "usual": judges.usual.as_json(),
+        "at_odds": [round(odds * share, 6) for share in (CRITICAL, 1.0, INFO)],
+        "promises": [[keep, round(logit, 4)] for keep, logit in promises(curves)],
+        "ranges": ranges_of(found).as_json(),
+        "suites": sorted({one.suite for one in found}),
+    }
+    progress.update(task, completed=rounds)
+    return Fitted(entry, rows, ratios, apart, other, odds)
+
+
+def ranges_of(found: Sequence[Observed]) -> Ranges:
+    tokens = [one.tokens for one in found]
+    scripts: frozenset[str] = frozenset().union(*(one.scripts for one in found))
+    return Ranges(frozenset(one.kind for one in found), scripts, (min(tokens), max(tokens)))
+
+
+def write(path: Path, entries: Mapping[str, Mapping[str, Any]]) -> None:
+    """One file, a line for each kind: the same entries give the same bytes."""
+    lines = [
+        f"{json.dumps(kind)}: {json.dumps(entry, separators=(',', ':'))}" for kind, entry in entries.items()
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    body = ",\n".join(lines)
+    path.write_text(f'{{"format": {FORMAT}, "kinds": {{\n{body}\n}}}}\n', encoding="utf-8")
+
+
+def ratios_asked(found: Sequence[Observed]) -> NDArray[np.float64]:
+    """The ratio that each row was compressed for."""
+    return np.tile(RATIOS, len(found))

@@ -1,0 +1,117 @@
+"""Compresses one question's text at many ratios, and notes for each what a calibration can see and whether it kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compression.budget import budget_for
+from compression.calibration.calibration import kept_shares
+from compression.calibration.context import Context, Floats, read
+from compression.calibration.estimate import NO_ESTIMATE, Estimate
+from compression.calibration.ranges import kind_of, scripts_of
+from compression.calibration.signals import NAMES, of_choice, of_text
+from compression.counting import TokenCounter
+from compression.pipeline import Pipeline
+from compression.receipt import Calibration
+from compression.request import CompressionRequest, CompressionResult
+from compression.selection import SelectionSettings
+from compression.settings import CompressionSettings
+from compression.units import Segmentation
+
+RATIOS = (0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.75, 0.9)
+Score = Callable[[str, Segmentation], Sequence[float]]
+Holds = Callable[[CompressionResult], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A query to a text, and how to tell whether a compression of it kept the evidence.
+
+    `group`: questions of one group are never on both sides of a split, since they are alike.
+    """
+
+    suite: str
+    group: str
+    query: str
+    text: str
+    holds: Holds
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """One question at each of `RATIOS`: a row of signals a ratio, what came out, and whether that kept the evidence."""
+
+    suite: str
+    group: str
+    kind: str
+    scripts: frozenset[str]
+    tokens: int
+    signals: NDArray[np.float32]
+    ratios: Floats
+    kept: NDArray[np.bool_]
+
+
+class _Recorder:
+    """Stands in a pipeline where a calibration does, and keeps what it is shown. The text is read once."""
+
+    def __init__(self) -> None:
+        self.about = Calibration("recorder", "")
+        self.rows: list[Floats] = []
+        self.kind = ""
+        self._read: tuple[Segmentation, Context, Floats] | None = None
+
+    def estimate(
+        self,
+        query: str,
+        text: Segmentation,
+        scores: Sequence[float] | None,
+        slices: Sequence[tuple[int, int]],
+        tokens: tuple[int, int],
+    ) -> Estimate:
+        if self._read is None or self._read[0] is not text:
+            context = read(query, text, scores or [1.0] * len(text.units), tokens[0])
+            self._read = (text, context, of_text(context))
+            self.kind = kind_of(text, context)
+        _, context, known = self._read
+        choice = of_choice(context, kept_shares(text, slices), tokens[1] / max(1, tokens[0]))
+        self.rows.append(np.concatenate([known, choice]))
+        return NO_ESTIMATE
+
+    def smallest_ratio(
+        self,
+        keep: float,
+        query: str,
+        text: Segmentation,
+        scores: Sequence[float],
+        costs: Sequence[int],
+        *,
+        tokens: int,
+        settings: SelectionSettings,
+    ) -> float:
+        """Nothing is fitted yet, so nothing can be promised."""
+        del keep, query, text, scores, costs, tokens, settings
+        return 1.0
+
+
+def observe(
+    question: Question, score: Score, counter: TokenCounter, settings: CompressionSettings
+) -> Observed:
+    """Raises a `CompressionError` where the question cannot be compressed."""
+    recorder = _Recorder()
+    pipeline = Pipeline(counter, settings, calibration=recorder)
+    prepared = pipeline.prepare(CompressionRequest(question.query, question.text, 0.5))
+    scores = score(question.query, prepared.text) if prepared.text.units else []
+    kept, ratios = [], []
+    for ratio in RATIOS:
+        budget = budget_for(prepared.original_tokens, ratio)
+        result = pipeline.finish(replace(prepared, target_ratio=ratio, budget=budget), list(scores))
+        kept.append(question.holds(result))
+        ratios.append(result.receipt.compression_ratio)
+    return Observed(
+        question.suite, question.group, recorder.kind, scripts_of(question.text), prepared.original_tokens,
+        np.array(recorder.rows, np.float32).reshape(len(RATIOS), len(NAMES)), np.array(ratios), np.array(kept, bool),
+    )  # fmt: skip
