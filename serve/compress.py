@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Literal, Protocol
 
 import orjson
 
@@ -16,15 +16,22 @@ from billing.caller import Caller
 from billing.errors import UsageNotRecorded
 from billing.ledger import Ledger
 from billing.limits import RateLimits
-from billing.price import Cost, ModelPrice, cost
+from billing.price import ModelPrice
 from billing.usage import Hold, MeteringStatus, UsageFigures
 from billing.window import LimitState
-from compression.errors import CompressorFailed, InputTooLarge, UnknownCompressionModel
+from compression.errors import (
+    CompressionError,
+    InputTooLarge,
+    RefusedRequest,
+    UnknownCompressionModel,
+)
 from compression.model import NO_TERMS, CompressionModel, JobTerms
 from compression.request import CompressionRequest, CompressionResult
 from serve.compress_contract import Asked, CompressInput
 from serve.compress_fields import receipt_fields
 from serve.compression.asked import request_of, wants_spans
+from serve.compression.charge import check_paid_for, cost_of
+from serve.compression.kept import KeptFields, kept_fields, kept_of_messages
 from serve.fresh_id import fresh_id
 from serve.holds import HoldTerms, hold_worst_case
 from serve.metrics.compress import CompressMetrics, ObservedCompression
@@ -45,32 +52,39 @@ class CountingModel(CompressionModel, Protocol):
 @dataclass(frozen=True, slots=True)
 class ServedCompressor:
     """A compression model with what a request may leave out, the input in bytes that it takes, and the most tokens that
-    a byte can come to in its receipts; None where that is not proven."""
+    a byte can come to in its receipts; None where that is not proven. `keeps_json`: what it leaves of JSON is JSON."""
 
     model: CountingModel
     default_ratio: float
     longest_input_bytes: int
     tokens_per_byte: int | None
+    keeps_json: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedCompression:
-    """A request that passed every check that needs no ledger and no compressor. `size` is the input's, in bytes."""
+    """A request that passed every check that needs no ledger and no compressor. `size` is the input's, in bytes.
+
+    Of `messages`, the request's input is their JSON.
+    """
 
     model_id: str
     request: CompressionRequest
     size: int
     with_spans: bool
+    context_field: Literal["input", "messages"]
 
 
 @dataclass(frozen=True, slots=True)
 class Compressed:
-    """A compression that is done. `metering` says whether its usage is on record."""
+    """A compression that is done. `kept` is the contract's, where it was asked for; `metering` says whether its usage
+    is on record."""
 
     id: str
     created: datetime
     prepared: PreparedCompression
     result: CompressionResult
+    kept: KeptFields | None
     metering: MeteringStatus
 
 
@@ -122,15 +136,17 @@ class CompressService:
     ) -> PreparedCompression:
         """Check what needs no I/O; `shared` holds for what the item does not say itself.
 
-        Raises `UnknownCompressionModel` or `InputTooLarge`.
+        Raises `UnknownCompressionModel`, `InputTooLarge` or `RefusedRequest`.
         """
         model_id = self.model_id(model_id)
         served = self._models[model_id]
-        size = len(item.input.encode())
+        field, size = item.context_field, len(item.context.encode())
         if size > served.longest_input_bytes:
-            raise InputTooLarge("input", size=size, limit=served.longest_input_bytes, unit="bytes")
+            raise InputTooLarge(field, size=size, limit=served.longest_input_bytes, unit="bytes")
+        if field == "messages" and not served.keeps_json:
+            raise RefusedRequest(field, "this model cuts words in JSON too; send the text as input")
         request = request_of(item, shared, default_ratio=served.default_ratio)
-        return PreparedCompression(model_id, request, size, wants_spans(item, shared))
+        return PreparedCompression(model_id, request, size, wants_spans(item, shared), field)
 
     def token_terms(self, caller: Caller, prepared: PreparedCompression) -> TokenTerms:
         """What the compression can come to. Where nothing is proven of its tokenizer, a byte counts as a token until
@@ -189,28 +205,44 @@ class CompressService:
     ) -> Compressed:
         price_list = await self._prices.current()
         price = price_of(price_list, prepared.model_id)
-        served = self._models[prepared.model_id]
-        if caller.metered and served.tokens_per_byte is None:
+        if caller.metered and self._models[prepared.model_id].tokens_per_byte is None:
             await tokens.counted()
         terms = HoldTerms(caller, price, price_list.version, request_id, tokens)
         hold, most = await hold_worst_case(self._ledger, terms, clock=self._clock)
         try:
-            result = await served.model.compress(prepared.request, JobTerms(payer=caller.project_id))
-            _check_paid_for(hold, most, price, result)
+            result, kept = await self._run(prepared, JobTerms(payer=caller.project_id))
+            check_paid_for(hold, most, price, result)
         except BaseException:
             await self._ledger.release(hold, now=self._clock())
             raise
         observed.compressed(result.receipt)
         # To its end, since the ledger's write goes on too when the caller is cancelled.
         settling = asyncio.create_task(self._settle(hold, price, result, observed))
-        return self._compressed(prepared, result, await asyncio.shield(settling))
+        return self._compressed(prepared, result, kept, await asyncio.shield(settling))
 
     async def compress_unmetered(self, prepared: PreparedCompression, terms: JobTerms) -> Compressed:
         """Compress for nobody's account. Raises what `CompressionModel.compress` raises."""
         with self._metrics.observed(prepared.model_id) as observed:
-            result = await self._models[prepared.model_id].model.compress(prepared.request, terms)
+            result, kept = await self._run(prepared, terms)
             observed.compressed(result.receipt)
-        return self._compressed(prepared, result, "not_applicable")
+        return self._compressed(prepared, result, kept, "not_applicable")
+
+    async def _run(
+        self, prepared: PreparedCompression, terms: JobTerms
+    ) -> tuple[CompressionResult, KeptFields | None]:
+        """The compression, and where what it kept stands, if that was asked. Raises what `compress` raises."""
+        text = prepared.request.input
+        try:
+            result = await self._models[prepared.model_id].model.compress(prepared.request, terms)
+        except CompressionError as error:
+            if error.field != "input":
+                raise
+            raise RefusedRequest(prepared.context_field, error.message) from error
+        if not prepared.with_spans:
+            return result, None
+        kept_of = kept_fields if prepared.context_field == "input" else kept_of_messages
+        # Of megabytes of messages this takes longer than the event loop may stand still.
+        return result, await asyncio.to_thread(kept_of, text, result.kept)
 
     async def _settle(
         self, hold: Hold, price: ModelPrice, result: CompressionResult, observed: ObservedCompression
@@ -223,7 +255,7 @@ class CompressService:
             stream=False,
             receipt=orjson.dumps(receipt_fields(receipt)).decode(),
         )
-        charged = _cost_of(result, price)
+        charged = cost_of(result, price)
         try:
             settlement = await self._ledger.settle(
                 hold, figures=figures, cost=charged, outcome="completed", now=self._clock()
@@ -235,32 +267,17 @@ class CompressService:
         return settlement.status
 
     def _compressed(
-        self, prepared: PreparedCompression, result: CompressionResult, metering: MeteringStatus
+        self,
+        prepared: PreparedCompression,
+        result: CompressionResult,
+        kept: KeptFields | None,
+        metering: MeteringStatus,
     ) -> Compressed:
         return Compressed(
             id=f"cmp_{fresh_id()}",
             created=self._clock(),
             prepared=prepared,
             result=result,
+            kept=kept,
             metering=metering,
         )
-
-
-def _cost_of(result: CompressionResult, price: ModelPrice) -> Cost:
-    receipt = result.receipt
-    return cost(
-        price,
-        prompt_tokens=receipt.original_tokens,
-        completion_tokens=receipt.output_tokens,
-        minimum=True,
-    )
-
-
-def _check_paid_for(hold: Hold, most: MostTokens, price: ModelPrice, result: CompressionResult) -> None:
-    """What was held is all that a request can be charged. Raises `CompressorFailed` for a receipt of more."""
-    if hold.kind == "not_applicable":
-        return
-    is_longer = result.receipt.original_tokens > most.prompt
-    if is_longer or _cost_of(result, price).nano_usd > hold.amount_nano_usd:
-        logger.critical("%s: the receipt %r is more than was held: %r", hold.model_id, result.receipt, most)
-        raise CompressorFailed(f"{hold.model_id}: the compressor counted more tokens than it had said")

@@ -13,7 +13,9 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
+from pydantic_core import PydanticCustomError, PydanticKnownError
+
+from serve.compression.messages import EXAMPLE, MessagesText
 
 MAX_ITEMS = 256
 MAX_ID_CHARS = 256
@@ -24,6 +26,12 @@ _EXAMPLE: dict[str, Any] = {
     "query": "When does the warranty end?",
     "input": "The pump ships with a filter. The warranty ends after two years. Spare parts are listed below.",
     "compression": _OPTIONS_EXAMPLE,
+}
+_MESSAGES_EXAMPLE: dict[str, Any] = {
+    "query": "Is order 4417 on its way?",
+    "messages": EXAMPLE,
+    "compression": {"target_ratio": 0.5},
+    "include": ["spans"],
 }
 Include = Literal["spans"]
 
@@ -93,16 +101,46 @@ class CompressInput(Asked):
     query: str = Field(
         description="The question that the context is to answer. Empty is allowed, and flagged."
     )
-    input: str = Field(
-        min_length=1, description="The context: documents, a ticket's history, an agent's trace."
+    messages: MessagesText | None = Field(
+        default=None,
+        description="In place of `input`: chat messages, each with its role; members that we do not know stay as they "
+        "are. The response has `messages` too. Their JSON without white space is what is compressed and counted.",
     )
+    input: str | None = Field(
+        default=None,
+        validate_default=True,
+        min_length=1,
+        description="The context: documents, a ticket's history, an agent's trace. Exactly one of `input` and "
+        "`messages` is needed.",
+    )
+
+    @field_validator("input")
+    @classmethod
+    def _is_the_only_context(cls, text: str | None, info: ValidationInfo) -> str | None:
+        if text is None and info.data.get("messages", "") is None:
+            raise PydanticKnownError("missing")
+        if text is not None and info.data.get("messages") is not None:
+            raise PydanticCustomError("two_contexts", "input cannot be given together with messages")
+        return text
+
+    @property
+    def context_field(self) -> Literal["input", "messages"]:
+        """Which of the two holds the context."""
+        return "input" if self.messages is None else "messages"
+
+    @property
+    def context(self) -> str:
+        """What is compressed."""
+        return self.messages or self.input or ""
 
 
 class CompressRequest(CompressInput):
     """One compression."""
 
     model_config = ConfigDict(
-        json_schema_extra={"examples": [_EXAMPLE, {"model": "example-compressor", **_EXAMPLE}]}
+        json_schema_extra={
+            "examples": [_EXAMPLE, {"model": "example-compressor", **_EXAMPLE}, _MESSAGES_EXAMPLE]
+        }
     )
 
     model: str | None = Field(default=None, max_length=256, description=_MODEL)

@@ -14,7 +14,6 @@ from compression.model import JobTerms
 from serve.chat_reply import METERING_HEADER
 from serve.compress import Compressed, CompressService, PreparedCompression
 from serve.compress_fields import receipt_fields
-from serve.compression.kept import kept_fields
 from serve.demo_limits import DemoLimits
 from serve.disconnect import ClientGone, cancelled_when_client_leaves
 from serve.http.peers import client_of
@@ -26,15 +25,18 @@ logger = logging.getLogger("pith.compress")
 def compressed_fields(compressed: Compressed) -> dict[str, Any]:
     """The contract's compression object: what was not asked for is not in it."""
     prepared, result = compressed.prepared, compressed.result
-    fields = {
+    fields: dict[str, Any] = {
         "id": compressed.id,
         "object": "compression",
         "created": int(compressed.created.timestamp()),
         "model": prepared.model_id,
         "output": result.output,
     }
-    if prepared.with_spans:
-        fields["kept"] = kept_fields(prepared.request.input, result.kept)
+    if prepared.context_field == "messages":
+        # The output is an array of messages; so it is not read again, and no number in it changes.
+        fields["messages"] = orjson.Fragment(result.output.encode())
+    if compressed.kept is not None:
+        fields["kept"] = compressed.kept
     return {**fields, "receipt": receipt_fields(result.receipt)}
 
 

@@ -48,6 +48,7 @@ def compress_collaborators(
             default_ratio=model.ratio.default,
             longest_input_bytes=model.max_input_bytes,
             tokens_per_byte=tokens_per_byte_of(spec_of(model).tokenizer),
+            keeps_json=model.fidelity == "default",
         )
         for model in settings.models
     }

@@ -20,7 +20,7 @@ def request_of(item: CompressInput, shared: Asked | None, *, default_ratio: floa
     in_order = _first(said, lambda options: options.preserve_order)
     return CompressionRequest(
         query=item.query,
-        input=item.input,
+        input=item.context,
         target_ratio=ratio,
         preserve_order=True if in_order is None else in_order,
         keep=keep,

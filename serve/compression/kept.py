@@ -1,12 +1,17 @@
-"""Where what was kept stands in the input: in characters, and in the bytes of its UTF-8."""
+"""Where what was kept stands: in the characters and bytes of an input, or in the texts of messages."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+from compression.conversation import spans_by_message
+from compression.slices import Slice
 
-def kept_fields(text: str, kept: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
+KeptFields = list[dict[str, Any]]
+
+
+def kept_fields(text: str, kept: Sequence[Slice]) -> KeptFields:
     """The contract's `kept`, in the order of `kept`; its offsets are code points of `text`."""
     at_byte = _bytes_at(text, kept)
     return [
@@ -15,7 +20,23 @@ def kept_fields(text: str, kept: Sequence[tuple[int, int]]) -> list[dict[str, An
     ]
 
 
-def _bytes_at(text: str, kept: Sequence[tuple[int, int]]) -> dict[int, int]:
+def kept_of_messages(text: str, kept: Sequence[Slice]) -> KeptFields:
+    """The contract's `kept` of messages whose JSON is `text`: offsets are code points of a content or text part."""
+    return [
+        {
+            "message": message.index,
+            "part": part.path[0] if part.path else None,
+            "inner": part.path[1] if len(part.path) > 1 else None,
+            "start": start,
+            "end": end,
+        }
+        for message in spans_by_message(text, kept)
+        for part in message.texts
+        for start, end in part.spans
+    ]
+
+
+def _bytes_at(text: str, kept: Sequence[Slice]) -> dict[int, int]:
     """How many bytes the text before each end of a span takes. The text is read once."""
     found: dict[int, int] = {}
     before = size = 0

@@ -48,9 +48,13 @@ _SUMMARY_EXAMPLE: dict[str, Any] = {
     "compression_ratio": 0.25,
     "metering": "persisted",
 }
+_MESSAGES = (
+    "What is left of the request's `messages`, a valid conversation; `output` is the same as JSON text. Absent where "
+    "the request had `input`."
+)
 _KEPT = (
     "Where what the output holds stands in the input, in the output's order; the output is these parts, and marks "
-    "where they were asked for. Absent unless `include` has `spans`."
+    "where they were asked for. Of `messages`, where it stands in their texts. Absent unless `include` has `spans`."
 )
 
 
@@ -119,6 +123,19 @@ class KeptSpan(BaseModel):
     bytes: ByteSpan = Field(description="The same place in bytes of the input's UTF-8.")
 
 
+class KeptText(BaseModel):
+    """A part of a message's text that stands in the output. Characters are Unicode code points of the text itself,
+    which has no escapes of JSON."""
+
+    message: int = Field(description="The message's place in the request, from 0.")
+    part: int | None = Field(
+        description="The part's place in its content; null where the content is a string."
+    )
+    inner: int | None = Field(description="The text's place in a part that holds several; else null.")
+    start: int = Field(description="Offset of its first character.")
+    end: int = Field(description="Offset after its last character.")
+
+
 class CompressResponse(BaseModel):
     """The part of the input that matters to the query, and its receipt."""
 
@@ -129,7 +146,8 @@ class CompressResponse(BaseModel):
     created: int = Field(description="Unix time in seconds.")
     model: str = Field(description="The model that compressed.")
     output: str = Field(description="Slices of the input, unaltered, and the marks that were asked for.")
-    kept: list[KeptSpan] | None = Field(default=None, description=_KEPT)
+    messages: list[dict[str, Any]] | None = Field(default=None, description=_MESSAGES)
+    kept: list[KeptSpan] | list[KeptText] | None = Field(default=None, description=_KEPT)
     receipt: CompressReceipt = Field(description="To be kept beside the request that uses the output.")
 
 
@@ -145,7 +163,10 @@ class BatchResult(BaseModel):
     created: int | None = Field(default=None, description="As in a single compression.")
     model: str | None = Field(default=None, description="As in a single compression.")
     output: str | None = Field(default=None, description="As in a single compression.")
-    kept: list[KeptSpan] | None = Field(default=None, description="As in a single compression.")
+    messages: list[dict[str, Any]] | None = Field(default=None, description="As in a single compression.")
+    kept: list[KeptSpan] | list[KeptText] | None = Field(
+        default=None, description="As in a single compression."
+    )
     receipt: CompressReceipt | None = Field(default=None, description="As in a single compression.")
     detail: str | list[ValidationIssue] | None = Field(default=None, description="As in any error.")
     error: OpenAIError | None = Field(default=None, description="As in any error.")

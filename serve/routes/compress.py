@@ -92,8 +92,8 @@ def _add_demo(routes: APIRouter, found: CompressRoutes) -> None:
         """The same without a key: a capped input, a few requests a minute, and on nobody's account."""
         raw = await _demo_body(request, found.demo_max_chars)
         body = parse_body(raw, request.headers.get("content-type"), CompressRequest)
-        if len(body.input) > found.demo_max_chars:
-            raise _over_the_cap(("body", "input"), found.demo_max_chars)
+        if len(body.context) > found.demo_max_chars:
+            raise _over_the_cap(("body", body.context_field), found.demo_max_chars)
         prepared = found.service.prepare(body.model, body)
         address = request.client.host if request.client else None
         return DemoReply(
