@@ -72,12 +72,8 @@ class GapMarker:
 
     @cached_property
     def _framed_by(self) -> dict[int, int]:
-        """The frame that a unit opens or closes."""
-        ends = {frame.open: number for number, frame in enumerate(self._text.frames)}
-        ends |= {
-            frame.close: number for number, frame in enumerate(self._text.frames) if frame.close is not None
-        }
-        return ends
+        """The frame that a unit is an end of, or a part between its ends."""
+        return {unit: number for number, frame in enumerate(self._text.frames) for unit in frame.ends}
 
     @cached_property
     def _assembler(self) -> Assembler:

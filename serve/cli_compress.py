@@ -18,7 +18,7 @@ from compression.errors import CompressionError, CompressorFailed, CompressorOve
 from compression.receipt import Receipt
 from compression.request import CompressionRequest, CompressionResult
 from serve.compress_fields import receipt_fields
-from serve.compression.kept import kept_fields
+from serve.compression.kept import KeptFields, kept_fields, kept_of_messages
 from serve.compression_settings import CompressionModelSettings, spec_of
 from serve.settings import DEFAULT_CONFIG, ConfigError, load_anchored
 
@@ -63,7 +63,7 @@ def compress_file(
     if as_json:
         shown = document(chosen.id, result)
         if spans:
-            shown["kept"] = kept_fields(source, result.kept)
+            shown["kept"] = spans_of(source, result)
         typer.echo(json.dumps(shown, ensure_ascii=False, indent=2))
         return
     console = Console(stderr=not sys.stdout.isatty(), soft_wrap=True)
@@ -73,7 +73,7 @@ def compress_file(
         write_text(result.output)
         report(console, source, result)
     if spans:
-        console.print(span_table(source, result))
+        console.print(span_table(spans_of(source, result)))
 
 
 def write_text(output: str) -> None:
@@ -204,12 +204,25 @@ def printable(source: str) -> str:
     return "".join(char if char in "\n\t" or char.isprintable() else "\N{MIDDLE DOT}" for char in spaced)
 
 
-def span_table(source: str, result: CompressionResult) -> Table:
-    """Where each kept part stands, in characters (code points) and in bytes of UTF-8, and how it begins."""
-    table = Table("characters", "bytes", "kept", box=None)
-    for span in kept_fields(source, result.kept):
-        start, end, data = span["start"], span["end"], span["bytes"]
-        table.add_row(f"{start}-{end}", f"{data['start']}-{data['end']}", Text(_cut(source[start:end])))
+def spans_of(source: str, result: CompressionResult) -> KeptFields:
+    """The contract's `kept`: of chat messages by message and part, of any other text by characters and bytes."""
+    try:
+        return kept_of_messages(source, result.kept)
+    except ValueError:
+        return kept_fields(source, result.kept)
+
+
+def span_table(spans: KeptFields) -> Table:
+    """Where each kept part stands; characters are code points, of a message's text or of the whole."""
+    is_chat = bool(spans) and "message" in spans[0]
+    table = Table(*(("message", "part", "characters") if is_chat else ("characters", "bytes")), box=None)
+    for span in spans:
+        place = f"{span['start']}-{span['end']}"
+        if is_chat:
+            parts = [str(step) for step in (span["part"], span["inner"]) if step is not None]
+            table.add_row(str(span["message"]), ".".join(parts), place)
+        else:
+            table.add_row(place, f"{span['bytes']['start']}-{span['bytes']['end']}")
     return table
 
 

@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 
 from compression.assembly import Slice, join
 from compression.compressor import Compressor
+from compression.conversation import fault_in
 from compression.counting import FakeCounter
 from compression.gaps import MARK, GapMarker
 from compression.request import CompressionRequest, CompressionResult
 from compression.segmentation import segment
 from compression.settings import CompressionSettings
 from compression.units import Segmentation
+from tests.compression.conversation.chats import MESSAGES
 from tests.compression.test_compressor import SOURCES
 
 Compress = Callable[..., CompressionResult]
@@ -158,3 +160,30 @@ def test_a_text_in_order_of_relevance_is_marked_only_inside_its_parts(compress: 
     source = "One is dull. Two is dull. Three is dull.\n\nAlpha one. Dull two. Alpha three."
     result = compress(source, 0.6, marked=["Alpha"], preserve_order=False, mark_gaps=True)
     assert result.output.startswith("Alpha one. […] Alpha three.")
+
+
+@given(MESSAGES.map(json.dumps), RATIOS, st.integers(0, 96))
+def test_a_conversation_with_marks_differs_from_the_one_without_in_its_texts_alone(
+    source: str, ratio: float, seed: int
+) -> None:
+    result = compressed(source, ratio, seed, in_order=True, mark_gaps=True)
+    without = json.loads(join(source, result.kept))
+    assert shape(json.loads(result.output)) == shape(without)
+    assert fault_in(json.loads(result.output)) == fault_in(without)
+
+
+def test_a_message_that_lost_its_beginning_says_so(compress: Compress) -> None:
+    messages = [
+        {"role": "user", "content": "Old words. " * 40},
+        {
+            "role": "assistant",
+            "content": [{"type": "text", "text": "Dull talk. " * 40 + "Alpha is new.\nAnd dull."}],
+        },
+        {"role": "user", "content": "Alpha?"},
+    ]
+    source = json.dumps(messages)
+    result = compress(source, 0.3, marked=["Alpha"], mark_gaps=True)
+    assert json.loads(result.output)[-2:] == [
+        {"role": "assistant", "content": [{"type": "text", "text": "[…] Alpha is new.\n[…]"}]},
+        {"role": "user", "content": "Alpha?"},
+    ]

@@ -203,6 +203,7 @@ async def compressing(
     of_all: int = 1000,
     in_flight: int = 8,
     tokens_per_byte: int | None = 1,
+    keeps_json: bool = True,
 ) -> AsyncIterator[Compressing]:
     """The service with two compression models, `lexical`, the default, and `free`, which costs nothing."""
     settings = Settings.model_validate(settings_document(folder))
@@ -224,7 +225,11 @@ async def compressing(
     )
     served = {
         name: ServedCompressor(
-            model, default_ratio=0.5, longest_input_bytes=LONGEST_INPUT_BYTES, tokens_per_byte=tokens_per_byte
+            model,
+            default_ratio=0.5,
+            longest_input_bytes=LONGEST_INPUT_BYTES,
+            tokens_per_byte=tokens_per_byte,
+            keeps_json=keeps_json,
         )
         for name in ("lexical", "free")
     }

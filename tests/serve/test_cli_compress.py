@@ -163,12 +163,32 @@ def test_gaps_are_marked_and_spans_are_characters_and_bytes_of_the_file(pith: Ru
     )
     _, out, err = pith(*asked)
     assert out == "Zürich won the cup in 1999. […] The cup came from Zürich."
-    assert re.search(r"^ *0-27 +0-28 +Zürich won the cup in 1999\.", err, re.MULTILINE)
+    assert re.search(r"^ *0-27 +0-28 *$", err, re.MULTILINE)
     _, out, _ = pith(*asked, "--json")
     kept = json.loads(out)["kept"]
     assert [text[span["start"] : span["end"]] for span in kept] == [text[:27], text[81:]]
     data = [text.encode()[span["bytes"]["start"] : span["bytes"]["end"]].decode() for span in kept]
     assert data == [text[:27], text[81:]]
+
+
+def test_a_file_of_messages_comes_out_as_messages_and_spans_are_of_their_texts(
+    pith: Run, tmp_path: Path
+) -> None:
+    text = 'Zürich "won" the cup in 1999.\nThe cat sat on the mat all day long and then it left.\n' * 2
+    messages = [
+        {"role": "user", "content": [{"type": "text", "text": text}]},
+        {"role": "user", "content": QUERY},
+    ]
+    (tmp_path / "chat.json").write_text(json.dumps(messages, indent=1))
+    asked = (tmp_path / "chat.json", "--query", QUERY, "--ratio", 0.75, "--mark-gaps", "--spans")
+    _, out, err = pith(*asked)
+    first, *_, last = json.loads(out)
+    assert (
+        first["content"][0]["text"].startswith('Zürich "won" the cup in 1999.\n[…]') and last == messages[-1]
+    )
+    assert re.search(r"^ *0 +0 +0-29 *$", err, re.MULTILINE)
+    kept = json.loads(pith(*asked, "--json")[1])["kept"]
+    assert kept[0] == {"message": 0, "part": 0, "inner": None, "start": 0, "end": 29}
 
 
 def test_a_dash_reads_standard_input_byte_for_byte(pith: Run) -> None:
