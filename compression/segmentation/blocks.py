@@ -6,14 +6,17 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from compression.segmentation.builder import Builder
 from compression.segmentation.code import add_code, add_fenced, indented_until, trace_until
 from compression.segmentation.json_units import JsonFinder, add_fenced_json, add_json_value
 from compression.segmentation.lines import HEADING, LIST_ITEM, SPEAKER, Line, is_blank
+from compression.segmentation.log_entries import add_entry, entry_until, is_log_line, is_mostly_log
 from compression.segmentation.log_lines import LOG_LINE
 from compression.segmentation.prose import add_paragraph, add_sentences, add_turn
 from compression.segmentation.settings import SegmentationSettings
+from compression.segmentation.stack_traces import add_trace_lines
 from compression.segmentation.tables import add_table, markdown_until, separated_until
 
 _CLOSING_TAG = re.compile(r"[ \t]*</[a-zA-Z_]{1,20}>[ \t]*\Z")
@@ -120,7 +123,7 @@ class Blocks:
     def _trace(self, at: int) -> int:
         after = trace_until(self._source, self._lines, at)
         if after > at:
-            add_code(self._builder, self._lines[at:after], self._settings)
+            add_trace_lines(self._builder, self._lines[at:after], self._settings)
             self._builder.end_paragraph()
         return after
 
@@ -137,13 +140,19 @@ class Blocks:
         return after
 
     def _log(self, at: int) -> int:
+        if not is_log_line(self._source, self._lines[at]):
+            return at
         after = at
-        while after < len(self._lines) and LOG_LINE.match(self._source, *self._lines[after]):
-            add_sentences(self._builder, *self._lines[after], self._settings, "line", whole=True)
-            after += 1
-        if after > at:
-            self._builder.end_paragraph()
+        while after < len(self._lines) and is_log_line(self._source, self._lines[after]):
+            first = after
+            after = entry_until(self._source, self._lines, first, in_log=self._in_log)
+            add_entry(self._builder, self._lines[first:after], self._settings)
+        self._builder.end_paragraph()
         return after
+
+    @cached_property
+    def _in_log(self) -> bool:
+        return is_mostly_log(self._source, self._lines)
 
     def _item(self, at: int) -> int:
         after = at

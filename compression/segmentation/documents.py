@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from compression.segmentation.lines import HEADING, SPEAKER, Line, is_blank, looks_like_title
+from compression.segmentation.lines import HEADING, SPEAKER, Line, ends_sentence, is_blank, looks_like_title
 
 _NAMES = (
     "Document|Doc|Passage|Source|Context|Reference|Ref|Chunk|Result|Snippet|Article|Page|Section|Text|File|Evidence"
@@ -163,10 +163,43 @@ def _title_lines(source: str, lines: Sequence[Line], candidates: Sequence[int]) 
     """Blocks between blank lines, where most begin with a short line that names the text under it."""
     blocks = [number for number in candidates if number == 0 or is_blank(source, lines[number - 1])]
     blocks = [number for number in blocks if not is_blank(source, lines[number])]
-    titled = [number for number in blocks if _is_title_line(source, lines, number)]
+    titled = [
+        number
+        for number in blocks
+        if _is_title_line(source, lines, number) or _is_said_again(source, lines, number)
+    ]
     if len(titled) < 2 or len(titled) * 5 < len(blocks) * 3:
         return []
-    return _cut(lines, titled, _whole_line(lines))
+    # Where most have one, so have those whose text is short, or whose name ends in a mark or begins as a list does.
+    named = [number for number in blocks if _may_be_title(source, lines, number)]
+    return _cut(lines, sorted({*titled, *named}), _whole_line(lines))
+
+
+def _is_said_again(source: str, lines: Sequence[Line], number: int) -> bool:
+    """A short line whose words begin the next one: `Peter Levin` above `Peter Levin is a director.`"""
+    line = lines[number]
+    name = source[line.start : line.end].split("(")[0].rstrip()
+    if not 3 < len(name) <= 120 or number + 1 == len(lines) or not name[0].isalnum():
+        return False
+    below = lines[number + 1]
+    return below.end - below.start > line.end - line.start and source.startswith(name, below.start)
+
+
+def _may_be_title(source: str, lines: Sequence[Line], number: int) -> bool:
+    """A short line above one that is much longer, or above a single longer one that is a sentence."""
+    line = lines[number]
+    length = line.end - line.start
+    if length > 120 or number + 1 == len(lines) or source[line.start].isspace():
+        return False
+    below = lines[number + 1]
+    text = source[line.start : line.end]
+    if not any(character.isalnum() for character in text[:40]) or is_blank(source, below):
+        return False
+    if below.end - below.start >= 2 * length:
+        return True
+    is_last = number + 2 >= len(lines) or is_blank(source, lines[number + 2])
+    is_sentence = ends_sentence(source[below.start : below.end]) and not ends_sentence(text)
+    return is_last and is_sentence and below.end - below.start > length
 
 
 def _is_title_line(source: str, lines: Sequence[Line], number: int) -> bool:
