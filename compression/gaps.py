@@ -12,8 +12,8 @@ from compression.assembly import Assembler, Slice
 from compression.units import Segmentation
 
 MARK = "[…]"
-# Inside a JSON string a line end is written out, more than once where the string is JSON itself.
-_SPACE = re.compile(r"(?:\s|\\+[nrt])*+")
+# Inside a JSON string a line end is written out.
+_SPACE = re.compile(r"(?:\s|\\[nrt])*+")
 # Of the frames around a gap, the innermost of these kinds says whether text stands there or JSON.
 _DECIDING = frozenset({"json", "string", "message"})
 _JSON_UNITS = frozenset({"json_member", "bracket"})
