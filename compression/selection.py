@@ -241,11 +241,11 @@ class Selection:
 
 
 def _with_frame(text: Segmentation) -> dict[int, int]:
-    """Units that a message's frame is made of and that may be chosen for themselves, by the number of the frame."""
+    """Units that a message's or a record's frame is made of and that may be chosen for themselves, by its number."""
     return {
         unit: number
         for number, frame in enumerate(text.frames)
-        if frame.kind == "message"
+        if frame.kind in ("message", "json")
         for unit in frame.ends
         if text.units[unit].kind != "bracket"
     }

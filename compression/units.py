@@ -50,8 +50,9 @@ class Frame:
 
     `open` and `close` are indices of units (kinds `bracket`, `fence`, `table_header`, `speaker`); they are never
     chosen for themselves. `parent` is the frame around this one. `also` are more such units, in source order and
-    between the two: a message's JSON around and between its texts, a call's results. Of a `message` frame, units of
-    another kind than `bracket` (a call's arguments) may be chosen for themselves too, and bring the frame with them.
+    between the two: a message's JSON around and between its texts, a call's results. Of a `json` frame they
+    are the members that say what the record is. Of these and of a `message` frame units of another kind than `bracket`
+    (a call's arguments) may be chosen for themselves too, and bring the frame with them.
     """
 
     kind: FrameKind

@@ -7,6 +7,7 @@ from dataclasses import replace
 from compression.units import Document, Frame, FrameKind, Segmentation, Unit, UnitKind
 
 LONGEST_TITLE = 400
+MOST_WITH_FRAME = 4
 
 
 class Builder:
@@ -66,6 +67,14 @@ class Builder:
         if start is not None and end is not None:
             close = self.add(start, end, kind)
             self.frames[index] = replace(self.frames[index], close=close if close >= 0 else None)
+
+    def keep_with_frame(self, unit: int) -> None:
+        """`unit` stands in the innermost frame and is kept whenever anything in it is; of a few units that is true."""
+        if self.frame is None or unit < 0:
+            return
+        frame = self.frames[self.frame]
+        if len(frame.also) < MOST_WITH_FRAME:
+            self.frames[self.frame] = replace(frame, also=(*frame.also, unit))
 
     def set_title(self, unit: int) -> None:
         """Name the document by a unit, unless it is too long to be a name: each of its units is read with its title."""

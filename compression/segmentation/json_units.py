@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from compression.json_tree import Node, json_end, read_tree
 from compression.segmentation.builder import Builder
+from compression.segmentation.json_identity import identifying
 from compression.segmentation.json_strings import split_string
 from compression.segmentation.lines import Line
 from compression.segmentation.prose import longest_for
@@ -97,18 +98,24 @@ class Writer:
         self._longest = settings.longest_block
 
     def add(self, root: Node, *, documents: bool) -> None:
-        self._container(root, 0, may_hold_records=documents, is_record=False)
+        self._container(root, 0, may_hold_records=documents, is_record=False, identity=frozenset())
 
-    def _container(self, node: Node, depth: int, *, may_hold_records: bool, is_record: bool) -> None:
+    def _container(
+        self, node: Node, depth: int, *, may_hold_records: bool, is_record: bool, identity: frozenset[int]
+    ) -> None:
+        """`identity`: where the members begin that come with whatever is kept of the record."""
         assert node.inside is not None
         self._builder.open_frame("json", self._builder.add(node.start, node.inside[0], "bracket"))
         holds_records = may_hold_records and self._is_record_list(node)
+        inner = identifying(self._builder.source, node.children)
         for child in self._grouped(node.children):
             if child.inside is not None and self._is_long(child) and child.children and depth < _DEEPEST:
                 goes_on = may_hold_records and not holds_records
-                self._container(child, depth + 1, may_hold_records=goes_on, is_record=holds_records)
+                self._container(
+                    child, depth + 1, may_hold_records=goes_on, is_record=holds_records, identity=inner
+                )
             else:
-                self._leaf(child, is_record=is_record)
+                self._leaf(child, is_record=is_record, identifies=child.start in identity)
             if holds_records and child is not node.children[-1]:
                 self._builder.end_document(child.end)
         self._builder.close_frame(node.inside[1], node.end)
@@ -125,12 +132,14 @@ class Writer:
     def _is_long(self, node: Node) -> bool:
         return node.end - node.start > self._longest
 
-    def _leaf(self, node: Node, *, is_record: bool) -> None:
+    def _leaf(self, node: Node, *, is_record: bool, identifies: bool) -> None:
         if node.inside is None and self._is_long(node) and self._string(node):
             return
         unit = self._builder.add(node.start, node.end, "json_member")
         if is_record and node.key is not None and node.key.lower() in _TITLE_KEYS:
             self._builder.set_title(unit)
+        elif identifies:
+            self._builder.keep_with_frame(unit)
         if node.inside is not None:
             self._builder.end_paragraph()
 
