@@ -11,11 +11,23 @@ import httpx
 
 from benchmarks.load import machine
 from benchmarks.load.bars import bars
-from benchmarks.quality import comparing, contexts, in_process, options, overview, report
-from benchmarks.quality.case import Task
+from benchmarks.quality import (
+    comparing,
+    contexts,
+    document,
+    flagged,
+    in_process,
+    options,
+    overview,
+    promised,
+    report,
+)
+from benchmarks.quality.case import Case, Task
 from benchmarks.quality.client import Refused, Target, replies, told_by
 from benchmarks.quality.data import BadRow
 from benchmarks.quality.scoring import Outcome, judge, summarise
+
+UNPROCESSABLE = 422
 
 
 async def over_http(target: Target, tasks: Sequence[Task], selector: str) -> list[Outcome]:
@@ -46,42 +58,71 @@ def baselines(tasks: Sequence[Task], asked: argparse.Namespace) -> list[Outcome]
     return outcomes
 
 
-def run_here(tasks: Sequence[Task], asked: argparse.Namespace) -> None:
+def run_here(cases: Sequence[Case], asked: argparse.Namespace) -> None:
     kind = asked.model or in_process.KINDS[0]
     if kind not in in_process.KINDS:
         raise SystemExit(f"--model {kind}: with --in-process one of {', '.join(in_process.KINDS)}")
+    tasks = list(options.tasks_of(cases, asked))
     try:
         outcomes = here(tasks, kind)
-    except in_process.NoEncoder as error:
+    except (in_process.NoEncoder, in_process.CannotCompress) as error:
         raise SystemExit(str(error)) from error
     outcomes += baselines(tasks, asked)
-    sys.stdout.write("\n".join([*overview.table_of(summarise(outcomes)), ""]))
+    parts = [
+        overview.table_of(summarise(outcomes)),
+        flagged.flags(outcomes, kind),
+        promised.promises(outcomes),
+    ]
+    sys.stdout.write("\n\n".join("\n".join(part) for part in parts if part) + "\n")
 
 
-def run_over_http(tasks: Sequence[Task], asked: argparse.Namespace) -> None:
-    facts = machine.facts("benchmarks.quality")
-    selector = asked.model or "server default"
-    target = Target(asked.url.rstrip("/"), asked.key, asked.model, asked.clients)
+async def asked_of(model: str | None, tasks: Sequence[Task], asked: argparse.Namespace) -> list[Outcome]:
+    """One model's outcomes. Raises `Refused`, but for a promise that it has no calibration for: that is told."""
+    target = Target(asked.url.rstrip("/"), asked.key, model, asked.clients)
+    selector = model or "server default"
+    outcomes = await over_http(target, [task for task in tasks if task.keep is None], selector)
+    promised_tasks = [task for task in tasks if task.keep is not None]
     try:
-        outcomes = asyncio.run(over_http(target, tasks, selector))
+        outcomes += await over_http(target, promised_tasks, selector)
+    except Refused as error:
+        if error.status != UNPROCESSABLE:
+            raise
+        print(f"no promise: {error}", file=sys.stderr)
+    return outcomes
+
+
+def run_over_http(cases: Sequence[Case], asked: argparse.Namespace) -> None:
+    facts = machine.facts("benchmarks.quality")
+    tasks = list(options.tasks_of(cases, asked))
+    try:
+        if asked.write:
+            document.check(asked.write)
+        outcomes = asyncio.run(asked_of(asked.model, tasks, asked))
+        if asked.also:
+            fewer = list(options.tasks_of(options.also_chosen(cases, asked), asked))
+            outcomes += asyncio.run(asked_of(asked.also, fewer, asked))
     except Refused as error:
         raise SystemExit(f"the server refused {error}") from error
     except httpx.TransportError as error:
         raise SystemExit(f"no server answers at {asked.url}: {error}") from error
+    except (document.NoPlace, FileNotFoundError) as error:
+        raise SystemExit(f"--write: {error}") from error
     outcomes += baselines(tasks, asked)
-    what = {"server": asked.url, "model": selector, "data": str(asked.data), "clients": str(asked.clients),
-            "rows": "held out from training" if asked.held_out else "all"}  # fmt: skip
-    report.report({**facts, **what}, outcomes).publish(asked.out)
+    what = {"server": asked.url, "model": asked.model or "server default", "data": str(asked.data),
+            "clients": str(asked.clients), "rows": "held out from training" if asked.held_out else "all"}  # fmt: skip
+    made = report.report({**facts, **what}, outcomes)
+    made.publish(asked.out)
+    if asked.write:
+        print("written:", *document.write(asked.write, made))
 
 
 def main() -> None:
     asked = options.arguments()
     try:
-        makers = contexts.makers(asked.data)
-        tasks = list(options.tasks_of(options.chosen(makers, asked), asked))
+        cases = options.chosen(contexts.makers(asked.data), asked)
     except (FileNotFoundError, BadRow) as error:
         raise SystemExit(f"--data {asked.data}: {error}") from error
-    (run_here if asked.in_process else run_over_http)(tasks, asked)
+    (run_here if asked.in_process else run_over_http)(cases, asked)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,11 @@ BUSY = frozenset({429, 503})
 
 
 class Refused(RuntimeError):
-    """The server refused a case; the message has its status, body and the case's name."""
+    """The server refused a task; the message has its status, body and the case's name."""
+
+    def __init__(self, task: Task, status: int, body: str) -> None:
+        super().__init__(f"{task.case.name} at {task.size}: {status} {body[:500]}")
+        self.status = status
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,7 @@ async def compress(http: httpx.AsyncClient, target: Target, task: Task) -> Reply
         if response.status_code not in BUSY:
             break
         await asyncio.sleep(float(response.headers.get("Retry-After", 2**attempt / 10)))
-    raise Refused(f"{task.case.name} at {task.size}: {response.status_code} {response.text[:500]}")
+    raise Refused(task, response.status_code, response.text)
 
 
 async def replies(target: Target, work: Sequence[Task]) -> AsyncIterator[Reply]:

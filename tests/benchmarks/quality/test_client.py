@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import httpx
 import pytest
 
-from benchmarks.quality import contexts, report
+from benchmarks.quality import contexts
 from benchmarks.quality.case import Task
 from benchmarks.quality.client import Refused, Target, compress, told_by
 from benchmarks.quality.data import Records
 from benchmarks.quality.families import family_of
-from benchmarks.quality.options import arguments, chosen, tasks_of
-from benchmarks.quality.scoring import Told, judge, summarise
+from benchmarks.quality.options import also_chosen, arguments, chosen, tasks_of
+from benchmarks.quality.scoring import Told
 
 CASE = next(contexts.record_cases([Records((("a", "1"), ("b", "2")), "b", "2")], "kv_75"))
 TARGET = Target("http://server", "pith_k", "lexical", 1)
@@ -54,40 +53,21 @@ async def test_a_busy_server_is_asked_again_and_a_refusal_names_the_case() -> No
     assert len(seen) == 3
 
 
-def test_a_report_has_figures_tables_and_a_plot(tmp_path: Path) -> None:
-    outcomes = [
-        judge(Task(CASE, 0.25), "lexical", '{"b": "2"}', Told(0.24, 3.0)),
-        judge(Task(CASE, 0.1), "lexical", "{}", Told(0.12, 5.0, {"low_relevance": "warning"})),
-        judge(Task(CASE, 0.25), "head", '{"a": "1"}'),
-        judge(Task(CASE, 0.1), "head", ""),
-    ]
-    summaries = summarise(outcomes)
-    assert [summary.percents["pair"] for summary in summaries] == [100, 0, 0, 0]
-    assert [summary.percents["parses"] for summary in summaries] == [100, 100, 100, 0]
-    assert [summary.losses_warned_percent for summary in summaries] == [None, 100, None, None]
-    assert [summary.kept_warned_percent for summary in summaries] == [0, None, None, None]
-    assert [summary.over_target_percent for summary in summaries] == [0, 100, None, None]
-    made = report.report({"model": "lexical"}, outcomes)
-    as_json, as_text, picture = made.write(tmp_path)
-    assert "| lexical | 100.0 / 100.0 | 0.0 / 100.0 |" in as_text.read_text(encoding="utf-8")
-    body = json.loads(as_json.read_text(encoding="utf-8"))
-    assert body["facts"] == {"model": "lexical"}
-    assert body["summaries"][0]["worst_ratio_error"] == pytest.approx(0.01)
-    assert [(one["case"], one["told"]["latency_ms"]) for one in body["outcomes"][:2]] == [
-        (CASE.name, 3.0),
-        (CASE.name, 5.0),
-    ]
-    assert picture.read_bytes().startswith(b"\x89PNG")
-    lines = {panel.title: panel.lines for panel in made.pictures["quality"]}
-    assert lines["kv_75"]["lexical"] == [(0.1, 0.0), (0.25, 100.0)]
-    assert lines["latency by ratio"] == {"kv_75": [(0.1, 5.0), (0.25, 3.0)]}
-
-
 def test_cases_are_chosen_by_suite_and_an_unknown_suite_is_named() -> None:
     makers = {"kv_75": lambda: iter([CASE])}
     assert chosen(makers, arguments(["--suites", "kv_75", "--all-rows"])) == [CASE]
     with pytest.raises(SystemExit, match="nq: the folder has kv_75"):
         chosen(makers, arguments(["--suites", "nq"]))
+
+
+def test_a_second_model_is_asked_for_few_cases_of_its_suites() -> None:
+    rows = [Records((("a", "1"), ("b", "2")), "b", str(number)) for number in range(20)]
+    cases = list(contexts.record_cases(rows, "kv_75"))
+    asked = arguments(["--also", "slow", "--also-limit", "3", "--also-suites", "kv_75,nq"])
+    few = also_chosen(cases, asked)
+    assert len(few) == 3 and set(few) < set(cases)
+    assert few == also_chosen(cases, asked)
+    assert also_chosen(cases, arguments(["--also", "slow"])) == []
 
 
 def test_our_own_rows_are_those_held_out_unless_all_are_asked_for_and_other_folders_are_whole() -> None:

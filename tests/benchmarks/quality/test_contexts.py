@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.quality import contexts
+from benchmarks.quality.case import Task
 from benchmarks.quality.data import Meeting, MeetingQuery, Paragraph, Passage, Records
 from benchmarks.quality.metrics import holds_answer, pair_kept
+from benchmarks.quality.scoring import judge
 
 PASSAGES = [
     Passage(
@@ -73,5 +75,18 @@ def test_any_subset_of_the_files_is_a_folder(tmp_path: Path) -> None:
         pytest.skip("no evaluation data at ../shared/eval")
     shutil.copy(given, tmp_path / "xquad_hi.jsonl.gz")
     found = contexts.load(tmp_path)
-    assert list(found) == ["xquad_hi"]
+    assert [name for name in found if not name.startswith("logs")] == ["xquad_hi"]
     assert len(found["xquad_hi"]) == 1190
+
+
+def test_logs_need_no_file_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "kv_1.jsonl.gz").touch()
+    found = contexts.load(tmp_path, ["logs", "logs_held_out"])
+    assert {case.is_held_out for case in found["logs"]} == {False}
+    assert {case.is_held_out for case in found["logs_held_out"]} == {True}
+    for case in found["logs_held_out"]:
+        whole = judge(Task(case, 0.1), "whole", case.context)
+        assert whole.measures == {"kinds": 1.0, "all kinds": 1.0}
+        one_of_each = "\n".join(case.context[slice(*need.spans[-1])] for need in case.needs)
+        assert judge(Task(case, 0.1), "one of each", one_of_each).has_evidence
+        assert not judge(Task(case, 0.1), "none", "").has_evidence

@@ -1,0 +1,104 @@
+"""Whether a receipt's reader is warned: flags of outputs that lost their evidence, and how true the probability is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from benchmarks.load import plots
+from benchmarks.load.report import table
+from benchmarks.quality.scoring import Outcome, warned_percent
+
+BINS = 10
+HEAD = (
+    "suite", "outputs", "lost (%)", "losses that warn (%)", "kept that warn (%)", "mean probability",
+    "calibration error",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """Outputs whose probability is in one tenth: the mean of what was said, and the share that kept its evidence."""
+
+    outputs: int
+    said: float
+    kept: float
+
+
+def bins(outcomes: Sequence[Outcome]) -> list[Bin]:
+    """The tenths that have outputs, from the lowest; outputs without a probability are left out."""
+    groups: list[list[tuple[float, bool]]] = [[] for _ in range(BINS)]
+    for outcome in outcomes:
+        if outcome.told is not None and (said := outcome.told.evidence_kept_probability) is not None:
+            groups[min(BINS - 1, int(said * BINS))].append((said, outcome.has_evidence))
+    return [
+        Bin(
+            len(group),
+            sum(said for said, _ in group) / len(group),
+            sum(kept for _, kept in group) / len(group),
+        )
+        for group in groups
+        if group
+    ]
+
+
+def calibration_error(outcomes: Sequence[Outcome]) -> float | None:
+    """The expected calibration error over tenths (Naeini and others, 2015); None where no receipt has a probability."""
+    found = bins(outcomes)
+    total = sum(each.outputs for each in found)
+    return sum(each.outputs * abs(each.said - each.kept) for each in found) / total if total else None
+
+
+def by_suite(outcomes: Sequence[Outcome], selector: str) -> dict[str, list[Outcome]]:
+    """The outcomes of one selector at ratios; a promise has a table of its own."""
+    found: dict[str, list[Outcome]] = {}
+    for outcome in outcomes:
+        if outcome.selector == selector and outcome.told is not None and outcome.ratio is not None:
+            found.setdefault(outcome.suite, []).append(outcome)
+    return found
+
+
+def flags(outcomes: Sequence[Outcome], selector: str) -> list[str]:
+    """A row a suite over all of its ratios, and one over everything."""
+    groups = by_suite(outcomes, selector)
+    everything = {"all": [outcome for group in groups.values() for outcome in group]}
+    return table(HEAD, [_row(name, group) for name, group in (groups | everything).items() if group])
+
+
+def _row(name: str, group: Sequence[Outcome]) -> list[str]:
+    said = [
+        one.told.evidence_kept_probability
+        for one in group
+        if one.told is not None and one.told.evidence_kept_probability is not None
+    ]
+    lost = 100 * sum(not outcome.has_evidence for outcome in group) / len(group)
+    return [
+        name, str(len(group)), f"{lost:.1f}", _cell(warned_percent(group, has_evidence=False), 0),
+        _cell(warned_percent(group, has_evidence=True), 0), _cell(sum(said) / len(said) if said else None, 2),
+        _cell(calibration_error(group), 3),
+    ]  # fmt: skip
+
+
+def reliability(outcomes: Sequence[Outcome], selector: str) -> list[str]:
+    """What was said beside what came true, a row a tenth; empty where no receipt has a probability."""
+    group = [each for found in by_suite(outcomes, selector).values() for each in found]
+    rows = [[f"{each.said:.2f}", f"{each.kept:.2f}", str(each.outputs)] for each in bins(group)]
+    return table(["probability said", "share that kept its evidence", "outputs"], rows) if rows else []
+
+
+def panels(outcomes: Sequence[Outcome], selector: str) -> list[plots.Panel]:
+    """The reliability diagram over everything and of each suite; the straight line is what perfect ones lie on."""
+    groups = by_suite(outcomes, selector)
+    everything = [outcome for group in groups.values() for outcome in group]
+    return [
+        plots.Panel(
+            name, "probability said", "share that kept its evidence",
+            {"receipts": points, "perfect": [(0.0, 0.0), (1.0, 1.0)]},
+        )
+        for name, group in {"all suites": everything, **groups}.items()
+        if (points := [(each.said, each.kept) for each in bins(group)])
+    ]  # fmt: skip
+
+
+def _cell(value: float | None, digits: int) -> str:
+    return "" if value is None else f"{value:.{digits}f}"

@@ -1,0 +1,116 @@
+"""Tables of what was kept: pith beside the targets, then the baselines by the measure that counts most."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from benchmarks.load.report import table
+from benchmarks.quality.baselines import BASELINES
+from benchmarks.quality.families import family_of
+from benchmarks.quality.llmlingua2 import NAME
+from benchmarks.quality.scoring import Summary
+from benchmarks.quality.targets import target_of
+
+COMPARED = (*BASELINES, NAME)
+
+
+def by_suite(summaries: Sequence[Summary]) -> dict[str, list[Summary]]:
+    """The summaries of each suite at its ratios."""
+    found: dict[str, list[Summary]] = {}
+    for summary in summaries:
+        if summary.ratio is not None:
+            found.setdefault(summary.suite, []).append(summary)
+    return found
+
+
+def selectors(summaries: Iterable[Summary], *, compared: bool) -> list[str]:
+    """Those of the baselines, or those that a server ran, in the order that they come."""
+    names = dict.fromkeys(summary.selector for summary in summaries)
+    return [name for name in names if (name in COMPARED) == compared]
+
+
+def kept(summaries: Sequence[Summary]) -> list[str]:
+    """A row a suite and measure: targets, then what each model kept, by ratio."""
+    models = selectors(summaries, compared=False)
+    rows = [
+        [f"{suite} ({group[0].cases})", measure, _ratios(group), _targets(suite, measure), *cells]
+        for suite, group in by_suite(summaries).items()
+        for measure in _measures(group)
+        if any(cells := [_percents(group, model, measure) for model in models])
+    ]
+    return table(["suite (cases)", "kept (%)", "at ratios", "target", *models], rows)
+
+
+def compared(summaries: Sequence[Summary]) -> list[str]:
+    """A row a suite, a column a selector, by the measure that counts most."""
+    names = selectors(summaries, compared=False)[:1] + selectors(summaries, compared=True)
+    rows = [
+        [
+            suite,
+            family_of(suite).decisive,
+            *(_percents(group, name, family_of(suite).decisive) for name in names),
+        ]
+        for suite, group in by_suite(summaries).items()
+    ]
+    return table(["suite", "kept (%)", *names], rows)
+
+
+def _measures(group: Sequence[Summary]) -> list[str]:
+    had = {name for summary in group for name in summary.percents}
+    return [name for name in family_of(group[0].suite).names if name in had]
+
+
+def _ratios(group: Sequence[Summary]) -> str:
+    sizes = dict.fromkeys(summary.ratio for summary in group if summary.ratio is not None)
+    return " / ".join(_short(size) for size in sizes)
+
+
+def _short(size: float) -> str:
+    return f"{size:g}".removeprefix("0")
+
+
+def _targets(suite: str, measure: str) -> str:
+    found = [target_of(suite, ratio, measure) for ratio in family_of(suite).ratios]
+    return " / ".join("-" if value is None else f"{value:g}" for value in found) if any(found) else ""
+
+
+def _percents(group: Sequence[Summary], selector: str, measure: str) -> str:
+    found: Mapping[float | None, float] = {
+        summary.ratio: summary.percents[measure]
+        for summary in group
+        if summary.selector == selector and measure in summary.percents
+    }
+    figures = " / ".join(f"{value:.1f}" for value in found.values())
+    cases = next((summary.cases for summary in group if summary.selector == selector), 0)
+    # A slow model is asked for fewer cases.
+    return f"{figures} ({cases})" if found and cases != group[0].cases else figures
+
+
+RECEIPT_HEAD = ("suite", "mean error", "worst error", "over target (%)", "p50 ms", "p95 ms")
+
+
+def receipts(summaries: Sequence[Summary]) -> list[str]:
+    """What the receipts of each suite said, over all of its ratios: below the target by how much, and how long."""
+    rows = [
+        [
+            suite, _mean(s.mean_ratio_error for s in told), _most(s.worst_ratio_error for s in told),
+            _most((s.over_target_percent for s in told), 1), _each(s.latency_ms_p50 for s in told),
+            _each(s.latency_ms_p95 for s in told),
+        ]
+        for suite, group in by_suite(summaries).items()
+        if (told := [s for s in group if s.mean_ratio is not None and s.selector == group[0].selector])
+    ]  # fmt: skip
+    return table(RECEIPT_HEAD, rows)
+
+
+def _mean(values: Iterable[float | None]) -> str:
+    found = [value for value in values if value is not None]
+    return f"{sum(found) / len(found):.4f}" if found else ""
+
+
+def _most(values: Iterable[float | None], digits: int = 4) -> str:
+    return f"{max((value for value in values if value is not None), default=0.0):.{digits}f}"
+
+
+def _each(values: Iterable[float | None]) -> str:
+    return " / ".join(f"{value:.0f}" for value in values if value is not None)
