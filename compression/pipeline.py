@@ -47,6 +47,12 @@ class Prepared:
     estimated_ratio: float | None = None
 
     @property
+    def room(self) -> int:
+        """Tokens that the output may have. Marks come on top of what a promise needs: they must cost no evidence."""
+        is_promise = self.request.keep is not None
+        return self.original_tokens if is_promise and self.request.mark_gaps else self.budget
+
+    @property
     def needs_scores(self) -> bool:
         """False where the input comes back as it is, or has no units."""
         return (self.target_ratio < 1.0 or self.request.keep is not None) and bool(self.text.units)
@@ -119,7 +125,7 @@ class Pipeline:
             output=output if text.origin is None else join(text.source, slices),
             scores=scores,
             target_ratio=prepared.target_ratio,
-            budget=prepared.budget,
+            budget=prepared.room,
             original_tokens=prepared.original_tokens,
             output_tokens=output_tokens,
             settings=self._settings.flags,
@@ -168,7 +174,7 @@ class Pipeline:
             return plain, prepared.original_tokens
         marked = renderer(prepared.text, mark_gaps=prepared.request.mark_gaps)(slices)
         tokens = self._counter.count(marked)
-        if marked == plain or tokens <= prepared.budget:
+        if marked == plain or tokens <= prepared.room:
             return marked, tokens
         return plain, self._counter.count(plain)
 
@@ -185,7 +191,8 @@ class Pipeline:
         if not text.units:
             return []
         assembler = Assembler(text)
-        render = renderer(text, mark_gaps=prepared.request.mark_gaps)
+        # A promise's budget is for the text alone.
+        render = renderer(text, mark_gaps=prepared.request.mark_gaps and prepared.request.keep is None)
 
         def assemble(kept: Sequence[int]) -> list[Slice]:
             if prepared.request.preserve_order:

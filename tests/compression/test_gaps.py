@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from compression.assembly import Slice, join
+from compression.build import plain_compressor
 from compression.compressor import Compressor
 from compression.conversation import fault_in
 from compression.counting import FakeCounter
@@ -17,11 +19,14 @@ from compression.gaps import MARK, GapMarker
 from compression.request import CompressionRequest, CompressionResult
 from compression.segmentation import segment
 from compression.settings import CompressionSettings
+from compression.spec import ModelSpec
 from compression.units import Segmentation
 from tests.compression.conversation.chats import MESSAGES
 from tests.compression.test_compressor import SOURCES
 
 Compress = Callable[..., CompressionResult]
+SPEC = ModelSpec("lexical", "lexical", "embedded:pith-mini", "pith-mini")
+WORDS = ("roads", "school", "harbour", "bridge", "taxes")
 RATIOS = st.floats(0.02, 1.0)
 
 TEXTS = st.lists(
@@ -187,3 +192,16 @@ def test_a_message_that_lost_its_beginning_says_so(compress: Compress) -> None:
         {"role": "assistant", "content": [{"type": "text", "text": "[…] Alpha is new.\n[…]"}]},
         {"role": "user", "content": "Alpha?"},
     ]
+
+
+def test_the_marks_of_a_promise_cost_no_evidence() -> None:
+    compressor = plain_compressor(SPEC, FakeCounter())
+    source = "\n\n".join(
+        f"In {year} the council met {year % 7} times. It spoke of the {WORDS[year % 5]}."
+        for year in range(1900, 1960)
+    )
+    asked = CompressionRequest("How often did the council meet in 1931?", source, None, keep=0.8)
+    plain, marked = compressor.compress(asked), compressor.compress(replace(asked, mark_gaps=True))
+    assert marked.kept == plain.kept and MARK in marked.output
+    assert marked.receipt.output_tokens == FakeCounter().count(marked.output) > plain.receipt.output_tokens
+    assert "target_unreachable" not in {flag.code for flag in marked.receipt.risk_flags}

@@ -105,6 +105,16 @@ async def test_every_kind_keeps_within_the_budget_and_slices_of_the_source(
     await model.close()
 
 
+async def test_every_kind_counts_the_marks_of_gaps(any_spec: ModelSpec) -> None:
+    model = build_model(any_spec)
+    for ratio in RATIOS:
+        result = await asked(model, PROSE, ratio, mark_gaps=True)
+        assert result.receipt.compression_ratio <= ratio
+        unmarked = "".join(result.output.replace("[…]", "").split())
+        assert unmarked == "".join(join(PROSE, result.kept).split())
+    await model.close()
+
+
 async def test_a_ratio_of_one_gives_the_input_back(any_spec: ModelSpec) -> None:
     model = build_model(any_spec)
     result = await asked(model, MIXED, 1.0)
