@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from benchmarks.quality.samples import ROOT, SAMPLES, Reading, Sample, load_samples, read
+from benchmarks.quality.samples.page import blocks_of, filled, shown
+from benchmarks.quality.samples.sample import ROOT, SAMPLES, Reading, Sample, load_samples, read
 
 LISTED = load_samples(SAMPLES)
 
@@ -32,4 +33,33 @@ def test_what_is_lost_is_named_and_escapes_of_json_do_not_count() -> None:
 def test_a_sample_is_compressed_by_the_command_line() -> None:
     reading = read(LISTED[0], 0.3, checkout=ROOT)
     assert 0 < reading.receipt["compression_ratio"] <= 0.3
-    assert f"| {len(LISTED[0].facts) - len(reading.lost)} of {len(LISTED[0].facts)} |" in reading.row()
+    assert reading.kept == f"{len(LISTED[0].facts) - len(reading.lost)} of {len(LISTED[0].facts)}"
+
+
+def a_reading(output: str, **flags: str) -> Reading:
+    sample = Sample(SAMPLES / "traces" / "03-airline.json", "q", ("SKY253", "4WQ150"))
+    listed = [{"code": code, "severity": severity} for code, severity in flags.items()]
+    return Reading(sample, output, {"original_tokens": 9, "risk_flags": listed})
+
+
+def test_what_is_no_conversation_any_more_is_said() -> None:
+    left = [{"role": "user", "content": "SKY253"}]
+    assert a_reading(json.dumps(left)).kept == "1 of 2"
+    assert a_reading('[{"content": "SKY253"}]').kept == "1 of 2, no conversation"
+
+
+def test_the_page_gets_its_tables_and_outputs_and_keeps_its_words() -> None:
+    page = "Words.\n<!-- begin table -->\nold\n<!-- end -->\n"
+    page += "<!-- begin after traces/03-airline.json -->\n<!-- end -->\nMore."
+    before = a_reading("[]", number_dropped="warning", input_too_short="info")
+    after = a_reading(json.dumps([{"role": "user", "content": "SKY253\nsecond"}]), evidence_at_risk="warning")
+    full = filled(page, blocks_of([before], [after]))
+    assert full.startswith("Words.\n") and full.endswith("\nMore.") and "old" not in full
+    assert "| `traces/03-airline.json` | 9 | 0 of 2 | 1 of 2 | evidence_at_risk |" in full
+    assert "````text\nuser: SKY253\nsecond\n````" in full
+    assert filled(full, blocks_of([before], [after])) == full
+
+
+def test_a_long_output_is_cut_and_says_so() -> None:
+    lines = shown(a_reading("x" * 400 + "\n" + "line\n" * 100)).splitlines()
+    assert lines[1].endswith("(cut here)") and lines[-2].endswith("more lines)") and len(lines) < 70

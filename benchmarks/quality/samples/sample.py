@@ -1,12 +1,7 @@
-"""Compresses the tickets and traces of `tests/samples` with `pith compress`, to be read by eye: what is left of each,
-and how many of the facts that its question needs.
-
-    python -m benchmarks.quality.samples --ratio 0.3 --out OUTPUTS [--checkout ANOTHER_COMMITS_TREE]
-"""
+"""The samples of `tests/samples`, and what became of one."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -15,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
+from benchmarks.quality.suites.traces import is_conversation
+
+ROOT = Path(__file__).parents[3]
 SAMPLES = ROOT / "tests" / "samples"
 
 
@@ -26,6 +23,10 @@ class Sample:
     file: Path
     query: str
     facts: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{self.file.parent.name}/{self.file.name}"
 
     @property
     def is_json(self) -> bool:
@@ -57,17 +58,19 @@ class Reading:
         """The facts that it does not hold any more."""
         return [fact for fact in self.sample.facts if fact not in self.plain]
 
-    def row(self) -> str:
-        """One row of the table."""
-        facts, receipt = len(self.sample.facts), self.receipt
-        cells = (
-            f"`{self.sample.file.parent.name}/{self.sample.file.name}`",
-            str(receipt["original_tokens"]),
-            f"{receipt['compression_ratio']:.3f}",
-            f"{facts - len(self.lost)} of {facts}",
-            ", ".join(flag["code"] for flag in receipt["risk_flags"]),
-        )
-        return f"| {' | '.join(cells)} |"
+    @property
+    def kept(self) -> str:
+        """How many facts it holds: `3 of 4`, and whether chat messages are a conversation still."""
+        facts = len(self.sample.facts)
+        said = f"{facts - len(self.lost)} of {facts}"
+        is_chat = self.sample.is_json and is_conversation(self.sample.file.read_text("utf-8"))
+        return said if not is_chat or is_conversation(self.output) else f"{said}, no conversation"
+
+    @property
+    def warnings(self) -> str:
+        """The codes of its flags of severity warning and above."""
+        flags = [flag["code"] for flag in self.receipt["risk_flags"] if flag["severity"] != "info"]
+        return ", ".join(flags)
 
 
 def load_samples(folder: Path) -> list[Sample]:
@@ -77,7 +80,7 @@ def load_samples(folder: Path) -> list[Sample]:
 
 
 def read(sample: Sample, ratio: float, *, checkout: Path, options: tuple[str, ...] = ()) -> Reading:
-    """Compress it with the code in `checkout`. Raises `CalledProcessError`."""
+    """Compress it with `pith compress` of the code in `checkout`. Raises `CalledProcessError`."""
     command = [
         sys.executable,
         "-c",
@@ -92,27 +95,3 @@ def read(sample: Sample, ratio: float, *, checkout: Path, options: tuple[str, ..
     )
     found = json.loads(done.stdout)
     return Reading(sample, found["output"], found["receipt"])
-
-
-def main() -> None:
-    """Print a table, and write the outputs where they can be read."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--ratio", type=float, default=0.3)
-    parser.add_argument("--samples", type=Path, default=SAMPLES)
-    parser.add_argument("--checkout", type=Path, default=ROOT, help="a tree of this project, of any commit")
-    parser.add_argument("--out", type=Path, help="folder for the outputs")
-    parser.add_argument("--mark-gaps", action="store_true")
-    asked = parser.parse_args()
-    options = ("--mark-gaps",) if asked.mark_gaps else ()
-    print("| sample | tokens | ratio | facts kept | flags |\n|---|---|---|---|---|")
-    for sample in load_samples(asked.samples):
-        reading = read(sample, asked.ratio, checkout=asked.checkout.resolve(), options=options)
-        print(reading.row(), flush=True)
-        if asked.out is not None:
-            place = asked.out / sample.file.relative_to(asked.samples)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_text(reading.output, "utf-8")
-
-
-if __name__ == "__main__":
-    main()
