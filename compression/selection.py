@@ -75,7 +75,7 @@ class Selection:
         holding = {unit.frame for unit in self._text.units}.union(frame.parent for frame in self._text.frames)
         for number, frame in enumerate(self._text.frames):
             ends = frame.ends
-            if number not in holding and frame.kind not in ("json", "message"):
+            if number not in holding and frame.kind not in ("json", "message", "turn"):
                 # Nothing could ever bring in a frame around nothing: its ends stand for themselves.
                 ends = ()
             self._add_group(ends, () if frame.parent is None else (frame.parent,))

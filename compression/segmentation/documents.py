@@ -62,6 +62,12 @@ def split_documents(source: str, lines: Sequence[Line], free: Sequence[bool]) ->
     return [_untitled(source, lines, 0, len(lines))]
 
 
+def names_documents(source: str, lines: Sequence[Line], free: Sequence[bool]) -> bool:
+    """Whether one of `lines` is marked as the beginning of a document by what no other text begins a line with."""
+    candidates = [number for number, line in enumerate(lines) if free[number] and line.end > line.start]
+    return any(_matching(pattern, source, lines, candidates) for pattern in (_LABELLED, _TAG, _TITLED))
+
+
 def _with_preamble(source: str, lines: Sequence[Line], parts: list[Part]) -> list[Part]:
     first = parts[0].first
     if any(not is_blank(source, line) for line in lines[:first]):

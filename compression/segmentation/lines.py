@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from compression.segmentation.log_lines import LOG_LINE
@@ -44,6 +45,11 @@ def split_lines(source: str, *, most: int) -> list[Line]:
             start = found.start(1)
         end = found.end(1)
     return [*lines, Line(start, end)]
+
+
+def trimmed(lines: Sequence[Line], start: int) -> list[Line]:
+    """The lines without what stands before `start`; those that end before it are empty."""
+    return [Line(min(max(line.start, start), line.end), line.end) for line in lines]
 
 
 def is_blank(source: str, line: Line) -> bool:

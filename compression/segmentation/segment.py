@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from compression.conversation.writing import segment_conversation
@@ -9,9 +10,10 @@ from compression.segmentation.blocks import Reading, add_blocks
 from compression.segmentation.builder import Builder
 from compression.segmentation.coarsening import coarsened
 from compression.segmentation.code import fenced_lines
-from compression.segmentation.documents import Part, split_documents
+from compression.segmentation.documents import Part, names_documents, split_documents
+from compression.segmentation.entries import Entry, is_one_line, split_entries
 from compression.segmentation.json_units import JsonFinder, add_json_source
-from compression.segmentation.lines import Line, split_lines
+from compression.segmentation.lines import Line, is_blank, split_lines, trimmed
 from compression.segmentation.settings import SegmentationSettings
 from compression.units import Segmentation
 
@@ -46,11 +48,50 @@ def _add_lines(builder: Builder, settings: SegmentationSettings) -> None:
     for first, last in fences.items():
         free[first : last + 1] = [False] * (last + 1 - first)
     reading = Reading(builder, fences, JsonFinder(source), settings)
-    for part in split_documents(source, lines, free):
-        _add_document(reading, lines, part)
+    _add_text(reading, lines, free)
 
 
-def _add_document(reading: Reading, lines: list[Line], part: Part) -> None:
+def _add_text(reading: Reading, lines: list[Line], free: Sequence[bool]) -> None:
+    """Entries where the text has such, and documents; what is named as a document at the very beginning is no entry."""
+    source = reading.builder.source
+    entries, bare = split_entries(source, lines, free)
+    first = entries[0].first if entries else len(lines)
+    named = not entries or names_documents(source, lines[: first + 1], free)
+    # A title may end in a colon, but then there are more titles than such.
+    parts = split_documents(source, lines, free) if named or entries[0].kind == "role" else []
+    if named or len(parts) >= len(entries):
+        for part in parts:
+            _add_document(reading, lines, part, 0)
+        return
+    if any(not is_blank(source, line) for line in lines[:first]):
+        for part in split_documents(source, lines[:first], free):
+            _add_document(reading, lines[:first], part, 0)
+    for entry in entries:
+        _add_entry(reading, bare, free, entry)
+
+
+def _add_entry(reading: Reading, lines: Sequence[Line], free: Sequence[bool], entry: Entry) -> None:
+    """The head, and under it the documents of the body: more than one where it lists what was found."""
+    builder, source = reading.builder, reading.builder.source
+    body = trimmed(lines[entry.first : entry.last], entry.body)
+    if entry.closing is not None:
+        body = [Line(*(min(at, entry.closing[0]) for at in line)) for line in body]
+    if entry.closing is None and is_one_line(source, body, reading.settings):
+        builder.add(entry.head[0], body[0].end, "turn")
+    else:
+        builder.open_frame("turn", builder.add(*entry.head, "speaker"))
+        builder.end_paragraph()
+        parts = split_documents(source, body, free[entry.first : entry.last])
+        for part in parts:
+            _add_document(reading, body, part, entry.first, is_last=part is parts[-1])
+        builder.close_frame(*entry.closing) if entry.closing else builder.close_frame()
+    builder.end_document(lines[entry.last - 1].end)
+
+
+def _add_document(
+    reading: Reading, lines: list[Line], part: Part, offset: int, *, is_last: bool = False
+) -> None:
+    """`offset` is the number of the first of `lines` in the source. With `is_last`, the document is left open."""
     builder = reading.builder
     if part.opening is not None:
         builder.open_frame("tag", builder.add(*part.opening, "bracket"))
@@ -58,9 +99,9 @@ def _add_document(reading: Reading, lines: list[Line], part: Part) -> None:
         builder.set_title(builder.add(*part.heading, "heading"))
         builder.end_paragraph()
     own = lines[part.first : part.last]
-    body = [Line(max(line.start, part.body), line.end) for line in own]
-    body = [line if line.start <= line.end else Line(line.end, line.end) for line in body]
-    closing = add_blocks(reading, body, part.first, tag=part.opening is not None)
+    body = trimmed(own, part.body)
+    closing = add_blocks(reading, body, offset + part.first, tag=part.opening is not None)
     if part.opening is not None:
         builder.close_frame(*closing) if closing else builder.close_frame()
-    builder.end_document(own[-1].end)
+    if not is_last:
+        builder.end_document(own[-1].end)
