@@ -43,6 +43,7 @@ _TOGETHER: dict[HeadKind, frozenset[HeadKind]] = {
     "mail": frozenset({"dated", "rule", "mail"}),
 }
 _DATED: frozenset[HeadKind] = frozenset({"dated", "rule", "mail"})
+_BARE = re.compile(r"[\s=*_#~-]*+")
 _JSON = re.compile(r"[ \t]*(?:\{|\[[ \t]*(?:[\"\[{\]0-9-]|\Z))")
 # Other heads follow an empty line: elsewhere they are lines of a log, or words of prose.
 _ANYWHERE: frozenset[HeadKind] = frozenset({"role", "marker", "tag"})
@@ -78,7 +79,7 @@ def _heads(source: str, lines: Sequence[Line], free: Sequence[bool]) -> _Found:
     for number, line in enumerate(lines):
         if not free[number] or line.start < end:
             continue
-        is_first = number == 0 or is_blank(source, lines[number - 1]) or _is_rule(found.get(number - 1))
+        is_first = number == 0 or _ends_block(source, lines[number - 1]) or _is_rule(found.get(number - 1))
         head = mail_head(source, lines, number) if is_first else None
         head = head or head_of(source, line)
         if head is not None and (is_first or head.kind in _ANYWHERE):
@@ -88,6 +89,11 @@ def _heads(source: str, lines: Sequence[Line], free: Sequence[bool]) -> _Found:
             found[number] = head
             end = head.end
     return found
+
+
+def _ends_block(source: str, line: Line) -> bool:
+    """An empty line, or one of nothing but marks."""
+    return _BARE.fullmatch(source, *line) is not None
 
 
 def _is_rule(head: Head | None) -> bool:

@@ -30,7 +30,9 @@ _MARKER = re.compile(r"\[(?P<key>[^\W\d_][\w .:/#-]{0,40})\]:?|<\|(?P<token>\w{1
 _TAG = re.compile(r"<(?P<key>[a-zA-Z][\w:-]{1,30})(?:[ \t][^<>\n]{0,200})?>")
 _CAPITALS = re.compile(r"[^\W\d_]{3,20}(?:[ _][^\W\d_]{2,20}){0,2}:?[ \t]*\Z")
 _HEADING = re.compile(r"#{1,6}[ \t]+(?P<key>\S.{0,40})\Z")
-_DIGITS = re.compile(r"[\d#]+|\([^)]*\)|\*")
+# After a colon of Chinese or Japanese no space follows, whatever does.
+_WIDE_ROLE = re.compile(r"[^\W\d_][\w.'-]{0,14}：(?=\S)")
+_DIGITS = re.compile(r"[\d#]+|\([^()]{0,60}\)|\*")
 # A day in numbers of any order, or with the name of a month in any language.
 _DAY = (
     r"(?:\d{4}[-/.年][ \t]?\d{1,2}[-/.月][ \t]?\d{1,2}日?|\d{1,2}[./-]\d{1,2}[./-]\d{2,4}|\d{4}년 ?\d{1,2}월 ?\d{1,2}일"
@@ -39,9 +41,7 @@ _DAY = (
 _DATE = re.compile(_DAY)
 _DATED = re.compile(rf"(?:[-*=_#]{{1,8}}[ \t]*)?[\[(]?(?:[^\W\d_]{{2,12}}\.?,?[ \t])?{_DAY}(?![\d-])")
 _SAID = re.compile(r"[^:：]{0,80}[:：](?=\s|\Z|[^\x00-\x7f])")
-_RULE = re.compile(
-    r"(?P<mark>[-=*_#~])(?P=mark){2,}[ \t]*(?P<key>[^\W_](?:.{0,120}[^\s=*_#~-])?)[ \t]*[-=*_#~]*\Z"
-)
+_RULED = re.compile(r"[-=*_#~]{3,}+[ \t]*+(?P<key>[^\W_][^\n]*)\Z")
 _CLOCK = re.compile(
     r"\d{1,2}[:.]\d{2}(?:[:.]\d{2}(?:[.,]\d{1,6})?)?(?:[ \t]?[AaPp][Mm]|Z| ?(?:[A-Z]{3,4}|[+-]\d\d:?\d\d)\b)?"
 )
@@ -93,8 +93,8 @@ def _after_clock(source: str, at: int, end: int) -> int:
 
 
 def _rule(source: str, line: Line, end: int) -> Head | None:
-    found = _RULE.match(source, *line) if end == line.end else None
-    return None if found is None else Head("rule", _plain(found["key"]), end)
+    found = _RULED.match(source, *line) if end == line.end else None
+    return None if found is None else Head("rule", _plain(found["key"].rstrip("-=*_#~ \t")), end)
 
 
 def _heading(source: str, line: Line, end: int) -> Head | None:
@@ -111,7 +111,7 @@ def _capitals(source: str, line: Line, end: int) -> Head | None:
 
 
 def _role(source: str, line: Line, end: int) -> Head | None:
-    found = SPEAKER.match(source, *line)
+    found = SPEAKER.match(source, *line) or _WIDE_ROLE.match(source, *line)
     return None if found is None else Head("role", _plain(found.group().rstrip(":： ")), found.end())
 
 
