@@ -18,6 +18,7 @@ from serve.cli_billing import audit, reconcile, statement, usage
 from serve.cli_collections import collection_commands
 from serve.cli_compress import compress_file
 from serve.cli_spool import spool_commands
+from serve.command.tune import tune
 from serve.config.fit_text import fit_of
 from serve.config.pins import unpinned
 from serve.money.receipts import receipts
@@ -42,6 +43,7 @@ for command in (usage, receipts, statement, reconcile, audit):
     app.command(command.__name__)(command)
 app.add_typer(spool_commands, name="spool")
 app.command("compress")(compress_file)
+app.command("tune")(tune)
 
 
 @app.command()

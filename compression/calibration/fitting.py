@@ -66,10 +66,11 @@ def fit(rows: Rows, advance: Callable[[], None] = lambda: None) -> Judges:
 
 
 def fold_of(groups: Sequence[str] | NDArray[np.str_]) -> NDArray[np.int64]:
-    """The fold of each row; all rows of a group are in one."""
-    folds = {
-        str(group): hashlib.sha256(str(group).encode()).digest()[0] % FOLDS for group in np.unique(groups)
-    }
+    """The fold of each row: all rows of a group are in one, and folds are alike in groups."""
+    hashed = sorted(
+        {str(group) for group in groups}, key=lambda group: hashlib.sha256(group.encode()).digest()
+    )
+    folds = {group: at % FOLDS for at, group in enumerate(hashed)}
     return np.array([folds[str(group)] for group in groups], np.int64)
 
 

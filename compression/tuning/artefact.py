@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from rich.progress import Progress
 
 from compression.calibration.calibration import FORMAT
 from compression.calibration.fitting import (
@@ -31,6 +29,7 @@ from compression.calibration.fitting import (
 from compression.calibration.ranges import Ranges
 from compression.calibration.signals import NAMES
 from compression.tuning.observing import RATIOS, Observed
+from compression.tuning.progress import Bars
 
 # Suites with the same beginning are one kind of source, and stand or fall together where a suite is left out.
 _APART = "_"
@@ -58,16 +57,16 @@ def rows_of(found: Sequence[Observed]) -> Rows:
     )
 
 
-def entry_of(name: str, found: Sequence[Observed], progress: Progress) -> Fitted:
+def entry_of(name: str, found: Sequence[Observed], bars: Bars) -> Fitted:
     """Fits once on everything, and as often as it takes to say how it does on what it has not seen."""
     rows = rows_of(found)
     families = np.array([suite.split(_APART)[0] for suite in rows.suites])
     count = len(np.unique(families))
     rounds = (CHANCE.rounds + USUAL.rounds) * (1 + FOLDS + (count if count > 1 else 0))
-    task = progress.add_task(f"{name}: fitting", total=rounds)
+    task = bars.add_task(f"{name}: fitting", total=rounds)
 
     def advance() -> None:
-        progress.advance(task)
+        bars.advance(task)
 
     judges = fit(rows, advance)
     apart = unseen(rows, fold_of(rows.groups), advance)
@@ -86,7 +85,6 @@ def entry_of(name: str, found: Sequence[Observed], progress: Progress) -> Fitted
         "ranges": ranges_of(found).as_json(),
         "suites": sorted({one.suite for one in found}),
     }
-    progress.update(task, completed=rounds)
     return Fitted(entry, rows, ratios, apart, other, odds)
 
 
@@ -104,8 +102,3 @@ def write(path: Path, entries: Mapping[str, Mapping[str, Any]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     body = ",\n".join(lines)
     path.write_text(f'{{"format": {FORMAT}, "kinds": {{\n{body}\n}}}}\n', encoding="utf-8")
-
-
-def ratios_asked(found: Sequence[Observed]) -> NDArray[np.float64]:
-    """The ratio that each row was compressed for."""
-    return np.tile(RATIOS, len(found))

@@ -82,7 +82,7 @@ class _Event:
     is_error: bool
 
 
-def log_cases(count: int, suite: str = "logs") -> Iterator[Case]:
+def log_cases(count: int, suite: str = "logs_made") -> Iterator[Case]:
     """Each log is asked for all its errors, or for those of one component; a line of each kind is needed."""
     for number in range(count):
         yield _case(seeded(f"{suite} {number}"), suite, number)

@@ -10,6 +10,7 @@ from benchmarks.quality.case import Case, Span, seeded
 from benchmarks.quality.families import FAMILIES, family_of
 from benchmarks.quality.metrics import holds_answer
 from benchmarks.quality.suites import traces
+from benchmarks.quality.suites.logs import cases as logs
 from compression.assembly import Slice
 from compression.request import CompressionResult
 from compression.training.calibration.logs import log_cases
@@ -18,7 +19,8 @@ from compression.tuning.observing import Question
 # Questions of a suite, at most; those of long texts take long.
 MOST = {"nq": 240, "qmsum": 80, "xquad": 80, "kv": 40, "hotpot": 100, "wiki2": 120, "musique": 100, "dialogues": 60,
         "papers": 80, "tickets": 80, "chats": 60}  # fmt: skip
-LOGS, LONG_TRACES = 120, 3_500  # logs; characters of a trace before its tool call
+LOGS, HELD_OUT_LOGS = 70, 70
+LONG_TRACES = 3_500  # characters before the tool call
 # The rankers train on the rest of these, and only on these: see `compression.training.quizzes`.
 TRAINED_ON = frozenset({"nq", "xquad", "kv"})
 # A turn or a line counts as kept where most of its characters are.
@@ -36,6 +38,7 @@ def cases(folder: Path) -> Iterator[Case]:
         own = [case for case in make() if case.is_held_out or TRAINED_ON.isdisjoint(name.split("_"))]
         yield from seeded(f"calibration {name}").sample(own, min(len(own), MOST[family]))
     yield from _traces(folder)
+    yield from logs.log_cases("calibration", HELD_OUT_LOGS, held_out=True)
     yield from log_cases(LOGS)
 
 
@@ -47,14 +50,14 @@ def _traces(folder: Path) -> Iterator[Case]:
             found = list(traces.moments(trace, longer_than=LONG_TRACES))
             for at, moment in enumerate(found[-1:] + found[: len(found) // 2][-1:]):
                 for suite, is_json in ((f"{stem}_json", True), (f"{stem}_text", False)):
-                    name = f"{suite}-{number}-{at}"
+                    name = f"{suite}-{trace.task}-{number}-{at}"
                     yield traces.case_of(moment, trace.task, suite, name, is_json=is_json)
 
 
 def question_of(case: Case) -> Question:
     family = case.suite.split("_")[0]
     # All trials of a task, and all dresses of a question, stand and fall together.
-    group = case.name.rsplit("-", 2)[0] if family == "tau" else case.query
+    group = f"trace {case.name.split('-')[1]}" if family == "tau" else case.query
     return Question(case.suite, group, case.query, case.context, _holds(case))
 
 

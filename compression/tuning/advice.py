@@ -1,0 +1,110 @@
+"""What was observed on somebody's data, made into advice: a ratio or a promise, and thresholds of flags."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from compression.calibration.boosting import sigmoid
+from compression.calibration.fitting import WARNED_KEPT, WARNED_LOSSES, Curves, Floats, rates
+from compression.tuning.artefact import Fitted, entry_of
+from compression.tuning.curves import Point, curve, interval, recommended
+from compression.tuning.observing import RATIOS, Observed
+from compression.tuning.progress import Bars
+
+# With fewer, what is fitted says more about the rows than about their kind.
+FEWEST_QUESTIONS, FEWEST_LOSSES = 50, 10
+_GRAVE = 0.75
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What asking for `keep` comes to on questions that were not fitted on: shares from 0 to 1."""
+
+    keep: float
+    covered: float
+    low: float
+    high: float
+    ratio: float
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """Probabilities below which the flag `evidence_at_risk` is critical, a warning, for information; and of losses and
+    of kept outputs the share that then warns."""
+
+    critical: float
+    warning: float
+    info: float
+    losses_warned: float
+    kept_warned: float
+
+
+@dataclass(frozen=True)
+class Advice:
+    """For one model. What a calibration is needed for is None where there were too few questions, and `why_not` says
+    so."""
+
+    model: str
+    kind: str
+    questions: int
+    points: list[Point]
+    ratio: Point | None
+    promise: Promise | None
+    thresholds: Thresholds | None
+    entry: dict[str, Any] | None
+    why_not: str = ""
+
+
+def advise(model: str, kind: str, found: Sequence[Observed], keep: float, bars: Bars) -> Advice:
+    """`keep`: the share of questions whose evidence is to survive."""
+    points = curve(found)
+    best = recommended(points, keep)
+    lost = sum(int((~one.kept).sum()) for one in found)
+    if len(found) < FEWEST_QUESTIONS or lost < FEWEST_LOSSES:
+        why = f"{len(found)} questions, {lost} losses: a calibration needs {FEWEST_QUESTIONS} and {FEWEST_LOSSES}"
+        return Advice(model, kind, len(found), points, best, None, None, None, why)
+    fitted = entry_of(model, _apart(found), bars)
+    return Advice(
+        model, kind, len(found), points, best, promise_of(fitted, keep), thresholds_of(fitted), fitted.entry
+    )
+
+
+def _apart(found: Sequence[Observed]) -> list[Observed]:
+    """Questions to a few texts are told apart one by one, since a split by texts would leave nothing to fit on."""
+    if len({one.group for one in found}) >= 10:
+        return list(found)
+    return [replace(one, group=f"{one.group} {at}") for at, one in enumerate(found)]
+
+
+def promise_of(fitted: Fitted, keep: float) -> Promise:
+    keeps, logits = np.array(fitted.entry["promises"]).T
+    curves = Curves.of(fitted.apart[0], fitted.rows, fitted.ratios, len(RATIOS))
+    kept, ratios = curves.stopped(float(np.interp(keep, keeps, logits)))
+    low, high = interval(kept[:, None])[:, 0]
+    return Promise(keep, float(kept.mean()), float(low), float(high), float(ratios.mean()))
+
+
+def thresholds_of(fitted: Fitted) -> Thresholds:
+    """Plain probabilities: with one kind of data there is no need for thresholds that hang on the input."""
+    chances, kept = sigmoid(fitted.apart[0]), fitted.rows.kept
+    candidates = np.round(np.linspace(0.02, 0.99, 98), 2)
+    # The lowest of those that do as well.
+    warning = float(min(candidates, key=lambda at: round(_shortfall(chances, kept, float(at)), 3)))
+    grave = [at for at in candidates if at < warning and _lost_below(chances, kept, float(at)) >= _GRAVE]
+    critical = float(grave[-1]) if grave else round(warning / 3, 2)
+    warned = rates(chances < warning, kept)
+    return Thresholds(critical, warning, round(min(0.99, (1 + 2 * warning) / 3), 2), *warned)
+
+
+def _shortfall(chances: Floats, kept: Floats, threshold: float) -> float:
+    lost, spared = rates(chances < threshold, kept)
+    return max(0.0, WARNED_LOSSES - lost) + max(0.0, spared - WARNED_KEPT)
+
+
+def _lost_below(chances: Floats, kept: Floats, threshold: float) -> float:
+    below = chances < threshold
+    return float(1 - kept[below].mean()) if below.any() else 0.0

@@ -1,0 +1,24 @@
+"""How fitting says how far it is, without a word about who shows it."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+
+class Bars(Protocol):
+    """The part of `rich.progress.Progress` that fitting uses."""
+
+    def add_task(self, description: str, *, total: float | None) -> Any: ...
+
+    def advance(self, task_id: Any) -> None: ...
+
+
+class NoBars:
+    """Shows nothing."""
+
+    def add_task(self, description: str, *, total: float | None) -> int:
+        del description, total
+        return 0
+
+    def advance(self, task_id: Any) -> None:
+        del task_id

@@ -1,0 +1,92 @@
+"""From observations to advice: curves with intervals, a ratio, a promise, thresholds, a plot."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+
+from compression.calibration.signals import NAMES
+from compression.tuning.advice import FEWEST_QUESTIONS, advise
+from compression.tuning.chart import chart
+from compression.tuning.curves import curve, interval, recommended
+from compression.tuning.observing import RATIOS, Observed
+from compression.tuning.progress import NoBars
+
+
+def observed(number: int, needs: int) -> Observed:
+    """A question whose evidence is kept from the ratio of that index on; one of its signals says so, roughly."""
+    rng = np.random.default_rng(number)
+    signals = np.zeros((len(RATIOS), len(NAMES)), np.float32)
+    signals[:, NAMES.index("ratio")] = np.log(RATIOS)
+    signals[:, NAMES.index("best")] = needs + rng.normal() * 0.5
+    kept = np.arange(len(RATIOS)) >= needs
+    return Observed("data", f"g{number}", "prose", frozenset({"latin"}), 500, signals, np.array(RATIOS), kept)
+
+
+FOUND = [observed(number, number % 8) for number in range(160)]
+
+
+def test_a_curve_is_the_share_kept_at_each_ratio_within_its_interval() -> None:
+    points = curve(FOUND)
+    assert [point.target_ratio for point in points] == list(RATIOS)
+    assert [round(point.kept, 3) for point in points][:8] == [
+        0.125,
+        0.25,
+        0.375,
+        0.5,
+        0.625,
+        0.75,
+        0.875,
+        1.0,
+    ]
+    assert all(point.low <= point.kept <= point.high for point in points)
+    assert points == curve(FOUND)
+
+
+def test_an_interval_narrows_with_more_questions() -> None:
+    few, many = (interval(np.array([[0.0], [1.0]] * count)) for count in (10, 1000))
+    assert few[1, 0] - few[0, 0] > 5 * (many[1, 0] - many[0, 0])
+
+
+def test_the_ratio_recommended_is_the_smallest_from_which_on_enough_is_kept() -> None:
+    points = curve(FOUND)
+    found = recommended(points, 0.85)
+    assert found is not None and found.target_ratio == RATIOS[6]
+    assert recommended([point for point in points if point.kept < 1], 0.99) is None
+
+
+def test_a_promise_needs_less_than_the_fixed_ratio_that_keeps_as_much() -> None:
+    advice = advise("m", "lexical", FOUND, 0.9, NoBars())
+    assert advice.promise is not None and advice.ratio is not None
+    assert advice.promise.covered >= 0.85
+    assert advice.promise.ratio < advice.ratio.ratio
+
+
+def test_thresholds_catch_most_losses_and_spare_most_of_the_rest() -> None:
+    thresholds = advise("m", "lexical", FOUND, 0.9, NoBars()).thresholds
+    assert thresholds is not None
+    assert thresholds.critical < thresholds.warning < thresholds.info
+    assert thresholds.losses_warned >= 0.7 and thresholds.kept_warned <= 0.15
+
+
+@pytest.mark.parametrize("found", [FOUND[: FEWEST_QUESTIONS - 1], [observed(n, 0) for n in range(80)]])
+def test_too_few_questions_or_losses_give_curves_alone_and_say_why(found: list[Observed]) -> None:
+    advice = advise("m", "lexical", found, 0.9, NoBars())
+    assert advice.entry is advice.promise is advice.thresholds is None
+    assert "a calibration needs" in advice.why_not and len(advice.points) == len(RATIOS)
+
+
+def test_questions_to_one_text_can_be_tuned_on_too() -> None:
+    from dataclasses import replace
+
+    advice = advise("m", "lexical", [replace(one, group="one") for one in FOUND], 0.9, NoBars())
+    assert advice.entry is not None
+
+
+def test_a_chart_is_an_svg_with_a_line_a_model_and_names_that_do_no_harm() -> None:
+    drawn = chart({"a<b>&": curve(FOUND), "other": curve(FOUND)}, "kept & lost")
+    root = ElementTree.fromstring(drawn)
+    assert len(root.findall("{http://www.w3.org/2000/svg}polyline")) == 2
+    assert "a<b>&" in [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
