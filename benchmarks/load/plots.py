@@ -61,7 +61,7 @@ def throughput(what: str, lines: Mapping[str, Points]) -> Panel:
     return Panel("throughput", "clients", what, lines, log_x=True)
 
 
-def draw(path: Path, panels: Sequence[Panel]) -> Path:
+def draw(path: Path, panels: Sequence[Panel], *, dpi: int = 130) -> Path:
     """The panels that have a line, as PNG."""
     import matplotlib
 
@@ -78,7 +78,7 @@ def draw(path: Path, panels: Sequence[Panel]) -> Path:
         unused.remove()
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130)
+    figure.savefig(path, dpi=dpi)
     pyplot.close(figure)
     return path
 

@@ -10,6 +10,9 @@ from benchmarks.load.report import Report
 
 BEGIN, END = "<!-- measured: written by benchmarks.quality -->", "<!-- end of what was measured -->"
 
+# A page is read on a screen, and a repository keeps every picture that it ever had.
+DPI = 64
+
 
 class NoPlace(ValueError):
     """The page has no place for what was measured."""
@@ -33,16 +36,19 @@ def _parts(path: Path) -> tuple[str, str]:
 
 
 def write(path: Path, report: Report) -> list[Path]:
-    """The report between the marks, and its pictures as NAME-PICTURE.png beside the page. Raises `NoPlace`."""
+    """The report between the marks, and its pictures beside the page: PAGE.png, PAGE-OTHER.png. Raises `NoPlace`."""
     before, after = _parts(path)
     drawn = [
-        plots.draw(path.with_name(f"{path.stem}-{name}.png"), panels)
-        for name, panels in report.pictures.items()
+        plots.draw(_picture(path, name, report), panels, dpi=DPI) for name, panels in report.pictures.items()
     ]
     links = [f"![{report.title}: {picture.stem}]({picture.name})" for picture in drawn]
     lines: Sequence[str] = [BEGIN, "", *facts(report), "", *links, "", *report.lines, END, ""]
     path.write_text(before + "\n".join(lines) + after, encoding="utf-8")
     return [path, *drawn]
+
+
+def _picture(path: Path, name: str, report: Report) -> Path:
+    return path.with_name(f"{path.stem}.png" if name == report.name else f"{path.stem}-{name}.png")
 
 
 def facts(report: Report) -> list[str]:

@@ -21,7 +21,7 @@ def report(facts: Facts, outcomes: Sequence[Outcome]) -> Report:
         "summaries": [asdict(summary) for summary in summaries],
         "outcomes": [asdict(outcome) for outcome in outcomes],
     }
-    pictures = {"quality": panels(summaries, outcomes)}
+    pictures = {"quality": panels(summaries), "latency": times(summaries, outcomes)}
     if reliable := flagged.panels(outcomes, model):
         pictures["reliability"] = reliable
     return Report("quality", "Compression quality", facts, page(outcomes, summaries, model), body, pictures)
@@ -49,28 +49,39 @@ def page(outcomes: Sequence[Outcome], summaries: Sequence[Summary], model: str) 
     ]
 
 
-def panels(summaries: Sequence[Summary], outcomes: Sequence[Outcome]) -> list[plots.Panel]:
-    """What is kept against the ratio, a panel a suite; then the time that the receipts tell."""
+def panels(summaries: Sequence[Summary]) -> list[plots.Panel]:
+    """What is kept against the ratio, a panel a suite."""
     found = []
-    latency: dict[str, plots.Points] = {}
     for suite, group in tables.by_suite(summaries).items():
         decisive = family_of(suite).decisive
         lines = {
             name: _points(group, [s.percents[decisive] if s.selector == name else None for s in group])
-            for name in dict.fromkeys(summary.selector for summary in group)
+            for name in _in_one_order([summary.selector for summary in group])
         }
         found.append(plots.Panel(suite, "target ratio", f"{decisive} (%)", lines, log_x=True))
-        first = [
-            summary.latency_ms_p50 if summary.selector == group[0].selector else None for summary in group
-        ]
-        if points := _points(group, first):
-            latency[suite] = points
-    times = {
-        suite: [o.told.latency_ms for o in outcomes if o.suite == suite and o.told is not None]
-        for suite in latency
+    return found
+
+
+def times(summaries: Sequence[Summary], outcomes: Sequence[Outcome]) -> list[plots.Panel]:
+    """What receipts tell of time: by ratio, and all of them."""
+    model = outcomes[0].selector
+    latency = {
+        suite: _points(group, [s.latency_ms_p50 if s.selector == model else None for s in group])
+        for suite, group in tables.by_suite(summaries).items()
     }
-    by_time = plots.Panel("latency by ratio", "target ratio", "p50 ms", latency, log_x=True)
-    return [*found, by_time, plots.distribution("latency", "ms", times)]
+    told: dict[str, list[float]] = {}
+    for outcome in outcomes:
+        if outcome.told is not None and outcome.selector == model:
+            told.setdefault(outcome.suite, []).append(outcome.told.latency_ms)
+    by_ratio = plots.Panel("latency by ratio", "target ratio", "p50 ms", latency, log_x=True)
+    return [by_ratio, plots.distribution("latency", "ms", told)]
+
+
+def _in_one_order(selectors: Sequence[str]) -> list[str]:
+    """The first, the baselines, then what few suites have: so that a line has one colour in most panels."""
+    names = dict.fromkeys(selectors)
+    common = [name for name in tables.COMPARED if name in names and name not in tables.SPECIAL]
+    return list(dict.fromkeys([selectors[0], *common, *names]))
 
 
 def _points(group: Sequence[Summary], values: Sequence[float | None]) -> plots.Points:

@@ -12,6 +12,7 @@ from benchmarks.quality.scoring import Summary
 from benchmarks.quality.targets import target_of
 
 COMPARED = (*BASELINES, NAME)
+SPECIAL = tuple(name for name, baseline in BASELINES.items() if baseline.families is not None)
 
 
 def by_suite(summaries: Sequence[Summary]) -> dict[str, list[Summary]]:
@@ -42,17 +43,16 @@ def kept(summaries: Sequence[Summary]) -> list[str]:
 
 
 def compared(summaries: Sequence[Summary]) -> list[str]:
-    """A row a suite, a column a selector, by the measure that counts most."""
-    names = selectors(summaries, compared=False)[:1] + selectors(summaries, compared=True)
-    rows = [
-        [
-            suite,
-            family_of(suite).decisive,
-            *(_percents(group, name, family_of(suite).decisive) for name in names),
-        ]
-        for suite, group in by_suite(summaries).items()
-    ]
-    return table(["suite", "kept (%)", *names], rows)
+    """A row a suite, by the measure that counts most; baselines made for one kind of context share a column."""
+    models = selectors(summaries, compared=False)[:1]
+    general = [name for name in selectors(summaries, compared=True) if name not in SPECIAL]
+    rows = []
+    for suite, group in by_suite(summaries).items():
+        measure = family_of(suite).decisive
+        cells = [_percents(group, name, measure) for name in [*models, *general]]
+        made = [f"{name}: {cell}" for name in SPECIAL if (cell := _percents(group, name, measure))]
+        rows.append([suite, measure, *cells, ", ".join(made)])
+    return table(["suite", "kept (%)", *models, *general, "made for it"], rows)
 
 
 def _measures(group: Sequence[Summary]) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.quality import contexts, document, flagged, promised, report, tables
-from benchmarks.quality.case import Task
+from benchmarks.quality.case import Case, Need, Task
 from benchmarks.quality.data import Records
 from benchmarks.quality.scoring import Outcome, Told, judge, summarise
 from benchmarks.quality.targets import target_of
@@ -44,11 +44,11 @@ def test_outcomes_are_summed_up_by_selector_and_ratio() -> None:
 
 def test_a_report_has_figures_tables_and_a_plot(tmp_path: Path) -> None:
     made = report.report({"model": "lexical"}, OUTCOMES)
-    as_json, as_text, picture = made.write(tmp_path)
+    as_json, as_text, picture, _ = made.write(tmp_path)
     page = as_text.read_text(encoding="utf-8")
     assert "| kv_75 (1) | pair | .25 / .1 | 100 / 100 / 100 | 100.0 / 0.0 |" in page
     assert "| kv_75 (1) | parses | .25 / .1 | 100 / 100 / 100 | 100.0 / 100.0 |" in page
-    assert "| kv_75 | pair | 100.0 / 0.0 | 0.0 / 0.0 |" in page
+    assert "| kv_75 | pair | 100.0 / 0.0 | 0.0 / 0.0 |  |" in page
     assert "| kv_75 | 0.0150 | 0.0200 | 100.0 | 3 / 5 | 3 / 5 |" in page
     body = json.loads(as_json.read_text(encoding="utf-8"))
     assert body["facts"] == {"model": "lexical"}
@@ -56,7 +56,8 @@ def test_a_report_has_figures_tables_and_a_plot(tmp_path: Path) -> None:
     assert picture.read_bytes().startswith(b"\x89PNG")
     lines = {panel.title: panel.lines for panel in made.pictures["quality"]}
     assert lines["kv_75"]["lexical"] == [(0.1, 0.0), (0.25, 100.0)]
-    assert lines["latency by ratio"] == {"kv_75": [(0.1, 5.0), (0.25, 3.0)]}
+    by_ratio = made.pictures["latency"][0]
+    assert by_ratio.lines == {"kv_75": [(0.1, 5.0), (0.25, 3.0)]}
 
 
 def test_a_slow_model_says_for_how_many_cases_its_figures_are() -> None:
@@ -90,7 +91,7 @@ def test_the_calibration_error_is_the_gap_of_each_tenth_by_its_outputs(
 def test_without_probabilities_there_is_no_diagram_and_no_error() -> None:
     assert flagged.calibration_error(OUTCOMES) is None
     assert flagged.reliability(OUTCOMES, "lexical") == []
-    assert list(report.report({}, OUTCOMES).pictures) == ["quality"]
+    assert list(report.report({}, OUTCOMES).pictures) == ["quality", "latency"]
 
 
 def test_flags_are_counted_over_all_ratios_of_a_suite_and_over_everything() -> None:
@@ -101,7 +102,7 @@ def test_flags_are_counted_over_all_ratios_of_a_suite_and_over_everything() -> N
     _, _, suite, everything = flagged.flags(outcomes, "lexical")
     assert suite == "| kv_75 | 6 | 33.3 | 50 | 25 | 0.70 | 0.233 |"
     assert everything == suite.replace("kv_75", "all")
-    assert list(report.report({}, outcomes).pictures) == ["quality", "reliability"]
+    assert list(report.report({}, outcomes).pictures) == ["quality", "latency", "reliability"]
 
 
 def test_a_promise_is_told_by_what_it_kept_and_what_that_took() -> None:
@@ -124,9 +125,9 @@ def test_the_measured_part_of_a_page_is_replaced_and_the_rest_stays(tmp_path: Pa
     made = report.report({"command": "python -m benchmarks.quality", "server": "http://x"}, OUTCOMES)
     written = document.write(page, made)
     text = page.read_text(encoding="utf-8")
-    assert [path.name for path in written] == ["quality.md", "quality-quality.png"]
+    assert [path.name for path in written] == ["quality.md", "quality.png", "quality-latency.png"]
     assert text.startswith("# Mine\n\nIntro.\n") and text.endswith(f"{document.END}\n\n## Rest\n")
-    assert "old" not in text and "http://x" not in text and "(quality-quality.png)" in text
+    assert "old" not in text and "http://x" not in text and "(quality.png)" in text
     assert "- command: python -m benchmarks.quality" in text and "## Kept, beside the targets" in text
     document.write(page, made)
     assert page.read_text(encoding="utf-8") == text
@@ -146,3 +147,14 @@ def test_targets_are_of_families_and_none_of_suites_without_titles() -> None:
     assert target_of("hotpot_dev_bare", 0.25, "all evidence") is None
     assert (target_of("xquad_en", 0.1, "answer"), target_of("xquad_zh", 0.1, "answer")) == (96, 97)
     assert target_of("papers_nq", 0.1, "answer") is None
+
+
+def test_baselines_made_for_one_kind_of_context_share_a_column() -> None:
+    log = Case("logs_x", "logs_x-0", "q", "a\nb", ((0, 1), (2, 3)), needs=(Need("a", ((0, 1),)),))
+    outcomes = [
+        judge(Task(log, 0.1), "lexical", "a", Told(0.1, 1.0)), judge(Task(log, 0.1), "level order", "b"),
+        judge(Task(log, 0.1), "tail", "a"),
+    ]  # fmt: skip
+    head, _, row = tables.compared(summarise(outcomes))
+    assert head == "| suite | kept (%) | lexical | tail | made for it |"
+    assert row == "| logs_x | all kinds | 100.0 | 100.0 | level order: 0.0 |"
