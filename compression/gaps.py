@@ -57,8 +57,11 @@ class GapMarker:
             if first > last:  # A separator alone: what it separates from comes next.
                 continue
             if before >= 0 and self._is_gap(before, first, every):
+                lead = (
+                    "" if slices[place - 1].end > self._units[before].end else self._space_before(before + 1)
+                )
                 is_apart = place < number or slices[number].start < self._units[first].start
-                marks[place] = self._mark(before, first, is_apart=is_apart)
+                marks[place] = lead + MARK + ("" if is_apart else self._space_before(first))
             before, place = last, number + 1
         return marks
 
@@ -101,10 +104,6 @@ class GapMarker:
                 return frame.kind != "json"
             number = frame.parent
         return not {self._units[before].kind, self._units[after].kind} <= _JSON_UNITS
-
-    def _mark(self, before: int, after: int, *, is_apart: bool) -> str:
-        lead = self._space_before(before + 1)
-        return lead + MARK if is_apart else lead + MARK + self._space_before(after)
 
     def _space_before(self, unit: int) -> str:
         start, end = self._assembler.gap_before(unit)

@@ -141,6 +141,12 @@ def test_a_mark_stands_apart_as_what_went_did() -> None:
     )
 
 
+def test_white_space_that_was_kept_is_not_put_twice() -> None:
+    assert marked("# Title\n\nOne is here. Two is here.", "# Title\n\n", "Two is here.") == (
+        "# Title\n\n[…] Two is here."
+    )
+
+
 def test_what_is_next_to_each_other_gets_none() -> None:
     assert marked("One.   Two. Three.", "One.", "Two.") == "One.Two."
     assert marked("One. Two.", "One", "Two.") == "OneTwo."
