@@ -23,7 +23,7 @@ UnitKind = Literal[
     "bracket",
     "line",
 ]
-FrameKind = Literal["json", "string", "code", "table", "turn", "tag", "message"]
+FrameKind = Literal["json", "string", "code", "table", "turn", "tag", "message", "block"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,8 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Units kept whenever one inside is: brackets of JSON, fences of code, a table's header, a turn's speaker.
+    """Units kept whenever one inside is: brackets of JSON, fences of code, a table's header, a turn's speaker,
+    of a `block` the head of a hunk, of a failed test or of a folder.
 
     `open` and `close` are indices of units (kinds `bracket`, `fence`, `table_header`, `speaker`); they are never
     chosen for themselves. `parent` is the frame around this one. `also` are more such units, in source order and

@@ -59,8 +59,11 @@ _GRAVE = re.compile(
     rf"(?i)(?<![\w/.-])(?<!no )(?<!without )(?:(?P<strong>{_STRONG})|(?P<weak>{_WEAK})){_NOUGHT}"
 )
 _FAILED_TEST = re.compile(
-    r"(?:--- )?FAIL(?:ED)?\b|\S{1,200} FAILED\b|not ok\b|[✕✗✘×] |E {3,}\S|\[ *FAILED *\]|ERROR (?:at |collecting )"
-    r"|thread '[^'\n]{0,120}' panicked|error(?:\[E\d+\])?: "
+    r"\A(?:--- )?FAIL(?:ED)?\b|^E {2,}\S|\A\S{1,200}+ (?:FAILED|ERROR)\b|\Anot ok\b|\A[✕✗✘×] |\A\[ *FAILED *\]"
+    r"|\AERROR \S|\Athread '[^'\n]{0,120}' panicked|\Aerror(?:\[[^\]\n]{1,10}\])?: |\Atest \S.{0,200} FAILED\Z"
+    r"|\Atest result: FAILED|\A(?:=+ |Tests?:? )?(?:\*|[1-9]\d*) (?:failed|failures?|errors?)\b"
+    r"|\A(?:npm ERR!|npm error|make: \*\*\*)|: (?:fatal )?error: ",
+    re.MULTILINE,
 )
 _STATUS = re.compile(
     r"""(?:(?:HTTP/\d(?:\.\d)?|\*)"? |[Ss]tatus(?:[_ ]?[Cc]ode)?["']?[=: ] ?)(?P<status>[45])\d\d\b"""
@@ -72,16 +75,17 @@ _OTHER_NEEDLES = ("错误", "エラー", "шибка", "异常", "失败", "오�
 _BEGINS = r"(?:\A|(?<=[\n\"'>([{|:,])|(?<=[\n\"'>([{|:,] ))"
 _MACHINE = re.compile(
     rf"{_BEGINS}(?i:error|fatal|panic|fehler|erreur|erro|ошибка)(?:\[\w{{1,10}}\])?: ?+(?!0\b|null|none|\"\"|false)\S"
-    r"|错误[:：]|エラー[:：]|异常[:：]|失败[:：]|오류[:：]|\b[A-Z]\w{1,60}(?:Error|Exception)\b(?:: |\Z|\()"
+    r"|错误[:：]|エラー[:：]|异常[:：]|失败[:：]|오류[:：]|\b[A-Z]\w{1,60}(?:Error|Exception)\b(?:: |\Z)"
     r"|\bTraceback \(most recent|\"(?:error|errors|exception)\": ?+(?!null|\"\"|false|0|\[\]|\{\})|\bERROR\b"
 )
 
 
 def level_of_line(line: str, *, is_log: bool) -> float:
     """0..1 for a line whose numbers, ids and paths are masked."""
-    level = _named_level(line) if is_log else 0.0
-    if not is_log and _FAILED_TEST.match(line):
-        return 0.9
+    level = _named_level(line)
+    if not is_log:
+        # What is code, a file's name or a hit of a search tells of no failure because a word of it does.
+        return 0.9 if _FAILED_TEST.search(line) else _level_in_prose(line)
     if level >= 0.6:
         return level
     status = _level_of_status(line)
@@ -108,6 +112,11 @@ def _level_of_status(text: str) -> float:
     if found.group("exit"):
         return 0.85
     return 0.75 if found.group("status") == "5" else 0.5
+
+
+def level_of_lines(text: str) -> float:
+    """Of several lines that are one unit: an assertion with what it found, an entry of a log with its trace."""
+    return 0.9 if _FAILED_TEST.search(text) else _level_in_prose(text)
 
 
 def levels_of_prose(text: Segmentation, starts: Ints, is_line: Bools) -> Floats:

@@ -11,7 +11,8 @@ _NOT_DIGIT = r"""[^\s=:,;()\[\]{}<>"'|\d]"""
 # A status or a level that is a number says what happened, and stays; so does the letter before a klog date.
 _MEANT = (
     r"""(?:(?:(?<=" )|(?<=tatus[=: ])|(?<=tatus(?:"|:)[: ])|(?<=code[=: ])|(?<=code: ))[1-5]\d\d(?![\w.])"""
-    r"""|(?:(?<=evel":)|(?<=evel": )|(?<=xit code )|(?<=xit status ))\d++|[IWEF]\d{4} )"""
+    r"""|(?:(?<=evel":)|(?<=evel": )|(?<=xit code )|(?<=xit status ))\d++"""
+    r"""|0 (?:failed|failures?|errors?)\b|[IWEF]\d{4} )"""
 )
 _VARIABLE = re.compile(
     rf"(?<!{_PART})(?!{_MEANT})(?:{_NOT_DIGIT}*+\d{_PART}*+|(?:[A-Za-z]\\|/){_PART}++|0x[0-9a-fA-F]++)"

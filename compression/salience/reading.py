@@ -8,7 +8,7 @@ import numpy as np
 
 from compression.salience.characters import Characters
 from compression.salience.copies import copies
-from compression.salience.levels import level_of_line, levels_of_prose
+from compression.salience.levels import level_of_line, level_of_lines, levels_of_prose
 from compression.salience.noise import LONGEST, is_noise, is_sign_of_life
 from compression.salience.salience import Bools, Floats, Ints, Salience
 from compression.salience.states import changes
@@ -18,6 +18,7 @@ from compression.units import Segmentation
 
 # Never chosen for themselves: they come with what they hold.
 _ENDS = frozenset({"bracket", "fence", "table_header", "speaker"})
+_LONGEST_LINES = 2_000
 _LINES = frozenset({"line", "code_block", "list_item"})
 _TIMED = re.compile(r'"@?(?:timestamp|time|ts|t|date|datetime|level|severity|lvl|log\.level)"\s?:')
 
@@ -79,6 +80,10 @@ def _levels(text: Segmentation, characters: Characters, templates: Templates, is
             for sample, log in zip(templates.samples, logs.tolist(), strict=True)
         ]
         levels[has] = np.array(own, np.float32)[templates.of[has]]
+    # A template is of a unit's first line.
+    for unit in np.flatnonzero(has & (characters.ends - characters.starts < _LONGEST_LINES)).tolist():
+        if text.source.find("\n", text.units[unit].start, text.units[unit].end) >= 0:
+            levels[unit] = max(levels[unit], level_of_lines(text.text(unit)))
     return levels
 
 

@@ -10,6 +10,8 @@ from functools import cached_property
 
 from compression.segmentation.builder import Builder
 from compression.segmentation.code import add_code, add_fenced, indented_until, trace_until
+from compression.segmentation.columns import aligned_until, begins_table, drawn_until
+from compression.segmentation.diffs import add_diff, diff_until
 from compression.segmentation.json_units import JsonFinder, add_fenced_json, add_json_value
 from compression.segmentation.lines import HEADING, LIST_ITEM, SPEAKER, Line, is_blank
 from compression.segmentation.log_entries import add_entry, entry_until, is_log_line, is_mostly_log
@@ -18,11 +20,17 @@ from compression.segmentation.prose import add_paragraph, add_sentences, add_tur
 from compression.segmentation.settings import SegmentationSettings
 from compression.segmentation.stack_traces import add_trace_lines
 from compression.segmentation.tables import add_table, markdown_until, separated_until
+from compression.segmentation.terminal import OUTPUT_LINE
+from compression.segmentation.test_runs import add_failure, failure_until
+from compression.segmentation.trees import add_tree, tree_until
 
 _CLOSING_TAG = re.compile(r"[ \t]*</[a-zA-Z_]{1,20}>[ \t]*\Z")
 _TITLE_TAG = re.compile(r"[ \t]*<(?:title|source|name|heading)>", re.IGNORECASE)
 _UNDERLINE = re.compile(r"[ \t]{0,3}(?:=+|-{2,})[ \t]*\Z")
 _SPACE_FIRST = re.compile(r"[ \t]+\S")
+# What a diff, a failed test or a tree may begin with: a line of prose that does stands alone, and that is all.
+_PRINTED_HEADS = ("diff -", "@@ -", "--- FAIL", "---- ", "____", "FAIL: ", "ERROR: ", "├", "└", "|-- ")
+_PRINTED = ((failure_until, add_failure), (diff_until, add_diff), (tree_until, add_tree))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +71,10 @@ class Blocks:
             self._json,
             self._heading,
             self._trace,
-            self._table,
+            self._printed,
             self._log,
+            self._output,
+            self._table,
             self._item,
         ):
             after = rule(at)
@@ -127,10 +137,32 @@ class Blocks:
             self._builder.end_paragraph()
         return after
 
-    def _table(self, at: int) -> int:
-        after = markdown_until(self._source, self._lines, at)
+    def _printed(self, at: int) -> int:
+        """What a program printed of a kind that has heads: a failed test, a diff, a directory tree."""
+        for until, add in _PRINTED:
+            after = until(self._source, self._lines, at)
+            if after > at:
+                add(self._builder, self._lines[at:after], self._settings)
+                return after
+        return at
+
+    def _output(self, at: int) -> int:
+        after = at
+        while after < len(self._lines) and OUTPUT_LINE.match(self._source, *self._lines[after]):
+            add_sentences(self._builder, *self._lines[after], self._settings, "line", whole=True)
+            after += 1
         if after > at:
-            add_table(self._builder, self._lines[at:after], 2, self._settings)
+            self._builder.end_paragraph()
+        return after
+
+    def _table(self, at: int) -> int:
+        after, header = markdown_until(self._source, self._lines, at), 2
+        if after == at:
+            after, header = drawn_until(self._source, self._lines, at)
+        if after == at and not self._is_dialogue:
+            after, header = aligned_until(self._source, self._lines, at), 1
+        if after > at:
+            add_table(self._builder, self._lines[at:after], header, self._settings)
             return after
         if self._is_dialogue or LOG_LINE.match(self._source, *self._lines[at]):
             return at
@@ -206,11 +238,13 @@ class Blocks:
         line = self._lines[at]
         if is_blank(self._source, line) or at + self._offset in self._fences:
             return False
-        if any(pattern.match(self._source, *line) for pattern in (HEADING, LIST_ITEM, LOG_LINE)):
+        if any(pattern.match(self._source, *line) for pattern in (HEADING, LIST_ITEM, LOG_LINE, OUTPUT_LINE)):
             return False
         if self._is_dialogue and SPEAKER.match(self._source, *line):
             return False
         if self._source[line.start : line.end].lstrip()[:1] in ("{", "["):
+            return False
+        if self._source.startswith(_PRINTED_HEADS, line.start) or begins_table(self._source, self._lines, at):
             return False
         return markdown_until(self._source, self._lines, at) == at
 

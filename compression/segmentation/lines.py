@@ -66,4 +66,7 @@ def looks_like_title(text: str) -> bool:
     text = text.strip()
     if not 1 < len(text) <= 120 or ends_sentence(text) or LIST_ITEM.match(text) or LOG_LINE.match(text):
         return False
+    if "   " in text:
+        # The head of columns.
+        return False
     return text[0] not in "{[|<`>" and any(character.isalnum() for character in text[:40])

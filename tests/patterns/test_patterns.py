@@ -17,6 +17,7 @@ AT_ONE_PLACE = {
     "compression.segmentation.documents._RULE": _LINES,
     "compression.segmentation.lines.LIST_ITEM": _LINES.replace("_matching", "_is_plain"),
     "compression.segmentation.log_lines.LOG_LINE": _LINES.replace("_matching", "_is_plain"),
+    "compression.segmentation.terminal.OUTPUT_LINE": _LINES.replace("_matching", "_is_plain"),
 }
 # Harmless all the same, and why.
 EXCEPTIONS = {
