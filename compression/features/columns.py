@@ -42,13 +42,20 @@ class Columns:
         spread = np.sqrt(np.square(apart).mean(axis=1, keepdims=True))
         kinds = {"share": share, "distance": np.tanh(apart / np.maximum(3 * spread, 1e-6))}
         if places:
-            kinds["place"] = 1.0 / np.sqrt(
-                1.0 + np.stack([np.searchsorted(np.sort(-row), -row) for row in rows])
-            )
+            kinds["place"] = 1.0 / np.sqrt(1.0 + np.stack([_places(row) for row in rows]))
         for kind, table in kinds.items():
             for name, row in zip(names, table, strict=True):
                 self.add(f"{name}.{kind}", row if group is None else row[group.of])
 
     def table(self) -> Floats:
         """(units, features)."""
-        return np.ascontiguousarray(self._table[: len(self.names)].T)
+        return self._table[: len(self.names)].T
+
+
+def _places(row: Floats) -> NDArray[np.int64]:
+    """How many are greater than each."""
+    order = np.argsort(-row)
+    descending = -row[order]
+    places = np.empty(len(row), np.int64)
+    places[order] = np.searchsorted(descending, descending)
+    return places

@@ -60,21 +60,33 @@ class Layout:
     is_title: NDArray[np.bool_]
 
     def smooth(self, values: Floats, reach: int) -> Floats:
-        """Mean over the neighbours within `reach` in the same document, near ones counting most."""
-        once = self._box(values, (reach + 1) // 2)
-        return self._box(once, reach - (reach + 1) // 2)
+        """Mean over the neighbours within `reach` in the same document, near ones counting most: (units, ...)."""
+        return self.smooth_rows(values.T, reach)[0].T
 
-    def _box(self, values: Floats, reach: int) -> Floats:
-        if reach == 0:
-            return values
-        at = np.arange(len(values))
+    def smooth_rows(self, rows: Floats, *reaches: int) -> list[Floats]:
+        """The same, once for each reach, of values whose last axis is the units."""
+        running = _running(rows)
+        found = []
+        for reach in reaches:
+            near, far = reach - (reach + 1) // 2, (reach + 1) // 2
+            once = self._mean(running, far) if far else rows
+            found.append(self._mean(_running(once), near) if near else once)
+        return found
+
+    def _mean(self, running: NDArray[np.float64], reach: int) -> Floats:
+        """Of the units within `reach`, from sums over all units before each."""
+        low, high = self._reached(reach)
+        mean = running.take(high, axis=-1)
+        mean -= running.take(low, axis=-1)
+        mean /= high - low
+        return mean.astype(np.float32)
+
+    def _reached(self, reach: int) -> tuple[Ints, Ints]:
+        """The half-open ranges of units within `reach`."""
+        at = np.arange(len(self.heads))
         low = np.maximum(self.documents.first[self.documents.of], at - reach)
         high = np.minimum(self.documents.last[self.documents.of], at + reach + 1)
-        running = np.concatenate(
-            [np.zeros((1, *values.shape[1:])), np.cumsum(values, axis=0, dtype=np.float64)]
-        )
-        mean = (running[high] - running[low]).T / (high - low)
-        return np.asarray(mean.T, np.float32)
+        return low, high
 
     def beside(self, values: Floats, offset: int) -> Floats:
         """The value of the unit `offset` places away in the same document, else zero."""
@@ -86,6 +98,13 @@ class Layout:
         )
         out[inside] = values[other[inside]]
         return out
+
+
+def _running(rows: Floats) -> NDArray[np.float64]:
+    """Sums over all units before each, and over all."""
+    running = np.zeros((*rows.shape[:-1], rows.shape[-1] + 1))
+    np.cumsum(rows, axis=-1, dtype=np.float64, out=running[..., 1:])
+    return running
 
 
 def lay_out(segmentation: Segmentation) -> Layout:

@@ -99,9 +99,11 @@ def _add_surroundings(columns: Columns, rows: Floats, layout: Layout) -> None:
     """Scores of the neighbourhood, which say more of a turn than the turn does; and the unit's share in its own."""
     columns.add_shares([f"{name}.in_paragraph" for name in NEARBY], rows, layout.paragraphs)
     columns.add_shares([f"{name}.in_document" for name in NEARBY], rows, layout.documents)
-    for reach in REACHES:
+    for reach, near in zip(REACHES, layout.smooth_rows(rows, *REACHES), strict=True):
+        # Where all neighbourhoods are one, the distance from the mean is what rounding leaves of it: weights know it as
+        # it is when values are added in this order.
         columns.add_relative(
-            [f"{name}.near{reach}" for name in NEARBY], layout.smooth(rows.T, reach).T, places=False
+            [f"{name}.near{reach}" for name in NEARBY], np.asfortranarray(near), places=False
         )
     shares = np.clip(rows / np.maximum(rows.max(axis=1, keepdims=True), 1e-6), -1, 1).T
     for offset in (-1, 1):

@@ -82,18 +82,35 @@ def compare(
     best = _best_matches(pieces, words, vectors, embeddings)
     share = weights / max(float(weights.sum()), 1e-6) if len(weights) else np.zeros(1, np.float32)
     whole = normalised(weights @ vectors) if len(weights) else np.zeros(vectors.shape[1], np.float32)
-    sums, heads = pieces.sums, layout.heads
-    titled = sums + sums[heads] * (heads != np.arange(len(sums)))[:, None]
+    heads = layout.heads
     return {
-        "mean.unit": (normalised(sums) @ whole, None),
-        "mean.titled": (normalised(titled) @ whole, None),
-        "mean.paragraph": (normalised(layout.paragraphs.total(sums)) @ whole, layout.paragraphs),
-        "mean.document": (normalised(layout.documents.total(sums)) @ whole, layout.documents),
+        **_means(pieces.sums, whole, layout),
         "late.unit": (best @ share, None),
         "late.titled": (np.maximum(best, best[heads]) @ share, None),
         "late.paragraph": (layout.paragraphs.largest(best) @ share, layout.paragraphs),
         "late.document": (layout.documents.largest(best) @ share, layout.documents),
     }
+
+
+def _means(sums: Floats, whole: Floats, layout: Layout) -> Levels:
+    """Cosines of the mean vector with the query's, `whole`."""
+    titled = sums[layout.heads]
+    titled[layout.heads == np.arange(len(sums))] = 0
+    titled += sums
+    paragraphs, documents = layout.paragraphs, layout.documents
+    return {
+        "mean.unit": (_cosines(sums, whole), None),
+        "mean.titled": (_cosines(titled, whole), None),
+        "mean.paragraph": (_cosines(paragraphs.total(sums), whole), paragraphs),
+        "mean.document": (_cosines(documents.total(sums), whole), documents),
+    }
+
+
+def _cosines(vectors: Floats, whole: Floats) -> Floats:
+    """Of each row with `whole`, which has length one."""
+    lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
+    cosines: Floats = (vectors @ whole) / np.maximum(lengths, np.float32(1e-6))
+    return cosines
 
 
 def _best_matches(pieces: Pieces, words: Words, asked: Floats, embeddings: TokenEmbeddings) -> Floats:
