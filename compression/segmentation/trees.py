@@ -9,7 +9,9 @@ from compression.segmentation.builder import Builder
 from compression.segmentation.lines import Line, is_blank
 from compression.segmentation.settings import SegmentationSettings
 
-_ENTRY = re.compile(r"(?P<lead>(?:[│|](?=[ \t\u00a0])|[ \t\u00a0]){0,256}+)(?:├──|└──|\|--|`--|├─|└─|\+--|\\--) ?\S")
+_ENTRY = re.compile(
+    r"(?P<lead>(?:[│|](?=[ \t\u00a0])|[ \t\u00a0]){0,256}+)(?:├──|└──|\|--|`--|├─|└─|\+--|\\--) ?\S"
+)
 _ROOT_FOLDER = re.compile(r"\S{1,200}+[ \t]*+\Z")
 _DEEPEST = 64
 

@@ -171,6 +171,15 @@ def test_gaps_are_marked_and_spans_are_characters_and_bytes_of_the_file(pith: Ru
     assert data == [text[:27], text[81:]]
 
 
+def test_a_promise_says_what_it_was_estimated_to_need_and_what_that_rests_on(pith: Run, source: Path) -> None:
+    _, _, err = pith(source, "--query", QUERY, "--keep", 0.9)
+    said = " ".join(err.split())
+    assert re.search(r"for evidence kept with 0\.9 \(estimated to need [01]\.\d{3}\)", said)
+    assert re.search(r"evidence kept with a probability of [01]\.\d\d \(calibration \S+\)", said)
+    refused = complaint(pith(source, "--model", "words", "--keep", 0.9))
+    assert refused == "--keep: this model has no calibration for it; give --ratio instead"
+
+
 def test_a_file_of_messages_comes_out_as_messages_and_spans_are_of_their_texts(
     pith: Run, tmp_path: Path
 ) -> None:
