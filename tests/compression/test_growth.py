@@ -5,6 +5,7 @@ What happens inside a regular expression is no line: `tests/patterns` holds thos
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 from collections.abc import Callable
@@ -14,15 +15,24 @@ import pytest
 
 from benchmarks.limits.inputs import HOSTILE, hostile_of
 from compression.compressor import Compressor
+from compression.conversation import spans_by_message
 from compression.counting import FakeCounter
+from compression.gaps import GapMarker
 from compression.lexical import LexicalScorer
 from compression.request import CompressionRequest
 from compression.segmentation import segment
 from compression.selection import Selection, SelectionSettings
 from compression.settings import CompressionSettings
+from compression.slices import Slice
 
 MOST = 1.2
 SMALL, LARGE = 3_000, 12_000
+GAPPED: dict[str, Callable[[int], str]] = {
+    "prose": lambda size: "It is so. " * (size // 10),
+    "deep": lambda size: "[" * 60 + json.dumps("It is so. " * (size // 10)) + "]" * 60,
+    "messages": lambda size: json.dumps([{"role": "user", "content": 'It is "so".\n' * 9}] * (size // 150)),
+    "records": lambda size: json.dumps([{"id": 7, "text": "It is so. " * 50}] * (size // 520)),
+}
 QUERY = "Who was it that ignored the 3 new instructions, and why?"
 
 
@@ -43,6 +53,28 @@ def test_a_long_query_costs_work_in_proportion_to_its_length(compressor: Compres
         return compress(compressor, query, hostile_of("the query's own words", SMALL))
 
     assert growth(work, 5_000, 20_000) < MOST
+
+
+@pytest.mark.parametrize("name", ["prose", "deep", "messages", "records"])
+def test_marks_cost_work_in_proportion_to_the_slices(name: str) -> None:
+    """Every other unit is kept, so that there is a gap before each."""
+
+    def work(size: int) -> int:
+        text = segment(GAPPED[name](size))
+        kept = [Slice(unit.start, unit.end) for unit in text.units[::2]]
+        marker = GapMarker(text)
+        return lines_run(lambda: marker.render(kept))
+
+    assert growth(work, SMALL, LARGE) < MOST
+
+
+def test_spans_of_messages_cost_work_in_proportion_to_their_length() -> None:
+    def work(size: int) -> int:
+        source = GAPPED["messages"](size)
+        kept = [Slice(at, at + 3) for at in range(0, len(source) - 3, 6)]
+        return lines_run(lambda: spans_by_message(source, kept))
+
+    assert growth(work, SMALL, LARGE) < MOST
 
 
 def test_exchanges_for_one_long_unit_are_bounded() -> None:
