@@ -21,7 +21,13 @@ class Assembler:
         self._opens = {frame.open for frame in text.frames}
         self._closes = {frame.close for frame in text.frames if frame.close is not None}
         # What stands between the texts of a message closes one and opens the next.
-        inner = [unit for frame in text.frames if frame.kind == "message" for unit in frame.also]
+        inner = [
+            unit
+            for frame in text.frames
+            if frame.kind == "message"
+            for unit in frame.also
+            if text.units[unit].frame == frame.parent
+        ]
         self._opens.update(inner)
         self._closes.update(inner)
         self._paragraph_first: dict[int, int] = {}

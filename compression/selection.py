@@ -73,8 +73,11 @@ class Selection:
 
     def _attach_frames(self) -> None:
         holding = {unit.frame for unit in self._text.units}.union(frame.parent for frame in self._text.frames)
+        taken: set[int] = set()
         for number, frame in enumerate(self._text.frames):
-            ends = frame.ends
+            # What the frame around it keeps anyway is not paid for twice.
+            ends = tuple(end for end in frame.ends if end not in taken)
+            taken.update(ends)
             if number not in holding and frame.kind not in ("json", "message", "turn"):
                 # Nothing could ever bring in a frame around nothing: its ends stand for themselves.
                 ends = ()

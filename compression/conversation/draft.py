@@ -61,10 +61,15 @@ class Draft:
 
     def let_empty_frames_be_chosen(self, ends: Mapping[int, Sequence[int]]) -> None:
         """Where an exchange has neither text nor arguments, its first piece of JSON may be chosen."""
-        holding = {unit.frame for unit in self.units}
-        for frame, units in ends.items():
-            if frame not in holding and all(self.units[unit].kind == "bracket" for unit in units):
-                self.units[units[0]] = replace(self.units[units[0]], kind="json_member")
+        holding: set[int] = set()
+        for unit in self.units:
+            frame = None if unit.kind == "bracket" else unit.frame
+            while frame is not None and frame not in holding:
+                holding.add(frame)
+                frame = self.frames[frame].parent
+        for number, found in ends.items():
+            if number not in holding and all(self.units[unit].kind == "bracket" for unit in found):
+                self.units[found[0]] = replace(self.units[found[0]], kind="json_member")
 
     def build(self, layout: Layout) -> Segmentation:
         lasts = [*self.first[1:], len(self.units)]

@@ -63,13 +63,15 @@ class _Ledger:
     _last: dict[str, _Open] = field(default_factory=dict)
 
     def add(self, call: _Open) -> None:
+        names = {call.name or "", ""}
         if call.id is not None:
             self._by_id[call.id].append(call)
             self._last[f"id {call.id}"] = call
         else:
-            for name in {call.name or "", ""}:
+            for name in names:
                 self._by_name[name].append(call)
-        for name in {call.name or "", ""}:
+                self._last[f"without id {name}"] = call
+        for name in names:
             self._last[f"name {name}"] = call
 
     def answered_by(self, answer: Answer) -> int | None:
@@ -77,15 +79,17 @@ class _Ledger:
         if answer.id is not None:
             found = _top(self._by_id.get(answer.id)) or self._last.get(f"id {answer.id}")
         else:
-            name = answer.name or ""
-            found = _top(self._by_name.get(name)) or self._last.get(f"name {name}")
-            if found is not None and found.id is not None:
-                # It keeps its place among those that wait for a result with its id.
-                return found.message
+            found = self._named(answer.name or "")
         if found is None:
             return None
-        found.is_answered = True
+        # A call with an id goes on waiting for a result with that id.
+        found.is_answered = found.is_answered or found.id == answer.id
         return found.message
+
+    def _named(self, name: str) -> _Open | None:
+        """The call that a result without an id answers: best one that has none either."""
+        waiting = _top(self._by_name.get(name))
+        return waiting or self._last.get(f"without id {name}") or self._last.get(f"name {name}")
 
 
 def _top(waiting: list[_Open] | None) -> _Open | None:

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from compression.conversation.messages import Conversation, Message, key_of, read_content
+from compression.conversation.messages import (
+    Arguments,
+    Conversation,
+    Inside,
+    Message,
+    Part,
+    Parts,
+    key_of,
+    read_content,
+)
 from compression.conversation.view import View
 from compression.json_tree import Node, json_value
 from compression.origin import Origin
@@ -24,12 +33,35 @@ class Hole:
 
 @dataclass(frozen=True, slots=True)
 class Laid:
-    """A message, or another member of the request body, in the view. `elements` are those of a member's array."""
+    """A message, a part of one, or another member of the request body, in the view.
+
+    `is_text`: a part that is a text and no more, so that it may go where its text goes. `elements` are those of a
+    member's array.
+    """
 
     start: int
     end: int
-    holes: tuple[Hole, ...] = ()
+    inside: tuple[Hole | LaidParts, ...] = ()
+    is_text: bool = False
     elements: tuple[Span, ...] = ()
+
+    def holes(self) -> Iterator[Hole]:
+        """All texts and arguments in it, those of its parts too."""
+        for item in self.inside:
+            if isinstance(item, Hole):
+                yield item
+            else:
+                for part in item.parts:
+                    yield from part.holes()
+
+
+@dataclass(frozen=True, slots=True)
+class LaidParts:
+    """A content that is an array, with its brackets, in the view."""
+
+    start: int
+    end: int
+    parts: tuple[Laid, ...]
 
 
 @dataclass(slots=True)
@@ -86,21 +118,31 @@ class _Layer:
 
     def _message(self, message: Message) -> Laid:
         start = self._to(message.start)
-        holes = tuple(self._holes(message))
-        return Laid(start, self._to(message.end), holes)
+        inside = tuple(self._all_inside(message.inside))
+        return Laid(start, self._to(message.end), inside)
 
-    def _holes(self, message: Message) -> Iterator[Hole]:
-        quoted = [(text.start, text.end, True, False) for text in message.texts]
-        quoted += [(*call.arguments, call.is_quoted, True) for call in message.calls if call.arguments]
-        for start, end, is_quoted, is_call in sorted(quoted):
-            if is_quoted:
-                self._to(start - 1)
-                span = self._view.add_text(start, end)
-                self._at = end + 1
+    def _all_inside(self, inside: Sequence[Inside]) -> Iterator[Hole | LaidParts]:
+        for item in inside:
+            if isinstance(item, Parts):
+                yield self._parts(item)
+            elif isinstance(item, Arguments) and not item.is_quoted:
+                yield Hole(*self._span(item.start, item.end), is_call=True)
             else:
-                span = self._span(start, end)
-            if span is not None:
-                yield Hole(*span, is_call)
+                self._to(item.start - 1)
+                span = self._view.add_text(item.start, item.end)
+                self._at = item.end + 1
+                if span is not None:
+                    yield Hole(*span, is_call=isinstance(item, Arguments))
+
+    def _parts(self, found: Parts) -> LaidParts:
+        start = self._to(found.start)
+        parts = tuple(self._part(part) for part in found.parts)
+        return LaidParts(start, self._to(found.end), parts)
+
+    def _part(self, part: Part) -> Laid:
+        start = self._to(part.start)
+        inside = tuple(self._all_inside(part.inside))
+        return Laid(start, self._to(part.end), inside, part.is_text)
 
     def _member(self, node: Node) -> Laid:
         """A member of the body beside the messages: a system prompt has texts, an array its elements."""
@@ -110,7 +152,7 @@ class _Layer:
             value = found[0] if found else raw[node.value : node.end]
             if isinstance(value, list) or raw[node.value] == '"':
                 message = Message(node.start, node.end, "")
-                read_content(message, raw, node, value, ())
+                read_content(message, raw, node, value)
                 return self._message(message)
         start = self._to(node.start)
         elements: tuple[Span, ...] = ()

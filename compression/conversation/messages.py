@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from compression.conversation.shape import TEXT_PARTS, is_conversation
 from compression.json_tree import Node, json_value, read_tree
 
-Span = tuple[int, int]
 _WHITE = " \t\r\n"
 
 
@@ -24,13 +23,40 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """A call of a tool. `arguments` is their span, without quotes where they are a string; None where it has none."""
+class Arguments:
+    """What a call is given: `raw[start:end]`, without quotes where it is a string."""
 
+    start: int
+    end: int
+    is_quoted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """An element of a content that is an array. `inside` is what of it is text, arguments, or again an array."""
+
+    start: int
+    end: int
+    is_text: bool
+    inside: tuple[Text | Arguments | Parts, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A content that is an array: `raw[start:end]` with its brackets."""
+
+    start: int
+    end: int
+    parts: tuple[Part, ...]
+
+
+Inside = Text | Arguments | Parts
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
     id: str | None
     name: str | None
-    arguments: Span | None
-    is_quoted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +69,31 @@ class Answer:
 
 @dataclass(slots=True)
 class Message:
-    """`raw[start:end]`, one message, or a member of a request body that holds text as messages do (role "")."""
+    """`raw[start:end]`, one message, or a member of a request body that holds text as messages do (role "").
+
+    `inside` is, in source order, all in it that is more than its JSON.
+    """
 
     start: int
     end: int
     role: str
-    texts: list[Text] = field(default_factory=list)
+    inside: list[Inside] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
+
+    @property
+    def texts(self) -> Iterator[Text]:
+        """All texts, in source order."""
+        return texts_in(self.inside)
+
+
+def texts_in(inside: Iterable[Inside]) -> Iterator[Text]:
+    for item in inside:
+        if isinstance(item, Text):
+            yield item
+        elif isinstance(item, Parts):
+            for part in item.parts:
+                yield from texts_in(part.inside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,69 +137,86 @@ def _message(raw: str, node: Node, value: Mapping[str, Any]) -> Message:
     message = Message(node.start, node.end, value["role"])
     members = members_of(node)
     if value.get("content") is not None:
-        read_content(message, raw, members["content"], value["content"], ())
-    message.calls.extend(_calls(raw, members, value))
+        read_content(message, raw, members["content"], value["content"])
+    _add_calls(message, raw, members, value)
     if isinstance(value.get("tool_call_id"), str):
         message.answers.append(Answer(value["tool_call_id"], None))
     elif value["role"] in ("tool", "function"):
         message.answers.append(Answer(None, _string(value.get("name"))))
+    message.inside.sort(key=lambda item: item.start)
     return message
 
 
-def read_content(message: Message, raw: str, node: Node, value: Any, path: tuple[int, ...]) -> None:
-    """Add the texts of a content, and the calls and answers that stand among its parts."""
+def read_content(message: Message, raw: str, node: Node, value: Any) -> None:
+    """Add what a content holds, and the calls and answers that stand among its parts."""
+    message.inside.extend(_content(message, raw, node, value, ()))
+
+
+def _content(message: Message, raw: str, node: Node, value: Any, path: tuple[int, ...]) -> Iterator[Inside]:
     if isinstance(value, str):
-        message.texts.append(Text(path, node.value + 1, node.end - 1))
+        yield Text(path, node.value + 1, node.end - 1)
     elif isinstance(value, list):
-        for number, (child, part) in enumerate(zip(node.children, value, strict=True)):
-            if isinstance(part, str):
-                message.texts.append(Text((*path, number), child.start + 1, child.end - 1))
-            elif isinstance(part, dict):
-                _part(message, raw, child, part, (*path, number))
+        parts = tuple(
+            _part(message, raw, child, part, (*path, number))
+            for number, (child, part) in enumerate(zip(node.children, value, strict=True))
+        )
+        yield Parts(node.value, node.end, parts)
 
 
-def _part(message: Message, raw: str, node: Node, value: Mapping[str, Any], path: tuple[int, ...]) -> None:
-    kind = value.get("type")
-    if isinstance(kind, str) and kind in TEXT_PARTS and isinstance(value.get("text"), str):
+def _part(message: Message, raw: str, node: Node, value: Any, path: tuple[int, ...]) -> Part:
+    start, end = node.start, node.end
+    if isinstance(value, str):
+        return Part(start, end, True, (Text(path, start + 1, end - 1),))
+    kind = value.get("type") if isinstance(value, dict) else None
+    if not isinstance(kind, str):
+        return Part(start, end, False)
+    if kind in TEXT_PARTS and isinstance(value.get("text"), str):
         text = members_of(node)["text"]
-        message.texts.append(Text(path, text.value + 1, text.end - 1))
-    elif kind == "tool_use":
-        name, call = _string(value.get("name")), _string(value.get("id"))
-        message.calls.append(Call(call, name, *_arguments(raw, members_of(node).get("input"))))
-    elif kind == "tool_result" and len(path) == 1:
+        return Part(start, end, True, (Text(path, text.value + 1, text.end - 1),))
+    if kind == "tool_use":
+        message.calls.append(Call(_string(value.get("id")), _string(value.get("name"))))
+        return Part(start, end, False, tuple(_arguments(raw, members_of(node).get("input"))))
+    if kind == "tool_result" and len(path) == 1:
         message.answers.append(Answer(_string(value.get("tool_use_id")), None))
         if "content" in value:
-            read_content(message, raw, members_of(node)["content"], value["content"], path)
+            found = _content(message, raw, members_of(node)["content"], value["content"], path)
+            return Part(start, end, False, tuple(found))
+    return Part(start, end, False)
 
 
-def _calls(raw: str, members: Mapping[str, Node], value: Mapping[str, Any]) -> Iterator[Call]:
+def _add_calls(message: Message, raw: str, members: Mapping[str, Node], value: Mapping[str, Any]) -> None:
     calls = value.get("tool_calls")
     if isinstance(calls, list):
         for node, call in zip(members["tool_calls"].children, calls, strict=True):
             if isinstance(call, dict):
-                yield _call(raw, node, call)
+                _add_call(message, raw, node, call)
     if isinstance(value.get("function_call"), dict):
-        yield _function(raw, members["function_call"], value["function_call"], None)
+        _add_function(message, raw, members["function_call"], value["function_call"], None)
 
 
-def _call(raw: str, node: Node, value: Mapping[str, Any]) -> Call:
+def _add_call(message: Message, raw: str, node: Node, value: Mapping[str, Any]) -> None:
     identity = _string(value.get("id"))
     function = value.get("function")
     if isinstance(function, dict):
-        return _function(raw, members_of(node)["function"], function, identity)
-    return _function(raw, node, value, identity)
+        _add_function(message, raw, members_of(node)["function"], function, identity)
+    else:
+        _add_function(message, raw, node, value, identity)
 
 
-def _function(raw: str, node: Node, value: Mapping[str, Any], identity: str | None) -> Call:
-    return Call(identity, _string(value.get("name")), *_arguments(raw, members_of(node).get("arguments")))
+def _add_function(
+    message: Message, raw: str, node: Node, value: Mapping[str, Any], identity: str | None
+) -> None:
+    message.calls.append(Call(identity, _string(value.get("name"))))
+    message.inside.extend(_arguments(raw, members_of(node).get("arguments")))
 
 
-def _arguments(raw: str, node: Node | None) -> tuple[Span | None, bool]:
+def _arguments(raw: str, node: Node | None) -> Iterator[Arguments]:
     if node is None or node.end - node.value <= 2:
-        return None, False
+        return
     if raw[node.value] == '"':
-        return (node.value + 1, node.end - 1), True
-    return ((node.value, node.end), False) if raw[node.value] in "{[" else (None, False)
+        yield Arguments(node.value + 1, node.end - 1, is_quoted=True)
+    elif raw[node.value] in "{[":
+        yield Arguments(node.value, node.end, is_quoted=False)
 
 
 def _string(value: object) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from compression.conversation.layout import Hole, Laid
+from compression.conversation.layout import Hole, Laid, LaidParts
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,23 +16,31 @@ class Plan:
     letters: int
     has_calls: bool
 
-    def holes_of(self, laid: Laid) -> list[Hole]:
-        return [hole for hole in laid.holes if self.has_calls or not hole.is_call]
+    def inside(self, laid: Laid) -> list[Hole | LaidParts]:
+        """What of a message or a part is written by itself, between pieces of its JSON."""
+        return [
+            item for item in laid.inside if self.has_calls or isinstance(item, LaidParts) or not item.is_call
+        ]
 
     def most_of(self, hole: Hole) -> int:
         """Units that a text may have: its share by length."""
         return 1 + self.texts * (hole.end - hole.start) // max(1, self.letters)
 
+    def least(self, laid: Laid) -> int:
+        """Units that a message has at least."""
+        count = 1
+        for item in self.inside(laid):
+            own = sum(map(self.least, item.parts)) + 2 if isinstance(item, LaidParts) else 1
+            count += own + 1
+        return count
+
 
 def plan(messages: Sequence[Laid], most: int) -> Plan | None:
     """None where the messages have too many parts to be cut at all."""
-    texts = [hole for laid in messages for hole in laid.holes if not hole.is_call]
-    letters = sum(hole.end - hole.start for hole in texts)
-    calls = sum(len(laid.holes) for laid in messages) - len(texts)
-    # A text is a unit at least, and one of JSON follows it; so do arguments.
-    least = len(messages) + 2 * len(texts)
+    holes = [hole for laid in messages for hole in laid.holes()]
+    letters = sum(hole.end - hole.start for hole in holes if not hole.is_call)
     for has_calls in (True, False):
-        left = most - least - (2 * calls if has_calls else 0)
+        left = most - sum(map(Plan(0, letters, has_calls).least, messages))
         if left >= 0:
             return Plan(left, letters, has_calls)
     return None

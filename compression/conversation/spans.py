@@ -15,7 +15,8 @@ from compression.slices import Slice, kept_parts, merged
 @dataclass(frozen=True, slots=True)
 class KeptText:
     """What was kept of one text. `path`: () for a content that is a string, (i,) for its part i, (i, j) for text j in
-    the result that is its part i. `spans` are in code points of the text itself, which has no escapes.
+    the result that is its part i; parts are counted as they came in, and one without spans went. `spans` are in code
+    points of the text itself, which has no escapes.
     """
 
     path: tuple[int, ...]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from compression.conversation.draft import Draft
@@ -11,10 +11,9 @@ from compression.conversation.exchanges import exchanges
 from compression.conversation.layout import Laid, lay_out
 from compression.conversation.messages import Conversation, read_conversation
 from compression.conversation.plan import Plan, plan, runs
+from compression.conversation.shells import Segmenter, Shells
 from compression.units import Frame, Segmentation, UnitKind
 
-# Cuts a text that stands by itself into at most so many units.
-Segmenter = Callable[[str, int], Segmentation]
 _SYSTEM = frozenset({"system", "developer"})
 # Brackets of the array and of the body around it, and what the body has before and after its messages.
 _AROUND = 4
@@ -26,8 +25,9 @@ def segment_conversation(source: str, most_units: int, segment_text: Segmenter) 
 
     Every message is a document. Its JSON, without its texts, is a frame around them; a call and its results share one
     frame. So keeping any part of a message keeps all of its JSON, and keeping any part of an exchange keeps the JSON of
-    every message in it. The arguments of a call stay with it, and may be chosen for themselves. A text is cut as one
-    that stands by itself. At most `most_units` units, or seven where that is fewer.
+    every message in it. The arguments of a call stay with it, and may be chosen for themselves. A part that is a text
+    goes where all of its text goes; other parts stay with their message. A text is cut as one that stands by itself.
+    At most `most_units` units, or seven where that is fewer.
     """
     conversation = read_conversation(source)
     if conversation is None:
@@ -62,6 +62,7 @@ class _Writer:
             draft.close_frame(outer, *layout.body[1], protected=True)
             # A body without its messages would be no conversation.
             draft.frames[outer] = replace(draft.frames[outer], also=draft.frames[array].ends)
+        self._fill_frames()
         return draft.build(layout)
 
     def _open(self, span: tuple[int, int], parent: int | None) -> int:
@@ -71,12 +72,16 @@ class _Writer:
     def _members(self, members: Sequence[Laid], outer: int | None, most: int) -> None:
         """What a request body has beside its messages: each member whole, or the elements of its array."""
         draft = self._draft
-        if sum(3 + len(member.elements) + 3 * len(member.holes) for member in members) > most:
+        found = plan([member for member in members if member.inside], most // 2)
+        if found is None or sum(3 + len(member.elements) for member in members) > most // 2:
             if members:
                 draft.add(members[0].start, members[-1].end, "json_member", outer)
             return
         for member in members:
-            if member.elements:
+            if member.inside and outer is not None:
+                frame = self._frame(-1 - member.start, outer)
+                self._shells(found, frame).add(member, outer, frame, is_protected=False)
+            elif member.elements:
                 opened = draft.add(member.start, member.elements[0][0], "bracket", outer)
                 frame = draft.open_frame(Frame("json", opened, None, outer))
                 for start, end in member.elements:
@@ -92,31 +97,24 @@ class _Writer:
             for number in range(len(messages)):
                 self._draft.open_document(messages[number].start)
                 self._add_message(number, array, found)
-            self._fill_frames(array)
             return
         for first, last in runs(self._groups, messages, most):
             self._draft.open_document(messages[first].start)
             self._draft.add(messages[first].start, messages[last - 1].end, "json_member", array)
 
     def _add_message(self, number: int, array: int, found: Plan) -> None:
-        draft, laid, group = self._draft, self._layout.messages[number], self._groups[number]
-        holes, is_protected = found.holes_of(laid), number in self._protected
-        if not holes and self._sizes[group] == 1:
+        laid, group = self._layout.messages[number], self._groups[number]
+        is_protected = number in self._protected
+        if self._sizes[group] == 1 and not any(found.has_calls or not hole.is_call for hole in laid.holes()):
             # Nothing in it could be chosen: an image, a call without arguments. It stays or goes whole.
             kind: UnitKind = "bracket" if is_protected else "json_member"
-            draft.add(laid.start, laid.end, kind, array, protected=is_protected)
+            self._draft.add(laid.start, laid.end, kind, array, protected=is_protected)
             return
         frame = self._frame(group, array)
-        ends, at = self._ends[frame], laid.start
-        for hole in holes:
-            ends.append(draft.add(at, hole.start, "bracket", array, protected=is_protected))
-            if hole.is_call:
-                ends.append(draft.add(hole.start, hole.end, "json_member", array))
-            else:
-                text = self._layout.source[hole.start : hole.end]
-                draft.graft(self._segment_text(text, found.most_of(hole)), hole.start, frame)
-            at = hole.end
-        ends.append(draft.add(at, laid.end, "bracket", array, protected=is_protected))
+        self._shells(found, frame).add(laid, array, frame, is_protected=is_protected)
+
+    def _shells(self, found: Plan, frame: int) -> Shells:
+        return Shells(self._draft, self._layout.source, self._segment_text, found, self._ends[frame])
 
     def _frame(self, group: int, array: int) -> int:
         if group not in self._frame_of:
@@ -126,10 +124,11 @@ class _Writer:
             self._ends[self._frame_of[group]] = []
         return self._frame_of[group]
 
-    def _fill_frames(self, array: int) -> None:
+    def _fill_frames(self) -> None:
         for frame, ends in self._ends.items():
             close = ends[-1] if len(ends) > 1 else None
-            self._draft.frames[frame] = Frame("message", ends[0], close, array, tuple(ends[1:-1]))
+            parent = self._draft.frames[frame].parent
+            self._draft.frames[frame] = Frame("message", ends[0], close, parent, tuple(ends[1:-1]))
         self._draft.let_empty_frames_be_chosen(self._ends)
 
 

@@ -56,10 +56,13 @@ def _invalid_json(evidence: Evidence) -> Iterator[tuple[int, int]]:
         ):
             continue
         start, end = _span(evidence, frame)
-        # The JSON of a conversation is that of the input; a text in it that is JSON is so when decoded.
-        is_outermost = frame.parent is None and evidence.text.origin is not None
+        # The JSON of a conversation is the input's; a text in it that is JSON is so when decoded.
+        origin = evidence.text.origin
+        is_decoded = origin is None or origin.is_in_text(start, end)
+        if not is_decoded and frame.parent is not None:
+            continue
         parts = kept_parts(slices, start, end)
-        kept = evidence.text.raw(parts) if is_outermost else join(evidence.source, parts)
+        kept = join(evidence.source, parts) if is_decoded else evidence.text.raw(parts)
         if (kept or _is_whole_source(evidence, start, end)) and not _parses(kept):
             yield start, end
 

@@ -83,6 +83,32 @@ def test_an_exchange_may_be_chosen_for_the_arguments_of_its_call(compress: Compr
     assert json.loads(result.output)[-2:] == messages[-2:]
 
 
+def test_a_part_that_is_a_text_goes_with_its_text(compress: Compress) -> None:
+    image = {"type": "image_url", "image_url": {"url": "x"}}
+    use = {"type": "tool_use", "id": "a", "name": "f", "input": {"q": 1}}
+    talk = {"type": "text", "text": "Let me look at it. " * 9}
+    found = {
+        "type": "tool_result",
+        "tool_use_id": "a",
+        "content": [{"type": "text", "text": "It is 7C. " + "No. " * 40}],
+    }
+    messages = [
+        {"role": "user", "content": [talk, image, {"type": "text", "text": "Which seat?"}]},
+        {"role": "assistant", "content": [talk, use]},
+        {"role": "user", "content": [found, talk]},
+    ]
+    left = json.loads(compress(json.dumps(messages), 0.35, marked=["It is 7C."]).output)
+    assert left[-2]["content"] == [use]
+    assert left[-1]["content"][0]["content"][0]["text"].startswith("It is 7C.")
+    assert not [part for message in left for part in message["content"] if part.get("text") == ""]
+
+
+def test_a_system_prompt_of_a_body_is_cut_as_a_text(compress: Compress) -> None:
+    body = {"system": "Be kind. Order 7 is lost. " + "Be quick. " * 90, "messages": chat(1)}
+    left = json.loads(compress(json.dumps(body), 0.3, marked=["is lost"]).output)
+    assert "Order 7 is lost." in left["system"] and len(left["system"]) < 900
+
+
 def test_a_body_keeps_its_messages(compress: Compress) -> None:
     tools = [{"name": f"tool{number}", "description": "It does a thing. " * 9} for number in range(9)]
     body = {"model": "m", "system": "Be kind. " * 40, "tools": tools, "messages": chat(3), "stream": True}
