@@ -36,6 +36,7 @@ THOROUGH = (
     "benchmarks/test_recipes.py",
     "benchmarks/test_served.py",
     "benchmarks/test_soak.py",
+    "compression/salience/test_attacks.py",
     "compression/test_any_text.py",
     "compression/test_coarsening.py",
     "compression/test_growth.py",

@@ -65,6 +65,10 @@ _FAILED_TEST = re.compile(
     r"|\A(?:npm ERR!|npm error|make: \*\*\*)|: (?:fatal )?error: ",
     re.MULTILINE,
 )
+_FAILED_HEAD = re.compile(r"___|---- |--- FAIL|FAIL: |ERROR: |● ")
+_FOUND = re.compile(
+    r"^[ \t]{0,16}(?:[^\s:]{1,200}+:\d{1,6}: \S|Expected\b|Received\b|expected:? |E {2,}\S)", re.MULTILINE
+)
 _STATUS = re.compile(
     r"""(?:(?:HTTP/\d(?:\.\d)?|\*)"? |[Ss]tatus(?:[_ ]?[Cc]ode)?["']?[=: ] ?)(?P<status>[45])\d\d\b"""
     r"|(?i:exit(?:ed)?(?: with)?(?: (?:code|status))|exit_?code\"?|returncode\"?)[ =:]{0,2}(?P<exit>-?[1-9]\d{0,2})\b"
@@ -117,6 +121,18 @@ def _level_of_status(text: str) -> float:
 def level_of_lines(text: str) -> float:
     """Of several lines that are one unit: an assertion with what it found, an entry of a log with its trace."""
     return 0.9 if _FAILED_TEST.search(text) else _level_in_prose(text)
+
+
+def raised_in_failed_tests(text: Segmentation, levels: Floats) -> None:
+    """What a failed test found is as grave as its name, whatever its words are."""
+    heads = {
+        number
+        for number, frame in enumerate(text.frames)
+        if frame.kind == "block" and _FAILED_HEAD.match(text.source, text.units[frame.open].start)
+    }
+    for number, unit in enumerate(text.units) if heads else ():
+        if unit.frame in heads and _FOUND.search(text.text(number)):
+            levels[number] = max(levels[number], 0.9)
 
 
 def levels_of_prose(text: Segmentation, starts: Ints, is_line: Bools) -> Floats:

@@ -8,6 +8,7 @@ LONGEST = 240
 _MARKER = re.compile(
     r"\[/?[A-Za-z][\w .#:-]{0,40}+\]:?\Z|</?[A-Za-z][\w:-]{0,40}+/?>\Z"
     r"|(?:[Pp]age|Seite|Página) \d{1,4}(?: (?:of|von|de|/) ?\d{1,4})?\Z"
+    r"|\(\d{1,9} rows?\)\Z|!{5,}+ [^!\n]{1,80} !{5,}+\Z"
     r"|[-=*#~]{2,}+[ \t]{0,8}[^\W\d_]{1,20}(?: [^\W\d_]{1,20}){0,4}[ \t]{0,8}[-=*#~]{2,}+\Z"
 )
 _BAR = r"[█▏▎▍▌▋▊▉░▒▓━─╸╺╴#=>.\-]"
@@ -33,7 +34,8 @@ _PASSED = re.compile(
     r"|\[ *(?:OK|RUN|PASSED) *\] |\[[-=]{8,}\]"
 )
 _SIGN_OF_LIFE = re.compile(
-    r"(?i)\b(?:heart ?beat(?:ing)?|keep-?alive|health[ _-]?checks?|still (?:running|alive|waiting)|liveness)\b"
+    r"(?i)\b(?:heart ?beat(?:ing)?|keep-?alive|health[ _-]?(?:checks?|probes?)|liveness)\b"
+    r"|(?i:still (?:running|alive|waiting))\b"
     r"|\bGET /(?:health|healthz|ping|ready|readyz|livez|live|metrics|status)\b"
 )
 

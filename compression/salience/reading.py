@@ -8,10 +8,10 @@ import numpy as np
 
 from compression.salience.characters import Characters
 from compression.salience.copies import copies
-from compression.salience.levels import level_of_line, level_of_lines, levels_of_prose
+from compression.salience.levels import level_of_line, level_of_lines, levels_of_prose, raised_in_failed_tests
 from compression.salience.noise import LONGEST, is_noise, is_sign_of_life
 from compression.salience.salience import Bools, Floats, Ints, Salience
-from compression.salience.states import changes
+from compression.salience.states import changed_lines, changes
 from compression.salience.templates import Templates, find_templates
 from compression.segmentation.log_lines import LOG_LINE
 from compression.units import Segmentation
@@ -46,7 +46,7 @@ def read_salience(text: Segmentation) -> Salience:
         template_size=size,
         is_first=has & (first == at),
         is_last=has & (last == at),
-        changes_state=changes(templates, level, is_log),
+        changes_state=changes(templates, level, is_log) | changed_lines(text),
         copy_of=copy_of,
         letters=letters,
     )
@@ -84,6 +84,7 @@ def _levels(text: Segmentation, characters: Characters, templates: Templates, is
     for unit in np.flatnonzero(has & (characters.ends - characters.starts < _LONGEST_LINES)).tolist():
         if text.source.find("\n", text.units[unit].start, text.units[unit].end) >= 0:
             levels[unit] = max(levels[unit], level_of_lines(text.text(unit)))
+    raised_in_failed_tests(text, levels)
     return levels
 
 
@@ -106,6 +107,10 @@ def _signs_of_life(templates: Templates, level: Floats, is_log: Bools) -> Bools:
     """Messages that come again and again and say that nothing happened."""
     noise = np.zeros(len(is_log), bool)
     if is_log.any():
-        alive = np.array([is_sign_of_life(sample) for sample in templates.samples]) & (templates.sizes >= 3)
-        noise[is_log] = alive[templates.of[is_log]] & (level[is_log] < 0.5)
+        alive = np.array([is_sign_of_life(sample) for sample in templates.samples], bool)
+        comes_again = templates.sizes[templates.of[is_log]] >= 3
+        own = level[is_log]
+        noise[is_log] = alive[templates.of[is_log]] & (
+            (comes_again & (own < 0.5)) | ((own > 0) & (own < 0.2))
+        )
     return noise

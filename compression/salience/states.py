@@ -8,6 +8,7 @@ import numpy as np
 
 from compression.salience.salience import Bools, Floats, Ints
 from compression.salience.templates import Templates
+from compression.units import Segmentation
 
 _CHANGE = re.compile(
     r"(?i)\b(?:start(?:ed|ing)|stopp(?:ed|ing)|connected|disconnected|closed|opened|elected|registered|completed"
@@ -28,6 +29,18 @@ def changes(templates: Templates, level: Floats, is_log: Bools) -> Bools:
     of = templates.of[lines]
     tells = np.array([_CHANGE.search(sample) is not None for sample in templates.samples], bool)[of]
     found[lines] = (_is_rare(templates.sizes, of) | _rises(level[lines]) | tells) & (of >= 0)
+    return found
+
+
+def changed_lines(text: Segmentation) -> Bools:
+    """What a diff adds or takes away."""
+    found = np.zeros(len(text.units), bool)
+    if any(frame.kind == "block" for frame in text.frames):
+        for number, unit in enumerate(text.units):
+            is_inside = unit.frame is not None and text.frames[unit.frame].kind == "block"
+            if is_inside and unit.kind == "line" and text.source[unit.start] in "+-":
+                head = text.frames[unit.frame or 0].open
+                found[number] = text.source.startswith("@@", text.units[head].start)
     return found
 
 

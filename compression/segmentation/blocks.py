@@ -29,7 +29,8 @@ _TITLE_TAG = re.compile(r"[ \t]*<(?:title|source|name|heading)>", re.IGNORECASE)
 _UNDERLINE = re.compile(r"[ \t]{0,3}(?:=+|-{2,})[ \t]*\Z")
 _SPACE_FIRST = re.compile(r"[ \t]+\S")
 # What a diff, a failed test or a tree may begin with: a line of prose that does stands alone, and that is all.
-_PRINTED_HEADS = ("diff -", "@@ -", "--- FAIL", "---- ", "____", "FAIL: ", "ERROR: ", "├", "└", "|-- ")
+_TREE_HEADS = ("├", "└", "|--", "`--", "+--")
+_PRINTED_HEADS = ("diff -", "Index: ", "@@", "--- ", "---- ", "___", "FAIL: ", "ERROR: ", "● ", *_TREE_HEADS)
 _PRINTED = ((failure_until, add_failure), (diff_until, add_diff), (tree_until, add_tree))
 
 
@@ -139,6 +140,12 @@ class Blocks:
 
     def _printed(self, at: int) -> int:
         """What a program printed of a kind that has heads: a failed test, a diff, a directory tree."""
+        line = self._lines[at]
+        begins = self._source[line.start : line.start + 24].lstrip().startswith(_PRINTED_HEADS)
+        if not begins and not (
+            at + 1 < len(self._lines) and self._source.startswith(_TREE_HEADS, self._lines[at + 1].start)
+        ):
+            return at
         for until, add in _PRINTED:
             after = until(self._source, self._lines, at)
             if after > at:

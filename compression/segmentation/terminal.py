@@ -24,7 +24,7 @@ OUTPUT_LINE = re.compile(
             r"={3,}+ .{1,120} ={3,}\Z",
             r"(?:Tests|Test Suites|Snapshots|Test Files):? {1,8}\d",
             # progress: bars, cmake, git, docker, apt, pip, npm
-            rf"[^|\n]{{0,80}}?\d%[ \t]*+[|\[]{_BAR}",
+            rf"[^%\n]{{0,80}}+(?<=\d)%[ \t]*+[|\[]{_BAR}",
             r"\[ {0,3}\d{1,3}%\] ",
             r"remote: \S|(?:Receiving|Resolving|Unpacking) (?:objects|deltas): ",
             r"(?:Step \d+/\d+|#\d+ \[[^\]\n]{1,40}\]|#\d+ (?:DONE|CACHED|\d+\.\d+)) ?",

@@ -199,6 +199,21 @@ def test_passed_tests_are_noise_and_failed_ones_grave(source: str, passed: str, 
 
 
 @pytest.mark.parametrize(
+    ("source", "piece"),
+    [(GO, "got 5, want 6"), (JEST, "Received: 1"), (PYTEST, "return int"), (CARGO, "left == right")],
+)
+def test_what_a_failed_test_found_is_grave(source: str, piece: str) -> None:
+    [level] = [level for unit, level in levels(source).items() if piece in unit]
+    assert level >= 0.85
+
+
+def test_what_a_diff_changes_is_told_from_what_it_leaves_alone() -> None:
+    text = segment(DIFF)
+    changed = read_salience(text).changes_state
+    assert [text.text(unit)[0] for unit in range(len(text.units)) if changed[unit]] == ["-", "+"]
+
+
+@pytest.mark.parametrize(
     ("source", "row", "header"),
     [(PODS, "CrashLoopBackOff", "NAME  "), (PSQL, "Maier", "batch   | supplier"), (BOX, "alice", "+----+")],
 )
