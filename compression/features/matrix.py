@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from compression.embeddings import TokenEmbeddings
 from compression.features.answers import asked, offered, surfaces
@@ -42,9 +43,15 @@ class Context:
     texts: list[str]
 
 
-def prepare(segmentation: Segmentation, embeddings: TokenEmbeddings) -> Context:
+def prepare(
+    segmentation: Segmentation, embeddings: TokenEmbeddings, muted: NDArray[np.bool_] | None = None
+) -> Context:
+    """`muted` units are read as if they were empty."""
     words = lex(segmentation)
     texts = [segmentation.text(number) for number in range(len(segmentation.units))]
+    if muted is not None and muted.any():
+        words = words.without(muted)
+        texts = ["" if is_muted else text for text, is_muted in zip(texts, muted.tolist(), strict=True)]
     return Context(segmentation, words, lay_out(segmentation), break_up(words, embeddings), texts)
 
 

@@ -31,6 +31,18 @@ _LETTER = 1
 IS_IDEOGRAPH = re.compile(f"[{IDEOGRAPHS}]")
 IS_UNSPACED = re.compile(f"[{UNSPACED}]")
 DIACRITIC = re.compile("[\u0300-\u036f\u064b-\u065f\u0670\u0640]")
+# The same letter in two forms: alif maksura and ya, ta marbuta and ha.
+ARABIC_ENDS = str.maketrans("\u0649\u0629", "\u064a\u0647")
+ARABIC = re.compile("[\u0600-\u06ff]")
+ARABIC_AND = "\u0648"
+ARABIC_ARTICLES = (
+    "\u0648\u0627\u0644", "\u0628\u0627\u0644", "\u0643\u0627\u0644", "\u0641\u0627\u0644", "\u0644\u0644",
+    "\u0627\u0644",
+)  # fmt: skip
+ARABIC_ENDINGS = (
+    "\u0647\u0627", "\u0627\u0646", "\u0627\u062a", "\u0648\u0646", "\u064a\u0646", "\u064a\u0647", "\u0647",
+    "\u064a",
+)  # fmt: skip
 ASCII_END = "z"
 
 
@@ -73,14 +85,31 @@ def fold(word: str) -> str:
         return word.lower()
     cased = word.casefold()
     folded = unicodedata.normalize("NFC", DIACRITIC.sub("", unicodedata.normalize("NFKD", cased)))
-    return folded if folded.strip() else cased
+    return folded.translate(ARABIC_ENDS) if folded.strip() else cased
 
 
 @remembered
 def stem(word: str) -> str:
-    """A folded word without an English plural or possessive; `grams` match the other endings."""
-    if len(word) > 3 and word.endswith("s") and word.isascii() and not word.endswith("ss"):
-        return word[:-1]
+    """A folded word without an English plural or possessive, or what Arabic writes to its front and end.
+
+    `grams` match the other endings.
+    """
+    if word.isascii():
+        return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word
+    return light_stem(word) if ARABIC.match(word) else word
+
+
+def light_stem(word: str) -> str:
+    """An Arabic word without "and", article and the commonest endings: light10 of Larkey and others, 2007."""
+    if word[0] == ARABIC_AND and len(word) > 3:
+        word = word[1:]
+    for article in ARABIC_ARTICLES:
+        if word.startswith(article) and len(word) >= len(article) + 2:
+            word = word[len(article) :]
+            break
+    for ending in ARABIC_ENDINGS:
+        if word.endswith(ending) and len(word) >= len(ending) + 2:
+            word = word[: -len(ending)]
     return word
 
 
@@ -92,6 +121,8 @@ def grams(word: str) -> tuple[str, ...]:
             return (word[0],)
         if IS_UNSPACED.match(word):
             return (word[:3],)
+        if ARABIC.match(word):
+            word = light_stem(word)
     padded = f"^{word}$"
     return tuple(padded[at : at + 4] for at in range(max(1, len(padded) - 3)))
 
@@ -128,6 +159,14 @@ class Words:
     units: Ints
     first: Ints
     last: Ints
+
+    def without(self, muted: NDArray[np.bool_]) -> Words:
+        """The same without the words of some units, which keep their places and are empty."""
+        heard = ~muted[self.units]
+        units = self.units[heard]
+        sizes = np.bincount(units, minlength=len(self.first))
+        ends = np.cumsum(sizes)
+        return Words(self.spellings, self.ids[heard], units, ends - sizes, ends)
 
     @cached_property
     def lengths(self) -> Floats:
