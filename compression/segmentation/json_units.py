@@ -19,6 +19,7 @@ _LIKELY = re.compile(r'[ \t]*+(?=\{\s*+["}]|\[\s*+(?:["\[{\]0-9-]|true|false|nul
 _DEEPEST = 64
 _MOST_FAILURES = 50
 _READINGS = 4
+_MEMBERS = 4
 
 
 class JsonFinder:
@@ -109,7 +110,7 @@ class Writer:
         holds_records = may_hold_records and self._is_record_list(node)
         inner = identifying(self._builder.source, node.children)
         for child in self._grouped(node.children):
-            if child.inside is not None and self._is_long(child) and child.children and depth < _DEEPEST:
+            if self._is_opened(child) and depth < _DEEPEST:
                 goes_on = may_hold_records and not holds_records
                 self._container(
                     child, depth + 1, may_hold_records=goes_on, is_record=holds_records, identity=inner
@@ -127,6 +128,15 @@ class Writer:
             return False
         return sum(self._is_long(child) and child.inside is not None for child in node.children) * 2 >= len(
             node.children
+        )
+
+    def _is_opened(self, node: Node) -> bool:
+        """Whether members go one by one: of what is long, and of shorter records, where one value may count alone."""
+        if node.inside is None or not node.children:
+            return False
+        length = node.end - node.start
+        return length > self._longest or (
+            length > self._settings.longest_record and len(node.children) >= _MEMBERS
         )
 
     def _is_long(self, node: Node) -> bool:

@@ -82,3 +82,23 @@ def test_brackets_that_never_close_are_text() -> None:
     for source in ("[" * 5000, '{"a":\n' * 500, "[1, 2\n" * 500):
         found = segment(source)
         assert not [frame for frame in found.frames if frame.kind == "json"]
+
+
+def test_a_record_of_several_members_may_be_kept_in_part() -> None:
+    """What an agent needs of a record is often one value; what says which record it is comes with it."""
+    flights = [
+        {"number": f"XK{200 + n}", "from": "LIS", "to": "OSL", "seats": {"front": n, "back": 2 * n}, "gate": f"B{n}",
+         "departs": f"{6 + n}:15", "remark": "doors close twenty minutes before"}
+        for n in range(6)
+    ]  # fmt: skip
+    text = segment(json.dumps(flights))
+    pieces = [text.text(unit) for unit in range(len(text.units))]
+    assert '"departs": "8:15"' in pieces
+    assert not any("XK202" in piece and "departs" in piece for piece in pieces)
+
+
+def test_a_short_record_stays_whole() -> None:
+    text = segment(json.dumps([{"id": n, "name": f"n{n}", "ok": True, "at": n} for n in range(30)]))
+    assert '{"id": 7, "name": "n7", "ok": true, "at": 7}' in [
+        text.text(unit) for unit in range(len(text.units))
+    ]
