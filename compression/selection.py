@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from compression.units import Segmentation
+from compression.words import STOP_WORDS
 
 
 @dataclass(frozen=True, slots=True)
 class SelectionSettings:
-    """`keep_titles`: whoever keeps a part of a document pays for its title. `density`: 0 ranks units by score alone,
-    1 by score a token. `swaps`: how many good units that did not fit are tried in the place of worse ones.
+    """`keep_titles`: whoever keeps a part of a document pays for its title, unless the part says it. `density`: 0 ranks
+    units by score alone, 1 by score a token. `swaps`: how many good units that did not fit are tried in the place of
+    worse ones.
     """
 
     keep_titles: bool = True
@@ -26,6 +30,9 @@ class SelectionSettings:
 
 
 _MOST_DISPLACED = 512
+_WORD = re.compile(r"\w{2,}")
+_MOST_TITLE_WORDS = 16
+_SAID = 0.5
 
 
 @dataclass(slots=True)
@@ -36,6 +43,18 @@ class _Group:
     needs: tuple[int, ...]
     cost: int = 0
     users: int = 0
+
+
+def _words(title: str) -> frozenset[str]:
+    """What a reader has to be told, at most so many words: each unit of the document is searched for them."""
+    found = islice(_WORD.finditer(title.lower()), _MOST_TITLE_WORDS)
+    return frozenset(word.group() for word in found if word.group() not in STOP_WORDS)
+
+
+def _says(text: str, words: frozenset[str]) -> bool:
+    """Whether half of a title's words stand in a text: then the title says nothing new."""
+    lowered = text.lower()
+    return bool(words) and sum(word in lowered for word in words) >= _SAID * len(words)
 
 
 class Selection:
@@ -96,8 +115,10 @@ class Selection:
                 continue
             frame = self._text.units[title].frame
             group = self._add_group((title,), () if frame is None else (frame,))
+            named = _words(self._text.text(title))
             for unit in members:
-                self._needs[unit] = (*self._needs[unit], group)
+                if not _says(self._text.text(unit), named):
+                    self._needs[unit] = (*self._needs[unit], group)
 
     def _add_group(self, units: tuple[int, ...], needs: tuple[int, ...]) -> int:
         self._groups.append(_Group(units, needs, sum(self._all_costs[unit] for unit in units)))
