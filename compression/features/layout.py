@@ -41,7 +41,9 @@ class Group:
         return self.runs.reduce(np.add, values)
 
     def largest(self, values: Floats) -> Floats:
-        """Maxima over each run: (runs, width)."""
+        """Maxima over each run: (runs, ...)."""
+        if values.ndim == 1:
+            return np.maximum.reduceat(values, self.first) if len(self.first) else values
         return self.runs.reduce(np.maximum, values)
 
 

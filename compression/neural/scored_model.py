@@ -7,16 +7,13 @@ from typing import Protocol
 
 import numpy as np
 
-from compression.lexical import LexicalScorer
+from compression.lexical import LexicalScorer, chances
 from compression.neural.neural_model import NeuralModel, Running
 from compression.neural.windows import Job
 from compression.pipeline import Prepared
 from compression.request import CompressionResult
 from compression.spec import Blend
 from compression.units import Segmentation
-
-# Beyond it exp overflows, and the score is 0 or 1 anyway.
-_STEEPEST = 60.0
 
 
 class ScoreJobs(Protocol):
@@ -50,9 +47,8 @@ class ScoredModel(NeuralModel):
 def blended(
     scores: Sequence[float], lexical: LexicalScorer, blend: Blend, query: str, text: Segmentation
 ) -> list[float]:
-    """A network's scores, one a unit, joined with those of the lexical scorer."""
-    logits = blend.neural * (np.asarray(scores, np.float64) - blend.midpoint)
-    if blend.lexical:
-        logits = logits + blend.lexical * np.asarray(lexical.logits(query, text), np.float64)
-    joined: list[float] = (1 / (1 + np.exp(-np.clip(logits, -_STEEPEST, _STEEPEST)))).tolist()
-    return joined
+    """A network's scores, one a unit, joined with those of the lexical scorer, and looked at again."""
+    glance = lexical.glance(query, text)
+    neural = blend.neural * (np.asarray(scores, np.float64) - blend.midpoint)
+    logits = neural + blend.lexical * np.asarray(glance.logits, np.float64)
+    return chances(lexical.look_again(glance, np.asarray(logits, np.float32)))

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from compression.embeddings import TokenEmbeddings
 from compression.lexical import FORMAT
+from compression.second_look import look
 
 LARGEST_BYTES = 6_000_000
 
@@ -35,6 +36,18 @@ def write_weights(
     np.savez(path, **arrays)
     if path.stat().st_size > LARGEST_BYTES:
         raise ValueError(f"{path}: {path.stat().st_size} bytes, where at most {LARGEST_BYTES} are committed")
+
+
+def write_second_look(
+    path: Path, rounds: Sequence[Mapping[str, NDArray[np.float32]]], features: Sequence[str]
+) -> None:
+    """The networks of each round, in the order of `ROUNDS`; half precision would change which unit is best."""
+    about = json.dumps({"format": look.FORMAT, "features": list(features)}).encode()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    arrays: dict[str, Any] = {"about": np.frombuffer(about, np.uint8)}
+    for name, network in zip(look.ROUNDS, rounds, strict=True):
+        arrays.update({f"{name}.{key}": value.astype(np.float32) for key, value in network.items()})
+    np.savez(path, **arrays)
 
 
 def sha256(path: Path) -> str:

@@ -81,15 +81,15 @@ def smooth(values: Tensor, document: Tensor, reach: int) -> Tensor:
 class Ranker(nn.Module):
     """The network in torch; `arrays` names its weights as the numpy form does."""
 
-    def __init__(self, mean: Tensor, spread: Tensor, dropout: float) -> None:
+    def __init__(self, mean: Tensor, spread: Tensor, dropout: float, hidden: int = HIDDEN) -> None:
         super().__init__()
         around = CHANNELS * (4 + len(NEAR))
         self.mean, self.spread = nn.Parameter(mean, False), nn.Parameter(spread, False)
-        self.first = nn.Linear(len(mean), HIDDEN)
-        self.channels = nn.Linear(HIDDEN, CHANNELS, bias=False)
-        self.second = nn.Linear(HIDDEN + around, HIDDEN)
-        self.direct = nn.Linear(HIDDEN, 1, bias=False)
-        self.last = nn.Linear(HIDDEN, 1)
+        self.first = nn.Linear(len(mean), hidden)
+        self.channels = nn.Linear(hidden, CHANNELS, bias=False)
+        self.second = nn.Linear(hidden + around, hidden)
+        self.direct = nn.Linear(hidden, 1, bias=False)
+        self.last = nn.Linear(hidden, 1)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, batch: Batch) -> Tensor:

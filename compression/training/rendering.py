@@ -88,8 +88,8 @@ def ideographs(word: str) -> str:
     return "".join(chr(FIRST_IDEOGRAPH + zlib.crc32(piece.encode()) % IDEOGRAPHS) for piece in pieces)
 
 
-def disguise(quiz: Quiz, script: str) -> Quiz:
-    """The quiz in letters of another script; in Thai and in ideographs also without the spaces between words."""
+def cover_of(script: str) -> Callable[[str], str]:
+    """What writes a text in letters of another script; in Thai and in ideographs also without spaces."""
     letters = SCRIPTS[script]
     table = str.maketrans(LATIN + LATIN.upper(), letters + letters.upper()[: len(LATIN)]) if letters else {}
 
@@ -100,6 +100,12 @@ def disguise(quiz: Quiz, script: str) -> Quiz:
             text = WORD.sub(lambda word: ideographs(word.group()), text).translate(STOPS).replace(" ", "")
         return text.translate(table)
 
+    return cover
+
+
+def disguise(quiz: Quiz, script: str) -> Quiz:
+    """The quiz in letters of another script."""
+    cover = cover_of(script)
     documents = tuple((cover(title), cover(text)) for title, text in quiz.documents)
     answers = tuple(cover(answer) for answer in quiz.answers)
     return replace(

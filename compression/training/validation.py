@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,10 +12,24 @@ from compression.features.layout import Group, Layout
 from compression.features.network import Network
 from compression.training.examples import Example
 
+
+class Laid(Protocol):
+    """What knows the runs of its units: an `Example` or a `Sample`."""
+
+    @property
+    def tokens(self) -> NDArray[np.float32]: ...
+
+    @property
+    def documents(self) -> NDArray[np.int32]: ...
+
+    @property
+    def paragraphs(self) -> NDArray[np.int32]: ...
+
+
 RATIOS = {"nq": (0.5, 0.25, 0.1, 0.05), "qmsum_val": (0.33, 0.2, 0.1), "xquad": (0.25, 0.1), "kv_75": (0.1,)}
 
 
-def layout_of(example: Example) -> Layout:
+def layout_of(example: Laid) -> Layout:
     """The part of a layout that the network needs."""
     nothing = np.zeros(len(example.tokens), np.int64)
     return Layout(

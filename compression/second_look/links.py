@@ -1,0 +1,115 @@
+"""Links between the units that scored best and all others: what a strong unit names, and who names what it is about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compression.features.columns import Columns
+from compression.features.layout import Layout
+from compression.features.runs import Floats, Ints
+from compression.second_look.naming import Names, total_weight
+
+STRONG = 24
+
+
+@dataclass(frozen=True)
+class Strong:
+    """The units that scored best, at most `STRONG`, and how strong each is from 0 to 1."""
+
+    units: Ints
+    strength: Floats
+
+
+def strongest(logits: Floats, is_title: NDArray[np.bool_]) -> Strong:
+    """By logit, titles aside: a title has no evidence of its own. Strength is by distance from the best."""
+    ready = np.where(is_title, -np.inf, logits)
+    if not np.isfinite(ready).any():
+        ready = logits
+    count = min(STRONG, len(ready))
+    units = np.sort(np.argpartition(-ready, count - 1)[:count])
+    units = units[np.isfinite(ready[units])]
+    strength = np.exp((ready[units] - ready[units].max()) / 2.0)
+    return Strong(units, strength.astype(np.float32))
+
+
+def shared(names: Names, strong: Ints, height: int) -> Floats:
+    """The weight of the names that each unit shares with each strong unit: (units, strong)."""
+    table = np.zeros((len(names.weights), len(strong)), np.float32)
+    for column, unit in enumerate(strong):
+        own = names.terms[names.first[unit] : names.first[unit + 1]]
+        table[own, column] = names.weights[own]
+    used = np.asarray(table.any(axis=1))
+    hit = np.flatnonzero(used[names.terms]) if len(names.terms) else names.terms
+    out = np.zeros((height, len(strong)), np.float32)
+    if len(hit):
+        units = names.units[hit]
+        begins = np.flatnonzero(np.r_[True, units[1:] != units[:-1]])
+        out[units[begins]] = np.add.reduceat(table[names.terms[hit]], begins, axis=0)
+    return out
+
+
+def add_links(columns: Columns, names: Names, layout: Layout, strong: Strong) -> None:
+    """Features of how each unit, its head and its paragraph hang together with the strong units elsewhere."""
+    height = len(layout.heads)
+    weight = np.maximum(total_weight(names, height), 1e-6)
+    links = shared(names, strong.units, height)
+    of_documents = layout.documents.of
+    single = len(layout.documents.first) < 2
+    of = layout.paragraphs.of if single else of_documents
+    elsewhere = (of[:, None] != of[strong.units][None, :]).astype(np.float32) * strong.strength[None, :]
+    first_of_paragraph = layout.paragraphs.first[layout.paragraphs.of]
+    first_of_document = layout.documents.first[of_documents]
+    heads = layout.heads
+    body_first = np.minimum(
+        first_of_document + layout.is_title[first_of_document], layout.documents.last[of_documents] - 1
+    )
+    own = links / weight[:, None]
+    out = links * elsewhere
+    columns.add("link.unit.most", np.tanh(out.max(axis=1)))
+    columns.add("link.unit.sum", np.tanh(out.sum(axis=1) / 2))
+    columns.add("link.unit.share", (own * elsewhere).max(axis=1))
+    for name, at in (("head", heads), ("first", body_first), ("opening", first_of_paragraph)):
+        columns.add(f"link.{name}.share", (own[at] * elsewhere).max(axis=1))
+        columns.add(f"link.{name}.most", np.tanh((links[at] * elsewhere).max(axis=1)))
+    # Who names what a strong unit is about: the names of the strong unit's head that stand here.
+    strong_heads = heads[strong.units]
+    back = shared(names, strong_heads, height)
+    named = back / weight[strong_heads][None, :]
+    differs = elsewhere * (strong_heads[None, :] != heads[:, None])
+    columns.add("link.names_head", (named * differs).max(axis=1))
+    columns.add("link.names_head.most", np.tanh((back * differs).max(axis=1)))
+    group = layout.paragraphs if single else layout.documents
+    columns.add("link.group.names_head", group.largest((named * differs).max(axis=1))[group.of])
+    columns.add("link.group.most", np.tanh(group.largest(out.max(axis=1))[group.of]))
+    # Names that are the unit's alone with a strong unit say more than those that many share.
+    inside = (of[:, None] == of[strong.units][None, :]) * strong.strength[None, :]
+    inside[strong.units, np.arange(len(strong.units))] = 0
+    columns.add("link.inside", np.tanh((links * inside).max(axis=1)))
+    beside = (of[:, None] == of[strong.units][None, :]) * strong.strength[None, :]
+    columns.add("strong.same_group", beside.max(axis=1))
+    columns.add("strong.others_in_group", np.tanh(beside.sum(axis=1) - beside.max(axis=1)))
+    columns.add("weight.names", np.log1p(weight))
+
+
+def add_scores(columns: Columns, logits: Floats, layout: Layout) -> None:
+    """How the unit's own first score lies among the others."""
+    ordered = np.sort(-logits)
+    place = np.searchsorted(ordered, -logits)
+    top = logits.max()
+    columns.add("first.logit", np.clip(logits, -12, 12) / 4)
+    columns.add("first.below_best", np.clip(logits - top, -12, 0) / 4)
+    columns.add("first.place", 1 / np.sqrt(1.0 + place))
+    columns.add("first.relative_place", place / max(1, len(logits)))
+    chance = np.exp(logits - top)
+    chance = chance / chance.sum()
+    columns.add("first.chance", np.sqrt(chance))
+    columns.add("first.entropy", float(-(chance * np.log(chance + 1e-9)).sum() / 5))
+    for name, group in (("paragraph", layout.paragraphs), ("document", layout.documents)):
+        best = group.largest(logits)
+        columns.add(f"first.{name}.below_best", np.clip(best - top, -12, 0)[group.of] / 4)
+        columns.add(f"first.{name}.own", np.clip(logits - best[group.of], -12, 0) / 4)
+        places = np.searchsorted(np.sort(-best), -best)
+        columns.add(f"first.{name}.place", (1 / np.sqrt(1.0 + places))[group.of])

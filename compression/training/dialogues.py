@@ -1,0 +1,119 @@
+"""Long talks and papers made of passages: the same facts said in turns over dated sessions, or under sections."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+
+from benchmarks.quality.case import Case, Span
+from benchmarks.quality.contexts import seeded
+from compression.segmentation import segment
+from compression.training.rendering import Quiz
+
+NAMES = (
+    "Alice", "Ben", "Caroline", "David", "Emma", "Farid", "Grace", "Hiro", "Ines", "Jon", "Katya", "Liam", "Mei",
+    "Nadia", "Omar", "Priya", "Quentin", "Rosa", "Sam", "Tomas", "Uma", "Victor", "Wen", "Yusuf",
+)  # fmt: skip
+FILLERS = (
+    "That's great!", "Wow, really?", "Oh, I did not know that.", "Thanks for telling me!", "How are you doing?",
+    "Hey, long time no see!", "I totally agree.", "What happened then?", "Sounds good to me.", "Haha, no way.",
+    "Tell me more about it.", "Good to hear from you.", "I'm so happy for you.", "Let me think about that.",
+)  # fmt: skip
+MONTHS = (
+    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
+    "December",
+)  # fmt: skip
+HEADINGS = (
+    "Introduction", "Related Work", "Background", "Method", "Model", "Data", "Experiments", "Results", "Analysis",
+    "Discussion", "Conclusion", "Limitations",
+)  # fmt: skip
+
+
+def dialogue(quiz: Quiz) -> Case:
+    """The quiz's passages as what two people tell each other: a sentence or two a turn, some passages a session."""
+    rng = seeded(f"dialogue {quiz.name}")
+    speakers = rng.sample(NAMES, 2)
+    style = rng.randrange(4)
+    lines: list[str] = []
+    gold: list[tuple[int, bool]] = []
+    number, left = 0, 0
+    for at, (title, text) in enumerate(quiz.documents):
+        if not left:
+            number, left = number + 1, rng.randint(2, 4)
+            lines += ["", _session(number, rng, style)]
+        left -= 1
+        for turn in _turns(f"{title}: {text}" if title and rng.random() < 0.3 else text, rng):
+            if rng.random() < 0.25:
+                lines.append(f"{_speaker(speakers, len(lines), style)} {rng.choice(FILLERS)}")
+            gold.append((len(lines), at == quiz.gold))
+            lines.append(f"{_speaker(speakers, len(lines), style)} {turn}")
+    context = "\n".join(lines).lstrip("\n")
+    spans = _line_spans(context, "\n".join(lines), lines)
+    mine = [spans[line] for line, is_gold in gold if is_gold]
+    return _case(quiz, "dialogue", context, mine)
+
+
+def paper(quiz: Quiz) -> Case:
+    """The quiz's passages as paragraphs under numbered headings, without titles of their own."""
+    rng = seeded(f"paper {quiz.name}")
+    parts: list[str] = []
+    gold = -1
+    left = section = 0
+    for at, (_, text) in enumerate(quiz.documents):
+        if not left:
+            section, left = section + 1, rng.randint(1, 4)
+            parts.append(f"{'#' * rng.choice((1, 2))} {section} {rng.choice(HEADINGS)}")
+        left -= 1
+        gold = len(parts) if at == quiz.gold else gold
+        parts.append(text)
+    context = "\n\n".join(parts)
+    start = len("\n\n".join(parts[:gold])) + 2 if gold > 0 else 0
+    return _case(quiz, "paper", context, [(start, start + len(parts[gold]))] if gold >= 0 else [])
+
+
+def _case(quiz: Quiz, suite: str, context: str, gold: Sequence[Span]) -> Case:
+    whole = (gold[0][0], gold[-1][1]) if gold else None
+    return Case(
+        suite,
+        f"{suite}-{quiz.name}",
+        quiz.question,
+        context,
+        tuple(gold),
+        whole,
+        quiz.answers,
+        is_held_out=quiz.is_held_out,
+    )
+
+
+def _turns(text: str, rng: random.Random) -> Iterator[str]:
+    found = segment(text.replace("\n", " "))
+    sentences = [found.text(unit) for unit in range(len(found.units))]
+    at = 0
+    while at < len(sentences):
+        count = rng.choice((1, 1, 2))
+        yield " ".join(sentences[at : at + count])
+        at += count
+
+
+def _session(number: int, rng: random.Random, style: int) -> str:
+    date = f"{rng.randint(1, 28)} {rng.choice(MONTHS)} {rng.randint(2021, 2024)}"
+    hour = f"{rng.randint(1, 12)}:{rng.randint(0, 59):02d} {rng.choice(('am', 'pm'))}"
+    return (
+        f"Session {number} ({hour} on {date})",
+        f"[{date}]",
+        f"--- {date}, {hour} ---",
+        f"DATE: {hour} on {date}",
+    )[style]
+
+
+def _speaker(speakers: Sequence[str], line: int, style: int) -> str:
+    return f"[{speakers[line % 2]}]" if style == 3 else f"{speakers[line % 2]}:"
+
+
+def _line_spans(context: str, joined: str, lines: Sequence[str]) -> list[Span]:
+    cut = len(joined) - len(context)
+    spans, at = [], -cut
+    for line in lines:
+        spans.append((at, at + len(line)))
+        at += len(line) + 1
+    return spans
