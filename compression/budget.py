@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from compression.selection import Selection
 
-_ROUNDS = 5
+_ROUNDS = 6
 
 
 def budget_for(original_tokens: int, target_ratio: float) -> int:
@@ -29,13 +29,24 @@ def fit(selection: Selection, budget: int, measure: Callable[[Sequence[int]], in
     selection.improve(budget)
     selection.fill(budget)
     best: tuple[int, list[int]] | None = None
+    # Estimated costs from `high` on were too much; those up to `ceiling` are likely to fit.
+    ceiling = high = math.inf
     for _ in range(_ROUNDS):
         kept = selection.kept()
         tokens = measure(kept)
         if tokens <= budget and (best is None or tokens > best[0]):
             best = (tokens, kept)
         limit = selection.cost + budget - tokens
-        changed = selection.fill(limit) if tokens <= budget else selection.shed(limit)
+        if tokens > budget:
+            # The first estimate may be far off: marks and separators go with what is dropped.
+            ceiling = min(ceiling, limit) if high < math.inf else ceiling
+            high = min(high, selection.cost)
+            changed = selection.shed(limit)
+        else:
+            changed = selection.fill(int(min(limit, ceiling)))
+            if not changed and ceiling < limit:
+                ceiling = (ceiling + min(high, limit)) / 2
+                changed = selection.fill(int(min(limit, ceiling)))
         if not changed:
             break
     return best[1] if best is not None else _shrunk(selection, budget, measure)

@@ -211,3 +211,11 @@ def test_the_marks_of_a_promise_cost_no_evidence() -> None:
     assert marked.kept == plain.kept and MARK in marked.output
     assert marked.receipt.output_tokens == FakeCounter().count(marked.output) > plain.receipt.output_tokens
     assert "target_unreachable" not in {flag.code for flag in marked.receipt.risk_flags}
+
+
+def test_the_room_that_marks_leave_is_filled(compress: Compress) -> None:
+    """One long sentence does not fit beside the marks: what comes in its place is shorter, and not the same again."""
+    short = " ".join(f"Alpha and Beta were {number}. It rained." for number in range(30))
+    source = f"{short} Alpha {'went on and on ' * 40}so. " + "Then it snowed. " * 20
+    result = compress(source, 0.4, marked=["Alpha", "Beta"], mark_gaps=True)
+    assert 0.36 < result.receipt.compression_ratio <= 0.4
