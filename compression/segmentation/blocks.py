@@ -34,6 +34,15 @@ _PRINTED_HEADS = ("diff -", "Index: ", "@@", "--- ", "---- ", "___", "FAIL: ", "
 _PRINTED = ((failure_until, add_failure), (diff_until, add_diff), (tree_until, add_tree))
 
 
+# How sentences begin: three words of letters alone, which no rule takes for the beginning of anything unless the next
+# line says so. What apt, pip and logs print may begin so, and bars of progress.
+PROSE = re.compile(
+    r"(?!Unpack|Setting up|Preparing|Selecting|Process|Collecting|Download|Requirement|Install"
+    r"|(?:Trace|Debug|Info|Notice|Warn|Warning|Error|Err|Severe|Fatal|Critical|Crit|Emerg) )"
+    r"[A-Z][a-z]{0,30}(?: [A-Za-z][a-z]{0,30}){2}[ ,.;](?![^%\n]{0,90}%)"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Reading:
     """What all documents of a source share while it is read. `fences` has first and last lines of fenced blocks."""
@@ -67,6 +76,8 @@ class Blocks:
         if is_blank(self._source, self._lines[at]):
             self._builder.end_paragraph()
             return at + 1
+        if self._is_lone_prose(at):
+            return self._prose(at)
         for rule in (
             self._fenced,
             self._json,
@@ -84,6 +95,12 @@ class Blocks:
         if self._is_dialogue and SPEAKER.match(self._source, *self._lines[at]):
             return self._turn(at)
         return self._indented(at) or self._prose(at)
+
+    def _is_lone_prose(self, at: int) -> bool:
+        """True for a paragraph of one line, as most have in prose, that none of the rules could begin with."""
+        if self._is_dialogue or PROSE.match(self._source, *self._lines[at]) is None:
+            return False
+        return at + 1 == len(self._lines) or is_blank(self._source, self._lines[at + 1])
 
     def _fenced(self, at: int) -> int:
         last = self._fences.get(at + self._offset)

@@ -27,6 +27,8 @@ _TRACE_END = re.compile(rf"(?:(?!{_NAME_OF_ERROR})[\w$]++\.)*+{_NAME_OF_ERROR}")
 def fenced_lines(source: str, lines: Sequence[Line]) -> dict[int, int]:
     """First and last line of every fenced block. A fence that nothing closes is a line like any other."""
     found: dict[int, int] = {}
+    if "```" not in source and "~~~" not in source:
+        return found
     opened: list[tuple[int, str]] = []
     for number, line in enumerate(lines):
         fence = FENCE.match(source, line.start, line.end)

@@ -53,7 +53,7 @@ def head_of(source: str, line: Line) -> Head | None:
     if start == line.end or source[start].isspace():
         return None
     limited = Line(start, min(line.end, start + _LONGEST))
-    for read in _READERS:
+    for read in _READERS_OF_LETTERS if source[start].isalpha() else _READERS:
         found = read(source, limited, line.end)
         if found is not None:
             return found
@@ -141,6 +141,8 @@ def mail_head(source: str, lines: Sequence[Line], number: int) -> Head | None:
 
 def unquoted(source: str, lines: Sequence[Line]) -> list[Line] | None:
     """The lines without the marks of quotation that they begin with; None where hardly any has one."""
+    if source.count(">") < _FEWEST_QUOTED:
+        return None
     found = [_QUOTED.match(source, *line) for line in lines]
     if sum(match is not None for match in found) < _FEWEST_QUOTED:
         return None
@@ -159,3 +161,5 @@ _READERS: tuple[Callable[[str, Line, int], Head | None], ...] = (
     _capitals,
     _role,
 )
+# Of lines that begin with a letter: the other heads begin with a mark.
+_READERS_OF_LETTERS = (_dated, _capitals, _role)
