@@ -13,7 +13,7 @@ from compression.segmentation.code import add_code, add_fenced, indented_until, 
 from compression.segmentation.columns import aligned_until, begins_table, drawn_until
 from compression.segmentation.diffs import add_diff, diff_until
 from compression.segmentation.json_units import JsonFinder, add_fenced_json, add_json_value
-from compression.segmentation.lines import HEADING, LIST_ITEM, SPEAKER, Line, is_blank
+from compression.segmentation.lines import HEADING, LIST_ITEM, PROSE, SPEAKER, Line, is_blank
 from compression.segmentation.log_entries import add_entry, entry_until, is_log_line, is_mostly_log
 from compression.segmentation.log_lines import LOG_LINE
 from compression.segmentation.prose import add_paragraph, add_sentences, add_turn
@@ -32,15 +32,6 @@ _SPACE_FIRST = re.compile(r"[ \t]+\S")
 _TREE_HEADS = ("├", "└", "|--", "`--", "+--")
 _PRINTED_HEADS = ("diff -", "Index: ", "@@", "--- ", "---- ", "___", "FAIL: ", "ERROR: ", "● ", *_TREE_HEADS)
 _PRINTED = ((failure_until, add_failure), (diff_until, add_diff), (tree_until, add_tree))
-
-
-# How sentences begin: three words of letters alone, which no rule takes for the beginning of anything unless the next
-# line says so. What apt, pip and logs print may begin so, and bars of progress.
-PROSE = re.compile(
-    r"(?!Unpack|Setting up|Preparing|Selecting|Process|Collecting|Download|Requirement|Install"
-    r"|(?:Trace|Debug|Info|Notice|Warn|Warning|Error|Err|Severe|Fatal|Critical|Crit|Emerg) )"
-    r"[A-Z][a-z]{0,30}(?: [A-Za-z][a-z]{0,30}){2}[ ,.;](?![^%\n]{0,90}%)"
-)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,15 @@ SPEAKER = re.compile(
 )
 
 
+# How sentences begin: three words of letters alone, which no rule takes for the beginning of anything unless the next
+# line says so. What apt, pip and logs print may begin so, and bars of progress.
+PROSE = re.compile(
+    r"(?!Unpack|Setting up|Preparing|Selecting|Process|Collecting|Download|Requirement|Install"
+    r"|(?:Trace|Debug|Info|Notice|Warn|Warning|Error|Err|Severe|Fatal|Critical|Crit|Emerg) )"
+    r"[A-Z][a-z]{0,30}(?: [A-Za-z][a-z]{0,30}){2}[ ,.;](?![^%\n]{0,90}%)"
+)
+
+
 class Line(NamedTuple):
     """`source[start:end]`, without its line end."""
 

@@ -9,13 +9,13 @@ import re
 from collections.abc import Iterator
 
 # A mark that may end a sentence. After Western marks white space must follow; after the others nothing need.
-# A run of marks is tried from its first one only, or a line of dots would cost the square of its length. The pattern
-# begins with a set of characters, so that what lies between two marks is passed over quickly.
+# A run of marks is tried from its first one only, or a line of dots would cost the square of its length.
+_WESTERN_END = re.compile(r"(?<![.!?…])[.!?…]++[\"'”’)\]»*_]{0,4}(?=\s)\s*+")
 _END = re.compile(
-    r"[.!?…。！？｡．।॥؟۔።៕༎](?:(?<=[.!?…])(?<![.!?…]{2})[.!?…]*+[\"'”’)\]»*_]{0,4}(?=\s)"
-    r"|(?<=[。！？｡．])[。！？｡．]*+[\"'”’」』）)】》]{0,4}"
-    r"|(?<=[।॥؟۔።៕༎])(?<![।॥؟۔።៕༎]{2})[।॥؟۔።៕༎]*+[\"'”’)»]{0,3}(?=\s|\Z))\s*+"
+    r"(?:(?<![.!?…])[.!?…]++[\"'”’)\]»*_]{0,4}(?=\s)|[。！？｡．]++[\"'”’」』）)】》]{0,4}"
+    r"|(?<![।॥؟۔።៕༎])[।॥؟۔።៕༎]++[\"'”’)»]{0,3}(?=\s|\Z))\s*+"
 )
+_OTHER_MARK = re.compile(r"[。！？｡．।॥؟۔።៕༎]")
 _LONGEST_WORD = 20
 _LAST_WORD = re.compile(rf"(?:[^\W\d_]\.)*[\w'’-]{{1,{_LONGEST_WORD}}}\Z")
 _MONTH = re.compile(
@@ -60,7 +60,9 @@ def split_sentences(source: str, start: int, end: int, *, longest: int) -> Itera
 
 def _sentences(source: str, start: int, end: int) -> Iterator[tuple[int, int]]:
     begin = start
-    for found in _END.finditer(source, start, end):
+    # Most text has Western marks alone, and to try one branch costs a third of trying three.
+    ends = _END if _OTHER_MARK.search(source, start, end) else _WESTERN_END
+    for found in ends.finditer(source, start, end):
         if found.end() >= end:
             break
         if _is_boundary(source, begin, found):

@@ -28,7 +28,7 @@ EXCEPTIONS = {
     "compression.conversation.view._SPACE_OUTSIDE": "reads JSON that was parsed before: every string in it ends",
     "compression.segmentation.lines._LINE": "what ends no line is followed by a line's end, or by the text's",
     "compression.segmentation.sentences._LAST_WORD": "reads 24 characters",
-    "compression.tokenizer_counter._PIECE": "white space with nothing behind it ends the text, and is taken whole",
+    "compression.token_pieces._WORDS": "white space with nothing behind it ends the text, and is taken whole",
 }
 
 # What was here once, and cost the square or worse: a rule that passes one of them is no rule.

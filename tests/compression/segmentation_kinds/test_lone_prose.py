@@ -12,16 +12,66 @@ from compression.segmentation import blocks, segment
 
 # What lines of every kind begin with or hold, and words of prose around it.
 BEGINNINGS = [
-    *["The committee met", "In Oslo the", "Reading package lists...", "Setting up curl", "Exception in thread"],
-    *["Caused by", "Error Sun Dec", "Info Jun Dec", "Jun", "Sun Dec", "Error", "Test Suites", "Tests", "Index"],
-    *["Unpacking libc", "Processing triggers for", "Receiving objects", "Traceback (most recent call last)", "A b c"],
+    *[
+        "The committee met",
+        "In Oslo the",
+        "Reading package lists...",
+        "Setting up curl",
+        "Exception in thread",
+    ],
+    *[
+        "Caused by",
+        "Error Sun Dec",
+        "Info Jun Dec",
+        "Jun",
+        "Sun Dec",
+        "Error",
+        "Test Suites",
+        "Tests",
+        "Index",
+    ],
+    *[
+        "Unpacking libc",
+        "Processing triggers for",
+        "Receiving objects",
+        "Traceback (most recent call last)",
+        "A b c",
+    ],
     *["The man said", "Noor Haddad wrote", "I am", "E", "Monday", "Step", "Get", "Ada"],
 ]
-MIDDLES = ["", " ", ": ", " 04 04:47:44 2005 ", " 14 15:16:01 ", " | ", " 45% |███", " 3 ", ", ", "  ", "\t", "=", "@", " {"]
-ENDS = [".", ":", "", "\n", "\n\n", "\n    at a.b(c)\n", "\n| --- | --- |\n", "\n---\n", "\n\n@@ -1 +1 @@\n+x\n"]
+MIDDLES = [
+    "",
+    " ",
+    ": ",
+    " 04 04:47:44 2005 ",
+    " 14 15:16:01 ",
+    " | ",
+    " 45% |███",
+    " 3 ",
+    ", ",
+    "  ",
+    "\t",
+    "=",
+    "@",
+    " {",
+]
+ENDS = [
+    ".",
+    ":",
+    "",
+    "\n",
+    "\n\n",
+    "\n    at a.b(c)\n",
+    "\n| --- | --- |\n",
+    "\n---\n",
+    "\n\n@@ -1 +1 @@\n+x\n",
+]
 LINES = st.lists(
     st.tuples(
-        st.sampled_from(BEGINNINGS), st.sampled_from(MIDDLES), st.sampled_from(BEGINNINGS), st.sampled_from(ENDS)
+        st.sampled_from(BEGINNINGS),
+        st.sampled_from(MIDDLES),
+        st.sampled_from(BEGINNINGS),
+        st.sampled_from(ENDS),
     ).map("".join),
     max_size=6,
 )
