@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from compression.segmentation.heads import Head, HeadKind, head_of, mail_head, unquoted
+from compression.segmentation.heads import Head, HeadKind, head_of, is_logged, mail_head, unquoted
 from compression.segmentation.lines import Line, is_blank, trimmed
 from compression.segmentation.settings import SegmentationSettings
 
@@ -43,11 +43,13 @@ _TOGETHER: dict[HeadKind, frozenset[HeadKind]] = {
     "mail": frozenset({"dated", "rule", "mail"}),
 }
 _DATED: frozenset[HeadKind] = frozenset({"dated", "rule", "mail"})
+_MARKS_OF_STRUCTURE = frozenset("{|`#>+-")
 _BARE = re.compile(r"[\s=*_#~-]*+")
 _JSON = re.compile(r"[ \t]*(?:\{|\[[ \t]*(?:[\"\[{\]0-9-]|\Z))")
 # Other heads follow an empty line: elsewhere they are lines of a log, or words of prose.
 _ANYWHERE: frozenset[HeadKind] = frozenset({"role", "marker", "tag"})
 _LEAST_LONG = 0.2
+_LONGEST_TURN = 400
 _Found = dict[int, Head]
 
 
@@ -82,7 +84,9 @@ def _heads(source: str, lines: Sequence[Line], free: Sequence[bool]) -> _Found:
         is_first = number == 0 or _ends_block(source, lines[number - 1]) or _is_rule(found.get(number - 1))
         head = mail_head(source, lines, number) if is_first else None
         head = head or head_of(source, line)
-        if head is not None and (is_first or head.kind in _ANYWHERE):
+        if head is None or (is_first and is_logged(source, lines, number)):
+            continue
+        if is_first or head.kind in _ANYWHERE:
             if head.kind == "mail" and _is_rule(found.get(number - 1)):
                 # A rule and the fields under it are one head.
                 number -= 1
@@ -151,12 +155,28 @@ def _is_worth_it(source: str, lines: Sequence[Line], entries: Sequence[Entry]) -
 
 
 def _is_long(source: str, lines: Sequence[Line], entry: Entry) -> bool:
+    """JSON, a body under its head, or more lines than one that was wrapped."""
     body = trimmed(lines[entry.first : entry.last], entry.body)
-    return _JSON.match(source, *body[0]) is not None or any(not is_blank(source, line) for line in body[1:])
+    if _JSON.match(source, *body[0]) is not None:
+        return True
+    filled = [line for line in body[1:] if not is_blank(source, line)]
+    return bool(filled) and (is_blank(source, body[0]) or filled[-1].end - entry.head[0] > _LONGEST_TURN)
 
 
-def is_one_line(source: str, body: Sequence[Line], settings: SegmentationSettings) -> bool:
-    """Whether an entry is its head and the rest of one line, no JSON, and short enough to stay whole."""
-    if any(not is_blank(source, line) for line in body[1:]) or is_blank(source, body[0]):
+def is_turn(source: str, body: Sequence[Line], settings: SegmentationSettings) -> bool:
+    """Whether an entry is its head and a text behind it, wrapped or not, that is short enough to stay whole."""
+    filled = [line for line in body if not is_blank(source, line)]
+    if not filled or is_blank(source, body[0]) or filled[-1] != body[len(filled) - 1]:
         return False
-    return _JSON.match(source, *body[0]) is None and body[0].end - body[0].start <= settings.longest_block
+    return (
+        all(_is_plain(source, line) for line in filled)
+        and filled[-1].end - body[0].start <= settings.longest_block
+    )
+
+
+def _is_plain(source: str, line: Line) -> bool:
+    """No JSON, list, table, fence or quotation, and not indented."""
+    text = source[line.start : line.start + 40]
+    return (
+        not text.startswith("  ") and text.lstrip()[:1] not in _MARKS_OF_STRUCTURE and not _JSON.match(text)
+    )

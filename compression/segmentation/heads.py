@@ -35,13 +35,15 @@ _WIDE_ROLE = re.compile(r"[^\W\d_][\w.'-]{0,14}：(?=\S)")
 _DIGITS = re.compile(r"[\d#]+|\([^()]{0,60}\)|\*")
 # A day in numbers of any order, or with the name of a month in any language.
 _DAY = (
-    r"(?:\d{4}[-/.年][ \t]?\d{1,2}[-/.月][ \t]?\d{1,2}日?|\d{1,2}[./-]\d{1,2}[./-]\d{2,4}|\d{4}년 ?\d{1,2}월 ?\d{1,2}일"
-    r"|\d{1,2}\.?(?: de| of)? [^\W\d_]{3,12}\.?,?(?: de)? \d{4}|[^\W\d_]{3,12}\.? \d{1,2},? \d{4})"
+    r"(?:\d{4}[-/.年][ \t]?\d{1,2}[-/.月][ \t]?\d{1,2}日?|\d{1,2}[./-](?:\d{1,2}|[^\W\d_]{3,9})[./-]\d{2,4}"
+    r"|\d{4}년 ?\d{1,2}월 ?\d{1,2}일|\d{1,2}\.?(?: de| of)? [^\W\d_]{3,12}\.?,?(?: de)? \d{4}"
+    r"|[^\W\d_]{3,12}\.? \d{1,2},? \d{4})"
 )
 _DATE = re.compile(_DAY)
 _DATED = re.compile(rf"(?:[-*=_#]{{1,8}}[ \t]*)?[\[(]?(?:[^\W\d_]{{2,12}}\.?,?[ \t])?{_DAY}(?![\d-])")
 _SAID = re.compile(r"[^:：]{0,80}[:：](?=\s|\Z|[^\x00-\x7f])")
 _RULED = re.compile(r"[-=*_#~]{3,}+[ \t]*+(?P<key>[^\W_][^\n]*)\Z")
+_TIME = re.compile(r"[\s,T]{0,3}[\d:.]{0,12} ?(?:[AaPp]\.?[Mm]\.?)? ?[A-Z]{0,4}[)\]]?")
 _CLOCK = re.compile(
     r"\d{1,2}[:.]\d{2}(?:[:.]\d{2}(?:[.,]\d{1,6})?)?(?:[ \t]?[AaPp][Mm]|Z| ?(?:[A-Z]{3,4}|[+-]\d\d:?\d\d)\b)?"
 )
@@ -50,10 +52,10 @@ _CLOCK = re.compile(
 def head_of(source: str, line: Line) -> Head | None:
     """The head that a line begins with, None where it has none. It looks at the line's beginning only."""
     start = line.start
-    if start == line.end or source[start].isspace():
+    if start == line.end:
         return None
     limited = Line(start, min(line.end, start + _LONGEST))
-    for read in _READERS_OF_LETTERS if source[start].isalpha() else _READERS:
+    for read in _BY_MARK.get(source[start], _BY_LETTER if source[start].isalnum() else ()):
         found = read(source, limited, line.end)
         if found is not None:
             return found
@@ -81,9 +83,16 @@ def _dated(source: str, line: Line, end: int) -> Head | None:
         if said is not None:
             return Head("dated", "said", said.end())
         return Head("dated", "day", end) if is_short else None
-    if is_short and source[end - 1] in ":：" and _DATE.search(source, *line):
-        return Head("dated", "wrote", end)
-    return None
+    if not is_short or not source[line.start].isalpha():
+        return None
+    found = _DATE.search(source, *line)
+    is_head = found is not None and (source[end - 1] in ":：" or _TIME.fullmatch(source, found.end(), end))
+    return Head("dated", "wrote", end) if is_head else None
+
+
+def is_logged(source: str, lines: Sequence[Line], number: int) -> bool:
+    """Whether this line begins with a day, and so does the next: lines of a log."""
+    return number + 1 < len(lines) and all(_DATED.match(source, *line) for line in lines[number : number + 2])
 
 
 def _after_clock(source: str, at: int, end: int) -> int:
@@ -111,6 +120,8 @@ def _capitals(source: str, line: Line, end: int) -> Head | None:
 
 
 def _role(source: str, line: Line, end: int) -> Head | None:
+    if source.find(":", *line) < 0 and source.find("：", *line) < 0:
+        return None
     found = SPEAKER.match(source, *line) or _WIDE_ROLE.match(source, *line)
     return None if found is None else Head("role", _plain(found.group().rstrip(":： ")), found.end())
 
@@ -121,22 +132,32 @@ def _plain(key: str) -> str:
 
 
 def mail_head(source: str, lines: Sequence[Line], number: int) -> Head | None:
-    """The head of a mail at line `number`: fields, among them an address; or who wrote when, in one line or two."""
-    last = number
-    while last < min(len(lines), number + _MOST_FIELDS) and SPEAKER.match(source, *lines[last]):
-        last += 1
-    if last - number >= _FEWEST_FIELDS and source.find("@", lines[number].start, lines[last - 1].end) >= 0:
-        return Head("mail", "fields", lines[last - 1].end)
-    if number + 1 >= len(lines) or not source[lines[number].start : lines[number].start + 1].isalpha():
+    """The head of a mail at line `number`: fields, among the first an address; or who wrote when, in two lines."""
+    start = lines[number].start
+    fields = _fields(source, lines, number)
+    address = source.find("@", start, lines[min(number + 1, len(lines) - 1)].end)
+    if address < 0:
+        return None
+    if fields >= _FEWEST_FIELDS:
+        return Head("mail", "fields", lines[number + fields - 1].end)
+    if number + 1 == len(lines) or not source[start].isalpha():
         return None
     end = lines[number + 1].end
-    if (
-        end - lines[number].start > 2 * _LONGEST
-        or source[end - 1] not in ":："
-        or not _DATE.search(source, *lines[number])
-    ):
-        return None
-    return Head("dated", "wrote", end)
+    is_wrapped = (
+        end - start <= 2 * _LONGEST and source[end - 1] in ":：" and _DATE.search(source, *lines[number])
+    )
+    return Head("dated", "wrote", end) if is_wrapped else None
+
+
+def _fields(source: str, lines: Sequence[Line], number: int) -> int:
+    """How many lines from here on are a label and a value, each label another: turns of a talk come back."""
+    labels: set[str] = set()
+    for line in lines[number : number + _MOST_FIELDS]:
+        found = SPEAKER.match(source, *line)
+        if found is None or found.group() in labels:
+            break
+        labels.add(found.group())
+    return len(labels)
 
 
 def unquoted(source: str, lines: Sequence[Line]) -> list[Line] | None:
@@ -152,14 +173,14 @@ def unquoted(source: str, lines: Sequence[Line]) -> list[Line] | None:
     ]
 
 
-_READERS: tuple[Callable[[str, Line, int], Head | None], ...] = (
-    _marker,
-    _tag,
-    _dated,
-    _rule,
-    _heading,
-    _capitals,
-    _role,
-)
-# Of lines that begin with a letter: the other heads begin with a mark.
-_READERS_OF_LETTERS = (_dated, _capitals, _role)
+_Reader = Callable[[str, Line, int], Head | None]
+_BY_LETTER: tuple[_Reader, ...] = (_dated, _capitals, _role)
+# By the first letter of a line, since most lines of most texts begin no entry.
+_BY_MARK: dict[str, tuple[_Reader, ...]] = {
+    "[": (_marker, _dated, _role),
+    "(": (_dated,),
+    "<": (_marker, _tag),
+    "#": (_heading, _dated),
+    "*": (_dated, _rule, _role),
+    **dict.fromkeys("-=_~", (_dated, _rule)),
+}

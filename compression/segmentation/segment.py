@@ -11,7 +11,7 @@ from compression.segmentation.builder import Builder
 from compression.segmentation.coarsening import coarsened
 from compression.segmentation.code import fenced_lines
 from compression.segmentation.documents import Part, names_documents, split_documents
-from compression.segmentation.entries import Entry, is_one_line, split_entries
+from compression.segmentation.entries import Entry, is_turn, split_entries
 from compression.segmentation.json_units import JsonFinder, add_json_source
 from compression.segmentation.lines import Line, is_blank, split_lines, trimmed
 from compression.segmentation.settings import SegmentationSettings
@@ -76,8 +76,8 @@ def _add_entry(reading: Reading, lines: Sequence[Line], free: Sequence[bool], en
     body = trimmed(lines[entry.first : entry.last], entry.body)
     if entry.closing is not None:
         body = [Line(*(min(at, entry.closing[0]) for at in line)) for line in body]
-    if entry.closing is None and is_one_line(source, body, reading.settings):
-        builder.add(entry.head[0], body[0].end, "turn")
+    if entry.closing is None and is_turn(source, body, reading.settings):
+        builder.add(entry.head[0], body[-1].end, "turn")
     else:
         builder.open_frame("turn", builder.add(*entry.head, "speaker"))
         builder.end_paragraph()

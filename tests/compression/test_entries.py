@@ -141,6 +141,23 @@ def test_mails_that_are_appended_are_apart(rule: str) -> None:
     )
 
 
+def test_turns_that_were_wrapped_are_turns_still() -> None:
+    said = "I can offer you two rooms: one with a view of the garden for 745 euros,\nand one with a view of the sea."
+    text = segment("".join(f"{'Agent' if n % 2 else 'Guest'}: {said}\n" for n in range(20)))
+    assert {unit.kind for unit in text.units} == {"turn"} and len(text.units) == 20
+
+
+def test_a_log_in_a_ticket_is_no_entry() -> None:
+    log = "".join(f"2026-05-18 11:40:0{n},311 INFO  [saml] response {n}\n" for n in range(5))
+    entries = [
+        f"Ravi Menon added a comment - {n}/May/26 9:12 AM\nI see:\n\n{log}\nNo more.\n\n"
+        for n in range(10, 14)
+    ]
+    assert [head[-18:-8].strip() for head in heads_of(segment("".join(entries)))] == [
+        f"{n}/May/26" for n in range(10, 14)
+    ]
+
+
 AS_BEFORE = {
     "a meeting": "".join(f"Speaker {'AB'[n % 2]}: {PARAGRAPH}\n" for n in range(20)),
     "a log": "".join(f"2024-05-03 14:22:{n:02} INFO server: started job {n}\n" for n in range(40)),

@@ -97,7 +97,8 @@ def test_a_part_that_is_a_text_goes_with_its_text(compress: Compress) -> None:
         {"role": "assistant", "content": [talk, use]},
         {"role": "user", "content": [found, talk]},
     ]
-    left = json.loads(compress(json.dumps(messages), 0.35, marked=["It is 7C."]).output)
+    source = json.dumps(messages)
+    left = json.loads(compress(source, 0.3, marked=["It is 7C."]).output)
     assert left[-2]["content"] == [use]
     assert left[-1]["content"][0]["content"][0]["text"].startswith("It is 7C.")
     assert not [part for message in left for part in message["content"] if part.get("text") == ""]
