@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
 
 from compression.origin import Origin
 from compression.slices import Slice, join
@@ -94,6 +94,8 @@ class Segmentation:
     documents: tuple[Document, ...]
     frames: tuple[Frame, ...] = ()
     origin: Origin | None = None
+    # What was read of it whatever the query, by who read it: a scorer and the choice of units look at the same.
+    readings: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def text(self, unit: int) -> str:
         return self.source[self.units[unit].start : self.units[unit].end]

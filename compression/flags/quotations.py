@@ -26,6 +26,8 @@ def broken_quotations(evidence: Evidence) -> Iterator[Flag]:
 
 def _quotations(evidence: Evidence) -> Iterator[tuple[int, int]]:
     """Pairs of marks within one paragraph of prose. A mark that nothing closes there opens no quotation."""
+    if not _MARK.search(evidence.source):
+        return
     opened: tuple[int, str, int] | None = None
     for index, unit in enumerate(evidence.text.units):
         if unit.kind not in _PROSE:

@@ -39,12 +39,15 @@ RANGES: dict[str, str] = {
 }
 # Letters that mathematics and symbols borrow are of no script.
 _OF_NONE = "\\d_\u2070-\u218f\u2460-\u24ff\U0001d400-\U0001d7ff"
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 _LETTERS = re.compile(f"[^\\W{_OF_NONE}]+")
 
 
 def letters_outside(text: str, scripts: Collection[str]) -> tuple[int, int]:
     """How many letters of `text` are in none of `scripts`, and how many letters it has."""
-    outside = sum(map(len, _outside(frozenset(scripts)).findall(text)))
+    # Letters of ASCII are Latin: where that is asked for, what else there is is a small part of most texts.
+    looked_at = "".join(_NOT_ASCII.findall(text)) if "latin" in scripts else text
+    outside = sum(map(len, _outside(frozenset(scripts)).findall(looked_at)))
     return (outside, sum(map(len, _LETTERS.findall(text)))) if outside else (0, 0)
 
 

@@ -24,7 +24,14 @@ _TIMED = re.compile(r'"@?(?:timestamp|time|ts|t|date|datetime|level|severity|lvl
 
 
 def read_salience(text: Segmentation) -> Salience:
-    """What each unit of `text` is; the work grows with its length."""
+    """What each unit of `text` is; the work grows with its length, and is done once a text."""
+    found: Salience | None = text.readings.get("salience")
+    if found is None:
+        found = text.readings["salience"] = _read(text)
+    return found
+
+
+def _read(text: Segmentation) -> Salience:
     characters = Characters(text)
     letters = characters.letters()
     is_line = np.array([unit.kind in _LINES for unit in text.units], bool)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from compression.features.columns import Columns
 from compression.features.layout import Layout
-from compression.features.runs import Floats, Ints
+from compression.features.runs import Floats, Ints, Runs
 from compression.second_look.naming import Names, total_weight
 
 STRONG = 24
@@ -36,61 +36,64 @@ def strongest(logits: Floats, is_title: NDArray[np.bool_]) -> Strong:
 
 
 def shared(names: Names, strong: Ints, height: int) -> Floats:
-    """The weight of the names that each unit shares with each strong unit: (units, strong)."""
-    table = np.zeros((len(names.weights), len(strong)), np.float32)
-    for column, unit in enumerate(strong):
-        own = names.terms[names.first[unit] : names.first[unit + 1]]
-        table[own, column] = names.weights[own]
-    used = np.asarray(table.any(axis=1))
-    hit = np.flatnonzero(used[names.terms]) if len(names.terms) else names.terms
-    out = np.zeros((height, len(strong)), np.float32)
-    if len(hit):
-        units = names.units[hit]
-        begins = np.flatnonzero(np.r_[True, units[1:] != units[:-1]])
-        out[units[begins]] = np.add.reduceat(table[names.terms[hit]], begins, axis=0)
-    return out
+    """The weight of the names that each unit shares with each strong unit: (strong, units)."""
+    own = [names.terms[names.first[unit] : names.first[unit + 1]] for unit in strong.tolist()]
+    terms = np.concatenate([names.terms[:0], *own])
+    distinct, rows = np.unique(terms, return_inverse=True)
+    table = np.zeros((len(distinct), len(strong)), np.float32)
+    table[rows, np.repeat(np.arange(len(own)), list(map(len, own)))] = names.weights[terms]
+    row_of = np.full(len(names.weights), -1)
+    row_of[distinct] = np.arange(len(distinct))
+    of_pairs = row_of[names.terms]
+    hit = np.flatnonzero(of_pairs >= 0)
+    sizes = np.bincount(names.units[hit], minlength=height)
+    return np.ascontiguousarray(Runs.of(sizes).reduce(np.add, table, of_pairs[hit]).T)
 
 
 def add_links(columns: Columns, names: Names, layout: Layout, strong: Strong) -> None:
     """Features of how each unit, its head and its paragraph hang together with the strong units elsewhere."""
     height = len(layout.heads)
     weight = np.maximum(total_weight(names, height), 1e-6)
+    # Tables here are (strong, units): to look for the best of a few along the other axis takes many times as long.
     links = shared(names, strong.units, height)
     of_documents = layout.documents.of
     single = len(layout.documents.first) < 2
     of = layout.paragraphs.of if single else of_documents
-    elsewhere = (of[:, None] != of[strong.units][None, :]).astype(np.float32) * strong.strength[None, :]
+    is_beside = of == of[strong.units][:, None]
+    strength = strong.strength[:, None]
+    elsewhere = np.where(is_beside, np.float32(0), strength)
     first_of_paragraph = layout.paragraphs.first[layout.paragraphs.of]
     first_of_document = layout.documents.first[of_documents]
     heads = layout.heads
     body_first = np.minimum(
         first_of_document + layout.is_title[first_of_document], layout.documents.last[of_documents] - 1
     )
-    own = links / weight[:, None]
+    own = links / weight
     out = links * elsewhere
-    columns.add("link.unit.most", np.tanh(out.max(axis=1)))
-    columns.add("link.unit.sum", np.tanh(out.sum(axis=1) / 2))
-    columns.add("link.unit.share", (own * elsewhere).max(axis=1))
+    columns.add("link.unit.most", np.tanh(out.max(axis=0)))
+    columns.add("link.unit.sum", np.tanh(out.sum(axis=0) / 2))
+    columns.add("link.unit.share", (own * elsewhere).max(axis=0))
     for name, at in (("head", heads), ("first", body_first), ("opening", first_of_paragraph)):
-        columns.add(f"link.{name}.share", (own[at] * elsewhere).max(axis=1))
-        columns.add(f"link.{name}.most", np.tanh((links[at] * elsewhere).max(axis=1)))
+        columns.add(f"link.{name}.share", (own.take(at, axis=1) * elsewhere).max(axis=0))
+        columns.add(f"link.{name}.most", np.tanh((links.take(at, axis=1) * elsewhere).max(axis=0)))
     # Who names what a strong unit is about: the names of the strong unit's head that stand here.
     strong_heads = heads[strong.units]
     back = shared(names, strong_heads, height)
-    named = back / weight[strong_heads][None, :]
-    differs = elsewhere * (strong_heads[None, :] != heads[:, None])
-    columns.add("link.names_head", (named * differs).max(axis=1))
-    columns.add("link.names_head.most", np.tanh((back * differs).max(axis=1)))
+    differs = np.where(strong_heads[:, None] == heads, np.float32(0), elsewhere)
+    named = (back / weight[strong_heads][:, None] * differs).max(axis=0)
+    columns.add("link.names_head", named)
+    columns.add("link.names_head.most", np.tanh((back * differs).max(axis=0)))
     group = layout.paragraphs if single else layout.documents
-    columns.add("link.group.names_head", group.largest((named * differs).max(axis=1))[group.of])
-    columns.add("link.group.most", np.tanh(group.largest(out.max(axis=1))[group.of]))
+    columns.add("link.group.names_head", group.largest(named)[group.of])
+    columns.add("link.group.most", np.tanh(group.largest(out.max(axis=0))[group.of]))
     # Names that are the unit's alone with a strong unit say more than those that many share.
-    inside = (of[:, None] == of[strong.units][None, :]) * strong.strength[None, :]
-    inside[strong.units, np.arange(len(strong.units))] = 0
-    columns.add("link.inside", np.tanh((links * inside).max(axis=1)))
-    beside = (of[:, None] == of[strong.units][None, :]) * strong.strength[None, :]
-    columns.add("strong.same_group", beside.max(axis=1))
-    columns.add("strong.others_in_group", np.tanh(beside.sum(axis=1) - beside.max(axis=1)))
+    beside = np.where(is_beside, strength, np.float32(0))
+    best = beside.max(axis=0)
+    others = np.tanh(beside.sum(axis=0) - best)
+    beside[np.arange(len(strong.units)), strong.units] = 0
+    columns.add("link.inside", np.tanh((links * beside).max(axis=0)))
+    columns.add("strong.same_group", best)
+    columns.add("strong.others_in_group", others)
     columns.add("weight.names", np.log1p(weight))
 
 

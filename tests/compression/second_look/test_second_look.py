@@ -110,7 +110,7 @@ def test_shared_names_are_those_that_both_units_have(lines: list[str]) -> None:
     for unit in range(height):
         for column, other in enumerate(strong.tolist()):
             expected = sum(names.weights[term] for term in have[unit] & have[other])
-            assert found[unit, column] == pytest.approx(float(expected), abs=1e-4)
+            assert found[column, unit] == pytest.approx(float(expected), abs=1e-4)
 
 
 def test_words_of_the_query_link_nothing(scorer: LexicalScorer) -> None:
@@ -118,7 +118,7 @@ def test_words_of_the_query_link_nothing(scorer: LexicalScorer) -> None:
     context = prepare(text, scorer.embeddings)
     names = find_names(context, Query.of("Who met Brandt?"))
     units = np.arange(len(text.units))
-    assert not shared(names, units[:1], len(units))[1:].any()
+    assert not shared(names, units[:1], len(units))[:, 1:].any()
 
 
 def test_the_strongest_are_units_and_no_titles() -> None:
