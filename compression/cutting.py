@@ -14,7 +14,7 @@ from compression.fallback import smallest_output
 from compression.gaps import renderer
 from compression.neural.allocation import share_budget
 from compression.selection import Selection, SelectionSettings
-from compression.units import Segmentation
+from compression.units import Frame, Segmentation
 from compression.unspaced import DENSE
 
 _PROSE = frozenset({"sentence", "turn", "list_item"})
@@ -29,8 +29,8 @@ def may_be_cut(text: Segmentation) -> list[bool]:
     for frame in text.frames:
         # A frame comes after the one around it.
         is_free = frame.parent is None or loose[frame.parent]
-        # The texts of a message are prose like any other, whatever JSON stands around them.
-        loose.append(frame.kind == "message" or (frame.kind in _LOOSE_FRAMES and is_free))
+        is_loose = frame.kind in _LOOSE_FRAMES and is_free
+        loose.append(is_loose or _holds_a_message_text(text, frame))
     titles = {document.title for document in text.documents}
     return [
         unit.kind in _PROSE
@@ -39,6 +39,14 @@ def may_be_cut(text: Segmentation) -> list[bool]:
         and (unit.frame is None or loose[unit.frame])
         for at, unit in enumerate(text.units)
     ]
+
+
+def _holds_a_message_text(text: Segmentation, frame: Frame) -> bool:
+    """The texts of messages and of their parts are prose like any other, whatever JSON stands around them."""
+    if text.origin is None or frame.kind != "string":
+        return frame.kind == "message"
+    opening = text.units[frame.open]
+    return not text.origin.is_in_text(opening.start, opening.end)
 
 
 class CutAssembler(Assembler):

@@ -12,13 +12,17 @@ from hypothesis import strategies as st
 from compression.assembly import join
 from compression.bm25 import BM25Scorer
 from compression.compressor import Compressor
+from compression.conversation import spans_by_message
+from compression.cutting import Cutting, may_be_cut, parts_of, select
 from compression.lexical import LexicalScorer
+from compression.neural.words import join_words, split_words
 from compression.request import CompressionRequest
-from compression.segmentation import SegmentationSettings
+from compression.segmentation import SegmentationSettings, segment
+from compression.selection import SelectionSettings
 from compression.settings import CompressionSettings
 from compression.tokenizer_counter import TokenizerCounter
 from tests.compression.conftest import TOKENIZER
-from tests.compression.conversation.chats import MESSAGES, ChanceScorer, is_conversation_still
+from tests.compression.conversation.chats import MESSAGES, ChanceScorer, bare, is_conversation_still, pairs
 
 RATIO = st.one_of(st.just(1.0), st.floats(0.001, 1.0, exclude_min=True), st.floats(0.1, 0.7))
 
@@ -84,3 +88,29 @@ def test_a_conversation_in_is_a_conversation_out(
         assert all(source.startswith(shown.text, shown.start) for shown in flag.examples)
     for unit in result.unit_scores:
         assert 0 <= unit.start < unit.end <= len(source)
+
+
+@given(MESSAGES, st.floats(0.05, 0.9), st.booleans(), st.randoms(use_true_random=False))
+@settings(max_examples=150, deadline=None)
+def test_a_conversation_whose_sentences_are_cut_is_one_still(
+    messages: list[Any], ratio: float, ascii_only: bool, chance: Any
+) -> None:
+    """As a token classifier cuts: some words of each sentence go, never a piece of JSON."""
+    source = json.dumps(messages, ensure_ascii=ascii_only)
+    text = segment(source)
+    spans: list[tuple[int, int]] = []
+    for unit, is_loose in zip(text.units, may_be_cut(text), strict=True):
+        words = (
+            split_words(text.source, (unit.start, unit.end), range(unit.start, unit.end)) if is_loose else []
+        )
+        spans += join_words(text.source, words, [chance.random() < 0.6 for _ in words])
+    scores = [chance.random() for _ in text.units]
+    cutting = Cutting(text, scores, parts_of(text, spans), preserve_order=True)
+    budget = int(counter().count(source) * ratio)
+    slices = select(cutting, budget, counter(), SelectionSettings())
+    kept = tuple(text.raw_slices(slices))
+    left = json.loads(join(source, kept))
+    numbers = [message.index for message in spans_by_message(source, kept)]
+    assert [bare(message) for message in left] == [bare(messages[number]) for number in numbers]
+    assert all((call in numbers) == (answer in numbers) for call, answer in pairs(messages))
+    assert not left or counter().count(join(source, kept)) <= budget
