@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from compression.segmentation.heads import Head, HeadKind, head_of, is_logged, mail_head, unquoted
 from compression.segmentation.lines import Line, is_blank, trimmed
+from compression.segmentation.log_entries import is_log_line, is_mostly_log
 from compression.segmentation.settings import SegmentationSettings
 
 
@@ -71,6 +72,8 @@ def split_entries(
 
 def _entries(source: str, lines: Sequence[Line], free: Sequence[bool], *, is_quoted: bool) -> list[Entry]:
     heads = _recurring(_heads(source, lines, free), is_quoted=is_quoted)
+    if heads and _begins_as_log(source, lines, heads):
+        return []
     entries = _between(source, lines, heads) if heads else []
     return entries if entries and _is_worth_it(source, lines, entries) else []
 
@@ -93,6 +96,12 @@ def _heads(source: str, lines: Sequence[Line], free: Sequence[bool]) -> _Found:
             found[number] = head
             end = head.end
     return found
+
+
+def _begins_as_log(source: str, lines: Sequence[Line], heads: _Found) -> bool:
+    """A log whose entries have names and colons under them here and there: it begins with none of these heads."""
+    first = next(number for number, line in enumerate(lines) if not is_blank(source, line))
+    return first not in heads and is_log_line(source, lines[first]) and is_mostly_log(source, lines)
 
 
 def _ends_block(source: str, line: Line) -> bool:

@@ -91,3 +91,23 @@ def test_of_a_java_trace_the_exception_stays_with_the_frames_nearest_to_it() -> 
         piece.startswith("Caused by: java.io.IOException: gone\n\tat org.example.module0.")
         for piece in pieces
     )
+
+
+def test_a_log_with_empty_lines_here_and_there_is_no_thread_of_entries() -> None:
+    lines = [
+        f"[2026-11-22 01:01:{n:02},247 I 32601] worker.cc:{n}: Reporting events, took {n}ms"
+        for n in range(20)
+    ]
+    stats = "Event stats:\n\n\nGlobal stats: 6 total (4 active)\nQueueing time: mean = 0.03ms, max = 0.14ms\n"
+    source = "\n".join([*lines[:5], stats, *lines[5:12], stats, *lines[12:]])
+    found = segment(source)
+    kinds = {found.text(number): unit.kind for number, unit in enumerate(found.units)}
+    assert all(kinds.get(line) == "line" for line in lines if line != lines[4] and line != lines[11])
+    assert not found.frames
+
+
+def test_dated_entries_of_a_ticket_stay_entries_beside_a_pasted_log() -> None:
+    log = "\n".join(f"2026-03-02T09:12:{n:02}Z ERROR export: timed out after {n} s" for n in range(30))
+    told = "The export of the quarter times out for every one of us. " * 4
+    heads = ("[2026-03-02 09:14] Dana", "[2026-03-02 10:20] Tomas", "[2026-03-03 08:00] Dana")
+    assert len(segment("\n\n".join(f"{head}\n\n{told}\n\n{log}" for head in heads)).documents) == 3
