@@ -52,10 +52,16 @@ class Draft:
             if document.title is not None and self.titles[-1] is None:
                 self.titles[-1] = units + document.title
         for unit in text.units:
-            inner = frame if unit.frame is None else frames + unit.frame
-            place = (unit.document + documents, unit.paragraph + self.paragraph)
-            moved = replace(unit, start=unit.start + offset, end=unit.end + offset, frame=inner)
-            self.units.append(replace(moved, document=place[0], paragraph=place[1]))
+            self.units.append(
+                replace(
+                    unit,
+                    start=unit.start + offset,
+                    end=unit.end + offset,
+                    document=unit.document + documents,
+                    paragraph=unit.paragraph + self.paragraph,
+                    frame=frame if unit.frame is None else frames + unit.frame,
+                )
+            )
         self.frames.extend(_moved(inner, units, frames, frame) for inner in text.frames)
         self.paragraph += text.units[-1].paragraph + 1 if text.units else 0
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 from compression.origin import Origin
 
@@ -46,26 +45,35 @@ class View:
         Gives the place of the inside in the view; None where it has nothing but white space.
         """
         self._add('"')
-        first, is_blank = self.length, True
-        for piece in self._decoded(self.origin.raw, start, end):
-            is_blank = is_blank and piece.isspace()
-            self._add(piece)
+        first = self.length
+        text = self._decoded(start, end)
+        self._add(text)
         last = self.length
         self.origin.texts.extend((first, last))
         self._add('"')
-        return None if is_blank else (first, last)
+        return None if not text or text.isspace() else (first, last)
 
-    def _decoded(self, raw: str, start: int, end: int) -> Iterator[str]:
+    def _decoded(self, start: int, end: int) -> str:
+        """The text, with a note in the origin of every escape in it."""
+        raw, escaped = self.origin.raw, self._escaped
+        if raw.find("\\", start, end) < 0:
+            return raw[start:end]
+        pieces, places, sums = [], [], []
+        # Where the text begins in the view, less what it has more in the input up to the next escape.
+        shift = self.length - start + escaped
         for found in ESCAPE.finditer(raw, start, end):
-            if found.start() > start:
-                yield raw[start : found.start()]
-            self._escaped += found.end() - found.start() - 1
-            self.origin.escapes.append(self.length)
-            self.origin.escaped.append(self._escaped)
-            yield _character(found)
-            start = found.end()
-        if start < end:
-            yield raw[start:end]
+            first, last = found.span()
+            pieces.append(raw[start:first])
+            pieces.append(_character(found))
+            places.append(first + shift - escaped)
+            escaped += last - first - 1
+            sums.append(escaped)
+            start = last
+        pieces.append(raw[start:end])
+        self.origin.escapes.extend(places)
+        self.origin.escaped.extend(sums)
+        self._escaped = escaped
+        return "".join(pieces)
 
     def _add(self, piece: str) -> None:
         if piece:
