@@ -30,6 +30,7 @@ class SelectionSettings:
 
 
 _MOST_DISPLACED = 512
+_WANTED_SHARE = 0.25
 _WORD = re.compile(r"\w{2,}")
 _MOST_TITLE_WORDS = 16
 _SAID = 0.5
@@ -82,6 +83,7 @@ class Selection:
         self._ranked = sorted(free, key=lambda unit: (-self._worth(unit), unit))
         self._chosen: set[int] = set()
         self._kept_brackets: list[int] = []
+        self._kept_wanted: set[int] = set()
         # What the groups that certain needs would bring in cost; forgotten when a group comes or goes.
         self._missing_costs: dict[tuple[int, ...], int] = {}
         self.cost = 0
@@ -179,6 +181,19 @@ class Selection:
             if self.cost + own + sum(self._groups[group].cost for group in self._missing(needs)) <= limit:
                 self._bracket(index, +1)
                 self._kept_brackets.append(index)
+        self._keep_wanted(limit)
+
+    def _keep_wanted(self, limit: int) -> None:
+        """Keep what is wanted where that leaves most of the room to the rest."""
+        wanted = [
+            unit for unit in self._text.wanted if unit not in self._group_of and unit not in self._chosen
+        ]
+        if sum(self._costs[unit] for unit in wanted) > limit * _WANTED_SHARE:
+            return
+        for unit in wanted:
+            if self.cost + self.price(unit) <= limit:
+                self.add(unit)
+                self._kept_wanted.add(unit)
 
     def _bracket(self, index: int, change: int) -> None:
         if index in self._group_of:
@@ -188,12 +203,18 @@ class Selection:
         else:
             self.remove(index)
 
+    def _stays(self, unit: int) -> bool:
+        return self._text.units[unit].protected or unit in self._kept_wanted
+
     def release_brackets(self) -> bool:
-        """Give up the brackets that were kept because there was room, since there was none; true if there were any."""
+        """Give up brackets and texts that were kept because there was room, since there was none; true if any were."""
         for index in self._kept_brackets:
             self._bracket(index, -1)
-        had_any = bool(self._kept_brackets)
+        for index in self._kept_wanted & self._chosen:
+            self.remove(index)
+        had_any = bool(self._kept_brackets or self._kept_wanted)
         self._kept_brackets.clear()
+        self._kept_wanted.clear()
         return had_any
 
     def fill(self, limit: int) -> bool:
@@ -216,7 +237,7 @@ class Selection:
         for unit in reversed(self._ranked):
             if self.cost <= limit:
                 break
-            if unit in self._chosen and not self._text.units[unit].protected:
+            if unit in self._chosen and not self._stays(unit):
                 self.remove(unit)
         return len(self._chosen) < before
 
@@ -245,7 +266,7 @@ class Selection:
                 or len(taken) == _MOST_DISPLACED
             ):
                 break
-            if other in self._chosen and not self._text.units[other].protected:
+            if other in self._chosen and not self._stays(other):
                 self.remove(other)
                 worth += self._scores[other]
                 taken.append(other)

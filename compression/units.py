@@ -86,7 +86,8 @@ class Segmentation:
     """The source and its units in source order; they do not overlap. What lies between two is separators.
 
     Where there is an `origin`, the source is a view of the input, as of JSON whose texts are decoded: all offsets here
-    are of the view, and what is counted and put out is the input's.
+    are of the view, and what is counted and put out is the input's. `wanted` are units that are kept, whatever their
+    score, where there is room: what the user of a conversation said last.
     """
 
     source: str
@@ -94,6 +95,7 @@ class Segmentation:
     documents: tuple[Document, ...]
     frames: tuple[Frame, ...] = ()
     origin: Origin | None = None
+    wanted: tuple[int, ...] = ()
     # What was read of it whatever the query, by who read it: a scorer and the choice of units look at the same.
     readings: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 

@@ -77,7 +77,7 @@ class Draft:
             if number not in holding and all(self.units[unit].kind == "bracket" for unit in found):
                 self.units[found[0]] = replace(self.units[found[0]], kind="json_member")
 
-    def build(self, layout: Layout) -> Segmentation:
+    def build(self, layout: Layout, wanted: Sequence[int]) -> Segmentation:
         lasts = [*self.first[1:], len(self.units)]
         ends = [*self.starts[1:], len(layout.source)]
         documents = [
@@ -87,7 +87,12 @@ class Draft:
             )
         ]
         return Segmentation(
-            layout.source, tuple(self.units), tuple(documents), tuple(self.frames), layout.origin
+            layout.source,
+            tuple(self.units),
+            tuple(documents),
+            tuple(self.frames),
+            layout.origin,
+            tuple(unit for unit in wanted if self.units[unit].kind not in ("bracket", "speaker", "fence")),
         )
 
 

@@ -47,6 +47,8 @@ class _Writer:
         self._draft = Draft()
         self._frame_of: dict[int, int] = {}
         self._ends: dict[int, list[int]] = {}
+        self._last_user = max(_by_role(conversation, frozenset({"user"})), default=-1)
+        self._wanted: range = range(0)
 
     def write(self, most: int) -> Segmentation:
         draft, layout = self._draft, self._layout
@@ -63,7 +65,7 @@ class _Writer:
             # A body without its messages would be no conversation.
             draft.frames[outer] = replace(draft.frames[outer], also=draft.frames[array].ends)
         self._fill_frames()
-        return draft.build(layout)
+        return draft.build(layout, self._wanted)
 
     def _open(self, span: tuple[int, int], parent: int | None) -> int:
         unit = self._draft.add(*span, "bracket", parent, protected=True)
@@ -110,8 +112,10 @@ class _Writer:
             kind: UnitKind = "bracket" if is_protected else "json_member"
             self._draft.add(laid.start, laid.end, kind, array, protected=is_protected)
             return
-        frame = self._frame(group, array)
+        frame, first = self._frame(group, array), len(self._draft.units)
         self._shells(found, frame).add(laid, array, frame, is_protected=is_protected)
+        if number == self._last_user:
+            self._wanted = range(first, len(self._draft.units))
 
     def _shells(self, found: Plan, frame: int) -> Shells:
         return Shells(self._draft, self._layout.source, self._segment_text, found, self._ends[frame])
@@ -134,7 +138,8 @@ class _Writer:
 
 def _protected(conversation: Conversation) -> frozenset[int]:
     """Messages whose JSON stays where there is room: the system's, and the last of the user's."""
-    messages = conversation.messages
-    kept = [number for number, message in enumerate(messages) if message.role in _SYSTEM]
-    users = [number for number, message in enumerate(messages) if message.role == "user"]
-    return frozenset(kept + users[-1:])
+    return frozenset(_by_role(conversation, _SYSTEM) + _by_role(conversation, frozenset({"user"}))[-1:])
+
+
+def _by_role(conversation: Conversation, roles: frozenset[str]) -> list[int]:
+    return [number for number, message in enumerate(conversation.messages) if message.role in roles]

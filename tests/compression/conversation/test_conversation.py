@@ -212,6 +212,15 @@ def test_what_is_nested_too_deep_is_no_conversation() -> None:
     assert segment(NESTED).origin is None
 
 
+def test_what_the_user_said_last_stays_where_it_leaves_room(compress: Compress) -> None:
+    messages = chat()
+    for ratio in (0.5, 0.3, 0.1):
+        assert json.loads(compress(json.dumps(messages), ratio, marked=["seat"]).output)[-1] == messages[-1]
+    messages[-1]["content"] = "A paper that was pasted here. " * 400
+    left = json.loads(compress(json.dumps(messages), 0.1, marked=["seat 7C"]).output)
+    assert "seat 7C" in json.dumps(left) and len(left[-1]["content"]) < 4_000
+
+
 def test_messages_are_never_put_in_another_order(compress: Compress) -> None:
     messages = chat()
     source = json.dumps(messages)
