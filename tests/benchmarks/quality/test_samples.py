@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -63,3 +64,12 @@ def test_the_page_gets_its_tables_and_outputs_and_keeps_its_words() -> None:
 def test_a_long_output_is_cut_and_says_so() -> None:
     lines = shown(a_reading("x" * 400 + "\n" + "line\n" * 100)).splitlines()
     assert lines[1].endswith("(cut here)") and lines[-2].endswith("more lines)") and len(lines) < 70
+
+
+def test_the_page_in_the_docs_shows_every_sample_and_no_block_is_empty() -> None:
+    page = (ROOT / "docs" / "compression-examples.md").read_text("utf-8")
+    assert all(f"\n| `{sample.name}` | " in page for sample in LISTED)
+    readings = [Reading(sample, "x", {"original_tokens": 1, "risk_flags": []}) for sample in LISTED]
+    blocks = blocks_of(readings, readings)
+    names = re.findall(r"<!-- begin ([^\n]+) -->\n\n(?!<!--)", page)
+    assert len(names) == page.count("<!-- begin") > 6 and set(names) <= set(blocks)
