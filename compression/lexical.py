@@ -109,7 +109,9 @@ class LexicalScorer:
             raise BadWeights(
                 "the weights were trained on other features; make them anew: python -m compression.training"
             )
-        return Glance(query, context, muted, names, features, self.network.logits(features, context.layout))
+        return Glance(
+            query, context, muted, names, features, self.network.logits(features, layout=context.layout)
+        )
 
     def look_again(self, glance: Glance, logits: Floats) -> Floats:
         """The second look, over the logits of the first or of any other scorer: (units,)."""

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from compression.features.layout import Group
 from compression.features.runs import Floats
 
-ROOM = 256
+# Columns that are made room for at a time: room that is never used is memory all the same.
+ROOM = 84
 
 
 class Columns:
@@ -22,6 +23,10 @@ class Columns:
         self._table = np.zeros((ROOM, height), np.float32)
 
     def add(self, name: str, values: NDArray[Any] | float) -> None:
+        if len(self.names) == len(self._table):
+            more = np.zeros((len(self._table) + ROOM, self._table.shape[1]), np.float32)
+            more[: len(self._table)] = self._table
+            self._table = more
         self._table[len(self.names)] = values
         self.names.append(name)
 

@@ -48,27 +48,29 @@ class Network:
     def of(cls, arrays: Mapping[str, Floats]) -> Network:
         return cls(**{field.name: np.asarray(arrays[field.name], np.float32) for field in fields(cls)})
 
-    def logits(self, features: Floats, layout: Layout) -> Floats:
-        """(units,): above zero where a unit is rather wanted than not. `features` are (units, features)."""
+    def logits(self, *features: Floats, layout: Layout) -> Floats:
+        """(units,): above zero where a unit is rather wanted than not. `features` are (units, features), in as many
+        tables as they were made in.
+        """
         networks, width = self.first.shape[0], self.first.shape[2]
-        rows = features.T
-        hidden = np.empty((networks * width, rows.shape[1]), np.float32)
-        for some in _slices(rows.shape[1]):
-            hidden[:, some] = self._hidden(rows[:, some])
+        height = len(features[0])
+        hidden = np.empty((networks * width, height), np.float32)
+        for some in _slices(height):
+            hidden[:, some] = self._hidden(np.concatenate([table[some].T for table in features]))
         hidden = hidden.reshape(networks, width, -1)
         around = surroundings(self.channels.transpose(0, 2, 1) @ hidden, layout)
-        total = np.empty(rows.shape[1], np.float32)
-        for some in _slices(rows.shape[1]):
+        total = np.empty(height, np.float32)
+        for some in _slices(height):
             total[some] = self._sum(hidden[:, :, some], around[:, :, some])
         return np.asarray(total / networks, np.float32)
 
     def _hidden(self, rows: Floats) -> Floats:
-        """The first layer of all networks: (networks x width, units)."""
-        ready = rows - self.mean[:, None]
-        ready /= self.spread[:, None]
-        np.clip(ready, -BOUND, BOUND, out=ready)
+        """The first layer of all networks: (networks x width, units). Overwrites `rows`."""
+        rows -= self.mean[:, None]
+        rows /= self.spread[:, None]
+        np.clip(rows, -BOUND, BOUND, out=rows)
         first = self.first.transpose(0, 2, 1).reshape(-1, len(rows))
-        hidden: Floats = first @ ready
+        hidden: Floats = first @ rows
         hidden += self.first_bias.reshape(-1, 1)
         return gelu(hidden)
 

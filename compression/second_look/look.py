@@ -56,12 +56,12 @@ class SecondLook:
 
     def logits(self, seen: View, first: Floats) -> Floats:
         """(units,): the logits of a first look, of whatever scorer, looked at again."""
-        features, logits, labels = seen.still, first, list(seen.labels)
+        tables, logits, labels = [*seen.tables], first, list(seen.labels)
         for network in self.rounds:
             names, related = relations(seen, logits)
-            features = np.concatenate([features, related], axis=1)
+            tables.append(related)
             labels += names
-            logits = network.logits(features, seen.layout)
+            logits = network.logits(*tables, layout=seen.layout)
         if tuple(labels) != self.labels:
             raise ValueError(
                 "the weights of the second look were trained on other features; "

@@ -22,14 +22,20 @@ from compression.second_look.wanting import add_open_terms
 
 @dataclass(frozen=True)
 class View:
-    """`still` has the features that no score changes, (units, features), the first look's before the others."""
+    """`tables` have the features that no score changes, (units, features), the first look's before the others; `still`
+    is one table of them all.
+    """
 
     layout: Layout
     names: Names
     counts: Counts
     prior: Floats
     labels: tuple[str, ...]
-    still: Floats
+    tables: tuple[Floats, ...]
+
+    @property
+    def still(self) -> Floats:
+        return np.concatenate(self.tables, axis=1)
 
 
 def view(text: str, context: Context, first: tuple[list[str], Floats], embeddings: TokenEmbeddings) -> View:
@@ -42,8 +48,8 @@ def view(text: str, context: Context, first: tuple[list[str], Floats], embedding
     add_needs(columns, names, context.words.lengths, context.layout)
     add_salience(columns, read_salience(context.segmentation), text, context.layout)
     labels, features = first
-    still = np.concatenate([features, columns.table()], axis=1)
-    return View(context.layout, names, counts, prior, (*labels, *columns.names), still)
+    tables = (features, columns.table())
+    return View(context.layout, names, counts, prior, (*labels, *columns.names), tables)
 
 
 def relations(seen: View, logits: Floats) -> tuple[list[str], Floats]:

@@ -143,7 +143,7 @@ def train(
 
 
 def predict(network: Network, samples: Sequence[Sample]) -> list[Floats]:
-    return [network.logits(each.features.astype(np.float32), layout_of(each)) for each in samples]
+    return [network.logits(each.features.astype(np.float32), layout=layout_of(each)) for each in samples]
 
 
 def crossed(samples: Sequence[Sample], fold_of: Callable[[Sample], int], epochs: int) -> list[Floats]:

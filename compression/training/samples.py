@@ -79,7 +79,7 @@ def make(case: Case, scorer: LexicalScorer) -> Sample | None:
     return Sample(
         case.suite,
         case.name,
-        replace(seen, still=np.zeros((0, 0), np.float32)),
+        replace(seen, tables=()),
         seen.still.astype(np.float16),
         len(glance.names),
         np.where(glance.muted, glance.logits.min(), glance.logits),

@@ -126,7 +126,7 @@ def crossed_first(samples: Sequence[Sample], options: argparse.Namespace) -> lis
         for number, each in enumerate(samples):
             if is_seen(each) and fold_of(each) == fold:
                 features = each.features[:, : each.first_features].astype(np.float32)
-                logits[number] = network.logits(features, layout_of(each))
+                logits[number] = network.logits(features, layout=layout_of(each))
     return logits
 
 

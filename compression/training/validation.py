@@ -64,7 +64,7 @@ def validate(network: Network, examples: Sequence[Example]) -> dict[str, dict[st
     for example in examples:
         if not example.is_held_out:
             continue
-        logits = network.logits(example.features.astype(np.float32), layout_of(example))
+        logits = network.logits(example.features.astype(np.float32), layout=layout_of(example))
         ratios = RATIOS.get(example.suite) or RATIOS[example.suite.split("_")[0]]
         for ratio in ratios:
             share = kept_share(example, select(logits, example.tokens, ratio))

@@ -78,7 +78,7 @@ def test_numpy_gives_what_torch_gives() -> None:
     network = Network.of(stack([model.arrays() for model in models]))
     with torch.inference_mode():
         expected = sum(model(Batch.of(examples)) for model in models).numpy() / 2
-    found = [network.logits(e.features.astype(np.float32), layout_of(e)) for e in examples]
+    found = [network.logits(e.features.astype(np.float32), layout=layout_of(e)) for e in examples]
     assert np.allclose(np.concatenate(found), expected, atol=1e-4)
 
 
