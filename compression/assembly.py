@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 from compression.ordering import movable_groups
 from compression.slices import Slice, join, kept_parts, merged
@@ -10,6 +11,7 @@ from compression.units import Segmentation
 
 __all__ = ["Assembler", "Slice", "join", "kept_parts", "merged"]
 
+_SHORT_GAP = 4
 _LONGEST_GAP = 40
 
 
@@ -36,14 +38,23 @@ class Assembler:
 
     def gap_before(self, unit: int) -> Slice:
         """What the source has between `unit` and the one before it; long runs of white space are cut short."""
-        if unit == 0:
-            return Slice(self._text.units[0].start, self._text.units[0].start)
-        return self._shortened(self._text.units[unit - 1].end, self._text.units[unit].start)
+        return self._gaps[unit]
+
+    @cached_property
+    def _gaps(self) -> list[Slice]:
+        """Before each unit; read once, since each selection that is tried is put together from them."""
+        gaps: list[Slice] = []
+        end = self._text.units[0].start if self._text.units else 0
+        for unit in self._text.units:
+            start = unit.start
+            gaps.append(Slice(end, start) if start - end <= _SHORT_GAP else self._shortened(end, start))
+            end = unit.end
+        return gaps
 
     def pieces(self) -> list[str]:
         """The text of every unit with the separator before it: what keeping it adds to the output."""
         units = self._text.units
-        gaps = [self.gap_before(unit) for unit in range(len(units))]
+        gaps = self._gaps
         if self._text.origin is not None:
             return [
                 self._text.raw((gap, Slice(unit.start, unit.end)))
@@ -56,11 +67,10 @@ class Assembler:
         ]
 
     def _shortened(self, start: int, end: int) -> Slice:
-        if end - start > 4:
-            gap = self._text.source[start:end]
-            if gap.isspace() and (len(gap) > _LONGEST_GAP or gap.count("\n") > 2):
-                second = gap.find("\n", gap.find("\n") + 1)
-                return Slice(start, start + second + 1 if second >= 0 else start + 1)
+        gap = self._text.source[start:end]
+        if gap.isspace() and (len(gap) > _LONGEST_GAP or gap.count("\n") > 2):
+            second = gap.find("\n", gap.find("\n") + 1)
+            return Slice(start, start + second + 1 if second >= 0 else start + 1)
         return Slice(start, end)
 
     def between(self, before: int, after: int) -> Slice:
@@ -82,10 +92,12 @@ class Assembler:
     def assemble(self, kept: Sequence[int]) -> list[Slice]:
         """Slices, in source order, whose concatenation is the output. `kept` is sorted; frames are complete in it."""
         slices: list[Slice] = []
-        for position, unit in enumerate(kept):
-            if position:
-                slices.append(self.between(kept[position - 1], unit))
-            slices.append(Slice(self._text.units[unit].start, self._text.units[unit].end))
+        units, gaps, before = self._text.units, self._gaps, -1
+        for unit in kept:
+            if before >= 0:
+                slices.append(gaps[unit] if unit == before + 1 else self.between(before, unit))
+            slices.append(Slice(units[unit].start, units[unit].end))
+            before = unit
         return merged(slices)
 
     def assemble_by_relevance(self, kept: Sequence[int], scores: Sequence[float]) -> list[Slice]:

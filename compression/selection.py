@@ -80,7 +80,7 @@ class Selection:
         free = [
             unit for unit in range(len(text.units)) if unit not in self._group_of or unit in self._with_frame
         ]
-        self._ranked = sorted(free, key=lambda unit: (-self._worth(unit), unit))
+        self._ranked = sorted(free, key=self._worths().__getitem__)
         self._chosen: set[int] = set()
         self._kept_brackets: list[int] = []
         self._kept_wanted: set[int] = set()
@@ -88,9 +88,13 @@ class Selection:
         self._missing_costs: dict[tuple[int, ...], int] = {}
         self.cost = 0
 
-    def _worth(self, unit: int) -> float:
-        cost: float = max(1, self._all_costs[unit]) ** self._settings.density
-        return self._scores[unit] / cost
+    def _worths(self) -> list[float]:
+        """What each unit is worth, below zero: the least comes first."""
+        density, costs = self._settings.density, self._all_costs
+        return [
+            -s / max(1, cost) ** density if density else -s
+            for s, cost in zip(self._scores, costs, strict=True)
+        ]
 
     def _attach_frames(self) -> None:
         holding = {unit.frame for unit in self._text.units}.union(frame.parent for frame in self._text.frames)

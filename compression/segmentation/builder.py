@@ -26,9 +26,10 @@ class Builder:
 
     def add(self, start: int, end: int, kind: UnitKind) -> int:
         """Add `source[start:end]`, trimmed of whitespace at both ends; -1 where nothing is left."""
-        while start < end and self.source[start].isspace():
+        source = self.source
+        while start < end and source[start].isspace():
             start += 1
-        while end > start and self.source[end - 1].isspace():
+        while end > start and source[end - 1].isspace():
             end -= 1
         return self._append(start, end, kind) if start < end else -1
 
