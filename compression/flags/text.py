@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 from compression.flags.evidence import Evidence
 from compression.flags.flag import Flag
@@ -65,8 +66,10 @@ def doubtful_text(evidence: Evidence) -> Iterator[Flag]:
 def _orders(evidence: Evidence) -> Iterator[tuple[int, int]]:
     """Kept phrases that address a model. They are kept all the same: only the caller can tell what they are."""
     lowered = evidence.output.lower()
+    in_order = all(before[1] <= after[0] for before, after in pairwise(evidence.slices))
     for word, pattern in _ORDERS:
-        if word in lowered:
+        # What was kept whole stands in the output, which is shorter than the source, unless its parts were moved.
+        if word in lowered and not (in_order and pattern.search(evidence.output) is None):
             for found in pattern.finditer(evidence.source):
                 if evidence.is_whole(*found.span()):
                     yield found.span()
