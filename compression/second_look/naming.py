@@ -76,7 +76,10 @@ def find_names(context: Context, query: Query) -> Names:
     pairs = np.unique(words.units[telling] * max(1, len(numbers)) + ids[telling])
     marked = np.zeros(len(numbers), np.float32)
     if len(stem_of):
-        has_digit = [float(_DIGITS.search(word) is not None and len(word) > 2) for word in words.spellings]
+        has_digit = [
+            float(len(word) > 2 and not word.isalpha() and _DIGITS.search(word) is not None)
+            for word in words.spellings
+        ]
         np.maximum.at(marked, stem_of, np.array(has_digit, np.float32))
     units, terms = np.divmod(pairs, max(1, len(numbers)))
     paragraphs = context.layout.paragraphs.of[units]
