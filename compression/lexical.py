@@ -16,6 +16,7 @@ from compression.features.matrix import Context, extract, prepare
 from compression.features.network import Network
 from compression.features.runs import Floats
 from compression.second_look.look import SecondLook
+from compression.second_look.repeats import demoted
 from compression.second_look.view import view
 from compression.units import Segmentation
 
@@ -118,7 +119,8 @@ class LexicalScorer:
         seen = view(glance.query, glance.context, (glance.names, glance.features), self.embeddings)
         lowest = np.float32(logits.min())
         again = self.second.logits(seen, np.where(glance.muted, lowest, logits))
-        return np.where(glance.muted, _ECHO, again)
+        text = glance.context.segmentation
+        return np.where(glance.muted, _ECHO, demoted(again, text, seen.copy_of, seen.is_asked))
 
 
 def chances(logits: Floats) -> list[float]:

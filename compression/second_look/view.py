@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from compression.embeddings import TokenEmbeddings
 from compression.features.columns import Columns
 from compression.features.layout import Layout
 from compression.features.matching import Counts, Query, count_words, terms_of
 from compression.features.matrix import Context
-from compression.features.runs import Floats
+from compression.features.runs import Floats, Ints
 from compression.salience import read_salience
 from compression.second_look.links import add_links, add_scores, strongest
 from compression.second_look.naming import Names, find_names
@@ -19,11 +20,15 @@ from compression.second_look.needs import add_needs
 from compression.second_look.salient import add_salience
 from compression.second_look.wanting import add_open_terms
 
+# A word of the query that is no frequent one, by what it weighs.
+_ASKED = 0.5
+
 
 @dataclass(frozen=True)
 class View:
     """`tables` have the features that no score changes, (units, features), the first look's before the others; `still`
-    is one table of them all.
+    is one table of them all. `copy_of` is the first unit with the same text; `is_asked` units have a word that the
+    query is about.
     """
 
     layout: Layout
@@ -32,6 +37,8 @@ class View:
     prior: Floats
     labels: tuple[str, ...]
     tables: tuple[Floats, ...]
+    copy_of: Ints
+    is_asked: NDArray[np.bool_]
 
     @property
     def still(self) -> Floats:
@@ -46,10 +53,13 @@ def view(text: str, context: Context, first: tuple[list[str], Floats], embedding
     prior = np.array([embeddings.word_weight(term) for term in query.terms] or [0.0], np.float32)
     columns = Columns(len(context.texts))
     add_needs(columns, names, context.words.lengths, context.layout)
-    add_salience(columns, read_salience(context.segmentation), text, context.layout)
+    salience = read_salience(context.segmentation)
+    add_salience(columns, salience, text, context.layout)
+    is_asked = np.asarray((counts.unit[:, : len(prior)] > 0) @ prior >= _ASKED)
     labels, features = first
     tables = (features, columns.table())
-    return View(context.layout, names, counts, prior, (*labels, *columns.names), tables)
+    known = (*labels, *columns.names)
+    return View(context.layout, names, counts, prior, known, tables, salience.copy_of, is_asked)
 
 
 def relations(seen: View, logits: Floats) -> tuple[list[str], Floats]:

@@ -16,6 +16,7 @@ from benchmarks.quality.suites.logs import log_cases
 from benchmarks.quality.suites.traces import Moment, Trace
 from compression.training import quizzes, updates
 from compression.training.dialogues import dialogue, paper
+from compression.training.exchanges import chat, ticket
 from compression.training.rendering import DRESSES, SCRIPTS, Quiz, cover_of, disguise, dressed
 from compression.training.samples import Sample
 
@@ -25,14 +26,16 @@ HOP_FILES: tuple[tuple[str, Callable[..., HopRow], int], ...] = (
     ("musique_dev", hops.answer_row, 6),
 )
 DISGUISED = 0.15
-SHORTEST_TRACE = 3000  # characters of JSON
-MOMENTS = 5
+MADE = frozenset({"dialogue", "paper", "chat", "ticket"})
+SHORTEST_TRACE = 2500  # characters of JSON
+MOMENTS = 8
 LOGS = 400
 
 
 def row_name(name: str) -> str:
     """The row that a case was made of, as `suite-number…`."""
-    return name.removeprefix("dialogue-").removeprefix("paper-")
+    made, _, rest = name.partition("-")
+    return rest if made in MADE else name
 
 
 def training_cases(folder: Path) -> Iterator[Case]:
@@ -66,6 +69,10 @@ def _of_passages(quiz: Quiz) -> Iterator[Case]:
         yield dialogue(quiz)
     if 0.5 < draw < 0.65:
         yield paper(quiz)
+    if 0.6 < draw < 0.8:
+        yield chat(quiz)
+    if draw > 0.8:
+        yield ticket(quiz)
 
 
 def _of_paragraphs(quiz: Quiz) -> Iterator[Case]:
@@ -75,8 +82,10 @@ def _of_paragraphs(quiz: Quiz) -> Iterator[Case]:
         yield dressed(quiz, rng)
     elif draw < 0.36 and not quiz.suite.endswith("zh"):
         yield dressed(disguise(quiz, rng.choice(list(SCRIPTS))), rng)
-    elif draw < 0.45:
+    elif draw < 0.42:
         yield dialogue(quiz)
+    elif draw < 0.48:
+        yield chat(quiz)
 
 
 def _meetings(folder: Path) -> Iterator[Case]:

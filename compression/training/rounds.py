@@ -25,6 +25,8 @@ WEIGHTS = {
     "kv": 0.3,
     "dialogue": 0.7,
     "paper": 0.6,
+    "chat": 0.8,
+    "ticket": 0.7,
     "logs": 0.7,
     "trace": 1.2,
     "updates": 0.5,

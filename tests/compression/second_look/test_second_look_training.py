@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks.quality.metrics import holds_answer
 from compression.training.dialogues import dialogue, paper
+from compression.training.exchanges import chat, ticket
 from compression.training.rendering import SCRIPTS, Quiz, cover_of
 from compression.training.updates import cases as updates
 
@@ -39,6 +40,15 @@ def test_the_gold_of_a_talk_or_paper_holds_the_answer(make: object, number: int)
     assert case.gold is not None
     assert holds_answer(case.context[slice(*case.gold)], case.answers)
     assert all(text.split(". ")[1] in case.context for _, text in PASSAGES)
+
+
+@pytest.mark.parametrize("make", [chat, ticket])
+@pytest.mark.parametrize("number", range(8))
+def test_what_a_chat_or_ticket_needs_holds_the_answer(make: object, number: int) -> None:
+    case = make(Quiz("nq", f"nq-{number}", QUIZ.question, QUIZ.answers, PASSAGES, 2, False))  # type: ignore[operator]
+    (need,) = case.needs
+    assert need.spans
+    assert all(holds_answer(case.context[start:end], case.answers) for start, end in need.spans)
 
 
 def test_a_talk_has_two_speakers_and_dated_sessions() -> None:
@@ -75,7 +85,16 @@ def sample(number: int, *, units: int = 12, groups: int = 2) -> Sample:
     nothing = np.zeros(0, np.float32)
     names = Names(empty, empty, nothing, np.zeros(units + 1, np.int64), empty, nothing)
     ones = np.ones((units, 1), np.float32)
-    seen = View(layout, names, Counts(ones, ones[:, 0], layout), nothing, (), np.zeros((0, 0), np.float32))
+    seen = View(
+        layout,
+        names,
+        Counts(ones, ones[:, 0], layout),
+        nothing,
+        (),
+        (),
+        empty,
+        empty > 0,
+    )
     wanted = [np.array([2 * group, 2 * group + 1]) for group in range(groups)]
     features = rng.normal(size=(units, 6)).astype(np.float16)
     for group in wanted:
