@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
+from compression.pricing import by_price
+from compression.titles import says, words_of
 from compression.units import Segmentation
-from compression.words import STOP_WORDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +30,6 @@ class SelectionSettings:
 
 _MOST_DISPLACED = 512
 _WANTED_SHARE = 0.25
-_WORD = re.compile(r"\w{2,}")
-_MOST_TITLE_WORDS = 16
-_SAID = 0.5
 
 
 @dataclass(slots=True)
@@ -44,18 +40,6 @@ class _Group:
     needs: tuple[int, ...]
     cost: int = 0
     users: int = 0
-
-
-def _words(title: str) -> frozenset[str]:
-    """What a reader has to be told, at most so many words: each unit of the document is searched for them."""
-    found = islice(_WORD.finditer(title.lower()), _MOST_TITLE_WORDS)
-    return frozenset(word.group() for word in found if word.group() not in STOP_WORDS)
-
-
-def _says(text: str, words: frozenset[str]) -> bool:
-    """Whether half of a title's words stand in a text: then the title says nothing new."""
-    lowered = text.lower()
-    return bool(words) and sum(word in lowered for word in words) >= _SAID * len(words)
 
 
 class Selection:
@@ -80,13 +64,25 @@ class Selection:
         free = [
             unit for unit in range(len(text.units)) if unit not in self._group_of or unit in self._with_frame
         ]
-        self._ranked = sorted(free, key=self._worths().__getitem__)
+        self._ranked = self._in_order(free)
         self._chosen: set[int] = set()
         self._kept_brackets: list[int] = []
         self._kept_wanted: set[int] = set()
         # What the groups that certain needs would bring in cost; forgotten when a group comes or goes.
         self._missing_costs: dict[tuple[int, ...], int] = {}
         self.cost = 0
+
+    def _in_order(self, free: Sequence[int]) -> list[int]:
+        if any(frame.kind == "message" for frame in self._text.frames):
+            return by_price(
+                free,
+                self._scores,
+                self._costs,
+                self._needs,
+                [group.cost for group in self._groups],
+                [group.needs for group in self._groups],
+            )
+        return sorted(free, key=self._worths().__getitem__)
 
     def _worths(self) -> list[float]:
         """What each unit is worth, below zero: the least comes first."""
@@ -121,9 +117,9 @@ class Selection:
                 continue
             frame = self._text.units[title].frame
             group = self._add_group((title,), () if frame is None else (frame,))
-            named = _words(self._text.text(title))
+            named = words_of(self._text.text(title))
             for unit in members:
-                if not _says(self._text.text(unit), named):
+                if not says(self._text.text(unit), named):
                     self._needs[unit] = (*self._needs[unit], group)
 
     def _add_group(self, units: tuple[int, ...], needs: tuple[int, ...]) -> int:
