@@ -121,6 +121,9 @@ class Calibrated:
     ) -> float:
         """See `Estimator`. The units are chosen best first under ever larger budgets, so what is chosen only grows."""
         context = read(query, text, scores, tokens)
+        if not context.query_terms:
+            # Nothing says what the evidence is, so nothing may go.
+            return 1.0
         known, wanted = of_text(context), self.wanted(keep)
         selection = Selection(text, scores, costs, settings)
         selection.keep_protected(tokens)

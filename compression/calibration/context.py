@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compression.calibration.occurrences import MOST_PLACES, units_with
+from compression.features.echo import echoes
 from compression.units import Segmentation
 from compression.words import content_terms
 
@@ -24,6 +25,8 @@ _MOST_NAMES = 24
 _LONGEST_READ = 2000
 # A word with a capital inside a sentence, a number or an identifier: what another part of a text can be about.
 _NAME = re.compile(r"(?<![.!?]\s)(?<!\A)\b[A-ZÀ-ÖØ-ÞА-ЯΑ-Ω]\w{2,40}|\b(?=\w{0,40}[\d_])\w{4,40}")
+_IDENTIFIER = re.compile(r"\b(?=\w{0,40}[\d_])\w{4,40}")
+_LATE_CHARS, _MOST_LATE = 40_000, 400
 _ASKS = re.compile(r"\b(?:who|whom|whose|what|when|where|which|why|how)\b", re.IGNORECASE)
 _CAPITAL = re.compile(r"(?<!\A)\b[A-ZÀ-ÖØ-ÞА-ЯΑ-Ω]\w+")
 
@@ -34,7 +37,7 @@ class Context:
 
     `logits` are those of the scores; `content` is false for what only frames other units. `terms` has, for each term of
     the query that stands in the source, the units that hold it; `hops` likewise for names that the best units bring up
-    and the query does not. `digits` and `sizes` count characters.
+    and the query does not, `late` for the identifiers and numbers near the end. `digits` and `sizes` count characters.
     """
 
     logits: Floats
@@ -45,6 +48,7 @@ class Context:
     turns: NDArray[np.bool_]
     kinds: dict[str, float]
     terms: tuple[Ints, ...]
+    late: tuple[Ints, ...]
     hops: tuple[Ints, ...]
     query_terms: int
     query_names: int
@@ -57,7 +61,8 @@ def read(query: str, text: Segmentation, scores: Sequence[float], tokens: int) -
     starts = np.array([unit.start for unit in text.units], np.int64)
     ends = np.array([unit.end for unit in text.units], np.int64)
     logits = _logits(scores)
-    content = np.array([unit.kind not in STRUCTURE for unit in text.units], bool)
+    # What only repeats the query is kept or not without meaning anything.
+    content = np.array([unit.kind not in STRUCTURE for unit in text.units], bool) & ~echoes(query, text)
     wanted = content_terms(query)[:_MOST_TERMS]
     lowered = text.source.lower()
     if len(lowered) != len(text.source):
@@ -74,6 +79,7 @@ def read(query: str, text: Segmentation, scores: Sequence[float], tokens: int) -
         turns=turns,
         kinds=_kinds(text, sizes, turns),
         terms=tuple(units for units in terms if len(units)),
+        late=_late(text, starts, ends),
         hops=_hops(text, lowered, wanted, np.where(content, logits, -np.inf), starts, ends),
         query_terms=len(wanted),
         query_names=len(_CAPITAL.findall(query[:_LONGEST_READ])),
@@ -107,6 +113,18 @@ def _kinds(text: Segmentation, sizes: Floats, turns: NDArray[np.bool_]) -> dict[
         shares[kind] = shares.get(kind, 0.0) + size
     total = max(1.0, float(sizes.sum()))
     return {kind: size / total for kind, size in shares.items()}
+
+
+def _late(text: Segmentation, starts: Ints, ends: Ints) -> tuple[Ints, ...]:
+    """For each of the last identifiers and numbers, the units of that stretch which have it: what an agent repeats."""
+    first = max(0, len(text.source) - _LATE_CHARS)
+    found: dict[str, set[int]] = {}
+    for match in _IDENTIFIER.finditer(text.source, first):
+        unit = int(np.searchsorted(starts, match.start(), side="right")) - 1
+        if unit >= 0 and match.start() < ends[unit]:
+            found.setdefault(match.group(), set()).add(unit)
+    chosen = list(found.values())[-_MOST_LATE:]
+    return tuple(np.array(sorted(units), np.int64) for units in chosen)
 
 
 def _hops(

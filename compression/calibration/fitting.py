@@ -15,7 +15,7 @@ from compression.calibration.signals import NAMES, OF_CHOICE, OF_TEXT
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 FOLDS = 5
-CHANCE = Boosting(rounds=160, depth=3, rate=0.08, least_weight=30.0, ridge=10.0)
+CHANCE = Boosting(rounds=260, depth=3, rate=0.05, least_weight=60.0, ridge=30.0)
 USUAL = Boosting(rounds=60, depth=3, rate=0.1, least_weight=60.0, ridge=20.0)
 # A flag is critical at a quarter of the odds that warn, and for information up to three times these.
 CRITICAL, INFO = 0.25, 3.0

@@ -17,13 +17,13 @@ OF_TEXT = (
     "best", "second_gap", "entropy", "entropy_warm", "tokens", "units", "documents", "tokens_per_document",
     *(f"kind_{kind}" for kind in _KINDS),
     "digits", "query_terms", "query_names", "asks", "terms_in_source", "terms_in_best", "terms_in_best_document",
-    "documents_of_mass", "hops", "hop_documents",
+    "documents_of_mass", "hops", "hop_documents", "expected", "late",
 )  # fmt: skip
 """What does not depend on what was kept."""
 OF_CHOICE = (
     "ratio", "room", *(f"mass_{warmth:g}" for warmth in _WARMTHS), "lead", "lead_document", "rivals_2", "rivals_5",
     "terms_kept", "hops_kept", "hop_units_kept", "digits_kept", "tail_kept", "beside_best", "best_document_kept",
-    "turns_kept",
+    "turns_kept", "expected_left", "none_left", "documents_kept", "late_kept",
 )  # fmt: skip
 """What rises, or stays, whenever more is kept of the same text."""
 NAMES = (*OF_TEXT, *OF_CHOICE)
@@ -48,6 +48,7 @@ def of_text(context: Context) -> Floats:
         len(context.terms) / max(1, context.query_terms),
         *_terms_in_best(context, best), _documents_of_mass(logits, documents), np.log1p(len(context.hops)),
         np.log1p(len(np.unique(context.documents[np.concatenate(context.hops)]))) if context.hops else 0.0,
+        np.log1p(float(_odds_on(logits).sum())), np.log1p(len(context.late)),
     ]  # fmt: skip
     return np.array(values, np.float64)
 
@@ -73,8 +74,22 @@ def of_choice(context: Context, kept: Floats, ratio: float) -> Floats:
         _share(context.digits, kept), _tail(context.sizes, kept), _beside(context, kept, order[:3]),
         _share(np.where(context.documents == context.documents[best], context.sizes, 0.0), kept),
         _share(np.where(context.turns, context.sizes, 0.0), kept),
+        -np.log1p(float(_odds_on(left_out).sum())), max(-12.0, float(np.log1p(-_odds_on(left_out)).sum())),
+        _documents_kept(context, kept), _held(context.late, kept, len(context.late)),
     ]  # fmt: skip
     return np.array(values, np.float64)
+
+
+def _odds_on(logits: Floats) -> Floats:
+    """The scores themselves."""
+    found: Floats = 1.0 / (1.0 + np.exp(-logits))
+    return found
+
+
+def _documents_kept(context: Context, kept: Floats) -> float:
+    """Share of the documents of which anything is kept that is content."""
+    inside = context.documents[context.content]
+    return len(np.unique(inside[kept[context.content] >= 0.5])) / max(1, len(np.unique(inside)))
 
 
 def _entropy(logits: Floats, warmth: float) -> float:

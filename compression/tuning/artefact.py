@@ -38,7 +38,7 @@ _APART = "_"
 @dataclass(frozen=True)
 class Fitted:
     """The entry for the file; the rows it was fitted on; both logits of each row by judges that had not seen its
-    group (`apart`), and by judges that had seen no suite of its family (`other`, None where there is one family)."""
+    group (`apart`), and by judges that had seen no suite of its family (`other`, None where that was not asked for)."""
 
     entry: dict[str, Any]
     rows: Rows
@@ -57,12 +57,14 @@ def rows_of(found: Sequence[Observed]) -> Rows:
     )
 
 
-def entry_of(name: str, found: Sequence[Observed], bars: Bars) -> Fitted:
-    """Fits once on everything, and as often as it takes to say how it does on what it has not seen."""
+def entry_of(name: str, found: Sequence[Observed], bars: Bars, *, leave_families_out: bool = False) -> Fitted:
+    """Fits once on everything, and as often as it takes to say how it does on questions that it has not seen; with
+    `leave_families_out`, on suites that it has not, too."""
     rows = rows_of(found)
     families = np.array([suite.split(_APART)[0] for suite in rows.suites])
     count = len(np.unique(families))
-    rounds = (CHANCE.rounds + USUAL.rounds) * (1 + FOLDS + (count if count > 1 else 0))
+    leaves_out = leave_families_out and count > 1
+    rounds = (CHANCE.rounds + USUAL.rounds) * (1 + FOLDS + (count if leaves_out else 0))
     task = bars.add_task(f"{name}: fitting", total=rounds)
 
     def advance() -> None:
@@ -71,7 +73,7 @@ def entry_of(name: str, found: Sequence[Observed], bars: Bars) -> Fitted:
     judges = fit(rows, advance)
     apart = unseen(rows, fold_of(rows.groups), advance)
     numbers = np.unique(families, return_inverse=True)[1]
-    other = unseen(rows, numbers, advance) if count > 1 else None
+    other = unseen(rows, numbers, advance) if leaves_out else None
     odds = best_odds(*apart, rows)
     ratios = np.concatenate([one.ratios for one in found])
     curves = Curves.of(apart[0], rows, ratios, len(RATIOS))

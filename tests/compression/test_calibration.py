@@ -184,6 +184,22 @@ def test_asking_for_more_certainty_never_gets_a_smaller_ratio(
     assert ratios == sorted(ratios)
 
 
+def test_a_promise_without_a_query_keeps_everything(calibrated: Calibrated) -> None:
+    compressor = Compressor(BM25Scorer(), FakeCounter(), CompressionSettings(), calibration=calibrated)
+    for query, source in (("", document(1)[0]), ("What is it?", " \n ")):
+        result = compressor.compress(CompressionRequest(query, source, None, keep=0.9))
+        assert result.output == source
+    assert result.receipt.calibration is not None
+
+
+def test_what_repeats_the_query_is_no_sign_that_its_answer_was_kept() -> None:
+    query = "How long is the bridge of Arden in metres?"
+    text = segment(f"Ann: {query}\nBob: Let me see.\nAnn: It is 250 long.\nBob: Thanks a lot.\n")
+    context = read(query, text, [0.9] * len(text.units), 40)
+    echo = [at for at in range(len(text.units)) if query in text.text(at)]
+    assert echo and not context.content[echo].any() and context.content.sum() >= 3
+
+
 def test_a_file_says_the_same_as_what_was_fitted(fitted: Fitted, tmp_path: Path) -> None:
     path = tmp_path / "calibration.json"
     write(path, {"lexical": fitted.entry})

@@ -5,26 +5,30 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from benchmarks.quality import in_process
+from benchmarks.quality.case import Case
 from compression.training.calibration.questions import cases, question_of
 from compression.training.calibration.remembering import remembered_scoring
-from compression.tuning.artefact import entry_of, write
+from compression.training.calibration.report import publish
+from compression.tuning.artefact import Fitted, entry_of, write
 from compression.tuning.crew import observe_all
 from compression.tuning.measures import table
+from compression.tuning.observing import Observed
 
+COMMAND = "python -m compression.training.calibration"
+# Of the questions: an encoder takes long.
 SHARES = {"lexical": 1.0, "encoder": 0.15}
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m compression.training.calibration", description=__doc__)
-    parser.add_argument(
-        "--data", type=Path, default=Path("../shared/eval"), help="folder of the .jsonl.gz files"
-    )
+    parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
+    parser.add_argument("--data", type=Path, default=Path("../shared/eval"), help="folder of .jsonl.gz files")
     parser.add_argument(
         "--out", type=Path, default=Path("compression/weights"), help="folder for calibration.json"
     )
@@ -32,45 +36,48 @@ def arguments() -> argparse.Namespace:
         "--kinds", default=",".join(SHARES), help="comma-separated; the others stay as they are"
     )
     parser.add_argument(
-        "--share", type=float, help="of the questions; default: all, and of the slow encoder 0.15"
-    )
-    parser.add_argument(
-        "--cache",
-        type=Path,
-        default=Path("var/calibration"),
-        help="folder where the encoder's scores are remembered",
+        "--share", type=float, help="of the questions; default: all, and of the encoder's 0.15"
     )
     parser.add_argument("--workers", type=int, default=2, help="processes that compress")
     parser.add_argument(
-        "--report", type=Path, help="folder for reliability.png and the tables, as docs have them"
+        "--cache", type=Path, default=Path("var/calibration"), help="folder where encoders' scores are kept"
+    )
+    parser.add_argument(
+        "--report", type=Path, help="folder, such as docs, for calibration.md and calibration.png"
     )
     return parser.parse_args()
+
+
+def observed(kind: str, every: Sequence[Case], options: argparse.Namespace, bars: Progress) -> list[Observed]:
+    """Every so many-th case, compressed at all ratios, in order."""
+    chosen = every[:: max(1, round(1 / (options.share or SHARES[kind])))]
+    scoring_of = partial(remembered_scoring, folder=options.cache) if kind == "encoder" else None
+    task, found = bars.add_task(f"{kind}: compressing", total=len(chosen)), []
+    spec = in_process.spec_of(kind)
+    for one in observe_all(spec, chosen, question_of, options.workers, scoring_of):
+        found.append(one)
+        bars.advance(task)
+    return found
 
 
 def main() -> None:
     options = arguments()
     if not options.data.is_dir():
         raise SystemExit(f"--data {options.data}: no such folder")
-    started = time.perf_counter()
-    path = options.out / "calibration.json"
+    started, path = time.perf_counter(), options.out / "calibration.json"
     entries = json.loads(path.read_text())["kinds"] if path.is_file() else {}
-    every = list(cases(options.data))
-    bar = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    every, fits = list(cases(options.data)), dict[str, Fitted]()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     for kind in options.kinds.split(","):
-        with Progress(*bar) as progress:
-            chosen = every[:: round(1 / (options.share or SHARES[kind]))]
-            scoring_of = partial(remembered_scoring, folder=options.cache) if kind == "encoder" else None
-            task, found = progress.add_task(f"{kind}: compressing", total=len(chosen)), []
-            for one in observe_all(
-                in_process.spec_of(kind), chosen, question_of, options.workers, scoring_of
-            ):
-                found.append(one)
-                progress.advance(task)
-            fitted = entry_of(f"pith-{kind}", found, progress)
-        entries[kind] = fitted.entry
-        print(f"{kind}: {len(found)} questions, {time.perf_counter() - started:.0f} s\n{table(fitted)}")
-    write(path, entries)
-    print(f"{path}: {path.stat().st_size:,} bytes")
+        with Progress(*columns) as bars:
+            found = observed(kind, every, options, bars)
+            fits[kind] = entry_of(f"pith-{kind}", found, bars, leave_families_out=bool(options.report))
+        entries[kind] = fits[kind].entry
+        print(f"{kind}: {len(found)} questions, {time.perf_counter() - started:.0f} s\n{table(fits[kind])}")
+        # At once: another kind may take long.
+        write(path, entries)
+    if options.report:
+        publish(fits, options.report, f"{COMMAND} --kinds {options.kinds} --report {options.report}")
 
 
 if __name__ == "__main__":

@@ -17,12 +17,10 @@ from compression.training.calibration.logs import log_cases
 from compression.tuning.observing import Question
 
 # Questions of a suite, at most; those of long texts take long.
-MOST = {"nq": 240, "qmsum": 80, "xquad": 80, "kv": 40, "hotpot": 100, "wiki2": 120, "musique": 100, "dialogues": 60,
+MOST = {"nq": 240, "qmsum": 80, "xquad": 80, "kv": 40, "hotpot": 100, "wiki2": 110, "musique": 100, "dialogues": 60,
         "papers": 80, "tickets": 80, "chats": 60}  # fmt: skip
 LOGS, HELD_OUT_LOGS = 70, 70
-LONG_TRACES = 3_500  # characters before the tool call
-# The rankers train on the rest of these, and only on these: see `compression.training.quizzes`.
-TRAINED_ON = frozenset({"nq", "xquad", "kv"})
+LONG_TRACES, TRACE_MOMENTS = 2_500, 6  # characters before a tool call; calls a trace
 # A turn or a line counts as kept where most of its characters are.
 MOST_OF_IT = 0.8
 Holds = Callable[[CompressionResult], bool]
@@ -35,7 +33,8 @@ def cases(folder: Path) -> Iterator[Case]:
         family = name.split("_")[0]
         if name == "qmsum_train" or family not in MOST:
             continue
-        own = [case for case in make() if case.is_held_out or TRAINED_ON.isdisjoint(name.split("_"))]
+        # The rankers train on the rest: what they learned from, they score too well.
+        own = [case for case in make() if case.is_held_out]
         yield from seeded(f"calibration {name}").sample(own, min(len(own), MOST[family]))
     yield from _traces(folder)
     yield from logs.log_cases("calibration", HELD_OUT_LOGS, held_out=True)
@@ -43,12 +42,15 @@ def cases(folder: Path) -> Iterator[Case]:
 
 
 def _traces(folder: Path) -> Iterator[Case]:
-    """Up to two moments of each trace, as JSON and as text."""
+    """The last moments of each trace that no ranker was trained on, as JSON and as text."""
     for path in sorted(folder.glob("tau*.jsonl.gz")):
         stem = path.name.removesuffix(".jsonl.gz")
         for number, trace in enumerate(data.read(path, traces.trace)):
-            found = list(traces.moments(trace, longer_than=LONG_TRACES))
-            for at, moment in enumerate(found[-1:] + found[: len(found) // 2][-1:]):
+            if not data.is_held_out(f"trace {trace.task}"):
+                continue
+            for at, moment in enumerate(
+                list(traces.moments(trace, longer_than=LONG_TRACES))[-TRACE_MOMENTS:]
+            ):
                 for suite, is_json in ((f"{stem}_json", True), (f"{stem}_text", False)):
                     name = f"{suite}-{trace.task}-{number}-{at}"
                     yield traces.case_of(moment, trace.task, suite, name, is_json=is_json)

@@ -1,0 +1,136 @@
+"""The page and the diagram that say how well the calibrations hold, on what they were not fitted on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from compression.calibration.boosting import sigmoid
+from compression.calibration.fitting import Floats, calibration_error
+from compression.tuning.artefact import Fitted
+from compression.tuning.measures import Kept, Line, lines, promised
+
+PAGE, DIAGRAM, KEEP, BINS = "calibration.md", "calibration.png", 0.95, 10
+_HEAD = """# How well the calibrations hold
+
+`evidence_kept_probability`, the flag `evidence_at_risk` and `compression.keep` rest on a calibration, one for a kind of
+model (see [compression.md](compression.md#how-probable-it-is-that-the-evidence-was-kept)). This page is written by
+
+    {command}
+
+Each question is compressed at 14 ratios from 0.02 to 0.9; the scorers were trained on none of them. Each is judged by a
+calibration that saw other questions of its suite (five folds); *left out*: by one that saw no suite of its family. Kept
+means: an answer (nq, xquad, papers, tickets, chats), all needed sentences, answers or turns (hotpot, wiki2, musique,
+dialogues), all values (tau), a line of each kind (logs), the pair (kv), half of the evidence's tokens (qmsum).
+
+![Reliability](calibration.png)
+"""
+
+
+def publish(found: Mapping[str, Fitted], folder: Path, command: str) -> None:
+    """Write the page and the diagram into `folder`."""
+    parts = [_HEAD.format(command=command)]
+    for kind, fitted in found.items():
+        error = calibration_error(sigmoid(fitted.apart[0]), fitted.rows.kept, fitted.rows.weights)
+        parts += [
+            f"## `{kind}`\n",
+            flags_table(fitted),
+            f"\nCalibration error over all suites alike: {error:.3f}.\n",
+        ]
+        parts += [f"`keep: {KEEP:g}` on questions that were not fitted on:\n", promise_table(fitted), ""]
+        parts += ["What was foretold and what came, suites alike:\n", reliability_table(fitted), ""]
+    (folder / PAGE).write_text("\n".join(parts), encoding="utf-8")
+    draw(found, folder / DIAGRAM)
+
+
+def flags_table(fitted: Fitted) -> str:
+    """Losses that warn and kept outputs that warn, in percent, and the calibration's error."""
+    rows = ["| suite | outputs | lost | losses / kept that warn | error | left out: losses / kept | error |",
+            "|---|---|---|---|---|---|---|"]  # fmt: skip
+    apart = lines(fitted.rows, fitted.apart, fitted.warning_odds)
+    other = lines(fitted.rows, fitted.other, fitted.warning_odds) if fitted.other else [None] * len(apart)
+    for one, two in zip(apart, other, strict=True):
+        last = f"{_warned(two)} | {two.error:.3f}" if two else "| "
+        rows.append(
+            f"| {one.suite} | {one.outputs} | {100 * one.lost:.0f}% | {_warned(one)} | {one.error:.3f} | {last} |"
+        )
+    return "\n".join(rows)
+
+
+def promise_table(fitted: Fitted) -> str:
+    """What the promise came to, in percent, and the mean ratio."""
+    rows = [
+        "| suite | questions | covered | mean ratio | left out: covered | mean ratio |",
+        "|---|---|---|---|---|---|",
+    ]
+    apart = promised(fitted, fitted.apart[0], KEEP)
+    other: list[Kept] | list[None] = (
+        promised(fitted, fitted.other[0], KEEP) if fitted.other else [None] * len(apart)
+    )
+    for one, two in zip(apart, other, strict=True):
+        last = f"{100 * two.covered:.1f} | {two.ratio:.2f}" if two else "| "
+        rows.append(f"| {one.suite} | {one.questions} | {100 * one.covered:.1f} | {one.ratio:.2f} | {last} |")
+    return "\n".join(rows)
+
+
+def reliability(logits: Floats, fitted: Fitted) -> list[tuple[float, float, float]]:
+    """For each bin of foretold probability that has outputs: its weight, the mean foretold, and the share kept."""
+    chances, kept, weights = sigmoid(logits), fitted.rows.kept, fitted.rows.weights
+    which = np.minimum((chances * BINS).astype(int), BINS - 1)
+    found = []
+    for at in range(BINS):
+        own, weight = which == at, float(weights[which == at].sum())
+        if weight:
+            found.append((weight / float(weights.sum()), float((weights * chances)[own].sum() / weight),
+                          float((weights * kept)[own].sum() / weight)))  # fmt: skip
+    return found
+
+
+def reliability_table(fitted: Fitted) -> str:
+    rows = ["| of outputs | foretold | kept |", "|---|---|---|"]
+    rows += [
+        f"| {100 * weight:.1f}% | {100 * told:.1f}% | {100 * kept:.1f}% |"
+        for weight, told, kept in reliability(fitted.apart[0], fitted)
+    ]
+    return "\n".join(rows)
+
+
+def draw(found: Mapping[str, Fitted], path: Path) -> None:
+    """One panel a kind: both ways of leaving out against the diagonal."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, len(found), figsize=(4.6 * len(found), 4.4), squeeze=False)
+    for axis, (kind, fitted) in zip(axes[0], found.items(), strict=True):
+        axis.plot([0, 1], [0, 1], color="#999", linewidth=1)
+        for name, logits, colour in (
+            ("other questions seen", fitted.apart, "#0072B2"),
+            ("no suite of the family seen", fitted.other, "#D55E00"),
+        ):
+            if logits is not None:
+                points = reliability(logits[0], fitted)
+                axis.plot(
+                    *zip(*((told, kept) for _, told, kept in points), strict=True),
+                    "o-",
+                    label=name,
+                    color=colour,
+                )
+        axis.set(
+            title=kind,
+            xlabel="probability foretold",
+            ylabel="share that kept its evidence",
+            xlim=(0, 1),
+            ylim=(0, 1),
+        )
+        axis.legend(loc="upper left", fontsize=8)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110, metadata={"Software": None})
+    pyplot.close(figure)
+
+
+def _warned(line: Line) -> str:
+    return f"{100 * line.lost_warned:.0f} / {100 * line.kept_warned:.0f}"
