@@ -23,7 +23,7 @@ from compression.tuning.observing import Observed
 
 COMMAND = "python -m compression.training.calibration"
 # Of the questions: an encoder takes long.
-SHARES = {"lexical": 1.0, "encoder": 0.15}
+SHARES = {"lexical": 1.0, "encoder": 0.1}
 
 
 def arguments() -> argparse.Namespace:
@@ -36,7 +36,7 @@ def arguments() -> argparse.Namespace:
         "--kinds", default=",".join(SHARES), help="comma-separated; the others stay as they are"
     )
     parser.add_argument(
-        "--share", type=float, help="of the questions; default: all, and of the encoder's 0.15"
+        "--share", type=float, help="of the questions; default: all, and of the encoder's 0.1"
     )
     parser.add_argument("--workers", type=int, default=2, help="processes that compress")
     parser.add_argument(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from benchmarks.quality import contexts, data
 from benchmarks.quality.case import Case, Span, seeded
+from benchmarks.quality.data import Passage
 from benchmarks.quality.families import FAMILIES, family_of
 from benchmarks.quality.metrics import holds_answer
 from benchmarks.quality.suites import traces
@@ -19,7 +20,7 @@ from compression.tuning.observing import Question
 # Questions of a suite, at most; those of long texts take long.
 MOST = {"nq": 240, "qmsum": 80, "xquad": 80, "kv": 40, "hotpot": 100, "wiki2": 110, "musique": 100, "dialogues": 60,
         "papers": 80, "tickets": 80, "chats": 60}  # fmt: skip
-LOGS, HELD_OUT_LOGS = 70, 70
+LOGS, HELD_OUT_LOGS, SHORT = 70, 70, 120
 LONG_TRACES, TRACE_MOMENTS = 2_500, 6  # characters before a tool call; calls a trace
 # A turn or a line counts as kept where most of its characters are.
 MOST_OF_IT = 0.8
@@ -39,6 +40,7 @@ def cases(folder: Path) -> Iterator[Case]:
     yield from _traces(folder)
     yield from logs.log_cases("calibration", HELD_OUT_LOGS, held_out=True)
     yield from log_cases(LOGS)
+    yield from _short(data.read(folder / "nq_open_oracle.jsonl.gz", data.passage))
 
 
 def _traces(folder: Path) -> Iterator[Case]:
@@ -54,6 +56,17 @@ def _traces(folder: Path) -> Iterator[Case]:
                 for suite, is_json in ((f"{stem}_json", True), (f"{stem}_text", False)):
                     name = f"{suite}-{trace.task}-{number}-{at}"
                     yield traces.case_of(moment, trace.task, suite, name, is_json=is_json)
+
+
+def _short(rows: Sequence[Passage]) -> Iterator[Case]:
+    """The passage that answers by itself or beside one or two hard ones: what people try first is short."""
+    hard = contexts.HardPassages(rows)
+    held_out = [row for row in rows if data.is_held_out(row.question)]
+    for number, row in enumerate(seeded("calibration short").sample(held_out, min(SHORT, len(held_out)))):
+        passages = [row, *(hard.beside(row, 2)[: number % 3])]
+        seeded(f"short {row.question}").shuffle(passages)
+        text = "\n\n".join(f"{one.title}\n{one.text}" if number % 2 else one.text for one in passages)
+        yield Case("short_nq", f"short_nq-{number}", row.question, text, (), None, row.answers)
 
 
 def question_of(case: Case) -> Question:
