@@ -17,8 +17,8 @@ Bools = NDArray[np.bool_]
 FOLDS = 5
 CHANCE = Boosting(rounds=260, depth=3, rate=0.05, least_weight=60.0, ridge=30.0)
 USUAL = Boosting(rounds=60, depth=3, rate=0.1, least_weight=60.0, ridge=20.0)
-# A flag is critical at a quarter of the odds that warn, and for information up to three times these.
-CRITICAL, INFO = 0.25, 3.0
+# An output warns where its odds are below what is usual for such an input; critical far below, for information above.
+AT_ODDS = (0.25, 1.0, 3.0)
 # Of losses, and of outputs that kept their evidence, what should warn.
 WARNED_LOSSES, WARNED_KEPT = 0.70, 0.15
 # Probabilities for which a threshold is found; those between are read off the line between two.
@@ -83,21 +83,6 @@ def unseen(
         own = parts == part
         chance[own], usual[own] = fit(rows.where(~own), advance).of(rows.where(own))
     return chance, usual
-
-
-def best_odds(chance: Floats, usual: Floats, rows: Rows) -> float:
-    """The share of the usual odds below which a flag warns, so that most losses warn and few of the others, in every
-    suite. Suites with fewer than ten losses do not say."""
-    relative = chance - usual
-    suites = [rows.suites == suite for suite in np.unique(rows.suites)]
-    told = [own for own in suites if (rows.kept[own] == 0).sum() >= 10]
-
-    def shortfall(threshold: float) -> float:
-        warned = [rates(relative[own] < threshold, rows.kept[own]) for own in told]
-        return sum(max(0.0, WARNED_LOSSES - lost) + max(0.0, kept - WARNED_KEPT) for lost, kept in warned)
-
-    candidates = np.linspace(-3.0, 2.0, 101)
-    return float(np.exp(min(candidates, key=shortfall))) if told else 1.0
 
 
 def rates(warned: Bools, kept: Floats) -> tuple[float, float]:

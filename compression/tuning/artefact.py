@@ -12,15 +12,14 @@ import numpy as np
 
 from compression.calibration.calibration import FORMAT
 from compression.calibration.fitting import (
+    AT_ODDS,
     CHANCE,
-    CRITICAL,
     FOLDS,
-    INFO,
     USUAL,
+    Bools,
     Curves,
     Floats,
     Rows,
-    best_odds,
     fit,
     fold_of,
     promises,
@@ -28,7 +27,7 @@ from compression.calibration.fitting import (
 )
 from compression.calibration.ranges import Ranges
 from compression.calibration.signals import NAMES
-from compression.tuning.observing import RATIOS, Observed
+from compression.tuning.observing import RATIOS, USUAL_RATIOS, Observed
 from compression.tuning.progress import Bars
 
 # Suites with the same beginning are one kind of source, and stand or fall together where a suite is left out.
@@ -45,7 +44,6 @@ class Fitted:
     ratios: Floats
     apart: tuple[Floats, Floats]
     other: tuple[Floats, Floats] | None
-    warning_odds: float
 
 
 def rows_of(found: Sequence[Observed]) -> Rows:
@@ -55,6 +53,12 @@ def rows_of(found: Sequence[Observed]) -> Rows:
         np.repeat([one.suite for one in found], len(RATIOS)),
         np.repeat([one.group for one in found], len(RATIOS)),
     )
+
+
+def usual_ratios(rows: Rows) -> Bools:
+    """Which rows are of ratios that callers ask for."""
+    low, high = USUAL_RATIOS
+    return np.tile([low <= ratio <= high for ratio in RATIOS], len(rows.kept) // len(RATIOS))
 
 
 def entry_of(name: str, found: Sequence[Observed], bars: Bars, *, leave_families_out: bool = False) -> Fitted:
@@ -74,7 +78,6 @@ def entry_of(name: str, found: Sequence[Observed], bars: Bars, *, leave_families
     apart = unseen(rows, fold_of(rows.groups), advance)
     numbers = np.unique(families, return_inverse=True)[1]
     other = unseen(rows, numbers, advance) if leaves_out else None
-    odds = best_odds(*apart, rows)
     ratios = np.concatenate([one.ratios for one in found])
     curves = Curves.of(apart[0], rows, ratios, len(RATIOS))
     entry = {
@@ -82,12 +85,12 @@ def entry_of(name: str, found: Sequence[Observed], bars: Bars, *, leave_families
         "signals": list(NAMES),
         "chance": judges.chance.as_json(),
         "usual": judges.usual.as_json(),
-        "at_odds": [round(odds * share, 6) for share in (CRITICAL, 1.0, INFO)],
+        "at_odds": list(AT_ODDS),
         "promises": [[keep, round(logit, 4)] for keep, logit in promises(curves)],
         "ranges": ranges_of(found).as_json(),
         "suites": sorted({one.suite for one in found}),
     }
-    return Fitted(entry, rows, ratios, apart, other, odds)
+    return Fitted(entry, rows, ratios, apart, other)
 
 
 def ranges_of(found: Sequence[Observed]) -> Ranges:

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from compression.calibration.boosting import sigmoid
-from compression.calibration.fitting import Curves, Floats, Rows, calibration_error, rates
-from compression.tuning.artefact import Fitted
+from compression.calibration.fitting import AT_ODDS, Curves, Floats, Rows, calibration_error, rates
+from compression.tuning.artefact import Fitted, usual_ratios
 from compression.tuning.observing import RATIOS
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Shares from 0 to 1, of outputs of one suite at all ratios."""
+    """Shares from 0 to 1, of outputs of one suite; what warns, at the ratios that callers ask for."""
 
     suite: str
     outputs: int
@@ -25,15 +25,15 @@ class Line:
     area: float
 
 
-def lines(rows: Rows, logits: tuple[Floats, Floats], warning_odds: float) -> list[Line]:
+def lines(rows: Rows, logits: tuple[Floats, Floats]) -> list[Line]:
     """One a suite, in the order of their names."""
-    warned = logits[0] - logits[1] < np.log(warning_odds)
-    chances = sigmoid(logits[0])
+    warned = logits[0] - logits[1] < np.log(AT_ODDS[1])
+    chances, asked = sigmoid(logits[0]), usual_ratios(rows)
     found = []
     for suite in np.unique(rows.suites):
         own = rows.suites == suite
         kept = rows.kept[own]
-        of_lost, of_kept = rates(warned[own], kept)
+        of_lost, of_kept = rates(warned[own & asked], rows.kept[own & asked])
         error = calibration_error(chances[own], kept)
         found.append(Line(str(suite), int(own.sum()), 1 - float(kept.mean()), of_lost, of_kept, error,
                           area(logits[0][own], kept)))  # fmt: skip
@@ -77,8 +77,8 @@ def table(fitted: Fitted) -> str:
     """Both ways of leaving out, side by side, in percent."""
     head = f"{'suite':24}{'lost':>6} | {'own kind seen':^30} | {'no suite of its family seen':^30}"
     found = [head, f"{'':30} | {'lost!':>6}{'kept!':>6}{'error':>7}{'area':>7}     |"]
-    apart = lines(fitted.rows, fitted.apart, fitted.warning_odds)
-    other = lines(fitted.rows, fitted.other, fitted.warning_odds) if fitted.other else [None] * len(apart)
+    apart = lines(fitted.rows, fitted.apart)
+    other = lines(fitted.rows, fitted.other) if fitted.other else [None] * len(apart)
     for one, two in zip(apart, other, strict=True):
         text = f"{one.suite:24}{100 * one.lost:6.1f} | {_cells(one)}     | "
         found.append(text + (_cells(two) if two else ""))

@@ -23,6 +23,8 @@ from compression.settings import CompressionSettings
 from compression.units import Segmentation
 
 RATIOS = (0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.75, 0.9)
+# Ratios that callers ask for.
+USUAL_RATIOS = (0.05, 0.5)
 Score = Callable[[str, Segmentation], Sequence[float]]
 Holds = Callable[[CompressionResult], bool]
 

@@ -16,7 +16,7 @@ from compression.build import plain_compressor
 from compression.calibration.boosting import Boosting, Trees, grow, sigmoid
 from compression.calibration.calibration import BadCalibration, Calibrated, kept_shares
 from compression.calibration.context import read
-from compression.calibration.fitting import Curves, Rows, best_odds, calibration_error, promises, rates
+from compression.calibration.fitting import Curves, Rows, calibration_error, promises, rates
 from compression.calibration.occurrences import MOST_PLACES, places, units_with
 from compression.calibration.ranges import Ranges, kind_of, scripts_of
 from compression.calibration.signals import NAMES, OF_CHOICE, OF_TEXT, of_choice, of_text
@@ -267,12 +267,16 @@ def test_boosted_trees_rise_where_they_must_and_are_the_same_each_time() -> None
     assert np.corrcoef(trees.logits(rows), 2 * rows[:, 0])[0, 1] > 0.8
 
 
-def test_odds_that_warn_are_those_that_catch_losses_and_spare_the_rest() -> None:
-    kept = np.array([0.0] * 50 + [1.0] * 50)
-    rows = Rows(np.zeros((100, len(NAMES))), kept, np.array(["s"] * 100), np.array(["g"] * 100))
-    logits = np.where(kept == 1, 1.0, -1.0)
-    odds = best_odds(logits, np.zeros(100), rows)
-    assert rates(logits < np.log(odds), kept) == (1.0, 0.0)
+def test_what_is_warned_of_is_counted_among_losses_and_among_the_rest() -> None:
+    kept = np.array([0.0, 0.0, 1.0, 1.0, 1.0, 1.0])
+    assert rates(np.array([True, False, True, False, False, False]), kept) == (0.5, 0.25)
+
+
+def test_an_output_less_probable_than_usual_warns(calibrated: Calibrated, fitted: Fitted) -> None:
+    known = fitted.rows.signals[0, : len(OF_TEXT)]
+    critical, warning, info = calibrated.at_risk(known)
+    assert warning == pytest.approx(float(sigmoid(np.array([calibrated.usual.logit(known)]))[0]))
+    assert 0 < critical < warning < info < 1
 
 
 def test_the_error_of_a_calibration_is_how_far_it_is_off() -> None:

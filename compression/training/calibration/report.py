@@ -24,6 +24,7 @@ Each question is compressed at 14 ratios from 0.02 to 0.9; the scorers were trai
 calibration that saw other questions of its suite (five folds); *left out*: by one that saw no suite of its family. Kept
 means: an answer (nq, xquad, papers, tickets, chats), all needed sentences, answers or turns (hotpot, wiki2, musique,
 dialogues), all values (tau), a line of each kind (logs), the pair (kv), half of the evidence's tokens (qmsum).
+Warnings are counted at ratios from 0.05 to 0.5, the rest at all.
 
 ![Reliability](calibration.png)
 """
@@ -49,8 +50,8 @@ def flags_table(fitted: Fitted) -> str:
     """Losses that warn and kept outputs that warn, in percent, and the calibration's error."""
     rows = ["| suite | outputs | lost | losses / kept that warn | error | left out: losses / kept | error |",
             "|---|---|---|---|---|---|---|"]  # fmt: skip
-    apart = lines(fitted.rows, fitted.apart, fitted.warning_odds)
-    other = lines(fitted.rows, fitted.other, fitted.warning_odds) if fitted.other else [None] * len(apart)
+    apart = lines(fitted.rows, fitted.apart)
+    other = lines(fitted.rows, fitted.other) if fitted.other else [None] * len(apart)
     for one, two in zip(apart, other, strict=True):
         last = f"{_warned(two)} | {two.error:.3f}" if two else "| "
         rows.append(
