@@ -226,6 +226,7 @@ OF_ALL = {
     "spool retry": "moves one event, named by its id, to the workspace that it says",
     "spool drop": "takes out one event, named by its id",
     "compress": "reads no ledger",
+    "tune": "reads no ledger",
     "serve": "starts the server",
     "config check": "reads no ledger",
 }

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.load import plots
 from compression.calibration.boosting import sigmoid
 from compression.calibration.fitting import Floats, calibration_error
 from compression.tuning.artefact import Fitted
@@ -100,37 +101,17 @@ def reliability_table(fitted: Fitted) -> str:
 
 def draw(found: Mapping[str, Fitted], path: Path) -> None:
     """One panel a kind: both ways of leaving out against the diagonal."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(1, len(found), figsize=(4.6 * len(found), 4.4), squeeze=False)
-    for axis, (kind, fitted) in zip(axes[0], found.items(), strict=True):
-        axis.plot([0, 1], [0, 1], color="#999", linewidth=1)
-        for name, logits, colour in (
-            ("other questions seen", fitted.apart, "#0072B2"),
-            ("no suite of the family seen", fitted.other, "#D55E00"),
+    panels = []
+    for kind, fitted in found.items():
+        lines = {"exact": [(0.0, 0.0), (1.0, 1.0)]}
+        for name, logits in (
+            ("other questions seen", fitted.apart),
+            ("no suite of the family seen", fitted.other),
         ):
             if logits is not None:
-                points = reliability(logits[0], fitted)
-                axis.plot(
-                    *zip(*((told, kept) for _, told, kept in points), strict=True),
-                    "o-",
-                    label=name,
-                    color=colour,
-                )
-        axis.set(
-            title=kind,
-            xlabel="probability foretold",
-            ylabel="share that kept its evidence",
-            xlim=(0, 1),
-            ylim=(0, 1),
-        )
-        axis.legend(loc="upper left", fontsize=8)
-    figure.tight_layout()
-    figure.savefig(path, dpi=110, metadata={"Software": None})
-    pyplot.close(figure)
+                lines[name] = [(told, kept) for _, told, kept in reliability(logits[0], fitted)]
+        panels.append(plots.Panel(kind, "probability foretold", "share that kept its evidence", lines))
+    plots.draw(path, panels, dpi=110)
 
 
 def _warned(line: Line) -> str:
