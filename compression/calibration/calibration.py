@@ -24,8 +24,6 @@ WEIGHTS = Path(__file__).parents[1] / "weights" / "calibration.json"
 FORMAT = 1
 # Odds beyond it are no surer in truth than this.
 _SUREST = 0.999
-# Chosen over HTTP on held-out rows: at 0.6, 0.7, 0.75 warn 72, 78, 80% of losses, and 10, 12, 14% of what kept all.
-_ALWAYS_WARNED = 0.7
 # Each step to a promise allows a seventh more tokens than the one before it.
 _STEPS = tuple(float(ratio) for ratio in np.geomspace(0.02, 0.98, 31))
 
@@ -148,15 +146,10 @@ class Calibrated:
         return float(np.interp(keep, keeps, logits))
 
     def at_risk(self, known: Floats) -> tuple[float, float, float]:
-        """Probabilities below which the flag is critical, a warning, for information.
-
-        They lie where texts of this kind lose more than is usual; but what is as likely lost as `_ALWAYS_WARNED` says
-        is worth a warning in any.
-        """
+        """Probabilities below which the flag is critical, a warning, for information."""
         usual = self.usual.logit(known)
         critical, warning, info = (_chance(usual + float(np.log(odds))) for odds in self.at_odds)
-        warning = max(warning, _ALWAYS_WARNED)
-        return critical, warning, max(info, warning)
+        return critical, warning, info
 
 
 def kept_shares(text: Segmentation, slices: Sequence[tuple[int, int]]) -> Floats:
