@@ -133,4 +133,5 @@ def test_a_model_on_demand_drops_words_of_prose(http: httpx.Client) -> None:
     reply = wait_for(answer, timeout_s=START_S, what="pith-words has started", every_s=0.5)
     receipt = reply.json()["receipt"]
     assert receipt["compression_ratio"] <= 0.4
-    assert all(word in CONTEXT for word in reply.json()["output"].split())
+    # A mark may stay where the word before it went.
+    assert set(re.findall(r"\w+", reply.json()["output"])) <= set(re.findall(r"\w+", CONTEXT))
