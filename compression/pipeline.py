@@ -95,10 +95,12 @@ class Pipeline:
         if prepared.request.keep is None and prepared.target_ratio == 1.0:
             return self.identity(prepared)
         ranked = _ranked(scores, prepared.text)
-        prepared = self._sized(prepared, ranked)
+        assembler = Assembler(prepared.text)
+        costs = self._counter.count_many(assembler.pieces())
+        prepared = self._sized(prepared, ranked, costs)
         if prepared.target_ratio == 1.0:
             return self.identity(prepared)
-        return self.finish_slices(prepared, ranked, self._select(prepared, ranked))
+        return self.finish_slices(prepared, ranked, self._select(prepared, ranked, assembler, costs))
 
     def finish_slices(
         self,
@@ -148,15 +150,14 @@ class Pipeline:
         )
         return CompressionResult(output, receipt, tuple(kept), explained)
 
-    def _sized(self, prepared: Prepared, scores: Sequence[float]) -> Prepared:
+    def _sized(self, prepared: Prepared, scores: Sequence[float], costs: Sequence[int]) -> Prepared:
         """With the ratio and budget that a promise needs, within what this model takes; as it is where a ratio was
         asked for."""
         keep, text = prepared.request.keep, prepared.text
         if keep is None or self._calibration is None:
             return prepared
         ratio = self._calibration.smallest_ratio(
-            keep, prepared.request.query, text, scores,
-            self._counter.count_many(Assembler(text).pieces()),
+            keep, prepared.request.query, text, scores, costs,
             tokens=prepared.original_tokens, settings=self._settings.selection,
         )  # fmt: skip
         ratio = min(max(ratio, self._settings.lowest_ratio), self._settings.highest_ratio)
@@ -186,11 +187,12 @@ class Pipeline:
         sizes = (prepared.original_tokens, tokens)
         return self._calibration.estimate(prepared.request.query, prepared.text, scores, slices, sizes)
 
-    def _select(self, prepared: Prepared, scores: Sequence[float]) -> list[Slice]:
+    def _select(
+        self, prepared: Prepared, scores: Sequence[float], assembler: Assembler, costs: Sequence[int]
+    ) -> list[Slice]:
         text = prepared.text
         if not text.units:
             return []
-        assembler = Assembler(text)
         # A promise's budget is for the text alone.
         render = renderer(text, mark_gaps=prepared.request.mark_gaps and prepared.request.keep is None)
 
@@ -202,7 +204,6 @@ class Pipeline:
         def measure(kept: Sequence[int]) -> int:
             return self._counter.count(render(assemble(kept)))
 
-        costs = self._counter.count_many(assembler.pieces())
         kept = fit(Selection(text, scores, costs, self._settings.selection), prepared.budget, measure)
         return assemble(kept) if kept else smallest_output(text, scores, prepared.budget, self._counter)
 

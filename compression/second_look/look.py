@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -38,16 +40,7 @@ class SecondLook:
         with np.load(path, allow_pickle=False) as arrays:
             try:
                 about = json.loads(bytes(arrays["about"]).decode())
-                rounds = tuple(
-                    Network.of(
-                        {
-                            name.removeprefix(f"{prefix}."): arrays[name]
-                            for name in arrays
-                            if name.startswith(f"{prefix}.")
-                        }
-                    )
-                    for prefix in ROUNDS
-                )
+                rounds = tuple(_network(arrays, f"{prefix}.") for prefix in ROUNDS)
             except (KeyError, ValueError) as error:
                 raise ValueError(f"{path}: {type(error).__name__}: {error}") from error
         if about["format"] != FORMAT:
@@ -68,3 +61,8 @@ class SecondLook:
                 "make them anew: python -m compression.training.second_look"
             )
         return logits
+
+
+def _network(arrays: Mapping[str, Any], prefix: str) -> Network:
+    """The network whose arrays are named with this prefix. Raises `KeyError` where one is missing."""
+    return Network.of({name.removeprefix(prefix): arrays[name] for name in arrays if name.startswith(prefix)})

@@ -6,7 +6,6 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from compression.features.matching import Query
 from compression.features.matrix import Context
@@ -14,7 +13,6 @@ from compression.features.runs import Floats, Ints
 from compression.features.words import remembered
 from compression.words import STOP_WORDS
 
-# Longer texts share so many words that only the rare ones say anything.
 _CAPITAL = 1.0
 _IDENTIFIER = 1.2
 _PLAIN = 0.35
@@ -52,7 +50,6 @@ class Names:
     terms: Ints
     weights: Floats
     first: Ints
-    spread: Ints
     is_identifier: Floats
 
     @property
@@ -82,18 +79,14 @@ def find_names(context: Context, query: Query) -> Names:
         ]
         np.maximum.at(marked, stem_of, np.array(has_digit, np.float32))
     units, terms = np.divmod(pairs, max(1, len(numbers)))
-    paragraphs = context.layout.paragraphs.of[units]
-    codes = np.unique(terms * max(1, len(context.layout.paragraphs.first)) + paragraphs)
-    spread = np.bincount(codes // max(1, len(context.layout.paragraphs.first)), minlength=len(numbers))
     count = max(1, len(context.layout.paragraphs.first))
+    codes = np.unique(terms * count + context.layout.paragraphs.of[units])
+    spread = np.bincount(codes // count, minlength=len(numbers))
     rarity = np.log1p((count - spread + 0.5) / (spread + 0.5)) / np.log1p(2.0 * count + 1)
     first = np.searchsorted(units, np.arange(height + 1))
-    return Names(units, terms, (power * rarity).astype(np.float32), first, spread, marked)
+    return Names(units, terms, (power * rarity).astype(np.float32), first, marked)
 
 
 def total_weight(names: Names, height: int) -> Floats:
     """The weight of all names of each unit."""
     return np.bincount(names.units, names.pair_weights, minlength=height).astype(np.float32)
-
-
-Mask = NDArray[np.bool_]

@@ -20,12 +20,12 @@ def add_needs(columns: Columns, names: Names, lengths: Floats, layout: Layout) -
         columns.add(f"need.{kind}.count", np.log1p(own) / 2)
         columns.add(f"need.{kind}.density", own / np.maximum(lengths, 1))
         first, last = _extremes(units, terms, len(names.weights))
-        last_document = documents[last] if len(units) else last
-        first_document = documents[first] if len(units) else first
-        new = _count(units[first[terms] == units], height) if len(units) else own
-        newest = _count(units[last[terms] == units], height) if len(units) else own
-        again = _count(units[last_document[terms] > documents[units]], height) if len(units) else own
-        known = _count(units[first_document[terms] < documents[units]], height) if len(units) else own
+        last_document = documents[last]
+        first_document = documents[first]
+        new = _count(units[first[terms] == units], height)
+        newest = _count(units[last[terms] == units], height)
+        again = _count(units[last_document[terms] > documents[units]], height)
+        known = _count(units[first_document[terms] < documents[units]], height)
         for name, count in (("new", new), ("newest", newest), ("again", again), ("known", known)):
             columns.add(f"need.{kind}.{name}", np.log1p(count) / 2)
             columns.add(f"need.{kind}.{name}.share", count / np.maximum(own, 1))

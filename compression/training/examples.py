@@ -5,18 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
-from multiprocessing import get_context
+from functools import lru_cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.progress import track
 
 from benchmarks.quality.contexts import Case
 from benchmarks.quality.metrics import holds_answer
 from compression.embeddings import TokenEmbeddings
 from compression.features.matrix import Context, extract, prepare
 from compression.segmentation import segment
+from compression.training import pooled
 from compression.units import Segmentation
 
 # Tokens for training and its own validation: words, ideographs one by one, and marks.
@@ -76,20 +75,6 @@ def make(case: Case, embeddings: TokenEmbeddings) -> Example:
     )
 
 
-_shared: TokenEmbeddings | None = None
-
-
-def _make_shared(case: Case) -> Example:
-    assert _shared is not None
-    return make(case, _shared)
-
-
 def make_all(cases: Iterable[Case], embeddings: TokenEmbeddings, workers: int) -> list[Example]:
     """All examples, in the order of the cases, computed in so many processes."""
-    global _shared
-    _shared = embeddings
-    ready = list(cases)
-    # Forked, so that the table is shared and not sent; the workers use numpy alone.
-    with get_context("fork").Pool(workers) as pool:
-        found = pool.imap(_make_shared, ready, chunksize=8)
-        return list(track(found, "features", total=len(ready)))
+    return pooled.make_all(partial(make, embeddings=embeddings), cases, workers)

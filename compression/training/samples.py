@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.progress import track
 
 from benchmarks.quality.case import Case, Span
 from compression.features.runs import Floats, Ints
 from compression.lexical import LexicalScorer
 from compression.second_look.view import View, view
 from compression.segmentation import segment
+from compression.training import pooled
 from compression.training.examples import TOKEN, label
 from compression.units import Segmentation
 
@@ -90,20 +90,7 @@ def make(case: Case, scorer: LexicalScorer) -> Sample | None:
     )
 
 
-_shared: LexicalScorer | None = None
-
-
-def _make_shared(case: Case) -> Sample | None:
-    assert _shared is not None
-    return make(case, _shared)
-
-
 def make_all(cases: Iterable[Case], scorer: LexicalScorer, workers: int) -> list[Sample]:
-    """All samples, in the order of the cases, computed in so many processes."""
-    global _shared
-    _shared = scorer
-    ready = list(cases)
-    # Forked, so that the tables are shared and not sent; the workers use numpy alone.
-    with get_context("fork").Pool(workers) as pool:
-        found = pool.imap(_make_shared, ready, chunksize=8)
-        return [sample for sample in track(found, "features", total=len(ready)) if sample is not None]
+    """All samples, but of contexts without a unit, in the order of the cases, computed in so many processes."""
+    found = pooled.make_all(partial(make, scorer=scorer), cases, workers)
+    return [sample for sample in found if sample is not None]

@@ -83,7 +83,7 @@ def sample(number: int, *, units: int = 12, groups: int = 2) -> Sample:
     layout = Layout(runs, runs, np.arange(units), np.zeros(units, bool), np.zeros(units, bool))
     empty = np.zeros(0, np.int64)
     nothing = np.zeros(0, np.float32)
-    names = Names(empty, empty, nothing, np.zeros(units + 1, np.int64), empty, nothing)
+    names = Names(empty, empty, nothing, np.zeros(units + 1, np.int64), nothing)
     ones = np.ones((units, 1), np.float32)
     seen = View(
         layout,
