@@ -94,6 +94,8 @@ def test_every_key_of_a_compression_model_is_documented(key: str) -> None:
         "README.md",
         "docs/request.md",
         "CONTRIBUTING.md",
+        "docs/README.md",
+        "docs/operating.md",
         "docs/errors.md",
         "docs/compression.md",
         "docs/metrics.md",
@@ -108,3 +110,8 @@ def test_every_file_that_a_page_names_exists(page: str) -> None:
     missing = [name for name in linked if not ((ROOT / page).parent / name).exists()]
     missing += [name for name in named if not (ROOT / name).exists()]
     assert not missing
+
+
+def test_the_index_of_the_docs_has_every_page() -> None:
+    pages = {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    assert pages <= set(re.findall(r"\]\(([\w-]+\.md)\)", (ROOT / "docs/README.md").read_text()))

@@ -1,0 +1,140 @@
+"""Every command block of README.md, run against the real server, prints what README.md says.
+
+A block is run by its language: each `$` line of `console` and each `bash` or `sh` block by bash, `python` by Python.
+They run in a folder that is to the session's server what a reader's clone is to theirs. The address and the name of the
+workspace are changed, alike in all blocks. `make serve` alone is not run again: the session's server is what it starts,
+and what that server printed is its output. So a new block is run as it is written, and one that nothing could run is
+refused (`tests/test_command_blocks.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.command_blocks import Block, Step, blocks_of, differences, missing_lines
+from tests.integration.running import PITH, ROOT, Server
+
+BLOCKS = blocks_of((ROOT / "README.md").read_text())
+ADDRESS, WORKSPACE, START = "127.0.0.1:8000", "acme", "make serve"
+RUN_S = 120
+# Where time, or how a CPU rounds, decides. What the reply used is compared with its usage row below.
+VARYING = frozenset(
+    {
+        "latency_ms",
+        "evidence_kept_probability",
+        "completion_tokens",
+        "total_tokens",
+        "request_cost_usd",
+    }
+)
+
+
+@dataclass
+class Clone:
+    """Where commands are run, and how their text is fitted to the session's server."""
+
+    folder: Path
+    server: Server
+    workspace: str
+
+    def fit(self, text: str) -> str:
+        return text.replace(ADDRESS, f"127.0.0.1:{self.server.port}").replace(WORKSPACE, self.workspace)
+
+    def run(self, step: Step) -> str:
+        """What the step prints. Fails where it does not end with 0."""
+        if step.code == START:
+            return self.start()
+        interpreter = [".venv/bin/python", "-c"] if step.language == "python" else ["bash", "-euc"]
+        done = subprocess.run(
+            [*interpreter, self.fit(step.code)],
+            cwd=self.folder,
+            # curl ends with 22, and not with 0, for a status of 400 or more.
+            env={**os.environ, "PYTHONPATH": str(ROOT), "CURL_HOME": str(self.folder)},
+            capture_output=True,
+            text=True,
+            timeout=RUN_S,
+            check=False,
+        )
+        assert done.returncode == 0, f"{step.code}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    def start(self) -> str:
+        """What the session's server printed, once it is certain that `make serve` starts the same."""
+        made = subprocess.run(["make", "-n", "serve"], cwd=ROOT, capture_output=True, text=True, check=True)
+        assert "exec .venv/bin/pith serve --config configs/embedded.yaml" in made.stdout
+        if self.server.process is None:
+            pytest.skip("only a server that the tests started shows what it printed")
+        return "".join(self.server.lines)
+
+
+@pytest.fixture(scope="module")
+def clone(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Clone:
+    folder = tmp_path_factory.mktemp("clone")
+    (folder / "configs").symlink_to(ROOT / "configs")
+    (folder / "var").symlink_to(server.state_dir)
+    (folder / ".curlrc").write_text("fail-with-body\n")
+    pith = shlex.join(PITH)
+    program(folder / ".venv/bin/python", f'exec {shlex.quote(sys.executable)} "$@"')
+    # The session's server has a configuration of its own in place of the default one.
+    program(
+        folder / ".venv/bin/pith",
+        f'[ "$1" != config ] || exec {pith} "$@"\nexec {pith} "$@" --config {shlex.quote(str(server.config))}',
+    )
+    return Clone(folder, server, f"{WORKSPACE}-{secrets.token_hex(4)}")
+
+
+def program(path: Path, script: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: f"line {block.line}")
+def test_a_command_block_prints_what_the_readme_shows(clone: Clone, block: Block) -> None:
+    for step in block.steps:
+        printed = clone.run(step)
+        shown = [clone.fit(line) for line in step.output]
+        assert not missing_lines(shown, printed.splitlines()), printed
+        if step.json is not None:
+            assert not differences(json.loads(step.json), json.loads(printed), VARYING), printed
+
+
+def test_the_usage_row_is_what_the_first_curl_used(clone: Clone) -> None:
+    ask, usage = (block.steps[0] for block in BLOCKS[1:3])
+    before = sums(clone.server)
+    reply = json.loads(clone.run(ask))
+    after = sums(clone.server)
+    grown = {name: after[name] - before[name] for name in after}
+    assert grown == pytest.approx(row_of(reply), abs=1e-12)
+    # The README's own row is of the README's own reply.
+    names, row = usage.output[0].split()[1:], usage.output[1].split()[1:]
+    shown = dict(zip(names, map(float, row), strict=True))
+    assert {name: shown[name] for name in grown} == row_of(json.loads(str(ask.json)))
+
+
+def sums(server: Server) -> dict[str, float]:
+    """The row of the default model."""
+    rows = server.pith("usage", "--by", "model")
+    (row,) = [row for row in rows if row["model"] == "pith-mini"]
+    return {name: float(row[name]) for name in ("requests", "prompt_tokens", "completion_tokens", "cost_usd")}
+
+
+def row_of(reply: dict[str, Any]) -> dict[str, float]:
+    """What one reply says that it used, as the usage row has it."""
+    used = reply["usage"]
+    return {
+        "requests": 1,
+        "prompt_tokens": used["prompt_tokens"],
+        "completion_tokens": used["completion_tokens"],
+        "cost_usd": reply["service"]["billing"]["request_cost_usd"],
+    }
