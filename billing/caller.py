@@ -36,6 +36,23 @@ NO_LIMITS = ProjectLimits()
 
 
 @dataclass(frozen=True, slots=True)
+class WindowState:
+    """What a client is told of one limit: when `reset_s` has passed unused, `remaining` is `limit` again."""
+
+    limit: int
+    remaining: int
+    reset_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class LimitState:
+    """The limits of a project at one moment; None where it has no such limit."""
+
+    requests: WindowState | None
+    tokens: WindowState | None
+
+
+@dataclass(frozen=True, slots=True)
 class Caller:
     """The account behind a valid key. Usage of a project that is not metered is neither held nor recorded."""
 

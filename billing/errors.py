@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Literal
+from typing import ClassVar, Literal
 
-from billing.window import LimitState
+from billing.caller import LimitState
 
 Span = Literal["total", "month"]
 LimitName = Literal["requests", "tokens", "in_flight"]
@@ -193,8 +193,10 @@ class RateLimited(BillingError):
     """A limit of the project is used up; no limit has counted the request.
 
     `state` is for the response's headers. `retry_after_s` is the soonest that the same request can fit; one whose
-    `amount` is above the limit never does, and is told so.
+    `amount` is above the limit never does, and is told so. `scope` says whose limit it is.
     """
+
+    scope: ClassVar[str] = "project"
 
     def __init__(
         self, *, which: LimitName, limit: int, retry_after_s: int, state: LimitState, amount: int = 1

@@ -12,10 +12,10 @@ from datetime import datetime, timedelta
 from typing import Literal
 from weakref import WeakValueDictionary
 
-from billing.caller import Caller
+from billing.caller import Caller, LimitState
 from billing.counters import Answer, Ask, Charge, CountedLimit, Counters, MemoryCounters
 from billing.errors import LimitsUnavailable, RateLimited
-from billing.window import WINDOW_S, LimitState, Window, retry_after_s
+from billing.window import WINDOW_S, Window, retry_after_s
 
 log = logging.getLogger(__name__)
 NO_STATE = LimitState(requests=None, tokens=None)

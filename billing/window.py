@@ -9,26 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil, floor
 
+from billing.caller import WindowState
+
 WINDOW_S = 60
 # Sums of shares carry rounding errors far below this, and counts are whole.
 ROUNDING = 1e-6
-
-
-@dataclass(frozen=True, slots=True)
-class WindowState:
-    """What a client is told of one limit: when `reset_s` has passed unused, `remaining` is `limit` again."""
-
-    limit: int
-    remaining: int
-    reset_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class LimitState:
-    """The limits of a project at one moment; None where it has no such limit."""
-
-    requests: WindowState | None
-    tokens: WindowState | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from compression.calibration.estimate import Calibration
 from compression.flags import Flag
-
-
-@dataclass(frozen=True, slots=True)
-class Calibration:
-    """What an estimate rests on: `sha256` is the hash of its file, in hexadecimal."""
-
-    name: str
-    sha256: str
 
 
 @dataclass(frozen=True, slots=True)

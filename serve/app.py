@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from billing.accounts import Accounts
 from billing.background import Background
 from billing.clock import now
-from billing.database import Database, open_database
+from billing.database import Database
 from billing.key_cache import KeyCacheTimes
 from billing.lease.times import LeaseTimes
 from billing.ledger import Ledger
@@ -32,7 +32,7 @@ from serve.compressors import RunningModel, compress_collaborators
 from serve.http_server import PithServer, allow_open_files, http_config
 from serve.metrics.service import ServiceMetrics
 from serve.metrics.upkeep import UpkeepMetrics
-from serve.model_settings import ModelSettings, shares_of
+from serve.model_settings import ModelSettings
 from serve.money.upkeep import begin_upkeep
 from serve.pepper import read_pepper
 from serve.prepare import prices_of
@@ -103,59 +103,7 @@ class Service:
             await close()
 
 
-async def start_service(
-    settings: Settings,
-    engine_handle: Callable[[str], Any],
-    compressor_handle: Callable[[str], Any],
-    *,
-    desk: Path | None,
-) -> Service:
-    """Build everything from `settings` and take requests. The two functions give a model's Ray Serve handle by its id.
-
-    `desk` is the folder where the process that started the server gives out its listening socket; without one this
-    process listens by itself. Raises `NoDoor` or `OSError`.
-    """
-    from serve.hop.client import ReplicaClient
-    from serve.ray_compressor import RayCompressor
-    from serve.ray_engine import RayEngine
-
-    server = settings.server
-    client = ReplicaClient()
-    engines: dict[str, Engine] = {
-        model.id: RayEngine(
-            model.id,
-            engine_handle(model.id),
-            client,
-            max_queued=model.replicas.max_queued_requests,
-            shares=shares_of(model.replicas),
-            start_wait_s=server.start_wait_s,
-            stall_s=server.stall_s,
-            progress_s=server.progress_s,
-            longest_s=server.longest_request_s,
-            retry_after_s=server.retry_after_s,
-        )
-        for model in settings.models
-    }
-    compressors = {
-        model.id: RayCompressor(
-            model.id,
-            compressor_handle(model.id),
-            longest_s=server.start_wait_s + model.deadline_s + server.stall_s,
-        )
-        for model in settings.compression.models
-    }
-    service = start_with(
-        settings,
-        engines=engines,
-        compressors=compressors,
-        database=open_database(settings.billing.database_url),
-        desk=desk,
-    )
-    service.closing.append(client.close)
-    return service
-
-
-def start_with(
+def start_service(
     settings: Settings,
     *,
     engines: Mapping[str, Engine],
@@ -164,7 +112,11 @@ def start_with(
     desk: Path | None = None,
     lease: LeaseTimes | None = None,
 ) -> Service:
-    """Take requests, with these engines behind the API. To be called in the event loop that serves."""
+    """Take requests, with these engines behind the API. To be called in the event loop that serves.
+
+    `desk` is the folder where the process that started the server gives out its listening socket; without one this
+    process listens by itself. Raises `NoDoor` or `OSError`.
+    """
     server = settings.server
     door = ask_for_door(desk) if desk else own_door(server.host, server.port)
     upkeep = UpkeepMetrics(CollectorRegistry())

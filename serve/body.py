@@ -18,7 +18,6 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, from_json
 
 from models.json_size import values_in
-from serve.chat_request import ChatCompletionRequest
 
 MAX_ISSUES = 20
 MAX_INPUT_CHARS = 256
@@ -65,11 +64,6 @@ class InvalidBody(ValueError):
     def __init__(self, issues: tuple[Issue, ...]) -> None:
         super().__init__("; ".join(f"{'.'.join(map(str, issue.loc))}: {issue.msg}" for issue in issues))
         self.issues = issues
-
-
-def parse_chat_request(raw: bytes, content_type: str | None) -> ChatCompletionRequest:
-    """Read the body of a chat completion. Raises `InvalidBody`."""
-    return parse_body(raw, content_type, ChatCompletionRequest)
 
 
 def parse_body(raw: bytes, content_type: str | None, model_type: type[Body]) -> Body:

@@ -17,10 +17,9 @@ from serve.chat import ChatService, PreparedChat
 from serve.disconnect import Client, ClientGone, cancelled_when_client_leaves
 from serve.errors import problem_of, unexpected_problem
 from serve.limits import rate_limit_headers
-from serve.money.exchange import Exchange, Receipt
+from serve.money.exchange import METERING_HEADER, Exchange, Receipt
 from serve.replies import checked_reply, completed_reply, error_event, final_events
 
-METERING_HEADER = "X-Service-Metering-Status"
 logger = logging.getLogger("pith.chat")
 
 

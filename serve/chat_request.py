@@ -20,6 +20,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from serve.body import parse_body
 from serve.request_parts import STRICT, Message, NamedToolChoice, ResponseFormat, StreamOptions, Tool
 
 DEFAULT_MAX_TOKENS = 512
@@ -213,3 +214,8 @@ class ChatCompletionRequest(BaseModel):
     def message_fields(self) -> list[dict[str, Any]]:
         """The messages as the caller sent them, extra properties included."""
         return [message.fields() for message in self.messages]
+
+
+def parse_chat_request(raw: bytes, content_type: str | None) -> ChatCompletionRequest:
+    """Read the body of a chat completion. Raises `InvalidBody`."""
+    return parse_body(raw, content_type, ChatCompletionRequest)

@@ -12,13 +12,12 @@ from typing import Literal, Protocol
 
 import orjson
 
-from billing.caller import Caller
+from billing.caller import Caller, LimitState
 from billing.errors import UsageNotRecorded
 from billing.ledger import Ledger
 from billing.limits import RateLimits
 from billing.price import ModelPrice
 from billing.usage import Hold, MeteringStatus, UsageFigures
-from billing.window import LimitState
 from compression.errors import (
     CompressionError,
     InputTooLarge,

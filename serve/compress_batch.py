@@ -16,12 +16,12 @@ from starlette.types import Send
 from billing.caller import Caller
 from billing.usage import MeteringStatus
 from serve.body import check_shape
-from serve.chat_reply import METERING_HEADER
 from serve.compress import Admitted, Compressed, CompressService, PreparedCompression
 from serve.compress_contract import BatchCompressRequest, BatchItem
 from serve.compress_reply import WorkingReply, compressed_fields
 from serve.errors import Problem, problem_of, unexpected_problem
 from serve.limits import rate_limit_headers
+from serve.money.exchange import METERING_HEADER
 
 NDJSON = "application/x-ndjson"
 logger = logging.getLogger("pith.compress")

@@ -11,13 +11,13 @@ from starlette.types import Receive, Scope, Send
 
 from billing.caller import Caller
 from compression.model import JobTerms
-from serve.chat_reply import METERING_HEADER
 from serve.compress import Compressed, CompressService, PreparedCompression
 from serve.compress_fields import receipt_fields
 from serve.demo_limits import DemoLimits
 from serve.disconnect import ClientGone, cancelled_when_client_leaves
 from serve.http.peers import client_of
 from serve.limits import rate_limit_headers
+from serve.money.exchange import METERING_HEADER
 
 logger = logging.getLogger("pith.compress")
 

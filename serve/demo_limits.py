@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
+from typing import ClassVar
 
-from billing.caller import Caller, ProjectLimits
+from billing.caller import Caller, LimitState, ProjectLimits
 from billing.errors import RateLimited
 from billing.limits import Admission, RateLimits
-from billing.window import LimitState
 from serve.http.peers import client_of
 
 
 class DemoLimited(RateLimited):
     """The demo's limit of this address, or of all addresses, is used up. Nothing was counted."""
+
+    scope: ClassVar[str] = "demo"
 
     def __init__(self, refused: RateLimited, whose: str) -> None:
         super().__init__(

@@ -17,9 +17,9 @@ from serve.cluster.acceptor import Acceptor
 from serve.cluster.door import Door
 from serve.http.connections import Connections, ReceiveTimes
 from serve.http.deadlines import LOOK_EVERY_S
-from serve.http.peers import LOOPBACK, networks
 from serve.http.protocol import BoundedHttp
 from serve.http.sending import SendTimes
+from serve.networks import LOOPBACK, networks
 from serve.settings import ServerSettings, Settings
 
 # Open files that are no connections of clients: the ledger's, the spool's, those to replicas, libraries.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from billing.window import LimitState
+from billing.caller import LimitState
 
 
 def rate_limit_headers(state: LimitState) -> dict[str, str]:

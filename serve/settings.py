@@ -11,8 +11,8 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from serve.compression_settings import CompressionSettingsSection
 from serve.config.node import parse_node
-from serve.http.peers import networks
 from serve.model_settings import ModelSettings
+from serve.networks import networks
 from serve.section import Section
 
 CHECKOUT = Path(__file__).resolve().parents[1]

@@ -16,7 +16,8 @@ from models.messages import MAX_REQUEST_PARTS, engine_messages
 from models.options import check_grammars, select_options
 from models.schemas import MAX_NODES
 from models.tool_calls import MAX_ARGUMENT_VALUES, MAX_REQUEST_CALLS
-from serve.body import MAX_VALUES, InvalidBody, parse_chat_request
+from serve.body import MAX_VALUES, InvalidBody
+from serve.chat_request import parse_chat_request
 
 BODY = 8 * 2**20
 ABLE = Capabilities(tools=True, template_roles=frozenset({"system", "user", "assistant", "tool"}))

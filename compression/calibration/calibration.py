@@ -13,10 +13,9 @@ import numpy as np
 
 from compression.calibration.boosting import Trees
 from compression.calibration.context import Context, Floats, read
-from compression.calibration.estimate import Estimate
+from compression.calibration.estimate import Calibration, Estimate
 from compression.calibration.ranges import Ranges
 from compression.calibration.signals import NAMES, OF_TEXT, of_choice, of_text
-from compression.receipt import Calibration
 from compression.selection import Selection, SelectionSettings
 from compression.units import Segmentation
 

@@ -6,6 +6,14 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
+class Calibration:
+    """What an estimate rests on: `sha256` is the hash of its file, in hexadecimal."""
+
+    name: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
 class Estimate:
     """How probable it is that the output holds the evidence, if the source does and is like what was calibrated on.
 

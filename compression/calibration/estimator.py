@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from compression.calibration.estimate import Estimate
-from compression.receipt import Calibration
+from compression.calibration.estimate import Calibration, Estimate
 from compression.selection import SelectionSettings
 from compression.units import Segmentation
 

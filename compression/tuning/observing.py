@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 from compression.budget import budget_for
 from compression.calibration.calibration import kept_shares
 from compression.calibration.context import Context, Floats, read
-from compression.calibration.estimate import NO_ESTIMATE, Estimate
+from compression.calibration.estimate import NO_ESTIMATE, Calibration, Estimate
 from compression.calibration.ranges import kind_of, scripts_of
 from compression.calibration.signals import NAMES, of_choice, of_text
 from compression.counting import TokenCounter
 from compression.pipeline import Pipeline
-from compression.receipt import Calibration
 from compression.request import CompressionRequest, CompressionResult
 from compression.selection import SelectionSettings
 from compression.settings import CompressionSettings

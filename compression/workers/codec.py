@@ -8,9 +8,10 @@ from itertools import chain
 from typing import Any
 
 from compression.assembly import Slice
+from compression.calibration.estimate import Calibration
 from compression.flags import Example, Flag
 from compression.model import CompressionFault
-from compression.receipt import Calibration, Receipt
+from compression.receipt import Receipt
 from compression.request import CompressionRequest, CompressionResult, UnitScore
 from compression.workers.message import Message
 

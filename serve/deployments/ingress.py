@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ray import serve
-from ray.serve.handle import DeploymentHandle
 
 from serve.deployments import (
     HEALTH_CHECK_PERIOD_S,
@@ -18,7 +17,14 @@ from serve.deployments import (
 )
 from serve.heap import freeze_heap
 from serve.metrics.files import FOLDER_VARIABLE, count_in_files, metrics_folder
+from serve.model_settings import shares_of
 from serve.settings import Settings
+
+if TYPE_CHECKING:
+    from serve.app import Service
+    from serve.hop.client import ReplicaClient
+    from serve.ray_compressor import RayCompressor
+    from serve.ray_engine import RayEngine
 
 
 class IngressReplica:
@@ -27,9 +33,7 @@ class IngressReplica:
     async def __init__(self, settings: Settings, desk: Path | None) -> None:  # type: ignore[misc]
         # Before anything imports prometheus_client.
         count_in_files(settings)
-        from serve.app import start_service
-
-        self._service = await start_service(settings, engine_handle, compressor_handle, desk=desk)
+        self._service = _start(settings, desk)
         freeze_heap()
 
     async def check_health(self) -> None:
@@ -39,14 +43,57 @@ class IngressReplica:
         await self._service.stop()
 
 
-def engine_handle(model_id: str) -> DeploymentHandle:
-    """A handle to a model's replicas, which need not be up."""
-    return serve.get_app_handle(model_app(model_id))
+def _start(settings: Settings, desk: Path | None) -> Service:
+    """Take requests, with every model behind a handle to its replicas, which need not be up."""
+    from billing.database import open_database
+    from serve.app import start_service
+    from serve.hop.client import ReplicaClient
+
+    client = ReplicaClient()
+    service = start_service(
+        settings,
+        engines=_engines(settings, client),
+        compressors=_compressors(settings),
+        database=open_database(settings.billing.database_url),
+        desk=desk,
+    )
+    service.closing.append(client.close)
+    return service
 
 
-def compressor_handle(model_id: str) -> DeploymentHandle:
-    """A handle to a compression model's replicas."""
-    return serve.get_app_handle(compressor_app(model_id))
+def _engines(settings: Settings, client: ReplicaClient) -> dict[str, RayEngine]:
+    from serve.ray_engine import RayEngine
+
+    server = settings.server
+    return {
+        model.id: RayEngine(
+            model.id,
+            serve.get_app_handle(model_app(model.id)),
+            client,
+            max_queued=model.replicas.max_queued_requests,
+            shares=shares_of(model.replicas),
+            start_wait_s=server.start_wait_s,
+            stall_s=server.stall_s,
+            progress_s=server.progress_s,
+            longest_s=server.longest_request_s,
+            retry_after_s=server.retry_after_s,
+        )
+        for model in settings.models
+    }
+
+
+def _compressors(settings: Settings) -> dict[str, RayCompressor]:
+    from serve.ray_compressor import RayCompressor
+
+    server = settings.server
+    return {
+        model.id: RayCompressor(
+            model.id,
+            serve.get_app_handle(compressor_app(model.id)),
+            longest_s=server.start_wait_s + model.deadline_s + server.stall_s,
+        )
+        for model in settings.compression.models
+    }
 
 
 def build_ingress(settings: Settings, desk: Path | None) -> Any:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from serve.http.peers import Network, client_of, stands_in
+from serve.http.peers import client_of, stands_in
 from serve.http.refusals import BadHttp
+from serve.networks import Network
 
 # Connections over a limit that may wait for their refusal; the next ones are closed without a word.
 MAX_UNWELCOME = 256

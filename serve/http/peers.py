@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import IPv6Address, ip_address
+
+from serve.networks import Network
 
 # An IPv6 client has at least this much of the address space to itself, and could use a new address each time.
 IPV6_CLIENT_BITS = 64
 UNKNOWN = "unknown"
-LOOPBACK = ("127.0.0.0/8", "::1/128")
-
-Network = IPv4Network | IPv6Network
 
 
 def client_of(address: str | None) -> str:
@@ -31,11 +30,6 @@ def plain_address(address: str | None) -> str:
         mapped = IPv6Address(text).ipv4_mapped
         return str(mapped) if mapped is not None else text
     return text
-
-
-def networks(given: Iterable[str]) -> tuple[Network, ...]:
-    """Raises `ValueError` for what is no network."""
-    return tuple(ip_network(each, strict=False) for each in given)
 
 
 def stands_in(address: str | None, among: Iterable[Network]) -> bool:

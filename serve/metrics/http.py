@@ -11,7 +11,6 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from billing.errors import LimitName, RateLimited
-from serve.demo_limits import DemoLimited
 from serve.metrics.buckets import SECONDS
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -59,7 +58,7 @@ class HttpMetrics:
         self._duration_of(route, method).observe(seconds)
 
     def rate_limited(self, error: RateLimited) -> None:
-        self._refusals["demo" if isinstance(error, DemoLimited) else "project", error.which].inc()
+        self._refusals[error.scope, error.which].inc()
 
 
 def _refusals(registry: CollectorRegistry) -> dict[tuple[str, str], Counter]:

@@ -9,11 +9,11 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
 
+from billing.caller import LimitState
 from billing.errors import UsageNotRecorded
 from billing.ledger import Ledger
 from billing.price import Cost, ModelPrice, cost
 from billing.usage import Hold, Outcome, Settlement, UsageFigures
-from billing.window import LimitState
 from models.engine import Engine, EngineChunk, EngineRequest, TokenUsage
 from models.errors import EngineFailed
 from serve.disconnect import Client
@@ -21,6 +21,9 @@ from serve.metrics.chat import ObservedChat
 from serve.money.terms import MostTokens
 
 logger = logging.getLogger("pith.chat")
+
+
+METERING_HEADER = "X-Service-Metering-Status"
 
 
 @dataclass(frozen=True, slots=True)

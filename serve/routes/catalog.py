@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from billing.price import ModelPrice
 from models.catalog import Catalog, ChatModel
-from serve import contract
+from serve import catalog_response
 from serve.prices import PriceBook, price_of
 from serve.routes.openapi import REQUEST_ID_HEADER, error_responses
 
@@ -15,9 +15,9 @@ MICRO = 10**6
 NANO = 10**9
 
 
-def model_fields(model: ChatModel, price: ModelPrice) -> contract.Model:
+def model_fields(model: ChatModel, price: ModelPrice) -> catalog_response.Model:
     """A model at its price in force, as the interface shows it."""
-    return contract.Model(
+    return catalog_response.Model(
         id=model.id,
         name=model.name,
         context_length=model.context_length,
@@ -32,21 +32,21 @@ def catalog_routes(catalog: Catalog, prices: PriceBook, collection_threshold_cen
 
     @routes.get(
         "/v1/catalog",
-        response_model=contract.Catalog,
+        response_model=catalog_response.Catalog,
         responses={200: {"headers": REQUEST_ID_HEADER}, **error_responses(503)},
     )
     async def read_catalog() -> Response:
         """The current public models and the version of their price list. Needs no key."""
         price_list = await prices.current()
         models = [
-            contract.CatalogModel(
+            catalog_response.CatalogModel(
                 **model_fields(model, price_of(price_list, model.id)).model_dump(),
                 blurb=model.blurb,
                 is_default=model.is_default,
             )
             for model in catalog.models
         ]
-        body = contract.Catalog(
+        body = catalog_response.Catalog(
             pricing_version=price_list.version,
             collection_threshold_cents=collection_threshold_cents,
             models=models,

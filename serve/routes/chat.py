@@ -8,11 +8,12 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from serve.auth import Authenticate, authenticated_body
-from serve.body import parse_chat_request
 from serve.chat import ChatService
-from serve.chat_reply import METERING_HEADER, ChatReply
-from serve.contract import ChatCompletionResponse
+from serve.chat_reply import ChatReply
+from serve.chat_request import parse_chat_request
+from serve.chat_response import ChatCompletionResponse
 from serve.fresh_id import fresh_id
+from serve.money.exchange import METERING_HEADER
 from serve.request_size import refuse_oversized
 from serve.routes.openapi import (
     BEARER,

@@ -10,13 +10,13 @@ from starlette.responses import Response
 
 from serve.auth import Authenticate, authenticated_body
 from serve.body import InvalidBody, Issue, parse_body
-from serve.chat_reply import METERING_HEADER
 from serve.compress import CompressService
 from serve.compress_batch import NDJSON, BatchReply
 from serve.compress_contract import BatchCompressRequest, CompressRequest
 from serve.compress_reply import CompressReply, DemoReply
 from serve.compression.response import BatchCompressResponse, CompressResponse
 from serve.demo_limits import DemoLimits
+from serve.money.exchange import METERING_HEADER
 from serve.request_size import refuse_oversized
 from serve.routes.openapi import (
     BEARER,

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from billing.caller import Caller, ProjectLimits
 from billing.limits import RateLimits
 from models.catalog import Catalog
-from serve import contract
+from serve import catalog_response
 from serve.auth import Authenticate
 from serve.limits import rate_limit_headers
 from serve.prices import PriceBook, price_of
@@ -38,7 +38,7 @@ def model_routes(
 
     @routes.get(
         "/v1/models",
-        response_model=list[contract.Model],
+        response_model=list[catalog_response.Model],
         openapi_extra={"parameters": [REQUEST_ID_PARAMETER]},
         responses={
             200: {"headers": {**REQUEST_ID_HEADER, **RATE_LIMIT_HEADERS}},

@@ -10,10 +10,9 @@ from uuid import uuid4
 
 import pytest
 
-from billing.caller import Caller, ProjectLimits
+from billing.caller import Caller, ProjectLimits, WindowState
 from billing.errors import RateLimited
 from billing.limits import Admission, RateLimits, open_counters
-from billing.window import WindowState
 from serve.cluster.shared_counters import SharedCounters
 from tests.serve.cluster.counting import counted_elsewhere
 

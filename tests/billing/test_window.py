@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing.window import WINDOW_S, Window, WindowState, retry_after_s
+from billing.caller import WindowState
+from billing.window import WINDOW_S, Window, retry_after_s
 
 windows = st.builds(
     Window,

@@ -20,7 +20,7 @@ import uvloop
 from billing.database import open_database
 from billing.lease.times import LeaseTimes
 from models.engine import Engine
-from serve.app import start_with
+from serve.app import start_service
 from serve.settings import Settings
 from tests.faults.compressor import FakeSwitchedCompressor
 from tests.faults.engine import FakeWitnessedEngine
@@ -115,7 +115,7 @@ async def _serve(plan: IngressPlan, ready: Connection) -> None:
         ),
         plan.folder,
     )
-    service = start_with(
+    service = start_service(
         plan.settings,
         engines=engines,
         compressors={model.id: compressor for model in plan.settings.compression.models},

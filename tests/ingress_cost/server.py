@@ -162,7 +162,7 @@ async def _serve_replica(tokens_per_chunk: int) -> None:
 
 async def _serve(settings: Any, tokens_per_chunk: int, hop: bool) -> None:
     from billing.database import open_database
-    from serve.app import start_with
+    from serve.app import start_service
 
     hopped = HoppedEngine(tokens_per_chunk) if hop else None
     if hopped:
@@ -170,7 +170,7 @@ async def _serve(settings: Any, tokens_per_chunk: int, hop: bool) -> None:
     told_to_stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, told_to_stop.set)
     key = await _key(settings)
-    service = start_with(
+    service = start_service(
         settings,
         engines={MODEL: hopped or CannedEngine(tokens_per_chunk)},
         compressors={},

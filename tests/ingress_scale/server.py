@@ -61,11 +61,11 @@ class WriterClock:
 
 async def serve(settings: Any, delay_s: float, clock: WriterClock) -> None:
     from billing.database import open_database
-    from serve.app import start_with
+    from serve.app import start_service
 
     told_to_stop, loop = asyncio.Event(), asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, told_to_stop.set)
-    service = start_with(
+    service = start_service(
         settings,
         engines={MODEL: DelayedEngine(delay_s)},
         compressors={},

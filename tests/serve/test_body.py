@@ -12,8 +12,9 @@ from models.catalog import Capabilities
 from models.errors import InvalidField, UnsupportedOption
 from models.messages import engine_messages
 from models.options import select_options
-from serve.body import ABSENT, MAX_INPUT_CHARS, MAX_VALUES, InvalidBody, Issue, parse_body, parse_chat_request
-from serve.contract import Usage
+from serve.body import ABSENT, MAX_INPUT_CHARS, MAX_VALUES, InvalidBody, Issue, parse_body
+from serve.chat_request import parse_chat_request
+from serve.chat_response import Usage
 
 HI = {"role": "user", "content": "hi"}
 JSON = "application/json"

@@ -6,20 +6,10 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from models.options import CONDITIONAL, DEFAULT_TEMPERATURE, FORWARDED, USED
+from serve.catalog_response import Catalog, CatalogModel, Model
 from serve.chat_request import ChatCompletionRequest
-from serve.contract import (
-    Billing,
-    Catalog,
-    CatalogModel,
-    ChatCompletionResponse,
-    ErrorBody,
-    Metering,
-    Model,
-    OpenAIError,
-    ServiceBlock,
-    Usage,
-    ValidationIssue,
-)
+from serve.chat_response import Billing, ChatCompletionResponse, Metering, ServiceBlock, Usage
+from serve.contract import ErrorBody, OpenAIError, ValidationIssue
 from serve.request_parts import Message
 
 HI = {"role": "user", "content": "hi"}

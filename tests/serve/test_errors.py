@@ -9,6 +9,7 @@ import pytest
 
 import billing.errors
 import models.errors
+from billing.caller import LimitState
 from billing.errors import (
     BillingDisabled,
     InvalidKey,
@@ -20,7 +21,6 @@ from billing.errors import (
     SpoolFull,
     UsageNotRecorded,
 )
-from billing.window import LimitState
 from compression.errors import (
     CompressionError,
     CompressionTimedOut,

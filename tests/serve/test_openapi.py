@@ -17,7 +17,8 @@ from billing.spool import Spool
 from models.fake_engine import FakeEngine
 from serve.api import INTERFACE_VERSION
 from serve.app import build_api
-from serve.body import InvalidBody, parse_chat_request
+from serve.body import InvalidBody
+from serve.chat_request import parse_chat_request
 from serve.errors import STATUSES
 from serve.settings import Settings
 from tests.serve.served import HI, Client, settings_document

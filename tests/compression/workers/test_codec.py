@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compression.assembly import Slice
+from compression.calibration.estimate import Calibration
 from compression.errors import (
     CompressionTimedOut,
     CompressorFailed,
@@ -20,7 +21,7 @@ from compression.errors import (
 )
 from compression.flags import Example, Flag
 from compression.model import CompressionFault
-from compression.receipt import Calibration, Receipt
+from compression.receipt import Receipt
 from compression.request import CompressionRequest, CompressionResult, UnitScore
 from compression.workers.codec import (
     count_message,

@@ -12,10 +12,10 @@ import pytest
 
 from serve.http.connections import Connections, ReceiveTimes
 from serve.http.deadlines import overdue
-from serve.http.peers import networks
 from serve.http.protocol import BoundedHttp
 from serve.http.refusals import BadHttp
 from serve.http.sending import SendTimes
+from serve.networks import networks
 from tests.serve.http.serving import Listening, Raw, detail, eventually, listening
 
 GET = b"GET /quick HTTP/1.1\r\nHost: h\r\n\r\n"

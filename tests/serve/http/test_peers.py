@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from serve.http.peers import client_of, networks, stands_in
+from serve.http.peers import client_of, stands_in
+from serve.networks import networks
 from serve.settings import Settings
 from tests.serve.compressing import CONTEXT, QUERY, compressing
 from tests.serve.http.serving import Listening, detail, listening
