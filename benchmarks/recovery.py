@@ -221,7 +221,7 @@ def main() -> None:
     parser.add_argument("--clients", type=count, default=16)
     options = parser.parse_args()
     port = free_port()
-    command = [sys.executable, "-c", "from serve.cli import main; main()", "serve"]
+    command = [sys.executable, "-c", "from serve.cli.main import main; main()", "serve"]
     command += ["--config", str(options.config), "--port", str(port), "--ops-port", str(free_port())]
     rounds: list[Round] = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from compression.calibration.chosen import calibration_of
-from compression.compressor import Compressor
-from compression.counting import TokenCounter
-from compression.lexical import LexicalScorer
-from compression.model import BuiltModel, LocalModel
-from compression.spec import ModelSpec
-from compression.tokenizer_counter import TokenizerCounter
-from compression.units import Segmentation
+from compression.counting.counter import TokenCounter
+from compression.counting.tokenizer_counter import TokenizerCounter
+from compression.pipeline.chosen_calibration import calibration_of
+from compression.pipeline.compressor import Compressor
+from compression.pipeline.served import BuiltModel, LocalModel
+from compression.pipeline.spec import ModelSpec
+from compression.scorers.lexical import LexicalScorer
+from compression.source.units import Segmentation
 
 
 class TokenizerUnavailable(ValueError):

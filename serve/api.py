@@ -11,28 +11,28 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from billing.accounts import Accounts
+from billing.accounts.accounts import Accounts
 from billing.errors import RateLimited
-from billing.limits import RateLimits
+from billing.rate_limits.rate_limits import RateLimits
 from models.catalog import Catalog
-from serve.auth import authenticator
-from serve.chat import ChatService
-from serve.chat_request import ChatCompletionRequest
-from serve.compress_contract import BatchCompressRequest, CompressRequest
-from serve.errors import STATUSES, http_problem, problem_of, unexpected_problem
-from serve.limits import rate_limit_headers
+from serve.catalog.models import model_routes
+from serve.catalog.route import catalog_routes
+from serve.chat.request import ChatCompletionRequest
+from serve.chat.route import chat_routes
+from serve.chat.service import ChatService
+from serve.compress.request import BatchCompressRequest, CompressRequest
+from serve.compress.route import CompressRoutes, compress_routes
+from serve.http.auth import authenticator
+from serve.http.errors import STATUSES, http_problem, problem_of, unexpected_problem
+from serve.http.health import health_routes
+from serve.http.middleware import BodyLimitMiddleware, RequestIdMiddleware
+from serve.http.openapi import ServedModels, document_request_models
+from serve.http.plain_route import PlainRoute
+from serve.http.rate_limit_headers import rate_limit_headers
+from serve.http.turns import Turns, TurnsMiddleware
+from serve.http.viewers import viewer_routes
 from serve.metrics.http import HttpMetrics, MetricsMiddleware
-from serve.middleware import BodyLimitMiddleware, RequestIdMiddleware
-from serve.prices import PriceBook
-from serve.routes.catalog import catalog_routes
-from serve.routes.chat import chat_routes
-from serve.routes.compress import CompressRoutes, compress_routes
-from serve.routes.health import health_routes
-from serve.routes.models import model_routes
-from serve.routes.openapi import ServedModels, document_request_models
-from serve.routes.plain import PlainRoute
-from serve.routes.viewers import viewer_routes
-from serve.turns import Turns, TurnsMiddleware
+from serve.money.price_book import PriceBook
 
 INTERFACE_VERSION = "1.2.1"
 DESCRIPTION = """OpenAI-compatible chat completions on your own machines, metered and billed on every request.

@@ -11,33 +11,33 @@ from typing import Any
 import uvicorn
 from prometheus_client import CollectorRegistry
 
-from billing.accounts import Accounts
-from billing.background import Background
+from billing.accounts.accounts import Accounts
+from billing.accounts.key_cache import KeyCacheTimes
 from billing.clock import now
-from billing.database import Database
-from billing.key_cache import KeyCacheTimes
-from billing.lease.times import LeaseTimes
-from billing.ledger import Ledger
-from billing.limits import RateLimits, open_counters
-from billing.replaying import WrittenOff, log_written_off
-from billing.spool import Spool
+from billing.leases.times import LeaseTimes
+from billing.ledger.ledger import Ledger
+from billing.ledger.replaying import WrittenOff, log_written_off
+from billing.rate_limits.rate_limits import RateLimits, open_counters
+from billing.spool.spool import Spool
+from billing.store.database import Database
+from billing.upkeep.background import Background
 from models.catalog import Capabilities, Catalog, ChatModel
 from models.engine import Engine
 from serve.api import create_api
-from serve.chat import ChatService
-from serve.cluster.door import ask_for_door, own_door
-from serve.cluster.folder import COUNTERS_SOCKET
-from serve.cluster.shared_counters import SharedCounters
-from serve.compressors import RunningModel, compress_collaborators
-from serve.http_server import PithServer, allow_open_files, http_config
+from serve.chat.service import ChatService
+from serve.compress.wiring import RunningModel, compress_collaborators
+from serve.config.chat_models import ModelSettings
+from serve.config.settings import IN_MEMORY, Settings
+from serve.http.server.server import PithServer, allow_open_files, http_config
 from serve.metrics.service import ServiceMetrics
 from serve.metrics.upkeep import UpkeepMetrics
-from serve.model_settings import ModelSettings
+from serve.money.ledger_setup import prices_of
+from serve.money.pepper import read_pepper
+from serve.money.price_book import PriceBook
 from serve.money.upkeep import begin_upkeep
-from serve.pepper import read_pepper
-from serve.prepare import prices_of
-from serve.prices import PriceBook
-from serve.settings import IN_MEMORY, Settings
+from serve.processes.door import ask_for_door, own_door
+from serve.processes.folder import COUNTERS_SOCKET
+from serve.processes.shared_counters import SharedCounters
 
 
 def catalog_of(settings: Settings) -> Catalog:

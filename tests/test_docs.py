@@ -13,9 +13,9 @@ from billing.errors import LimitName
 from billing.usage import MeteringStatus
 from compression.flags import CODES
 from compression.workers.observer import REASONS
-from models.options import ACCEPTED_WITHOUT_EFFECT, REFUSED, REFUSED_PREFIXES, USED
-from serve.compression_settings import CompressionModelSettings
-from serve.errors import STATUSES
+from models.options.options import ACCEPTED_WITHOUT_EFFECT, REFUSED, REFUSED_PREFIXES, USED
+from serve.config.compression_models import CompressionModelSettings
+from serve.http.errors import STATUSES
 from serve.metrics.money import LOST
 from serve.metrics.ops import SpoolGauges
 from serve.metrics.outcome import OUTCOMES

@@ -18,7 +18,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from serve.config.pins import unpinned
-from serve.settings import load_settings
+from serve.config.settings import load_settings
 
 ROOT = Path(__file__).parents[1]
 PYTHONS = ("3.11", "3.12")
@@ -183,9 +183,9 @@ def test_no_installed_distribution_takes_one_of_our_names() -> None:
     [
         ("models.catalog", ENGINES + DATABASES),
         ("billing.price", ENGINES + DATABASES),
-        ("serve.settings", ENGINES + DATABASES),
+        ("serve.config.settings", ENGINES + DATABASES),
         ("serve.api", ENGINES),
-        ("serve.cli", ENGINES),
+        ("serve.cli.main", ENGINES),
         ("compression.workers.pooled_model", (*ENGINES, "numpy", "tokenizers")),
     ],
 )

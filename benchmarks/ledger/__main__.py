@@ -18,11 +18,11 @@ from benchmarks.ledger.postgres_server import PostgresNotFound, private_postgres
 from benchmarks.ledger.report import Scenario
 from benchmarks.load.arguments import count, counts
 from benchmarks.load.bars import bars
-from billing.database import open_database, parse_url
 from billing.errors import BillingError
-from billing.ledger import Ledger
-from billing.migration import upgrade
-from billing.spool import Spool
+from billing.ledger.ledger import Ledger
+from billing.spool.spool import Spool
+from billing.store.database import open_database, parse_url
+from billing.store.migration import upgrade
 
 DATABASES = ("sqlite", "postgresql")
 

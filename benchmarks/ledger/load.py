@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from uuid import uuid4
 
-from billing.accounts import Accounts
+from billing.accounts.accounts import Accounts
 from billing.caller import Caller
-from billing.database import Database
-from billing.ledger import Ledger
+from billing.ledger.ledger import Ledger
 from billing.price import Cost, ModelPrice
+from billing.store.database import Database
 from billing.usage import Hold, UsageFigures
 
 MODEL = "bench-model"

@@ -12,12 +12,12 @@ from benchmarks.limits.row import Row, Work
 from models.catalog import Capabilities
 from models.errors import InvalidField
 from models.grammar.cost import MAX_FORMATS, MAX_OPTIONAL, MAX_PATTERNS, MAX_QUANTIFIERS, MAX_RANGES
-from models.messages import MAX_REQUEST_PARTS, engine_messages
-from models.options import check_grammars, select_options
-from models.schemas import MAX_NODES
-from models.tool_calls import MAX_ARGUMENT_VALUES, MAX_REQUEST_CALLS
-from serve.body import MAX_VALUES, InvalidBody
-from serve.chat_request import parse_chat_request
+from models.options.messages import MAX_REQUEST_PARTS, engine_messages
+from models.options.options import check_grammars, select_options
+from models.options.schemas import MAX_NODES
+from models.options.tool_calls import MAX_ARGUMENT_VALUES, MAX_REQUEST_CALLS
+from serve.chat.request import parse_chat_request
+from serve.http.body import MAX_VALUES, InvalidBody
 
 BODY = 8 * 2**20
 ABLE = Capabilities(tools=True, template_roles=frozenset({"system", "user", "assistant", "tool"}))

@@ -10,10 +10,10 @@ from benchmarks.limits.inputs import HOSTILE, hostile_of
 from benchmarks.limits.row import Row, Work
 from benchmarks.load.text import made_up
 from compression.build import load_counter
-from compression.compressor import Compressor
-from compression.lexical import LexicalScorer
-from compression.request import CompressionRequest
-from compression.settings import CompressionSettings
+from compression.pipeline.compressor import Compressor
+from compression.pipeline.request import CompressionRequest
+from compression.pipeline.settings import CompressionSettings
+from compression.scorers.lexical import LexicalScorer
 
 TOKENIZER = Path("models/embedded/tokenizer")
 SETTINGS = CompressionSettings()

@@ -11,8 +11,8 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from benchmarks.limits.row import Row, Work
-from serve.http_server import http_protocol
-from serve.settings import ServerSettings
+from serve.config.settings import ServerSettings
+from serve.http.server.server import http_protocol
 
 # uvloop's own.
 READ_BYTES = 256 * 1024

@@ -17,8 +17,8 @@ from benchmarks.quality.case import Task
 from benchmarks.quality.scoring import Outcome, Told, judge
 
 if TYPE_CHECKING:
-    from compression.model import BuiltModel
-    from compression.spec import ModelSpec
+    from compression.pipeline.served import BuiltModel
+    from compression.pipeline.spec import ModelSpec
 
 PROCESSES = 2
 TOKENIZER = Path("models/embedded/tokenizer")
@@ -49,7 +49,7 @@ def encoder_checkpoint() -> Path:
 def spec_of(kind: str) -> ModelSpec:
     """The model of a kind with its default settings. Raises `NoEncoder`, and `KeyError` for another kind."""
     # numpy starts its threads when it is imported, so nothing of compression is before a worker has said how many.
-    from compression.spec import ModelSpec
+    from compression.pipeline.spec import ModelSpec
 
     if kind == "lexical":
         return ModelSpec("lexical", "lexical", str(TOKENIZER), "pith-mini")
@@ -71,8 +71,8 @@ class _Worker:
 
     def run(self, task: Task) -> Outcome:
         """Raises `CannotCompress`, which crosses a process as an error with fields of its own does not."""
-        from compression.errors import CompressionError
-        from compression.request import CompressionRequest
+        from compression.pipeline.errors import CompressionError
+        from compression.pipeline.request import CompressionRequest
 
         request = CompressionRequest(task.case.query, task.case.context, task.ratio, keep=task.keep)
         try:

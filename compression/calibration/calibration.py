@@ -16,8 +16,8 @@ from compression.calibration.context import Context, Floats, read
 from compression.calibration.estimate import Calibration, Estimate
 from compression.calibration.ranges import Ranges
 from compression.calibration.signals import NAMES, OF_TEXT, of_choice, of_text
-from compression.selection import Selection, SelectionSettings
-from compression.units import Segmentation
+from compression.choosing.selection import Selection, SelectionSettings
+from compression.source.units import Segmentation
 
 WEIGHTS = Path(__file__).parents[1] / "weights" / "calibration.json"
 FORMAT = 1

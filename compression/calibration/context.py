@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from compression.calibration.occurrences import MOST_PLACES, units_with
 from compression.features.echo import echoes
-from compression.units import Segmentation
-from compression.words import content_terms
+from compression.source.units import Segmentation
+from compression.text.words import content_terms
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from compression.calibration.estimate import Calibration, Estimate
-from compression.selection import SelectionSettings
-from compression.units import Segmentation
+from compression.choosing.selection import SelectionSettings
+from compression.source.units import Segmentation
 
 
 class Estimator(Protocol):

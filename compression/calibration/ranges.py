@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from compression.calibration.context import Context
-from compression.flags.scripts import RANGES, letters_outside
-from compression.units import Segmentation
+from compression.source.units import Segmentation
+from compression.text.scripts import RANGES, letters_outside
 
 # A text a little longer than any that was seen is still like them.
 _SLACK = 1.5

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from compression.conversation.layout import Layout
-from compression.units import Document, Frame, Segmentation, Unit, UnitKind
+from compression.source.units import Document, Frame, Segmentation, Unit, UnitKind
 
 
 @dataclass(slots=True)

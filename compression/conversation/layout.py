@@ -16,8 +16,8 @@ from compression.conversation.messages import (
     read_content,
 )
 from compression.conversation.view import View
-from compression.json_tree import Node, json_value
-from compression.origin import Origin
+from compression.source.origin import Origin
+from compression.text.json_tree import Node, json_value
 
 Span = tuple[int, int]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from compression.conversation.shape import TEXT_PARTS, is_conversation
-from compression.json_tree import Node, json_value, read_tree
+from compression.text.json_tree import Node, json_value, read_tree
 
 _WHITE = " \t\r\n"
 

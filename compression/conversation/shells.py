@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from compression.conversation.draft import Draft
 from compression.conversation.layout import Hole, Laid, LaidParts
 from compression.conversation.plan import Plan
-from compression.units import Frame, Segmentation
+from compression.source.units import Frame, Segmentation
 
 # Cuts a text that stands by itself into at most so many units.
 Segmenter = Callable[[str, int], Segmentation]

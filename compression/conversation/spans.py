@@ -9,7 +9,7 @@ from itertools import accumulate
 
 from compression.conversation.messages import Text, read_conversation
 from compression.conversation.view import ESCAPE
-from compression.slices import Slice, kept_parts, merged
+from compression.source.slices import Slice, kept_parts, merged
 
 
 @dataclass(frozen=True, slots=True)

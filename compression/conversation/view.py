@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from compression.origin import Origin
+from compression.source.origin import Origin
 
 _SPACE_OUTSIDE = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|(?P<space>[ \t\r\n]++)', re.DOTALL)
 ESCAPE = re.compile(

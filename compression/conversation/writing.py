@@ -12,7 +12,7 @@ from compression.conversation.layout import Laid, lay_out
 from compression.conversation.messages import Conversation, read_conversation
 from compression.conversation.plan import Plan, plan, runs
 from compression.conversation.shells import Segmenter, Shells
-from compression.units import Frame, Segmentation, UnitKind
+from compression.source.units import Frame, Segmentation, UnitKind
 
 _SYSTEM = frozenset({"system", "developer"})
 # Brackets of the array and of the body around it, and what the body has before and after its messages.

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compression.segmentation.lines import SPEAKER
-from compression.units import Segmentation
+from compression.source.units import Segmentation
 
 _WORD = re.compile(r"\w+")
 _FEWEST = 3

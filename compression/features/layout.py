@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compression.features.runs import Floats, Ints, Runs
-from compression.units import Segmentation
+from compression.source.units import Segmentation
 
 
 @dataclass(frozen=True)

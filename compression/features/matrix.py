@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from compression.embeddings import TokenEmbeddings
 from compression.features.answers import asked, offered, surfaces
 from compression.features.columns import Columns
+from compression.features.embeddings import TokenEmbeddings
 from compression.features.layout import Layout, Levels, lay_out
 from compression.features.matching import (
     Counts,
@@ -25,7 +25,7 @@ from compression.features.matching import (
 from compression.features.meaning import Pieces, break_up, compare
 from compression.features.runs import Floats
 from compression.features.words import Words, lex
-from compression.units import Segmentation
+from compression.source.units import Segmentation
 
 REACHES = (1, 3, 8, 20, 50)
 NEARBY = ("word", "gram", "mean", "late")

@@ -8,7 +8,7 @@ from itertools import chain
 
 import numpy as np
 
-from compression.embeddings import TokenEmbeddings, normalised
+from compression.features.embeddings import TokenEmbeddings, normalised
 from compression.features.layout import Layout, Levels
 from compression.features.matching import Query
 from compression.features.runs import Floats, Ints, Runs

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compression.features.runs import Floats, Ints, Runs
-from compression.units import Segmentation
-from compression.unspaced import IDEOGRAPHS, UNSPACED
+from compression.source.units import Segmentation
+from compression.text.unspaced import IDEOGRAPHS, UNSPACED
 
 # Vowel signs belong to their word, though Python's \w does not say so.
 MARKS = "".join(chr(code) for code in range(0x300, 0xFFFF) if unicodedata.category(chr(code))[0] == "M")

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from compression.calibration.estimate import Estimate
 from compression.flags.flag import CODES, Example, Flag, FlagSettings, Severity
-from compression.units import Segmentation
+from compression.source.units import Segmentation
 
 _LONGEST_EXAMPLE = 120
 

@@ -8,9 +8,9 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator
 
+from compression.choosing.protection import NUMBER, URL
 from compression.flags.evidence import Evidence
 from compression.flags.flag import Flag
-from compression.protection import NUMBER, URL
 
 _NEGATION = re.compile(
     r"\b(?:not|no|never|none|neither|nor|nobody|nothing|nowhere|without|cannot|hardly|unless|except|\w+n['’]t"

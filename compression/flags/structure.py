@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from compression.assembly import Slice, join, kept_parts
+from compression.choosing.assembly import Slice, join, kept_parts
 from compression.flags.evidence import Evidence
 from compression.flags.flag import Flag
-from compression.units import Frame
+from compression.source.units import Frame
 
 
 def damaged_structure(evidence: Evidence) -> Iterator[Flag]:

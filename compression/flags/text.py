@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from compression.flags.evidence import Evidence
 from compression.flags.flag import Flag
-from compression.flags.scripts import letters_outside
+from compression.text.scripts import letters_outside
 
 _PHRASES: tuple[tuple[str, str], ...] = (
     (

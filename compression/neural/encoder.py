@@ -21,7 +21,7 @@ from compression.neural.errors import CheckpointRefused, QueryTooLong
 from compression.neural.heads import Dense, Pooling
 from compression.neural.networks import CrossEncoderNetwork, EncoderNetwork, Placement, TorchNetwork
 from compression.neural.windows import Floats, Job, Network, Window, run_job
-from compression.units import Segmentation
+from compression.source.units import Segmentation
 
 _HAS_WORD = re.compile(r"\w")
 

@@ -17,9 +17,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from compression.guards import Span
 from compression.neural.checkpoints import TextTokenizer, Tokens, find_checkpoint, read_json
 from compression.neural.errors import TokenCounterUnavailable
+from compression.neural.guards import Span
 from compression.neural.networks import Placement, TokenClassifierNetwork
 from compression.neural.windows import Floats, Job, Window, run_job
 

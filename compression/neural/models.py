@@ -9,11 +9,7 @@ from pathlib import Path
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
-from compression.bm25 import BM25Scorer
-from compression.calibration.chosen import calibration_of
-from compression.counting import TokenCounter
-from compression.lexical import LexicalScorer
-from compression.model import BuiltModel
+from compression.counting.counter import TokenCounter
 from compression.neural.checkpoints import WANTED_FILES
 from compression.neural.encoder import Encoder, EncoderSettings
 from compression.neural.errors import CheckpointRefused, TokenCounterUnavailable
@@ -26,9 +22,13 @@ from compression.neural.service import NeuralService
 from compression.neural.token_classifier import TokenClassifier, TokenClassifierSettings
 from compression.neural.windows import Network
 from compression.neural.word_model import FaithfulModel, Steering, WordModel
-from compression.pipeline import Pipeline
-from compression.spec import Blend, ModelSpec
-from compression.units import Segmentation
+from compression.pipeline.chosen_calibration import calibration_of
+from compression.pipeline.pipeline import Pipeline
+from compression.pipeline.served import BuiltModel
+from compression.pipeline.spec import Blend, ModelSpec
+from compression.scorers.bm25 import BM25Scorer
+from compression.scorers.lexical import LexicalScorer
+from compression.source.units import Segmentation
 
 _LONGEST_WINDOW = 512
 

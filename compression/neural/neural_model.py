@@ -9,14 +9,19 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TypeVar
 
-from compression.errors import CompressorFailed, CompressorOverloaded, CompressorUnavailable, RefusedRequest
-from compression.model import NO_TERMS, JobTerms
 from compression.neural.errors import NeuralClosed, NeuralOverloaded, QueryTooLong
 from compression.neural.service import NeuralService
 from compression.neural.windows import Floats, Job
-from compression.pipeline import Pipeline, Prepared
-from compression.request import CompressionRequest, CompressionResult
-from compression.thread_work import done
+from compression.pipeline.errors import (
+    CompressorFailed,
+    CompressorOverloaded,
+    CompressorUnavailable,
+    RefusedRequest,
+)
+from compression.pipeline.pipeline import Pipeline, Prepared
+from compression.pipeline.request import CompressionRequest, CompressionResult
+from compression.pipeline.served import NO_TERMS, JobTerms
+from compression.pipeline.thread_work import done
 
 Result = TypeVar("Result")
 _LARGE_CHARS = 64 * 1024
@@ -94,7 +99,7 @@ class NeuralModel:
 
 @contextmanager
 def _told_plainly() -> Iterator[None]:
-    """Errors of the network in the words of `compression.errors`, the only ones that a server knows."""
+    """Errors of the network in the words of `compression.pipeline.errors`, the only ones that a server knows."""
     try:
         yield
     except NeuralOverloaded as error:

@@ -26,7 +26,7 @@ from compression.neural.checkpoints import TextTokenizer, find_checkpoint, read_
 from compression.neural.errors import CheckpointRefused, QueryTooLong
 from compression.neural.networks import Placement, QueryClassifierNetwork
 from compression.neural.windows import Floats, Job, Network, cut, run_job
-from compression.units import Segmentation
+from compression.source.units import Segmentation
 
 
 @dataclass(frozen=True, slots=True)

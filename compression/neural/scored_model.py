@@ -7,13 +7,13 @@ from typing import Protocol
 
 import numpy as np
 
-from compression.lexical import LexicalScorer, chances
 from compression.neural.neural_model import NeuralModel, Running
 from compression.neural.windows import Job
-from compression.pipeline import Prepared
-from compression.request import CompressionResult
-from compression.spec import Blend
-from compression.units import Segmentation
+from compression.pipeline.pipeline import Prepared
+from compression.pipeline.request import CompressionResult
+from compression.pipeline.spec import Blend
+from compression.scorers.lexical import LexicalScorer, chances
+from compression.source.units import Segmentation
 
 
 class ScoreJobs(Protocol):

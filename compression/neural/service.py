@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from compression.neural.batching import next_batch
 from compression.neural.errors import NeuralClosed, NeuralOverloaded
 from compression.neural.windows import Floats, Job, Network, Result, Window
-from compression.thread_work import done
+from compression.pipeline.thread_work import done
 
 # Beyond this many waiting windows, which is many batches, a better fit is not worth sorting them all for.
 LOOKED_AT = 512

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from compression.assembly import Assembler, Slice
-from compression.counting import TokenCounter
-from compression.cutting import Cutting, parts_of, plan_cuts, select, thin_out
+from compression.choosing.assembly import Assembler, Slice
+from compression.choosing.cutting import Cutting, parts_of, plan_cuts, select, thin_out
+from compression.choosing.selection import SelectionSettings
+from compression.counting.counter import TokenCounter
 from compression.neural.llmlingua2 import LLMLingua2
 from compression.neural.neural_model import NeuralModel, Running
 from compression.neural.token_classifier import TokenClassifier
 from compression.neural.windows import Job
-from compression.pipeline import Prepared
-from compression.request import CompressionResult
-from compression.selection import SelectionSettings
-from compression.units import Scorer
+from compression.pipeline.pipeline import Prepared
+from compression.pipeline.request import CompressionResult
+from compression.source.units import Scorer
 
 
 @dataclass(frozen=True, slots=True)

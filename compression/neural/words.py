@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from compression.guards import Guards, Span
+from compression.neural.guards import Guards, Span
 from compression.neural.windows import Floats
-from compression.unspaced import DENSE
+from compression.text.unspaced import DENSE
 
 _RUN = re.compile(r"\S+")
 _PART = re.compile(f"[{DENSE}]+|[^{DENSE}]+")

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compression.salience.salience import Ints
-from compression.units import Segmentation
+from compression.source.units import Segmentation
 
 _BEYOND = 0x3040
 _WIDE = (0xFF00, 0xFFF0)

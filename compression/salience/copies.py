@@ -8,7 +8,7 @@ import numpy as np
 
 from compression.salience.characters import Characters
 from compression.salience.salience import Ints
-from compression.units import Segmentation
+from compression.source.units import Segmentation
 
 _QUOTE_MARKS = re.compile(r"(?m)^[ \t>]+")
 

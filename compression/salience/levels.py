@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from compression.salience.salience import Bools, Floats, Ints
-from compression.units import Segmentation
+from compression.source.units import Segmentation
 
 _VALUES = {
     "trace": 0.1, "verbose": 0.1, "finest": 0.1, "v": 0.1, "10": 0.1,

@@ -14,7 +14,7 @@ from compression.salience.salience import Bools, Floats, Ints, Salience
 from compression.salience.states import changed_lines, changes
 from compression.salience.templates import Templates, find_templates
 from compression.segmentation.log_lines import LOG_LINE
-from compression.units import Segmentation
+from compression.source.units import Segmentation
 
 # Never chosen for themselves: they come with what they hold.
 _ENDS = frozenset({"bracket", "fence", "table_header", "speaker"})

@@ -8,7 +8,7 @@ import numpy as np
 
 from compression.salience.salience import Bools, Floats, Ints
 from compression.salience.templates import Templates
-from compression.units import Segmentation
+from compression.source.units import Segmentation
 
 _CHANGE = re.compile(
     r"(?i)\b(?:start(?:ed|ing)|stopp(?:ed|ing)|connected|disconnected|closed|opened|elected|registered|completed"

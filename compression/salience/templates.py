@@ -14,7 +14,7 @@ import numpy as np
 from compression.salience.levels import LEVEL_WORDS
 from compression.salience.masking import masked
 from compression.salience.salience import Bools, Ints
-from compression.units import Segmentation
+from compression.source.units import Segmentation
 
 _KINDS = frozenset({"line", "list_item", "table_row", "code_block"})
 _WIDTH = 24

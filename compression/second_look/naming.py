@@ -11,7 +11,7 @@ from compression.features.matching import Query
 from compression.features.matrix import Context
 from compression.features.runs import Floats, Ints
 from compression.features.words import remembered
-from compression.words import STOP_WORDS
+from compression.text.words import STOP_WORDS
 
 _CAPITAL = 1.0
 _IDENTIFIER = 1.2

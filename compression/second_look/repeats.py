@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compression.features.runs import Floats, Ints
-from compression.units import Segmentation
+from compression.source.units import Segmentation
 
 _KINDS = frozenset({"json_member", "table_row", "list_item"})
 # What a copy loses in logits: it comes after what is new and nearly as good, and before what is nothing.

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from compression.embeddings import TokenEmbeddings
 from compression.features.columns import Columns
+from compression.features.embeddings import TokenEmbeddings
 from compression.features.layout import Layout
 from compression.features.matching import Counts, Query, count_words, terms_of
 from compression.features.matrix import Context

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from compression.units import Document, Frame, FrameKind, Segmentation, Unit, UnitKind
+from compression.source.units import Document, Frame, FrameKind, Segmentation, Unit, UnitKind
 
 LONGEST_TITLE = 400
 MOST_WITH_FRAME = 4

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from compression.units import Document, Frame, Segmentation, Unit, UnitKind
+from compression.source.units import Document, Frame, Segmentation, Unit, UnitKind
 
 
 def coarsened(text: Segmentation, most: int) -> Segmentation:

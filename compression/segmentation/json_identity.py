@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from compression.json_tree import Node
+from compression.text.json_tree import Node
 
 _CALLED_KEYS = frozenset(
     {

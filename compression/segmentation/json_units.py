@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from compression.json_tree import Node, json_end, read_tree
 from compression.segmentation.builder import Builder
 from compression.segmentation.json_identity import identifying
 from compression.segmentation.json_strings import split_string
 from compression.segmentation.lines import Line
 from compression.segmentation.prose import longest_for
 from compression.segmentation.settings import SegmentationSettings
+from compression.text.json_tree import Node, json_end, read_tree
 
 _TITLE_KEYS = frozenset({'"title"', '"name"', '"heading"', '"headline"', '"subject"'})
 _OPENING = re.compile(r"[ \t\r\n]*[\[{]")

@@ -9,7 +9,7 @@ from compression.segmentation.builder import Builder
 from compression.segmentation.lines import SPEAKER, Line, ends_sentence
 from compression.segmentation.sentences import split_sentences
 from compression.segmentation.settings import SegmentationSettings
-from compression.units import UnitKind
+from compression.source.units import UnitKind
 
 # A line at least this long, as long as its neighbours and ending no sentence, was wrapped by an editor.
 _WRAPPED_FROM = 40

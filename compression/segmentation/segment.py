@@ -15,7 +15,7 @@ from compression.segmentation.entries import Entry, is_turn, split_entries
 from compression.segmentation.json_units import JsonFinder, add_json_source
 from compression.segmentation.lines import Line, is_blank, split_lines, trimmed
 from compression.segmentation.settings import SegmentationSettings
-from compression.units import Segmentation
+from compression.source.units import Segmentation
 
 _DEFAULT = SegmentationSettings()
 

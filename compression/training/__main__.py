@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from compression.embeddings import TokenEmbeddings
+from compression.features.embeddings import TokenEmbeddings
 from compression.features.matrix import extract, prepare
 from compression.features.network import Network
 from compression.segmentation import segment

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from compression.embeddings import TokenEmbeddings
-from compression.lexical import FORMAT
+from compression.features.embeddings import TokenEmbeddings
+from compression.scorers.lexical import FORMAT
 from compression.second_look import look
 
 LARGEST_BYTES = 6_000_000

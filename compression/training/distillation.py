@@ -13,7 +13,14 @@ from numpy.typing import NDArray
 from rich.progress import track
 from torch import Tensor, nn
 
-from compression.embeddings import UNKNOWN, Floats, PieceSplitter, TokenEmbeddings, normalised, quantise
+from compression.features.embeddings import (
+    UNKNOWN,
+    Floats,
+    PieceSplitter,
+    TokenEmbeddings,
+    normalised,
+    quantise,
+)
 from compression.features.words import fold, split
 from compression.training.corpus import Text
 

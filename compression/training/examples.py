@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from benchmarks.quality.contexts import Case
 from benchmarks.quality.metrics import holds_answer
-from compression.embeddings import TokenEmbeddings
+from compression.features.embeddings import TokenEmbeddings
 from compression.features.matrix import Context, extract, prepare
 from compression.segmentation import segment
+from compression.source.units import Segmentation
 from compression.training import pooled
-from compression.units import Segmentation
 
 # Tokens for training and its own validation: words, ideographs one by one, and marks.
 TOKEN = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff]+|[^\w\s]")

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from benchmarks.quality.case import Case, Span
 from compression.features.runs import Floats, Ints
-from compression.lexical import LexicalScorer
+from compression.scorers.lexical import LexicalScorer
 from compression.second_look.view import View, view
 from compression.segmentation import segment
+from compression.source.units import Segmentation
 from compression.training import pooled
 from compression.training.examples import TOKEN, label
-from compression.units import Segmentation
 
 # Kept for others, never for themselves.
 FRAMING = frozenset({"bracket", "fence", "speaker"})

@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from compression.embeddings import TokenEmbeddings
+from compression.features.embeddings import TokenEmbeddings
 from compression.features.network import Network
 from compression.features.runs import Floats
-from compression.lexical import LexicalScorer, read_weights
+from compression.scorers.lexical import LexicalScorer, read_weights
 from compression.second_look.look import WEIGHTS, SecondLook
 from compression.second_look.view import relations, view
 from compression.segmentation import segment

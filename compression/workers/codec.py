@@ -7,12 +7,12 @@ from dataclasses import asdict, fields
 from itertools import chain
 from typing import Any
 
-from compression.assembly import Slice
 from compression.calibration.estimate import Calibration
+from compression.choosing.assembly import Slice
 from compression.flags import Example, Flag
-from compression.model import CompressionFault
-from compression.receipt import Receipt
-from compression.request import CompressionRequest, CompressionResult, UnitScore
+from compression.pipeline.receipt import Receipt
+from compression.pipeline.request import CompressionRequest, CompressionResult, UnitScore
+from compression.pipeline.served import CompressionFault
 from compression.workers.message import Message
 
 COMPRESS, COUNT, CANCEL = "compress", "count", "cancel"

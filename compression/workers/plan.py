@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import Literal
 
-from compression.spec import Kind
+from compression.pipeline.spec import Kind
 
 LaneName = Literal["small", "large", "trial"]
 MOST_BY_DEFAULT = 4

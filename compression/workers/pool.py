@@ -10,13 +10,13 @@ import itertools
 import logging
 from collections import Counter
 
-from compression.errors import (
+from compression.pipeline.errors import (
     CompressionTimedOut,
     CompressorFailed,
     CompressorOverloaded,
     CompressorUnavailable,
 )
-from compression.model import JobTerms
+from compression.pipeline.served import JobTerms
 from compression.workers.crew import Crew, Hand, Start
 from compression.workers.lane import Job, Lane
 from compression.workers.message import Message

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from compression.model import NO_TERMS, JobTerms
-from compression.request import CompressionRequest, CompressionResult
-from compression.spec import ModelSpec
+from compression.pipeline.request import CompressionRequest, CompressionResult
+from compression.pipeline.served import NO_TERMS, JobTerms
+from compression.pipeline.spec import ModelSpec
 from compression.workers.codec import count_message, request_message, result_of, tokens_of
 from compression.workers.message import Message
 from compression.workers.observer import PoolObserver, Unobserved

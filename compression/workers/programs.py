@@ -10,13 +10,13 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from compression.build import build_model, load_counter, plain_compressor
-from compression.compressor import Compressor
-from compression.counting import TokenCounter
-from compression.errors import CompressionError
-from compression.model import UNEXPECTED, CompressionFault, CompressionModel, as_value
-from compression.request import CompressionRequest
-from compression.spec import ModelSpec
-from compression.thread_work import done
+from compression.counting.counter import TokenCounter
+from compression.pipeline.compressor import Compressor
+from compression.pipeline.errors import CompressionError
+from compression.pipeline.request import CompressionRequest
+from compression.pipeline.served import UNEXPECTED, CompressionFault, CompressionModel, as_value
+from compression.pipeline.spec import ModelSpec
+from compression.pipeline.thread_work import done
 from compression.workers.codec import (
     COUNT,
     fault_message,

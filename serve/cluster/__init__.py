@@ -1,1 +1,1 @@
-"""What the processes of one server share on one machine: the port, the counts of limits, a private folder."""
+"""Ray, and nothing else: the start and the stop of a server, its deployments, and the way to its replicas."""

@@ -1,1 +1,1 @@
-"""What a configuration says, checked beyond its types."""
+"""The configuration file, typed once."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from serve.settings import Settings
+from serve.config.settings import Settings
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 

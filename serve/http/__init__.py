@@ -1,1 +1,1 @@
-"""What stands between a socket and the application: what a connection may hold, and how long it may take over what."""
+"""HTTP for every route: bodies, errors and their statuses, keys, clients that leave, headers, documentation."""

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from billing.price import Cost
 from billing.usage import MeteringStatus
 from compression.flags import CODES
-from compression.receipt import Receipt
+from compression.pipeline.receipt import Receipt
 from serve.metrics.buckets import RATIOS, SECONDS
 from serve.metrics.money import ModelMoney, MoneyMetrics
 from serve.metrics.outcome import OUTCOMES, Outcome, outcome_of

@@ -8,7 +8,7 @@ import logging
 import os
 from pathlib import Path
 
-from serve.settings import Settings
+from serve.config.settings import Settings
 
 # What prometheus_client reads when it is imported, to count in files instead of in memory.
 FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter
 from billing.errors import BillingDisabled, InvalidKey, LedgerUnavailable, QuotaExceeded
 from billing.price import Cost
 from billing.usage import MeteringStatus
-from serve.errors import STATUSES, problem_of
+from serve.http.errors import STATUSES, problem_of
 
 NANO_PER_USD = 10**9
 # A usage event that is in neither the ledger nor the spool; every other status is the response's own.

@@ -18,9 +18,9 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from billing.errors import BillingError
-from billing.spool import Spool
+from billing.spool.spool import Spool
+from serve.config.settings import Settings
 from serve.metrics.files import metrics_folder, reserve
-from serve.settings import Settings
 
 # Stands for a process id in the names of the files that keep what ended processes had counted.
 ENDED = "ended"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-from compression.errors import CompressorOverloaded
-from serve.errors import problem_of
+from compression.pipeline.errors import CompressorOverloaded
+from serve.http.errors import problem_of
 
 Outcome = Literal["completed", "refused", "overloaded", "unavailable", "failed", "cancelled"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)

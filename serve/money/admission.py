@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from billing.caller import Caller
-from billing.limits import Admission, RateLimits
+from billing.rate_limits.rate_limits import Admission, RateLimits
 from serve.money.terms import TokenTerms
 
 

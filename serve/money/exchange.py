@@ -11,12 +11,12 @@ from datetime import datetime
 
 from billing.caller import LimitState
 from billing.errors import UsageNotRecorded
-from billing.ledger import Ledger
+from billing.ledger.ledger import Ledger
 from billing.price import Cost, ModelPrice, cost
 from billing.usage import Hold, Outcome, Settlement, UsageFigures
 from models.engine import Engine, EngineChunk, EngineRequest, TokenUsage
 from models.errors import EngineFailed
-from serve.disconnect import Client
+from serve.http.disconnect import Client
 from serve.metrics.chat import ObservedChat
 from serve.money.terms import MostTokens
 

@@ -9,7 +9,7 @@ from models.prompt_bound import PromptBound
 from serve.money.tokenizer_growth import tokens_per_byte
 
 if TYPE_CHECKING:
-    from models.vllm_prompt import PromptMaking
+    from models.vllm.prompt import PromptMaking
 
 # Between parts that are joined, and between messages that are put together.
 JOINT_BYTES = 2

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from billing.background import Background, Loop, Round
-from billing.collector import Collector
-from billing.database import Database
-from billing.hook import HookCommand
-from billing.lease.times import LeaseTimes
-from billing.ledger import Ledger
-from billing.upkeep import LEASES_EVERY_S, collecting, keeping_leases, replaying
+from billing.collections.collector import Collector
+from billing.collections.hook import HookCommand
+from billing.leases.times import LeaseTimes
+from billing.ledger.ledger import Ledger
+from billing.store.database import Database
+from billing.upkeep.background import Background, Loop, Round
+from billing.upkeep.upkeep import LEASES_EVERY_S, collecting, keeping_leases, replaying
+from serve.config.settings import Settings
 from serve.metrics.upkeep import UpkeepMetrics
-from serve.settings import Settings
 
 
 def begin_upkeep(

@@ -7,10 +7,10 @@ from collections import Counter
 from benchmarks.lexical import TOKENIZER, made_up, measure, of_size, profile, report
 from benchmarks.resident import peak_growth_bytes
 from benchmarks.stages import OTHER, STAGES, shares
-from compression.bm25 import BM25Scorer
 from compression.build import load_counter
-from compression.compressor import Compressor
-from compression.settings import CompressionSettings
+from compression.pipeline.compressor import Compressor
+from compression.pipeline.settings import CompressionSettings
+from compression.scorers.bm25 import BM25Scorer
 
 
 def test_the_text_is_the_same_in_every_run_and_of_the_size_asked_for() -> None:

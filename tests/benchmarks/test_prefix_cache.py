@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import prefix_cache
 from benchmarks.load.sample import Figures, Sample
-from serve.settings import load_settings
+from serve.config.settings import load_settings
 
 
 def test_each_turn_has_all_that_was_said_before_and_a_new_question() -> None:

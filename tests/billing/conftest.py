@@ -21,14 +21,14 @@ from redis.exceptions import RedisError
 from sqlalchemy import text
 
 from benchmarks.ledger.postgres_server import PostgresNotFound, private_postgres
-from billing.accounts import Accounts
+from billing.accounts.accounts import Accounts
 from billing.caller import NO_LIMITS, Caller, ProjectLimits
-from billing.database import Database, open_database
-from billing.lease.times import LeaseTimes
-from billing.ledger import Ledger
-from billing.migration import upgrade
+from billing.leases.times import LeaseTimes
+from billing.ledger.ledger import Ledger
 from billing.price import Cost, ModelPrice
-from billing.spool import Spool
+from billing.spool.spool import Spool
+from billing.store.database import Database, open_database
+from billing.store.migration import upgrade
 from billing.usage import Hold, Settlement, UsageFigures
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""`billing.accounts`: keys work until they are revoked, within the published bound, and nothing else works."""
+"""`billing.accounts.accounts`: keys work until they are revoked, within the published bound, and nothing else works."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 from sqlalchemy import text
 
-from billing import keys
-from billing.accounts import Accounts
+from billing.accounts import keys
+from billing.accounts.accounts import Accounts
+from billing.accounts.key_cache import KeyCacheTimes
 from billing.caller import ProjectLimits
 from billing.errors import (
     AccountExists,
@@ -20,8 +21,7 @@ from billing.errors import (
     LedgerUnavailable,
     UnknownAccount,
 )
-from billing.fake_database import FakeOutageDatabase
-from billing.key_cache import KeyCacheTimes
+from billing.store.fake_database import FakeOutageDatabase
 
 if TYPE_CHECKING:
     from tests.billing.conftest import Books

@@ -10,9 +10,9 @@ import pytest
 
 from billing.caller import Caller
 from billing.errors import AllowanceSpent, LedgerUnavailable, SpoolFull
-from billing.fake_database import FakeOutageDatabase
-from billing.ledger import Ledger
-from billing.spool import Spool
+from billing.ledger.ledger import Ledger
+from billing.spool.spool import Spool
+from billing.store.fake_database import FakeOutageDatabase
 from billing.usage import Hold
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""`billing.audit`: balances that somebody edited are found out, and events read back as they were written."""
+"""`billing.books.reconciliation`: edited balances are found out, and events are read back as they were written."""
 
 from __future__ import annotations
 

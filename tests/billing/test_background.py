@@ -1,4 +1,4 @@
-"""`billing.background`: no error ends a server's work beside its requests, and what fails can be seen."""
+"""`billing.upkeep.background`: no error ends a server's work beside its requests, and what fails can be seen."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from billing.background import Background, Loop, Round
-from billing.collector import Collector
+from billing.collections.collector import Collector
+from billing.collections.hook import HookAnswer, HookCommand
 from billing.errors import LedgerUnavailable
-from billing.hook import HookAnswer, HookCommand
-from billing.ledger import Ledger
-from billing.spool import Spool
-from billing.upkeep import collecting, replaying
+from billing.ledger.ledger import Ledger
+from billing.spool.spool import Spool
+from billing.upkeep.background import Background, Loop, Round
+from billing.upkeep.upkeep import collecting, replaying
 
 if TYPE_CHECKING:
     from tests.billing.conftest import Books

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 import pytest
 from sqlalchemy import text
 
-from billing import audit_log
-from billing.books import Books as Reader
+from billing.accounts import audit_log
+from billing.books.books import Books as Reader
 from billing.caller import ProjectLimits
-from billing.collector import Collector
-from billing.dates import month_bounds
+from billing.collections.collector import Collector
 from billing.errors import RebuildRefused, UnknownAccount
-from billing.fake_database import FakeOutageDatabase
-from billing.ledger import Ledger
+from billing.ledger.ledger import Ledger
 from billing.price import Cost, ModelPrice, cost
+from billing.store.dates import month_bounds
+from billing.store.fake_database import FakeOutageDatabase
 from billing.usage import UsageFigures
 
 if TYPE_CHECKING:

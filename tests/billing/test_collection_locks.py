@@ -15,11 +15,11 @@ import pytest
 from sqlalchemy import Connection, text
 from sqlalchemy.util import await_only
 
-from billing import collecting
-from billing.collection import NANO_PER_CENT
-from billing.collector import Collector
-from billing.database import open_database
+from billing.collections import collecting
+from billing.collections.collection import NANO_PER_CENT
+from billing.collections.collector import Collector
 from billing.errors import IllegalMove
+from billing.store.database import open_database
 
 if TYPE_CHECKING:
     from tests.billing.conftest import Books

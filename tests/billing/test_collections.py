@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import text
 
-from billing import audit_log, collecting
-from billing.collection import NANO_PER_CENT, STATES, State, check_move, whole_cents
-from billing.collector import Collector
-from billing.database import open_database
+from billing.accounts import audit_log
+from billing.collections import collecting
+from billing.collections.collection import NANO_PER_CENT, STATES, State, check_move, whole_cents
+from billing.collections.collector import Collector
 from billing.errors import (
     IllegalMove,
     InvalidCollection,
@@ -23,10 +23,11 @@ from billing.errors import (
     UnknownAccount,
     UnknownCollection,
 )
+from billing.store.database import open_database
 
 if TYPE_CHECKING:
     from billing.caller import Caller
-    from billing.collection import Collection
+    from billing.collections.collection import Collection
     from tests.billing.conftest import Books
 
 THRESHOLD_CENTS = 5

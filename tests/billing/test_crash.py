@@ -18,10 +18,10 @@ import asyncio, sys
 from datetime import datetime, UTC
 from pathlib import Path
 from billing.caller import NO_LIMITS, Caller
-from billing.database import open_database
-from billing.ledger import Ledger
+from billing.store.database import open_database
+from billing.ledger.ledger import Ledger
 from billing.price import Cost
-from billing.spool import Spool
+from billing.spool.spool import Spool
 from billing.usage import UsageFigures
 
 url, spool, workspace, project, key = sys.argv[1:]

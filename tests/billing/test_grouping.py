@@ -1,4 +1,4 @@
-"""`billing.grouping` without a database: who shares a group, in what order, and who overtakes whom."""
+"""`billing.store.grouping` without a database: who shares a group, in what order, and who overtakes whom."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from billing.database import RowWork
 from billing.errors import LedgerUnavailable
-from billing.grouping import Grouping, Job
+from billing.store.database import RowWork
+from billing.store.grouping import Grouping, Job
 
 
 class FakeTransactions:

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from billing import audit_log
-from billing.background import Loop
-from billing.collection import NANO_PER_CENT, Collection
-from billing.collector import Collector
+from billing.accounts import audit_log
+from billing.collections.collection import NANO_PER_CENT, Collection
+from billing.collections.collector import Collector
+from billing.collections.handing_over import LONGEST_PAUSE_S, pause_after
+from billing.collections.hook import HookAnswer, HookCommand, read_answer, run_hook
 from billing.errors import HookFailed
-from billing.fake_database import FakeOutageDatabase
-from billing.handing_over import LONGEST_PAUSE_S, pause_after
-from billing.hook import HookAnswer, HookCommand, read_answer, run_hook
-from billing.upkeep import collect_once, collecting
+from billing.store.fake_database import FakeOutageDatabase
+from billing.upkeep.background import Loop
+from billing.upkeep.upkeep import collect_once, collecting
 
 if TYPE_CHECKING:
     from tests.billing.conftest import Books

@@ -1,13 +1,13 @@
-"""`billing.key_cache`: what was read before a change does not outlive it, and memory has a bound."""
+"""`billing.accounts.key_cache`: what was read before a change does not outlive it, and memory has a bound."""
 
 from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
 
+from billing.accounts.directory import StoredKey
+from billing.accounts.key_cache import KeyCache, KeyCacheTimes
 from billing.caller import NO_LIMITS, Caller
-from billing.directory import StoredKey
-from billing.key_cache import KeyCache, KeyCacheTimes
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 

@@ -1,4 +1,4 @@
-"""`billing.keys`: what a key is, and what is none."""
+"""`billing.accounts.keys`: what a key is, and what is none."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing import keys
+from billing.accounts import keys
 from billing.errors import InvalidKey
 
 PEPPER = b"0123456789abcdef"

@@ -1,4 +1,4 @@
-"""`billing.ledger` on every database: nothing is lost, doubled or overspent, in whatever order things happen."""
+"""`billing.ledger.ledger` on every database: nothing is lost, doubled or overspent, in whatever order things happen."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import pytest
 from sqlalchemy import text
 
-from billing.database import open_database
 from billing.errors import (
     BillingDisabled,
     InvalidKey,
@@ -18,9 +17,10 @@ from billing.errors import (
     PricesUnavailable,
     QuotaExceeded,
 )
-from billing.ledger import Ledger
+from billing.ledger.ledger import Ledger
 from billing.price import ModelPrice
-from billing.spool import Spool
+from billing.spool.spool import Spool
+from billing.store.database import open_database
 
 if TYPE_CHECKING:
     from tests.billing.conftest import Books
@@ -319,7 +319,7 @@ async def test_without_a_ledger_nothing_is_held_and_no_price_is_known(tmp_path: 
 
 
 async def test_a_migrated_ledger_without_prices_says_so(database_url: str, tmp_path: Path) -> None:
-    from billing.migration import upgrade
+    from billing.store.migration import upgrade
 
     await upgrade(database_url)
     database = open_database(database_url)

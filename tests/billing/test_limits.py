@@ -1,4 +1,4 @@
-"""`billing.limits`: what is let in, what is refused, and that a refusal costs nothing."""
+"""`billing.rate_limits.rate_limits`: what is let in, what is refused, and that a refusal costs nothing."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 
 from billing.caller import Caller, ProjectLimits, WindowState
 from billing.errors import RateLimited
-from billing.limits import Admission, RateLimits, open_counters
-from serve.cluster.shared_counters import SharedCounters
+from billing.rate_limits.rate_limits import Admission, RateLimits, open_counters
+from serve.processes.shared_counters import SharedCounters
 from tests.serve.cluster.counting import counted_elsewhere
 
 # At the start of a minute, so that a test's seconds stay within it.

@@ -11,10 +11,10 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import text
 
-from billing.database import open_database
 from billing.errors import DatabaseConfigError, LedgerUnavailable, RowRefused
-from billing.migration import current_revision, head_revision, upgrade
-from billing.schema import metadata
+from billing.store.database import open_database
+from billing.store.migration import current_revision, head_revision, upgrade
+from billing.store.schema import metadata
 
 if TYPE_CHECKING:
     from tests.billing.conftest import Books

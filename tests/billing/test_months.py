@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from sqlalchemy import text
 
-from billing.books import Books as Reader
+from billing.books.books import Books as Reader
 from billing.errors import QuotaExceeded
 from billing.price import Cost
 from billing.usage import UsageFigures

@@ -1,4 +1,4 @@
-"""`billing.outage`: what one workspace's row does is no outage of the ledger."""
+"""`billing.store.outage`: what one workspace's row does is no outage of the ledger."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from billing.database import RowWork, open_database
 from billing.errors import AllowanceSpent
-from billing.fake_database import FakeOutageDatabase
-from billing.ledger import Ledger
+from billing.ledger.ledger import Ledger
+from billing.store.database import RowWork, open_database
+from billing.store.fake_database import FakeOutageDatabase
 
 if TYPE_CHECKING:
     from tests.billing.conftest import Books

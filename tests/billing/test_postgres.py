@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 from sqlalchemy import text
 
-from billing.database import open_database
 from billing.errors import LedgerUnavailable
-from billing.ledger import Ledger
-from billing.spool import Spool
+from billing.ledger.ledger import Ledger
+from billing.spool.spool import Spool
+from billing.store.database import open_database
 
 if TYPE_CHECKING:
     from tests.billing.conftest import Books

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 import pytest
 from sqlalchemy import Connection, text
 
-from billing.database import Database, RowWork, Work, open_database
 from billing.errors import LedgerUnavailable, QuotaExceeded, RowRefused
+from billing.store.database import Database, RowWork, Work, open_database
 
 pytestmark = pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
 T = TypeVar("T")

@@ -1,4 +1,4 @@
-"""Nobody else on the machine reads the ledger, its spool or what lies beside them: `billing.private_files`."""
+"""Nobody else on the machine reads the ledger, its spool or what lies beside them: `billing.store.private_files`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from billing.database import open_database
-from billing.migration import upgrade
-from billing.private_files import make_database_private, make_folder_private
+from billing.store.database import open_database
+from billing.store.migration import upgrade
+from billing.store.private_files import make_database_private, make_folder_private
 
 if TYPE_CHECKING:
     from tests.billing.conftest import Books

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from billing.database import open_database
-from billing.migration import upgrade
 from billing.price import Cost
 from billing.receipt import without_text
+from billing.store.database import open_database
+from billing.store.migration import upgrade
 from billing.usage import UsageFigures, event_from_json, event_to_json
 from tests.billing import test_upgrade
 

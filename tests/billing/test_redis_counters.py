@@ -1,4 +1,4 @@
-"""`billing.redis_counters` on a real Redis: servers that share a limit share all of it, and an outage neither hangs
+"""`redis_counters` on a real Redis: servers that share a limit share all of it, and an outage neither hangs
 nor leaks."""
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from uuid import uuid4
 import pytest
 
 from billing.caller import Caller, ProjectLimits
-from billing.counters import Ask, Charge
 from billing.errors import LimitsUnavailable, RateLimited
-from billing.limits import Admission, RateLimits
-from billing.redis_counters import RedisCounters
+from billing.rate_limits.counters import Ask, Charge
+from billing.rate_limits.rate_limits import Admission, RateLimits
+from billing.rate_limits.redis_counters import RedisCounters
 
 if TYPE_CHECKING:
     from tests.billing.conftest import RedisServer
@@ -37,8 +37,8 @@ import asyncio, sys
 from datetime import datetime
 from billing.caller import Caller, ProjectLimits
 from billing.errors import RateLimited
-from billing.limits import RateLimits
-from billing.redis_counters import RedisCounters
+from billing.rate_limits.rate_limits import RateLimits
+from billing.rate_limits.redis_counters import RedisCounters
 
 async def main(url, project, now, asked, end, limits):
     limiter = RateLimits(RedisCounters(url))

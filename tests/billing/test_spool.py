@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from billing.errors import LedgerUnavailable, SpoolUnavailable, UnknownSpooledEvent, UsageNotRecorded
-from billing.fake_database import FakeOutageDatabase
-from billing.ledger import Ledger
+from billing.ledger.ledger import Ledger
+from billing.ledger.replaying import Replayed, replay
 from billing.price import Cost, ModelPrice
-from billing.replaying import Replayed, replay
-from billing.spool import MIN_FREE_BYTES, Spool
-from billing.upkeep import replay_once
+from billing.spool.spool import MIN_FREE_BYTES, Spool
+from billing.store.fake_database import FakeOutageDatabase
+from billing.upkeep.upkeep import replay_once
 from billing.usage import Hold, Settlement, UsageFigures, event_from_json, event_to_json
 
 if TYPE_CHECKING:

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, text
 
-from billing.accounts import Accounts
+from billing.accounts.accounts import Accounts
 from billing.caller import Caller
-from billing.database import Database, open_database
 from billing.errors import LedgerUnavailable, QuotaExceeded, RowRefused
-from billing.ledger import Ledger
-from billing.migration import upgrade
+from billing.ledger.ledger import Ledger
 from billing.price import Cost, ModelPrice
-from billing.spool import Spool
-from billing.sqlite import MAX_GROUP
+from billing.spool.spool import Spool
+from billing.store.database import Database, open_database
+from billing.store.migration import upgrade
+from billing.store.sqlite import MAX_GROUP
 from billing.usage import UsageFigures
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from billing.books import Books as Reader
+from billing.books.books import Books as Reader
 from billing.caller import Caller
 from billing.errors import QuotaExceeded
-from billing.fake_database import FakeOutageDatabase
-from billing.ledger import Ledger
+from billing.ledger.ledger import Ledger
+from billing.store.fake_database import FakeOutageDatabase
 from billing.usage import Hold, UsageEvent, event_from_json
 
 if TYPE_CHECKING:

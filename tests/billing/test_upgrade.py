@@ -10,14 +10,14 @@ from typing import Any
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 
-from billing.accounts import Accounts
-from billing.books import Books as Reader
-from billing.collection import NANO_PER_CENT
-from billing.collector import Collector
-from billing.database import Database, open_database
-from billing.ledger import Ledger
-from billing.migration import _config, upgrade
-from billing.spool import Spool
+from billing.accounts.accounts import Accounts
+from billing.books.books import Books as Reader
+from billing.collections.collection import NANO_PER_CENT
+from billing.collections.collector import Collector
+from billing.ledger.ledger import Ledger
+from billing.spool.spool import Spool
+from billing.store.database import Database, open_database
+from billing.store.migration import _config, upgrade
 from billing.usage import mint_event_id
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)

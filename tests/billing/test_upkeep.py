@@ -1,14 +1,14 @@
-"""`billing.upkeep`: what was spooled is replayed before any hold is closed, and a failure does not end it."""
+"""`billing.upkeep.upkeep`: what was spooled is replayed before any hold is closed, and a failure does not end it."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING
 
-from billing.background import Loop
-from billing.fake_database import FakeOutageDatabase
-from billing.ledger import Ledger
-from billing.upkeep import keeping_leases, replaying
+from billing.ledger.ledger import Ledger
+from billing.store.fake_database import FakeOutageDatabase
+from billing.upkeep.background import Loop
+from billing.upkeep.upkeep import keeping_leases, replaying
 
 if TYPE_CHECKING:
     from tests.billing.conftest import Books

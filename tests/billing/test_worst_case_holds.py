@@ -1,4 +1,4 @@
-"""`serve.holds` on both databases: no caller with money left is refused, and none without it is served."""
+"""`serve.money.hold` on both databases: no caller with money left is refused, and none without it is served."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from billing.price import ModelPrice
 from billing.usage import Hold
 from models.engine import EngineRequest
 from models.fake_engine import FakeEngine
-from serve.holds import HoldTerms, hold_worst_case
+from serve.money.hold import HoldTerms, hold_worst_case
 from serve.money.terms import MostTokens, TokenTerms
 
 if TYPE_CHECKING:

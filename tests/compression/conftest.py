@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from compression.bm25 import BM25Scorer
-from compression.compressor import Compressor
-from compression.counting import TokenCounter
-from compression.request import CompressionRequest, CompressionResult
-from compression.settings import CompressionSettings
-from compression.tokenizer_counter import TokenizerCounter
-from compression.units import Segmentation
+from compression.counting.counter import TokenCounter
+from compression.counting.tokenizer_counter import TokenizerCounter
+from compression.pipeline.compressor import Compressor
+from compression.pipeline.request import CompressionRequest, CompressionResult
+from compression.pipeline.settings import CompressionSettings
+from compression.scorers.bm25 import BM25Scorer
+from compression.source.units import Segmentation
 
 TOKENIZER = Path(__file__).parents[2] / "models" / "embedded" / "tokenizer"
 

@@ -9,19 +9,19 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from compression.assembly import join
-from compression.compressor import Compressor
-from compression.cutting import Cutting, may_be_cut, parts_of, select
-from compression.errors import NotText
+from compression.choosing.assembly import join
+from compression.choosing.cutting import Cutting, may_be_cut, parts_of, select
+from compression.choosing.selection import SelectionSettings
+from compression.counting.tokenizer_counter import TokenizerCounter
 from compression.features.words import WORD, fold, grams, split
-from compression.guards import find_guards
-from compression.lexical import LexicalScorer
+from compression.neural.guards import find_guards
 from compression.neural.words import group_words, join_words, split_words
-from compression.request import CompressionRequest, CompressionResult
+from compression.pipeline.compressor import Compressor
+from compression.pipeline.errors import NotText
+from compression.pipeline.request import CompressionRequest, CompressionResult
+from compression.pipeline.settings import CompressionSettings
+from compression.scorers.lexical import LexicalScorer
 from compression.segmentation import segment
-from compression.selection import SelectionSettings
-from compression.settings import CompressionSettings
-from compression.tokenizer_counter import TokenizerCounter
 from tests.compression.conftest import TOKENIZER
 
 # What changes its length, its neighbours or its direction when it is folded, joined, counted or cut.

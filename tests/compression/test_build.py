@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from compression.build import TokenizerUnavailable, build_model, load_counter
-from compression.errors import CompressorOverloaded
-from compression.model import LocalModel
-from compression.request import CompressionRequest
-from compression.settings import CompressionSettings
-from compression.spec import BLENDS, Blend, ModelSpec
+from compression.pipeline.errors import CompressorOverloaded
+from compression.pipeline.request import CompressionRequest
+from compression.pipeline.served import LocalModel
+from compression.pipeline.settings import CompressionSettings
+from compression.pipeline.spec import BLENDS, Blend, ModelSpec
 from tests.compression.conftest import TOKENIZER
 
 LEXICAL = ModelSpec("lexical", "lexical", str(TOKENIZER), "pith-mini")

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from benchmarks.quality.case import Case, Need
-from compression.assembly import Slice
 from compression.calibration.signals import NAMES
-from compression.receipt import Receipt
-from compression.request import CompressionResult
+from compression.choosing.assembly import Slice
+from compression.pipeline.receipt import Receipt
+from compression.pipeline.request import CompressionResult
 from compression.training.calibration.logs import log_cases
 from compression.training.calibration.questions import question_of, share_kept
 from compression.training.calibration.report import DIAGRAM, PAGE, publish

@@ -7,10 +7,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from compression.budget import budget_for
-from compression.compressor import Compressor
-from compression.counting import FakeCounter
-from compression.errors import (
+from compression.choosing.budget import budget_for
+from compression.choosing.protection import Protection
+from compression.choosing.selection import SelectionSettings
+from compression.counting.counter import FakeCounter
+from compression.counting.tokenizer_counter import TokenizerCounter
+from compression.pipeline.compressor import Compressor
+from compression.pipeline.errors import (
     EmptyInput,
     InputTooLarge,
     KeepOutOfRange,
@@ -21,12 +24,9 @@ from compression.errors import (
     ScoresMismatch,
     TwoSizes,
 )
-from compression.protection import Protection
-from compression.request import CompressionRequest, CompressionResult, check_request
-from compression.selection import SelectionSettings
-from compression.settings import CompressionSettings
-from compression.tokenizer_counter import TokenizerCounter
-from compression.units import Segmentation
+from compression.pipeline.request import CompressionRequest, CompressionResult, check_request
+from compression.pipeline.settings import CompressionSettings
+from compression.source.units import Segmentation
 
 Compress = Callable[..., CompressionResult]
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compression.assembly import Slice, join
-from compression.counting import FakeCounter
-from compression.cutting import Cutting, apart, may_be_cut, parts_of, plan_cuts, select, thin_out
+from compression.choosing.assembly import Slice, join
+from compression.choosing.cutting import Cutting, apart, may_be_cut, parts_of, plan_cuts, select, thin_out
+from compression.choosing.selection import SelectionSettings
+from compression.counting.counter import FakeCounter
 from compression.segmentation import SegmentationSettings, segment
-from compression.selection import SelectionSettings
-from compression.units import Segmentation
+from compression.source.units import Segmentation
 
 COUNTER = FakeCounter()
 PROSE = "The old harbour froze early that year. Nobody in the town had seen such ice before."

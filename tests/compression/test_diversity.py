@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compression.compressor import Compressor
-from compression.counting import FakeCounter
-from compression.diversity import diversify
-from compression.request import CompressionRequest
+from compression.choosing.diversity import diversify
+from compression.counting.counter import FakeCounter
+from compression.pipeline.compressor import Compressor
+from compression.pipeline.request import CompressionRequest
+from compression.pipeline.settings import CompressionSettings
 from compression.salience import read_salience
 from compression.segmentation import segment
-from compression.settings import CompressionSettings
-from compression.units import Segmentation
+from compression.source.units import Segmentation
 
 RETRY = "INFO ipc.Client: Retrying connect to server: node-41:8030. Already tried {} time(s)"
 ONCE = [

@@ -9,7 +9,7 @@ import pytest
 
 from compression.features.echo import echoes
 from compression.features.words import lex
-from compression.lexical import LexicalScorer
+from compression.scorers.lexical import LexicalScorer
 from compression.segmentation import segment
 
 QUERY = "Please change the delivery of order 5512 to the harbour office on Friday."

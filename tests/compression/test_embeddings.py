@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from compression.embeddings import (
+from compression.features.embeddings import (
     REMEMBERED_WORDS,
     UNKNOWN,
     PieceSplitter,

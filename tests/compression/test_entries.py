@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compression.request import CompressionResult
+from compression.pipeline.request import CompressionResult
 from compression.segmentation import SegmentationSettings, segment
-from compression.units import Segmentation
+from compression.source.units import Segmentation
 
 Compress = Callable[..., CompressionResult]
 RECORD = json.dumps({f"key{number}": f"value {number} of the record" for number in range(40)})

@@ -22,9 +22,9 @@ from compression.features.matching import (
 from compression.features.matrix import extract, prepare
 from compression.features.runs import Runs
 from compression.features.words import fold, grams, lex, split, split_many, stem
-from compression.lexical import LexicalScorer
+from compression.scorers.lexical import LexicalScorer
 from compression.segmentation import segment
-from compression.units import Segmentation, Unit
+from compression.source.units import Segmentation, Unit
 
 TEXT = "The Rhine flows north. It passes Cologne.\n\nThe Danube flows east. It passes Vienna and Budapest."
 

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 import pytest
 
 from benchmarks.limits.inputs import hostile_of
-from compression.assembly import Slice
 from compression.calibration.estimate import Estimate
+from compression.choosing.assembly import Slice
+from compression.choosing.protection import protect
 from compression.flags import CODES, Evidence, Flag, FlagSettings, check
-from compression.protection import protect
-from compression.request import CompressionResult
+from compression.pipeline.request import CompressionResult
+from compression.pipeline.settings import CompressionSettings
 from compression.segmentation import segment
-from compression.settings import CompressionSettings
-from compression.units import Segmentation
+from compression.source.units import Segmentation
 
 Compress = Callable[..., CompressionResult]
 

@@ -10,17 +10,17 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compression.assembly import Slice, join
 from compression.build import plain_compressor
-from compression.compressor import Compressor
+from compression.choosing.assembly import Slice, join
+from compression.choosing.gaps import MARK, GapMarker
 from compression.conversation import fault_in
-from compression.counting import FakeCounter
-from compression.gaps import MARK, GapMarker
-from compression.request import CompressionRequest, CompressionResult
+from compression.counting.counter import FakeCounter
+from compression.pipeline.compressor import Compressor
+from compression.pipeline.request import CompressionRequest, CompressionResult
+from compression.pipeline.settings import CompressionSettings
+from compression.pipeline.spec import ModelSpec
 from compression.segmentation import segment
-from compression.settings import CompressionSettings
-from compression.spec import ModelSpec
-from compression.units import Segmentation
+from compression.source.units import Segmentation
 from tests.compression.conversation.chats import MESSAGES
 from tests.compression.test_compressor import SOURCES
 

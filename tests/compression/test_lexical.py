@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from compression.lexical import WEIGHTS, BadWeights, LexicalScorer
+from compression.scorers.lexical import WEIGHTS, BadWeights, LexicalScorer
 from compression.segmentation import segment
 
 RECORD = WEIGHTS.with_name("record.json")

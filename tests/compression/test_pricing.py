@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compression.pricing import by_price
+from compression.choosing.pricing import by_price
 from compression.second_look.repeats import demoted
 from compression.segmentation import segment
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compression.segmentation import SegmentationSettings, segment
-from compression.units import Segmentation
+from compression.source.units import Segmentation
 
 
 def texts(source: str, kind: str | None = None) -> list[str]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from compression.choosing.selection import Selection, SelectionSettings
 from compression.segmentation import segment
-from compression.selection import Selection, SelectionSettings
 
 SOURCE = (
     "# Jonas Brandt\nJonas Brandt was a shipowner in the north. He was the son of a sailmaker called Karl.\n\n"

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from compression import token_pieces, tokenizer_counter
-from compression.token_pieces import Cuts, cuts_of, split_pieces, stretches
-from compression.tokenizer_counter import TokenizerCounter
+from compression.counting import token_pieces, tokenizer_counter
+from compression.counting.token_pieces import Cuts, cuts_of, split_pieces, stretches
+from compression.counting.tokenizer_counter import TokenizerCounter
 
 # What tokenizers treat in ways of their own: spaces of every kind, line ends, contractions, marks, special tokens.
 AWKWARD_PIECES = [

@@ -15,7 +15,7 @@ from compression.training.rendering import DRESSES, SCRIPTS, Quiz, disguise, dre
 from compression.training.validation import layout_of, select
 
 torch = pytest.importorskip("torch")
-from compression.embeddings import PieceSplitter, normalised  # noqa: E402
+from compression.features.embeddings import PieceSplitter, normalised  # noqa: E402
 from compression.segmentation import segment  # noqa: E402
 from compression.training.distillation import Sentence, disagreement, principal, tune  # noqa: E402
 from compression.training.ranker import Batch, Ranker, loss_of, stack  # noqa: E402

@@ -12,10 +12,10 @@ from typing import Any
 
 from sqlalchemy import bindparam, text
 
-from billing import audit
-from billing.database import Database, open_database
+from billing.books import reconciliation
 from billing.errors import LedgerUnavailable
-from billing.spool import Spool
+from billing.spool.spool import Spool
+from billing.store.database import Database, open_database
 from tests.faults.client import Answer, Bill
 from tests.faults.hook import hook_troubles
 from tests.faults.prices import PinnedPrice
@@ -135,12 +135,12 @@ async def check(
 
 async def _read(
     database: Database, workspaces: Sequence[str]
-) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any], list[audit.Difference]]:
+) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any], list[reconciliation.Difference]]:
     wanted = {"workspaces": list(workspaces)}
     rows = await database.read(lambda c: c.execute(_EVENTS, wanted).all())
     balances = await database.read(lambda c: c.execute(_BALANCES, wanted).all())
     collections = await database.read(lambda c: c.execute(_COLLECTIONS, wanted).all())
-    return rows, balances, collections, await database.read(audit.differences)
+    return rows, balances, collections, await database.read(reconciliation.differences)
 
 
 def _balance_troubles(books: Books, rows: Sequence[Any], balances: Sequence[Any]) -> list[str]:

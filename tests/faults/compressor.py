@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from compression.bm25 import BM25Scorer
-from compression.compressor import Compressor
-from compression.counting import FakeCounter
-from compression.errors import CompressorFailed
-from compression.model import NO_TERMS, JobTerms
-from compression.request import CompressionRequest, CompressionResult
-from compression.settings import CompressionSettings
+from compression.counting.counter import FakeCounter
+from compression.pipeline.compressor import Compressor
+from compression.pipeline.errors import CompressorFailed
+from compression.pipeline.request import CompressionRequest, CompressionResult
+from compression.pipeline.served import NO_TERMS, JobTerms
+from compression.pipeline.settings import CompressionSettings
+from compression.scorers.bm25 import BM25Scorer
 from tests.faults.engine import is_broken
 
 TAKES_S = 0.02

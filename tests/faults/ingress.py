@@ -17,11 +17,11 @@ from pathlib import Path
 
 import uvloop
 
-from billing.database import open_database
-from billing.lease.times import LeaseTimes
+from billing.leases.times import LeaseTimes
+from billing.store.database import open_database
 from models.engine import Engine
 from serve.app import start_service
-from serve.settings import Settings
+from serve.config.settings import Settings
 from tests.faults.compressor import FakeSwitchedCompressor
 from tests.faults.engine import FakeWitnessedEngine
 from tests.faults.ledger_link import FakeForgetfulDatabase, clock_of

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from billing.database import Database, Work
 from billing.errors import LedgerUnavailable
+from billing.store.database import Database, Work
 
 T = TypeVar("T")
 LOST_SHARE = 0.4

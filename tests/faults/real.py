@@ -15,8 +15,8 @@ from pathlib import Path
 import psutil
 import yaml
 
-from serve.deployments import INGRESS_APP
-from serve.settings import load_settings
+from serve.cluster.replicas.applications import INGRESS_APP
+from serve.config.settings import load_settings
 from tests.faults.audit import Books, Tally, check, settled, statuses
 from tests.faults.load import Load
 from tests.faults.prices import PinnedPrice

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from billing.lease.times import LeaseTimes
+from billing.leases.times import LeaseTimes
 from tests.faults.client import Answer, Ask, send
 from tests.faults.world import Machines, Setup, World, new_world
 

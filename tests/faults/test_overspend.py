@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from billing.database import open_database
+from billing.store.database import open_database
 from tests.faults.audit import check, settled
 from tests.faults.client import Answer, Ask, send
 from tests.faults.prices import PRICES

@@ -8,8 +8,8 @@ import signal
 
 from sqlalchemy import text
 
-from billing.database import open_database
-from billing.lease.times import LeaseTimes
+from billing.leases.times import LeaseTimes
+from billing.store.database import open_database
 from tests.faults.audit import settled
 from tests.faults.prices import PRICES
 from tests.faults.test_overspend import EXACT, TOKENS, asks, at_once

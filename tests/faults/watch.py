@@ -9,8 +9,8 @@ from typing import Any
 
 from sqlalchemy import bindparam, text
 
-from billing.database import Database, open_database
 from billing.errors import BillingError
+from billing.store.database import Database, open_database
 
 LOOK_EVERY_S = 0.01
 TIMEOUT_S = 1.0

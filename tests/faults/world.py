@@ -14,20 +14,20 @@ from uuid import uuid4
 
 import asyncpg
 
-from billing.accounts import Accounts
+from billing.accounts.accounts import Accounts
 from billing.caller import NO_LIMITS, ProjectLimits
 from billing.clock import now
-from billing.database import open_database
-from billing.lease.times import LeaseTimes
-from billing.ledger import Ledger
-from billing.migration import upgrade
-from billing.spool import Spool
+from billing.leases.times import LeaseTimes
+from billing.ledger.ledger import Ledger
+from billing.spool.spool import Spool
+from billing.store.database import open_database
+from billing.store.migration import upgrade
 from serve.app import catalog_of
-from serve.cluster.desk import open_desk
-from serve.cluster.folder import run_folder
-from serve.pepper import read_pepper
-from serve.prepare import prices_of
-from serve.settings import Settings
+from serve.config.settings import Settings
+from serve.money.ledger_setup import prices_of
+from serve.money.pepper import read_pepper
+from serve.processes.desk import open_desk
+from serve.processes.folder import run_folder
 from tests.faults.audit import Books
 from tests.faults.disk import SpoolDisk
 from tests.faults.engine import witnessed_tokens

@@ -23,7 +23,7 @@ PRICE = {"input_usd_per_mtok": "0.1", "output_usd_per_mtok": "0.4", "minimum_req
 
 
 def _settings(folder: Path) -> Any:
-    from serve.settings import Settings
+    from serve.config.settings import Settings
 
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -45,12 +45,12 @@ def _settings(folder: Path) -> Any:
 
 
 async def _key(settings: Any) -> str:
-    from billing.accounts import Accounts
+    from billing.accounts.accounts import Accounts
     from billing.clock import now
-    from billing.database import open_database
+    from billing.store.database import open_database
     from serve.app import catalog_of
-    from serve.pepper import read_pepper
-    from serve.prepare import prepare_ledger
+    from serve.money.ledger_setup import prepare_ledger
+    from serve.money.pepper import read_pepper
 
     await prepare_ledger(settings, catalog_of(settings), now=now())
     database = open_database(settings.billing.database_url)
@@ -122,8 +122,8 @@ class HoppedEngine:
         self._command = [sys.executable, __file__, "--replica", "--tokens-per-chunk", str(tokens_per_chunk)]
 
     async def start(self) -> None:
-        from serve.hop.client import ReplicaClient
-        from serve.hop.port import Address
+        from serve.cluster.replicas.client import ReplicaClient
+        from serve.cluster.replicas.server import Address
 
         self._process = await asyncio.create_subprocess_exec(*self._command, stdout=asyncio.subprocess.PIPE)
         assert self._process.stdout is not None
@@ -149,7 +149,7 @@ class HoppedEngine:
 
 
 async def _serve_replica(tokens_per_chunk: int) -> None:
-    from serve.hop.port import ReplicaPort
+    from serve.cluster.replicas.server import ReplicaPort
 
     told_to_stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, told_to_stop.set)
@@ -161,7 +161,7 @@ async def _serve_replica(tokens_per_chunk: int) -> None:
 
 
 async def _serve(settings: Any, tokens_per_chunk: int, hop: bool) -> None:
-    from billing.database import open_database
+    from billing.store.database import open_database
     from serve.app import start_service
 
     hopped = HoppedEngine(tokens_per_chunk) if hop else None

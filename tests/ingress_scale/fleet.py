@@ -15,16 +15,16 @@ from typing import Any
 import psutil
 from sqlalchemy import text
 
-from billing import audit
-from billing.accounts import Accounts
+from billing.accounts.accounts import Accounts
+from billing.books import reconciliation
 from billing.caller import ProjectLimits
 from billing.clock import now
-from billing.database import open_database
-from billing.spool import Spool
+from billing.spool.spool import Spool
+from billing.store.database import open_database
 from serve.app import catalog_of
-from serve.pepper import read_pepper
-from serve.prepare import prepare_ledger
-from serve.settings import Settings
+from serve.config.settings import Settings
+from serve.money.ledger_setup import prepare_ledger
+from serve.money.pepper import read_pepper
 from tests.faults.postgres import free_port
 from tests.ingress_cost.server import MODEL, PRICE
 
@@ -188,7 +188,7 @@ async def wrong_in_the_books(settings: Settings, requests: int) -> list[str]:
             "open holds": (int(await one("SELECT count(*) FROM holds")), 0),
             "held nano-USD": (int(await one("SELECT sum(held_nano_usd) FROM workspaces")), 0),
             "in the spool": (await spool.count_waiting() + await spool.count_refused(), 0),
-            "differences": (len(await database.read(audit.differences)), 0),
+            "differences": (len(await database.read(reconciliation.differences)), 0),
         }  # fmt: skip
     finally:
         await spool.close()

@@ -42,7 +42,7 @@ class WriterClock:
         self.seconds, self.cpu_seconds, self.transactions, self.jobs = 0.0, 0.0, 0, 0
 
     def watch(self) -> None:
-        from billing.sqlite import Job, Writer
+        from billing.store.sqlite import Job, Writer
 
         transact = Writer._transact
 
@@ -60,7 +60,7 @@ class WriterClock:
 
 
 async def serve(settings: Any, delay_s: float, clock: WriterClock) -> None:
-    from billing.database import open_database
+    from billing.store.database import open_database
     from serve.app import start_service
 
     told_to_stop, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -88,8 +88,8 @@ async def serve(settings: Any, delay_s: float, clock: WriterClock) -> None:
 
 
 def main() -> None:
+    from serve.config.settings import Settings
     from serve.metrics.files import FOLDER_VARIABLE, count_in_files, metrics_folder
-    from serve.settings import Settings
 
     settings = Settings.model_validate_json(Path(sys.argv[1]).read_text(encoding="utf-8"))
     # As in a replica: counted in files, and told before prometheus_client is imported.

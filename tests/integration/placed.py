@@ -18,11 +18,11 @@ from typing import Any
 import ray
 from ray import serve
 
+from serve.cluster.deployments.chat import build_model
+from serve.cluster.deployments.compress import build_compressor
+from serve.cluster.launch import RAY_ENVIRONMENT
 from serve.config.node import Node, parse_node
-from serve.deployments.chat import build_model
-from serve.deployments.compress import build_compressor
-from serve.launch import RAY_ENVIRONMENT
-from serve.settings import Settings, load_settings
+from serve.config.settings import Settings, load_settings
 
 DEADLINE_S = 120.0
 

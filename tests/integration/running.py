@@ -101,7 +101,7 @@ class Server:
         return [child for child in children if "EngineCore" in command_line(child)]
 
 
-PITH = (sys.executable, "-c", "from serve.cli import main; main()")
+PITH = (sys.executable, "-c", "from serve.cli.main import main; main()")
 
 
 def command_line(process: psutil.Process) -> str:

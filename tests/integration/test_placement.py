@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from serve.settings import load_settings
+from serve.config.settings import load_settings
 from tests.integration.running import ROOT
 
 

@@ -42,7 +42,7 @@ class Routed:
             warnings.simplefilter("ignore")
             from ray.serve._private.common import DeploymentHandleSource, DeploymentID
 
-            from serve.hop.router import ReplicaRouter
+            from serve.cluster.replicas.router import ReplicaRouter
         self.router = ReplicaRouter(DeploymentID("model", "app"), DeploymentHandleSource.REPLICA)
         self.router.initialize_state(routing=routing)
         self.replicas = [replica(f"replica-{number}") for number in range(count)]
@@ -65,7 +65,7 @@ async def test_a_conversation_stays_on_its_replica_and_others_are_ranked_behind(
 
 async def test_a_replica_that_is_too_busy_loses_its_conversations() -> None:
     routed = Routed("prefix_cache")
-    from serve.hop.router import SLACK
+    from serve.cluster.replicas.router import SLACK
 
     home = await routed.first(LONG)
     busy = next(each for each in routed.replicas if each.name == home)

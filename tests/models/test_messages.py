@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from models.catalog import Capabilities
 from models.errors import InvalidField, UnsupportedOption
-from models.messages import MAX_PARTS, engine_messages
+from models.options.messages import MAX_PARTS, engine_messages
 from tests.work import growth
 
 PLAIN = Capabilities()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from models.catalog import Capabilities
 from models.errors import InvalidField, UnsupportedOption
-from models.options import (
+from models.options.options import (
     ACCEPTED_WITHOUT_EFFECT,
     CONDITIONAL,
     FORWARDED,

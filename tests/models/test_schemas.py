@@ -7,7 +7,7 @@ import pytest
 
 from models.errors import InvalidField
 from models.grammar.cost import MAX_OPTIONAL
-from models.schemas import (
+from models.options.schemas import (
     MAX_DEPTH,
     MAX_NODES,
     MAX_REPETITIONS,

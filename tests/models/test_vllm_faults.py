@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from models.engine import EngineFault, EngineRequest
-from models.vllm_faults import located
+from models.vllm.faults import located
 
 
 def request(**options: Any) -> EngineRequest:

@@ -31,7 +31,7 @@ class Mutant:
 MUTANTS = (
     Mutant(
         "the sweeper closes leases that have not ended",
-        "billing/lease/sql.py",
+        "billing/leases/sql.py",
         'or_(_h.expires_at <= _now, _h.expires_at > _now + bindparam("absurd_s"))',
         'or_(_h.expires_at > 0, _h.expires_at > _now + bindparam("absurd_s"))',
         (
@@ -40,7 +40,7 @@ MUTANTS = (
     ),
     Mutant(
         "a collection is cut without the row's lock",
-        "billing/collecting.py",
+        "billing/collections/collecting.py",
         "connection.execute(statement.with_for_update(key_share=True)).scalar_one()",
         "connection.execute(statement).scalar_one()",
         (
@@ -49,21 +49,21 @@ MUTANTS = (
     ),
     Mutant(
         "a lease is swept at the first look",
-        "billing/lease/watch.py",
+        "billing/leases/watch.py",
         "if seen.looks < self._times.looks:",
         "if seen.looks < 0:",
         ("tests/billing/lease/test_watch.py::test_a_lease_is_dead_at_the_third_look_a_renewal_apart",),
     ),
     Mutant(
         "leases are not renewed",
-        "billing/lease/sql.py",
+        "billing/leases/sql.py",
         'connection.execute(_RENEW, {"mine": owner, "due_s": times.due_s, "ttl_s": times.ttl_s})',
         'connection.execute(_RENEW, {"mine": "", "due_s": times.due_s, "ttl_s": times.ttl_s})',
         (SIMULATION,),
     ),
     Mutant(
         "the hold of spooled usage is taken for a forgotten one",
-        "billing/lease/keeper.py",
+        "billing/leases/keeper.py",
         "                unknown -= await self._spool.waiting_ids()\n",
         "                unknown -= frozenset()\n",
         (
@@ -72,14 +72,14 @@ MUTANTS = (
     ),
     Mutant(
         "a failed release is not remembered",
-        "billing/lease/keeper.py",
+        "billing/leases/keeper.py",
         "            owned = await self._database.read(partial(sql.owned, owner=self.owner))\n",
         "            owned = list[str]()\n",
         (SIMULATION,),
     ),
     Mutant(
         "an opening is not known before it is over",
-        "billing/ledger.py",
+        "billing/ledger/ledger.py",
         "        self._leases.begin(hold.event_id)\n        try:\n            return await self._opened(hold)\n",
         "        try:\n            return await self._opened(hold)\n",
         (
@@ -88,14 +88,14 @@ MUTANTS = (
     ),
     Mutant(
         "a hold does not look at what others hold",
-        "billing/posting.py",
+        "billing/ledger/posting.py",
         "_committed + _amount <= _w.spend_limit_nano_usd",
         "_w.posted_nano_usd + _amount <= _w.spend_limit_nano_usd",
         ("tests/billing/test_ledger.py::test_no_concurrency_overspends",),
     ),
     Mutant(
         "a hold does not look at the month",
-        "billing/posting.py",
+        "billing/ledger/posting.py",
         "        _w.month == this_month(),\n    )\n    .values(held_nano_usd=_w.held_nano_usd + _amount)",
         "    )\n    .values(held_nano_usd=_w.held_nano_usd + _amount)",
         (
@@ -104,14 +104,14 @@ MUTANTS = (
     ),
     Mutant(
         "what exceeds a hold takes what others hold",
-        "billing/posting.py",
+        "billing/ledger/posting.py",
         "        limit - posted - held\n",
         "        limit - posted\n",
         ("tests/billing/test_theorem.py::test_a_cost_above_its_hold_takes_what_no_other_hold_has",),
     ),
     Mutant(
         "a charge beyond its hold is not bounded",
-        "billing/posting.py",
+        "billing/ledger/posting.py",
         "    charge = min(event.cost_nano_usd, max(covered, _room(row, freed)))\n",
         "    charge = covered = event.cost_nano_usd\n",
         (
@@ -120,28 +120,28 @@ MUTANTS = (
     ),
     Mutant(
         "an event that was there already is charged again",
-        "billing/posting.py",
+        "billing/ledger/posting.py",
         '    connection.execute(_UNCHARGE, {"workspace": event.workspace_id, "charge": charge})\n',
         "",
         ("tests/billing/test_ledger.py::test_settling_again_changes_nothing_even_all_at_once",),
     ),
     Mutant(
         "a settlement does not give its hold back",
-        "billing/posting.py",
+        "billing/ledger/posting.py",
         '    freed = sum(amount for _, amount in _CLOSE.returned(connection, {"event": event.event_id}))\n',
         "    freed = 0\n",
         ("tests/billing/test_ledger.py::test_a_hold_is_set_aside_and_a_settlement_charges_what_was_used",),
     ),
     Mutant(
         "replay removes what the ledger did not take",
-        "billing/replaying.py",
+        "billing/ledger/replaying.py",
         "                return Replayed(posted, known, refused, await spool.count_waiting())\n",
         "                await spool.remove(spooled.event_id)\n                continue\n",
         ("tests/billing/test_spool.py::test_replay_stops_where_the_ledger_is_still_away_and_loses_nothing",),
     ),
     Mutant(
         "replay leaves in the spool what it posted",
-        "billing/replaying.py",
+        "billing/ledger/replaying.py",
         "            await spool.remove(spooled.event_id)\n",
         "            return Replayed(posted, known, refused, 0)\n",
         (
@@ -150,14 +150,14 @@ MUTANTS = (
     ),
     Mutant(
         "what waits in the spool is not counted against the allowance",
-        "billing/allowance.py",
+        "billing/ledger/allowance.py",
         "        spent = self._open[hold.workspace_id] + spooled.get(hold.workspace_id, 0)\n",
         "        spent = self._open[hold.workspace_id]\n",
         ("tests/billing/test_allowance.py::test_what_was_used_counts_and_not_what_it_might_have_cost",),
     ),
     Mutant(
         "usage is not spooled when the ledger is away",
-        "billing/ledger.py",
+        "billing/ledger/ledger.py",
         "            await self._spool.append(event)\n",
         "            pass\n",
         (
@@ -166,14 +166,14 @@ MUTANTS = (
     ),
     Mutant(
         "the hold of a client that left while it was opened is kept",
-        "billing/ledger.py",
+        "billing/ledger/ledger.py",
         "            self._begin(self._release_after(opening))\n",
         "            pass\n",
         ("tests/billing/test_ledger.py::test_a_cancelled_hold_is_given_back",),
     ),
     Mutant(
         "a month that was left is counted from zero when it comes again",
-        "billing/months.py",
+        "billing/ledger/months.py",
         "    connection.execute(turning.values(month=row.now_month, month_posted_nano_usd=kept))\n",
         "    connection.execute(turning.values(month=row.now_month, month_posted_nano_usd=0))\n",
         (
@@ -182,21 +182,21 @@ MUTANTS = (
     ),
     Mutant(
         "a collection that another server hands over just now is handed over",
-        "billing/handing_over.py",
+        "billing/collections/handing_over.py",
         '    waits = and_(_c.state == "open", _c.handed_over_at.is_(None), due)\n',
         '    waits = and_(_c.state == "open", _c.handed_over_at.is_(None))\n',
         ("tests/billing/test_hook.py::test_of_many_servers_one_runs_the_hook",),
     ),
     Mutant(
         "an answer is written over what was closed meanwhile",
-        "billing/handing_over.py",
+        "billing/collections/handing_over.py",
         "    if not still_claimed:\n        return found\n",
         "",
         ("tests/billing/test_hook.py::test_what_an_operator_closed_meanwhile_stays_so",),
     ),
     Mutant(
         "a voided collection stays collected",
-        "billing/collecting.py",
+        "billing/collections/collecting.py",
         '    if wanted == "void":\n        _move_collected(connection, found.workspace_id, -found.nano_usd)\n',
         "",
         ("tests/billing/test_collections.py::test_a_voided_amount_is_collected_again_under_another_key",),

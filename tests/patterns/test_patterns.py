@@ -21,14 +21,14 @@ AT_ONE_PLACE = {
 }
 # Harmless all the same, and why.
 EXCEPTIONS = {
-    "compression.guards._TICKS": "the end of the text closes what nothing else does: it never fails",
-    "compression.guards._WORD_BEFORE": "reads 24 characters",
+    "compression.neural.guards._TICKS": "the end of the text closes what nothing else does: it never fails",
+    "compression.neural.guards._WORD_BEFORE": "reads 24 characters",
     "compression.neural.words._LAST_MARK": "reads 16 characters",
-    "compression.json_tree._TOKEN": "reads JSON that was parsed before: every string in it ends",
+    "compression.text.json_tree._TOKEN": "reads JSON that was parsed before: every string in it ends",
     "compression.conversation.view._SPACE_OUTSIDE": "reads JSON that was parsed before: every string in it ends",
     "compression.segmentation.lines._LINE": "what ends no line is followed by a line's end, or by the text's",
     "compression.segmentation.sentences._LAST_WORD": "reads 24 characters",
-    "compression.token_pieces._WORDS": "white space with nothing behind it ends the text, and is taken whole",
+    "compression.counting.token_pieces._WORDS": "white space with nothing behind it ends the text, and is taken whole",
 }
 
 # What was here once, and cost the square or worse: a rule that passes one of them is no rule.

@@ -17,31 +17,31 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy import text
 from starlette.types import ASGIApp
 
-from billing.accounts import Accounts
+from billing.accounts.accounts import Accounts
 from billing.caller import NO_LIMITS, ProjectLimits
-from billing.counters import MemoryCounters
-from billing.database import open_database
-from billing.ledger import Ledger
-from billing.limits import RateLimits
+from billing.ledger.ledger import Ledger
 from billing.price import ModelPrice
-from billing.spool import Spool
-from compression.bm25 import BM25Scorer
-from compression.compressor import Compressor
-from compression.counting import FakeCounter
-from compression.model import NO_TERMS, CompressionModel, JobTerms, LocalModel
-from compression.request import CompressionRequest, CompressionResult
-from compression.settings import CompressionSettings
+from billing.rate_limits.counters import MemoryCounters
+from billing.rate_limits.rate_limits import RateLimits
+from billing.spool.spool import Spool
+from billing.store.database import open_database
+from compression.counting.counter import FakeCounter
+from compression.pipeline.compressor import Compressor
+from compression.pipeline.request import CompressionRequest, CompressionResult
+from compression.pipeline.served import NO_TERMS, CompressionModel, JobTerms, LocalModel
+from compression.pipeline.settings import CompressionSettings
+from compression.scorers.bm25 import BM25Scorer
 from models.catalog import Catalog
 from models.fake_engine import FakeEngine
 from serve.api import create_api
 from serve.app import catalog_of
-from serve.chat import ChatService
-from serve.compress import CompressService, ServedCompressor
-from serve.demo_limits import DemoLimits
+from serve.chat.service import ChatService
+from serve.compress.demo_limits import DemoLimits
+from serve.compress.route import CompressRoutes
+from serve.compress.service import CompressService, ServedCompressor
+from serve.config.settings import Settings
 from serve.metrics.service import ServiceMetrics
-from serve.prices import PriceBook
-from serve.routes.compress import CompressRoutes
-from serve.settings import Settings
+from serve.money.price_book import PriceBook
 from tests.serve.served import Client, PausingDatabase, at_rest, migrated_file, settings_document
 
 INPUT_NANO_USD = 20_000

@@ -13,18 +13,18 @@ from typing import Any
 import httpx
 
 from billing.clock import now
-from billing.database import Work, open_database
-from billing.fake_database import FakeOutageDatabase
-from billing.ledger import Ledger
-from billing.spool import Spool
+from billing.ledger.ledger import Ledger
+from billing.spool.spool import Spool
+from billing.store.database import Work, open_database
+from billing.store.fake_database import FakeOutageDatabase
 from models.engine import Engine, EngineChunk, EngineRequest
 from models.fake_engine import FakeEngine
 from serve.app import PithServer, build_api, catalog_of, http_config
-from serve.cluster.door import Door, own_door
-from serve.compression_settings import DemoCompressionSettings
-from serve.compressors import RunningModel
-from serve.prepare import prepare_ledger
-from serve.settings import Settings, load_settings
+from serve.compress.wiring import RunningModel
+from serve.config.compression_models import DemoCompressionSettings
+from serve.config.settings import Settings, load_settings
+from serve.money.ledger_setup import prepare_ledger
+from serve.processes.door import Door, own_door
 
 CONFIG = Path(__file__).resolve().parents[2] / "configs/embedded.yaml"
 START_S = 30

@@ -18,20 +18,20 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy import text
 from starlette.types import ASGIApp, Message
 
-from billing.accounts import Accounts
+from billing.accounts.accounts import Accounts
 from billing.caller import ProjectLimits
-from billing.database import Database, Work, open_database
-from billing.fake_database import FakeOutageDatabase
-from billing.ledger import Ledger
-from billing.migration import upgrade
-from billing.spool import Spool
+from billing.ledger.ledger import Ledger
+from billing.spool.spool import Spool
+from billing.store.database import Database, Work, open_database
+from billing.store.fake_database import FakeOutageDatabase
+from billing.store.migration import upgrade
 from models.engine import Engine, EngineChunk, EngineRequest
 from models.fake_engine import FakeEngine
 from models.prompt_bound import PromptBound
 from serve.app import build_api, catalog_of, open_ledger
-from serve.pepper import read_pepper
-from serve.prepare import prices_of
-from serve.settings import Settings
+from serve.config.settings import Settings
+from serve.money.ledger_setup import prices_of
+from serve.money.pepper import read_pepper
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 from starlette.types import Message
 
 from billing.caller import ProjectLimits
-from compression.errors import CompressorFailed, CompressorOverloaded
+from compression.pipeline.errors import CompressorFailed, CompressorOverloaded
 from tests.serve.compressing import (
     CONTEXT,
     GAPPED,

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from models.catalog import Capabilities
 from models.errors import InvalidField, UnsupportedOption
-from models.messages import engine_messages
-from models.options import select_options
-from serve.body import ABSENT, MAX_INPUT_CHARS, MAX_VALUES, InvalidBody, Issue, parse_body
-from serve.chat_request import parse_chat_request
-from serve.chat_response import Usage
+from models.options.messages import engine_messages
+from models.options.options import select_options
+from serve.chat.request import parse_chat_request
+from serve.chat.response import Usage
+from serve.http.body import ABSENT, MAX_INPUT_CHARS, MAX_VALUES, InvalidBody, Issue, parse_body
 
 HI = {"role": "user", "content": "hi"}
 JSON = "application/json"

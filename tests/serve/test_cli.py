@@ -15,10 +15,10 @@ import pytest
 import yaml
 
 from billing.errors import InvalidKey
-from serve.cli import main, with_ops_port
-from serve.cli_accounts import nano_usd
-from serve.prepare import open_accounts
-from serve.settings import ConfigError, load_settings
+from serve.cli.accounts import nano_usd
+from serve.cli.main import main, with_ops_port
+from serve.config.settings import ConfigError, load_settings
+from serve.money.ledger_setup import open_accounts
 from tests.integration.running import free_port
 from tests.serve.commands import Done
 from tests.serve.served import migrated_file, settings_document

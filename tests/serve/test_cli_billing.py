@@ -17,15 +17,15 @@ import pytest
 import yaml
 
 from billing.caller import Caller
-from billing.database import open_database
-from billing.ledger import Ledger
+from billing.ledger.ledger import Ledger
 from billing.price import cost, exact_usd
-from billing.spool import Spool
+from billing.spool.spool import Spool
+from billing.store.database import open_database
 from billing.usage import UsageFigures
 from serve.app import catalog_of
-from serve.cli import main
-from serve.prepare import open_accounts, operator, prices_of
-from serve.settings import load_settings
+from serve.cli.main import main
+from serve.config.settings import load_settings
+from serve.money.ledger_setup import open_accounts, operator, prices_of
 from tests.serve.commands import Done
 from tests.serve.served import migrated_file, settings_document
 

@@ -16,12 +16,12 @@ import pytest
 import yaml
 from rich.console import Console
 
-from compression.assembly import Slice
+from compression.choosing.assembly import Slice
 from compression.flags import Example, Flag
-from compression.receipt import Receipt
-from compression.request import CompressionResult, UnitScore
-from serve.cli import main
-from serve.cli_compress import document, printable, show
+from compression.pipeline.receipt import Receipt
+from compression.pipeline.request import CompressionResult, UnitScore
+from serve.cli.compress import document, printable, show
+from serve.cli.main import main
 from tests.serve.served import settings_document
 
 SOURCE = (
@@ -33,7 +33,7 @@ LEXICAL = {"id": "pith-lexical", "name": "Lexical", "blurb": "The default.", "ki
 WORDS = {**LEXICAL, "id": "words", "kind": "token_classifier", "checkpoint": "embedded:small"}
 
 ROOT = Path(__file__).parents[2]
-PITH = (sys.executable, "-c", "from serve.cli import main; main()")
+PITH = (sys.executable, "-c", "from serve.cli.main import main; main()")
 Run = Callable[..., tuple[int, str, str]]
 
 

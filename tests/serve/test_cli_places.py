@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from serve.cli import main
-from serve.settings import CHECKOUT, DEFAULT_CONFIG, anchor_of, load_anchored
+from serve.cli.main import main
+from serve.config.settings import CHECKOUT, DEFAULT_CONFIG, anchor_of, load_anchored
 from tests.serve.commands import Done
 from tests.serve.served import migrated_file, settings_document
 

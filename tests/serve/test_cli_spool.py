@@ -15,16 +15,16 @@ from click.testing import Result
 from sqlalchemy import text
 from typer.testing import CliRunner
 
-from billing import audit_log
-from billing.audit_log import AuditEntry
-from billing.database import open_database
-from billing.ledger import Ledger
+from billing.accounts import audit_log
+from billing.accounts.audit_log import AuditEntry
+from billing.ledger.ledger import Ledger
 from billing.price import Cost, ModelPrice
-from billing.spool import Spool
+from billing.spool.spool import Spool
+from billing.store.database import open_database
 from billing.usage import UsageFigures
-from serve.cli import app
-from serve.prepare import open_accounts
-from serve.settings import Settings, load_settings
+from serve.cli.main import app
+from serve.config.settings import Settings, load_settings
+from serve.money.ledger_setup import open_accounts
 from tests.serve.served import migrated_file, settings_document
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)

@@ -14,9 +14,9 @@ import pytest
 import yaml
 
 from compression.build import build_model
-from serve.cli import main
-from serve.compression_settings import spec_of
-from serve.settings import load_anchored
+from serve.cli.main import main
+from serve.config.compression_models import spec_of
+from serve.config.settings import load_anchored
 from tests.serve.served import settings_document
 
 LEXICAL = {"id": "pith-lexical", "name": "Lexical", "blurb": "The default.", "kind": "lexical"}
@@ -92,8 +92,8 @@ def test_rows_become_a_curve_a_plot_a_calibration_and_what_to_paste(
 
 
 async def test_a_model_with_the_calibration_takes_a_promise_and_names_it(tune: Run, tmp_path: Path) -> None:
-    from compression.request import CompressionRequest
-    from serve.compression_settings import CompressionModelSettings
+    from compression.pipeline.request import CompressionRequest
+    from serve.config.compression_models import CompressionModelSettings
 
     code, _, err = tune([row(seed) for seed in range(60)])
     assert code == 0, err
@@ -147,7 +147,8 @@ def test_what_cannot_be_tuned_is_refused_before_anything_runs(tune: Run, words: 
 
 def test_a_file_that_is_not_there_is_named(tune: Run, tmp_path: Path, config: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", "from serve.cli import main; main()", "tune", "nowhere.jsonl", "--config", str(config)],
+        [sys.executable, "-c", "from serve.cli.main import main; main()", "tune", "nowhere.jsonl",
+         "--config", str(config)],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 2 and "nowhere.jsonl: cannot be read: No such file" in done.stderr

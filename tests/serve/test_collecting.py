@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from billing.accounts import Accounts
-from billing.background import Loop
-from billing.collector import Collector
-from billing.database import open_database
-from billing.ledger import Ledger
+from billing.accounts.accounts import Accounts
+from billing.collections.collector import Collector
+from billing.ledger.ledger import Ledger
 from billing.price import Cost
-from billing.spool import Spool
+from billing.spool.spool import Spool
+from billing.store.database import open_database
+from billing.upkeep.background import Loop
 from billing.usage import UsageFigures
 from serve.app import catalog_of
+from serve.config.settings import Settings
+from serve.money.ledger_setup import prices_of
 from serve.money.upkeep import collecting_round
-from serve.prepare import prices_of
-from serve.settings import Settings
 from tests.serve.served import migrated_file, settings_document
 
 CENT = 10_000_000

@@ -14,14 +14,14 @@ import pytest_asyncio
 from jsonschema import Draft202012Validator
 
 from billing.caller import ProjectLimits
-from compression.counting import FakeCounter
-from compression.errors import (
+from compression.counting.counter import FakeCounter
+from compression.pipeline.errors import (
     CompressionTimedOut,
     CompressorFailed,
     CompressorOverloaded,
     CompressorUnavailable,
 )
-from compression.model import JobTerms
+from compression.pipeline.served import JobTerms
 from serve.http.peers import client_of
 from tests.serve.compressing import (
     CONTEXT,

@@ -12,8 +12,8 @@ import pytest_asyncio
 from jsonschema import Draft202012Validator
 
 from billing.caller import ProjectLimits
-from compression.counting import FakeCounter
-from compression.errors import RefusedRequest
+from compression.counting.counter import FakeCounter
+from compression.pipeline.errors import RefusedRequest
 from tests.serve.compressing import (
     CONTEXT,
     DEMO_MAX_CHARS,

@@ -10,9 +10,9 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from compression.flags import FlagSettings
-from compression.settings import CompressionSettings
-from compression.spec import BLENDS, Blend
-from serve.compression_settings import (
+from compression.pipeline.settings import CompressionSettings
+from compression.pipeline.spec import BLENDS, Blend
+from serve.config.compression_models import (
     BlendSettings,
     ChoiceSettings,
     CompressionModelSettings,

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from models.options import CONDITIONAL, DEFAULT_TEMPERATURE, FORWARDED, USED
-from serve.catalog_response import Catalog, CatalogModel, Model
-from serve.chat_request import ChatCompletionRequest
-from serve.chat_response import Billing, ChatCompletionResponse, Metering, ServiceBlock, Usage
-from serve.contract import ErrorBody, OpenAIError, ValidationIssue
-from serve.request_parts import Message
+from models.options.options import CONDITIONAL, DEFAULT_TEMPERATURE, FORWARDED, USED
+from serve.catalog.response import Catalog, CatalogModel, Model
+from serve.chat.message_shapes import Message
+from serve.chat.request import ChatCompletionRequest
+from serve.chat.response import Billing, ChatCompletionResponse, Metering, ServiceBlock, Usage
+from serve.http.error_body import ErrorBody, OpenAIError, ValidationIssue
 
 HI = {"role": "user", "content": "hi"}
 

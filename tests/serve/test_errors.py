@@ -21,7 +21,7 @@ from billing.errors import (
     SpoolFull,
     UsageNotRecorded,
 )
-from compression.errors import (
+from compression.pipeline.errors import (
     CompressionError,
     CompressionTimedOut,
     CompressorFailed,
@@ -38,8 +38,9 @@ from models.errors import (
     UnknownModel,
     UnsupportedOption,
 )
-from serve.body import InvalidBody, Issue
-from serve.errors import (
+from serve.chat.events import error_event
+from serve.http.body import InvalidBody, Issue
+from serve.http.errors import (
     RETRY_AFTER_S,
     STATUSES,
     MissingKey,
@@ -49,7 +50,6 @@ from serve.errors import (
     unexpected_problem,
 )
 from serve.http.wrong_keys import TooManyWrongKeys
-from serve.replies import error_event
 
 NO_STATE = LimitState(requests=None, tokens=None)
 ISSUES = (

@@ -11,9 +11,9 @@ import uvloop
 from starlette.responses import PlainTextResponse
 
 from serve.app import PithServer
-from serve.cluster.door import own_door
-from serve.http_server import allow_open_files, http_config
-from serve.settings import Settings
+from serve.config.settings import Settings
+from serve.http.server.server import allow_open_files, http_config
+from serve.processes.door import own_door
 from tests.serve.served import settings_document
 
 WAITING = 200

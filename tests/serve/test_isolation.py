@@ -19,18 +19,18 @@ from fastapi import FastAPI
 from sqlalchemy import text
 from typer.testing import CliRunner
 
-from billing.collector import Collector
-from billing.database import open_database
-from billing.ledger import Ledger
+from billing.collections.collector import Collector
+from billing.ledger.ledger import Ledger
 from billing.price import Cost
-from billing.spool import Spool
+from billing.spool.spool import Spool
+from billing.store.database import open_database
 from billing.usage import UsageFigures
 from models.fake_engine import FakeEngine
 from serve.app import catalog_of
-from serve.cli import app
-from serve.prepare import open_accounts, prices_of
-from serve.routes.viewers import FILES, PAGES
-from serve.settings import load_settings
+from serve.cli.main import app
+from serve.config.settings import load_settings
+from serve.http.viewers import FILES, PAGES
+from serve.money.ledger_setup import open_accounts, prices_of
 from tests.serve.compressing import CONTEXT, QUERY, Compressing, compressing
 from tests.serve.served import HI, Client, migrated_file, serving, settings_document
 

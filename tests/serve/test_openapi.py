@@ -11,16 +11,16 @@ import pytest
 from fastapi import FastAPI
 from jsonschema import Draft202012Validator
 
-from billing.database import open_database
-from billing.ledger import Ledger
-from billing.spool import Spool
+from billing.ledger.ledger import Ledger
+from billing.spool.spool import Spool
+from billing.store.database import open_database
 from models.fake_engine import FakeEngine
 from serve.api import INTERFACE_VERSION
 from serve.app import build_api
-from serve.body import InvalidBody
-from serve.chat_request import parse_chat_request
-from serve.errors import STATUSES
-from serve.settings import Settings
+from serve.chat.request import parse_chat_request
+from serve.config.settings import Settings
+from serve.http.body import InvalidBody
+from serve.http.errors import STATUSES
 from tests.serve.served import HI, Client, settings_document
 
 # Each route of the contract that this server has, its statuses, and whether it needs a key.

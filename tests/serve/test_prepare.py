@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from billing.accounts import Accounts
-from billing.database import open_database
+from billing.accounts.accounts import Accounts
 from billing.errors import InvalidKey, LedgerUnavailable
-from billing.ledger import Ledger
+from billing.ledger.ledger import Ledger
 from billing.price import ModelPrice
-from billing.spool import Spool
+from billing.spool.spool import Spool
+from billing.store.database import open_database
 from serve.app import catalog_of
-from serve.pepper import PEPPER_BYTES, read_pepper
-from serve.prepare import open_accounts, prepare_ledger, prices_of
-from serve.settings import ConfigError, Settings
+from serve.config.settings import ConfigError, Settings
+from serve.money.ledger_setup import open_accounts, prepare_ledger, prices_of
+from serve.money.pepper import PEPPER_BYTES, read_pepper
 from tests.serve.served import settings_document
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -201,7 +201,7 @@ def test_a_pepper_is_made_once_and_read_from_then_on(tmp_path: Path) -> None:
 def test_processes_that_start_at_the_same_time_agree_on_one_pepper(tmp_path: Path) -> None:
     # Each says that it is there, and waits until all may go on.
     code = (
-        "import sys; from pathlib import Path; from serve.pepper import read_pepper; "
+        "import sys; from pathlib import Path; from serve.money.pepper import read_pepper; "
         "print('there', flush=True); sys.stdin.readline(); "
         "print(read_pepper(Path(sys.argv[1])).hex())"
     )

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from models.fake_engine import FakeEngine
-from serve.settings import load_settings
+from serve.config.settings import load_settings
 from tests.serve.loopback_service import CONFIG, Running, service
 
 # The embedded profile's first model: 100 nano-dollars a prompt token, 400 a completion token, at least 10,000.

@@ -15,8 +15,8 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from serve.app import catalog_of
-from serve.model_settings import EngineSettings
-from serve.settings import ConfigError, Settings, load_settings
+from serve.config.chat_models import EngineSettings
+from serve.config.settings import ConfigError, Settings, load_settings
 from tests.serve.served import model_document, settings_document
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -1,4 +1,4 @@
-"""`serve.table`: a cell of CSV is no formula of a spreadsheet."""
+"""`serve.cli.table`: a cell of CSV is no formula of a spreadsheet."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import io
 
 import pytest
 
-from serve import table
+from serve.cli import table
 
 
 @pytest.mark.parametrize("begin", ["=", "+", "-", "@", "\t", "\r"])

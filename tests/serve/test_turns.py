@@ -6,7 +6,7 @@ import asyncio
 
 from starlette.types import Message, Receive, Scope, Send
 
-from serve.turns import Turns, TurnsMiddleware
+from serve.http.turns import Turns, TurnsMiddleware
 
 
 class TurnCount:

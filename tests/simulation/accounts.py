@@ -6,10 +6,11 @@ from datetime import UTC, datetime
 
 from sqlalchemy import Connection, update
 
-from billing import directory, price_list
+from billing.accounts import directory
 from billing.caller import NO_LIMITS, Caller
+from billing.ledger import price_list
 from billing.price import ModelPrice
-from billing.schema import workspaces
+from billing.store.schema import workspaces
 from tests.simulation.plan import TOKEN_NANO_USD, WorkspacePlan
 from tests.simulation.store import Store
 

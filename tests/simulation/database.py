@@ -10,8 +10,8 @@ from contextvars import Context
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
-from billing.database import Database, Work
 from billing.errors import LedgerUnavailable
+from billing.store.database import Database, Work
 from tests.simulation.store import Store
 
 T = TypeVar("T")

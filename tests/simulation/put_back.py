@@ -6,9 +6,9 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-from billing.allowance import Allowance
-from billing.lease.keeper import LeaseKeeper
-from billing.ledger import Ledger
+from billing.leases.keeper import LeaseKeeper
+from billing.ledger.allowance import Allowance
+from billing.ledger.ledger import Ledger
 from tests.simulation.server import Parts
 
 # As where one server was configured for longer requests than another.

@@ -20,7 +20,7 @@ class EngineFailed(Exception):
 
 
 class Request:
-    """What `serve/chat.py` does around an engine, as far as money is concerned."""
+    """What `serve/chat/service.py` does around an engine, as far as money is concerned."""
 
     def __init__(
         self,

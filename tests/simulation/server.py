@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from billing.background import Background, Loop, Round
-from billing.collector import Collector
+from billing.collections.collector import Collector
+from billing.collections.hook import HookAnswer, HookCommand
 from billing.errors import HookFailed
-from billing.hook import HookAnswer, HookCommand
-from billing.ledger import Ledger
-from billing.spool import Spool
-from billing.upkeep import collecting, keeping_leases, replaying
+from billing.ledger.ledger import Ledger
+from billing.spool.spool import Spool
+from billing.upkeep.background import Background, Loop, Round
+from billing.upkeep.upkeep import collecting, keeping_leases, replaying
 from tests.simulation.clock import Clock
 from tests.simulation.database import Link, SimulatedDatabase, Weather
 from tests.simulation.loop import Place, SimulatedLoop

@@ -16,9 +16,9 @@ from typing import Any
 from sqlalchemy import Connection, create_engine
 from sqlalchemy.pool import StaticPool
 
-from billing.database import Work, translated_errors
-from billing.database_clock import bring_clock
-from billing.migration import upgrade
+from billing.store.database import Work, translated_errors
+from billing.store.database_clock import bring_clock
+from billing.store.migration import upgrade
 
 STATEMENT_CHARS = 260
 

@@ -84,7 +84,7 @@ def read(sample: Sample, ratio: float, *, checkout: Path, options: tuple[str, ..
     command = [
         sys.executable,
         "-c",
-        "from serve.cli import main; main()",
+        "from serve.cli.main import main; main()",
         "compress",
         str(sample.file.resolve()),
     ]

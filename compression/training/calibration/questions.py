@@ -12,8 +12,8 @@ from benchmarks.quality.families import FAMILIES, family_of
 from benchmarks.quality.metrics import holds_answer
 from benchmarks.quality.suites import traces
 from benchmarks.quality.suites.logs import cases as logs
-from compression.assembly import Slice
-from compression.request import CompressionResult
+from compression.choosing.assembly import Slice
+from compression.pipeline.request import CompressionResult
 from compression.training.calibration.logs import log_cases
 from compression.tuning.observing import Question
 

@@ -8,12 +8,12 @@ import pickle
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from compression.lexical import LexicalScorer
 from compression.neural.encoder import Encoder, EncoderSettings, titled
 from compression.neural.networks import Placement
 from compression.neural.scored_model import blended
-from compression.spec import ModelSpec
-from compression.units import Segmentation
+from compression.pipeline.spec import ModelSpec
+from compression.scorers.lexical import LexicalScorer
+from compression.source.units import Segmentation
 
 _SAVED_EVERY = 10
 

@@ -13,12 +13,12 @@ from benchmarks.ledger.__main__ import arguments, measured, scenarios
 from benchmarks.ledger.load import BadRun, Bench
 from benchmarks.ledger.postgres_server import postgres_binaries
 from benchmarks.ledger.report import Scenario
-from billing.database import open_database
 from billing.errors import LedgerUnavailable
-from billing.fake_database import FakeOutageDatabase
-from billing.ledger import Ledger
-from billing.migration import upgrade
-from billing.spool import Spool
+from billing.ledger.ledger import Ledger
+from billing.spool.spool import Spool
+from billing.store.database import open_database
+from billing.store.fake_database import FakeOutageDatabase
+from billing.store.migration import upgrade
 
 SHORT = ["--seconds", "0.2", "--rounds", "2", "--clients", "1,4", "--workspaces", "2"]
 

@@ -10,13 +10,13 @@ import pytest
 from sqlalchemy import text, update
 
 from billing.errors import LedgerUnavailable, QuotaExceeded, SpoolFull
-from billing.fake_database import FakeOutageDatabase
-from billing.lease import sql
-from billing.lease.keeper import LeaseKeeper
-from billing.lease.times import LeaseTimes
-from billing.ledger import Ledger
-from billing.schema import holds
-from billing.spool import Spool
+from billing.leases import sql
+from billing.leases.keeper import LeaseKeeper
+from billing.leases.times import LeaseTimes
+from billing.ledger.ledger import Ledger
+from billing.spool.spool import Spool
+from billing.store.fake_database import FakeOutageDatabase
+from billing.store.schema import holds
 from billing.usage import Hold
 
 if TYPE_CHECKING:

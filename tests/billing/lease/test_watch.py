@@ -1,10 +1,10 @@
-"""`billing.lease.watch`: when a server takes another one's lease for ended."""
+"""`billing.leases.watch`: when a server takes another one's lease for ended."""
 
 from __future__ import annotations
 
-from billing.lease.sql import Neglected
-from billing.lease.times import LeaseTimes
-from billing.lease.watch import Watch
+from billing.leases.sql import Neglected
+from billing.leases.times import LeaseTimes
+from billing.leases.watch import Watch
 
 TIMES = LeaseTimes(ttl_s=60, renew_every_s=15, looks=3)
 ENDED = Neglected("e", 100.0, has_ended=True)

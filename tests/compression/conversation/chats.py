@@ -10,8 +10,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from compression.conversation import spans_by_message
-from compression.request import CompressionResult
-from compression.units import Segmentation
+from compression.pipeline.request import CompressionResult
+from compression.source.units import Segmentation
 
 IDS = st.sampled_from(["call_1", "call_2", "call_3"])
 NAMES = st.sampled_from(["get_order", "book", 'odd"name\\'])

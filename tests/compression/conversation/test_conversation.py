@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from compression.conversation import fault_in, is_conversation, spans_by_message
-from compression.request import CompressionResult
+from compression.pipeline.request import CompressionResult
+from compression.pipeline.settings import CompressionSettings
 from compression.segmentation import SegmentationSettings, segment
-from compression.settings import CompressionSettings
-from compression.slices import Slice
+from compression.source.slices import Slice
 from tests.compression.conversation.chats import is_conversation_still
 
 Compress = Callable[..., CompressionResult]

@@ -15,7 +15,7 @@ from compression.neural.errors import QueryTooLong
 from compression.neural.networks import Placement
 from compression.neural.sample_checkpoints import config_of, train_tokenizer
 from compression.neural.service import NeuralService
-from compression.units import Document, Segmentation, Unit
+from compression.source.units import Document, Segmentation, Unit
 
 SENTENCES = (
     "The Eiffel Tower is 330 metres tall.",

@@ -14,16 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from compression.assembly import join
 from compression.build import build_model
-from compression.errors import (
-    CompressorFailed,
-    CompressorOverloaded,
-    CompressorUnavailable,
-    RefusedRequest,
-)
-from compression.lexical import LexicalScorer
-from compression.model import CompressionModel
+from compression.choosing.assembly import join
+from compression.counting.tokenizer_counter import TokenizerCounter
 from compression.neural.errors import CheckpointRefused
 from compression.neural.llmlingua2 import LLMLingua2
 from compression.neural.networks import Placement
@@ -32,12 +25,19 @@ from compression.neural.sample_checkpoints import Architecture
 from compression.neural.scored_model import ScoredModel
 from compression.neural.service import NeuralService
 from compression.neural.windows import Floats, Job, Window
-from compression.pipeline import Pipeline
-from compression.request import CompressionRequest, CompressionResult
-from compression.settings import CompressionSettings
-from compression.spec import Blend, ModelSpec
-from compression.tokenizer_counter import TokenizerCounter
-from compression.units import Segmentation
+from compression.pipeline.errors import (
+    CompressorFailed,
+    CompressorOverloaded,
+    CompressorUnavailable,
+    RefusedRequest,
+)
+from compression.pipeline.pipeline import Pipeline
+from compression.pipeline.request import CompressionRequest, CompressionResult
+from compression.pipeline.served import CompressionModel
+from compression.pipeline.settings import CompressionSettings
+from compression.pipeline.spec import Blend, ModelSpec
+from compression.scorers.lexical import LexicalScorer
+from compression.source.units import Segmentation
 from tests.compression.conftest import TOKENIZER
 
 SMALL = Path(__file__).parents[3] / "compression" / "neural" / "small"

@@ -16,7 +16,7 @@ from compression.neural.errors import CheckpointRefused, QueryTooLong
 from compression.neural.networks import Placement
 from compression.neural.query_classifier import QueryClassifier, QueryClassifierSettings
 from compression.neural.sample_checkpoints import TEXTS
-from compression.units import Document, Segmentation, Unit
+from compression.source.units import Document, Segmentation, Unit
 
 QUERY = "the plan of the committee"
 

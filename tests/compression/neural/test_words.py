@@ -7,8 +7,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compression.guards import find_guards
-from compression.neural.allocation import share_budget
+from compression.choosing.allocation import share_budget
+from compression.neural.guards import find_guards
 from compression.neural.words import group_words, join_words, split_words
 
 

@@ -10,7 +10,7 @@ import random
 import numpy as np
 import pytest
 
-from compression.diversity import diversify
+from compression.choosing.diversity import diversify
 from compression.salience import read_salience
 from compression.segmentation import segment
 

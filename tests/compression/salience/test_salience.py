@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from compression.salience import Salience, read_salience
 from compression.segmentation import segment
-from compression.units import Document, Segmentation, Unit, UnitKind
+from compression.source.units import Document, Segmentation, Unit, UnitKind
 
 RETRY = "INFO [IPC] org.apache.hadoop.ipc.Client: Retrying connect to server"
 HADOOP = f"""\

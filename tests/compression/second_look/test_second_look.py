@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from compression.features.matching import Query
 from compression.features.matrix import prepare
-from compression.lexical import LexicalScorer
+from compression.scorers.lexical import LexicalScorer
 from compression.second_look.links import shared, strongest
 from compression.second_look.look import SecondLook
 from compression.second_look.naming import find_names, naming_power

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compression.compressor import Compressor
-from compression.counting import FakeCounter
-from compression.lexical import LexicalScorer
-from compression.request import CompressionRequest
+from compression.counting.counter import FakeCounter
+from compression.pipeline.compressor import Compressor
+from compression.pipeline.request import CompressionRequest
+from compression.pipeline.settings import CompressionSettings
 from compression.salience import read_salience
+from compression.scorers.lexical import LexicalScorer
 from compression.segmentation import segment
-from compression.settings import CompressionSettings
-from compression.units import Segmentation
+from compression.source.units import Segmentation
 
 DIFF = """\
 diff --git a/app/queue.py b/app/queue.py

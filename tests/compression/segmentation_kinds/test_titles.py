@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from compression.segmentation import segment
-from compression.units import Segmentation
+from compression.source.units import Segmentation
 
 LONG = "It was built in 1912 by the harbour board and has been open to everybody who likes to walk there ever since."
 USUAL = f"Old Pier\n{LONG}\n\nNew Pier\n{LONG}\n\nFish Market\n{LONG}"

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from compression.thread_work import done
+from compression.pipeline.thread_work import done
 from compression.workers.message import Message
 from compression.workers.working import work_in_turn, work_together
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 
-from compression.model import NO_TERMS, JobTerms
+from compression.pipeline.served import NO_TERMS, JobTerms
 from compression.workers.codec import count_message
 from compression.workers.message import Message
 from compression.workers.observer import Replaced

@@ -10,19 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compression.assembly import Slice
 from compression.calibration.estimate import Calibration
-from compression.errors import (
+from compression.choosing.assembly import Slice
+from compression.flags import Example, Flag
+from compression.pipeline.errors import (
     CompressionTimedOut,
     CompressorFailed,
     CompressorOverloaded,
     CompressorUnavailable,
     RefusedRequest,
 )
-from compression.flags import Example, Flag
-from compression.model import CompressionFault
-from compression.receipt import Receipt
-from compression.request import CompressionRequest, CompressionResult, UnitScore
+from compression.pipeline.receipt import Receipt
+from compression.pipeline.request import CompressionRequest, CompressionResult, UnitScore
+from compression.pipeline.served import CompressionFault
 from compression.workers.codec import (
     count_message,
     fault_message,

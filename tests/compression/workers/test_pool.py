@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from compression.errors import CompressorOverloaded
-from compression.model import JobTerms
+from compression.pipeline.errors import CompressorOverloaded
+from compression.pipeline.served import JobTerms
 from compression.workers.errors import WorkerCannotStart
 from compression.workers.message import Message
 from compression.workers.plan import LanePlan, PoolPlan

@@ -13,10 +13,10 @@ import psutil
 import pytest
 
 from compression.build import build_model, load_counter
-from compression.errors import CompressionTimedOut, CompressorFailed, RefusedRequest
-from compression.model import JobTerms
-from compression.request import CompressionRequest
-from compression.spec import ModelSpec
+from compression.pipeline.errors import CompressionTimedOut, CompressorFailed, RefusedRequest
+from compression.pipeline.request import CompressionRequest
+from compression.pipeline.served import JobTerms
+from compression.pipeline.spec import ModelSpec
 from compression.workers.errors import WorkerCannotStart
 from compression.workers.plan import plan_of
 from compression.workers.pooled_model import PooledModel, start_model

@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from compression.errors import CompressionTimedOut, CompressorFailed, CompressorUnavailable
-from compression.model import JobTerms
+from compression.pipeline.errors import CompressionTimedOut, CompressorFailed, CompressorUnavailable
+from compression.pipeline.served import JobTerms
 from compression.workers.errors import WorkerCannotStart
 from tests.compression.workers.acting import BROKEN, IN_TURN, TOGETHER, eventually
 from tests.compression.workers.conftest import acting, is_gone, pid_in, plan, whole_lines

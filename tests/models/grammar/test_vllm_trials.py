@@ -67,7 +67,7 @@ async def test_a_grammar_that_fails_its_trial_is_refused_and_the_engine_is_left_
     monkeypatch: pytest.MonkeyPatch, stream: bool, error: Exception, kind: str, param: str | None
 ) -> None:
     from models.grammar.trials import GrammarTrials
-    from models.vllm_engine import VLLMChat
+    from models.vllm.engine import VLLMChat
 
     tried: list[tuple[str, str]] = []
 

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from billing.counters import Counters, MemoryCounters
-from serve.cluster.counters_port import CountersPort
+from billing.rate_limits.counters import Counters, MemoryCounters
+from serve.processes.counters_port import CountersPort
 
 
 @asynccontextmanager

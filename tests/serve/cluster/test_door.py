@@ -16,19 +16,19 @@ import pytest
 import uvloop
 from starlette.responses import PlainTextResponse
 
-from serve.cluster.acceptor import AHEAD
-from serve.cluster.desk import Desk, open_desk
-from serve.cluster.door import Door, NoDoor, ask_for_door
-from serve.cluster.folder import FolderInUse, run_folder
-from serve.http_server import PithServer, http_config
-from serve.settings import Settings
+from serve.config.settings import Settings
+from serve.http.server.server import PithServer, http_config
+from serve.processes.acceptor import AHEAD
+from serve.processes.desk import Desk, open_desk
+from serve.processes.door import Door, NoDoor, ask_for_door
+from serve.processes.folder import FolderInUse, run_folder
 from tests.serve.served import eventually, settings_document
 
 CLIENTS = 16
 KILLED = """
 import os, sys
 from pathlib import Path
-from serve.cluster.folder import run_folder
+from serve.processes.folder import run_folder
 with run_folder(Path(sys.argv[1]), 8000) as made:
     (made / "left").touch()
     os._exit(0)

@@ -9,10 +9,10 @@ from uuid import uuid4
 import pytest
 
 from billing.caller import Caller, ProjectLimits
-from billing.counters import Answer, Ask, MemoryCounters
 from billing.errors import LimitsUnavailable, RateLimited
-from billing.limits import RateLimits
-from serve.cluster.shared_counters import SharedCounters
+from billing.rate_limits.counters import Answer, Ask, MemoryCounters
+from billing.rate_limits.rate_limits import RateLimits
+from serve.processes.shared_counters import SharedCounters
 from tests.serve.cluster.counting import counted_elsewhere
 from tests.serve.served import eventually
 

@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compression.slices import Slice
-from serve.compression.kept import kept_fields, kept_of_messages
-from serve.compression.messages import canonical
+from compression.source.slices import Slice
+from serve.compress.kept import kept_fields, kept_of_messages
+from serve.compress.messages import canonical
 from tests.compression.conversation.chats import MESSAGES, text_at
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
-from serve.config.fit import Verdict, check_fit
+from serve.config.capacity.fit import Verdict, check_fit
+from serve.config.capacity.placement import Bundle, Place, Rooms
 from serve.config.node import Node, parse_node
-from serve.config.placement import Bundle, Place, Rooms
-from serve.settings import ConfigError, Settings, load_settings
+from serve.config.settings import ConfigError, Settings, load_settings
 from tests.serve.commands import Done
 from tests.serve.served import model_document, settings_document
 
@@ -157,7 +157,7 @@ def test_a_share_is_of_one_gpu_and_bounds_its_memory(
 
 
 def pith(*arguments: object) -> Done:
-    command = [sys.executable, "-c", "from serve.cli import main; main()", *map(str, arguments)]
+    command = [sys.executable, "-c", "from serve.cli.main import main; main()", *map(str, arguments)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     return Done(done.returncode, done.stdout, done.stderr)
 

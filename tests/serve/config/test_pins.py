@@ -9,9 +9,9 @@ import pytest
 
 from compression import build
 from compression.build import load_counter
-from serve.compression_settings import spec_of
+from serve.config.compression_models import spec_of
 from serve.config.pins import unpinned
-from serve.settings import Settings
+from serve.config.settings import Settings
 from tests.serve.served import settings_document
 
 COMMIT = "8b3219a92973c328a8e22fadcfa821b5dc75636a"

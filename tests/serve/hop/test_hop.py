@@ -14,8 +14,8 @@ import aiohttp
 import pytest
 
 from models.engine import EngineChunk, EngineFault, EngineRequest, TokenUsage
-from serve.hop.client import ReplicaClient, ReplicaGone, ReplyBroken
-from serve.hop.port import Address, ReplicaPort
+from serve.cluster.replicas.client import ReplicaClient, ReplicaGone, ReplyBroken
+from serve.cluster.replicas.server import Address, ReplicaPort
 
 DEADLINE_S = 10
 CHUNKS = (
@@ -157,7 +157,7 @@ async def test_a_replica_is_not_gone_because_this_process_is_out_of_files(
 
 async def test_a_replica_that_cannot_read_a_request_is_not_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     async with hop(answering(*CHUNKS)) as (client, address):
-        monkeypatch.setattr("serve.hop.client.request_bytes", lambda request: b"{}")
+        monkeypatch.setattr("serve.cluster.replicas.client.request_bytes", lambda request: b"{}")
         with pytest.raises(ReplyBroken, match="500"):
             await all_of(client, address, request())
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from models.engine import EngineRequest
+from serve.cluster.replicas.pool import Replicas
+from serve.cluster.replicas.server import ADDRESS_KEY
 from serve.fairness.places import QueueFull, Shares
-from serve.hop.port import ADDRESS_KEY
-from serve.hop.replicas import Replicas
 
 REQUEST = EngineRequest("id", "model", ({"role": "user", "content": "hi"},), 16, False, "salt")
 

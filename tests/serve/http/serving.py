@@ -17,9 +17,9 @@ import uvloop
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from serve.app import PithServer
-from serve.cluster.door import own_door
-from serve.http_server import http_config
-from serve.settings import Settings
+from serve.config.settings import Settings
+from serve.http.server.server import http_config
+from serve.processes.door import own_door
 from tests.serve.served import settings_document
 
 WAIT_S = 20.0

@@ -10,12 +10,12 @@ from functools import partial
 
 import pytest
 
-from serve.http.connections import Connections, ReceiveTimes
-from serve.http.deadlines import overdue
-from serve.http.protocol import BoundedHttp
-from serve.http.refusals import BadHttp
-from serve.http.sending import SendTimes
-from serve.networks import networks
+from serve.config.networks import networks
+from serve.http.server.connections import Connections, ReceiveTimes
+from serve.http.server.deadlines import overdue
+from serve.http.server.protocol import BoundedHttp
+from serve.http.server.refusals import BadHttp
+from serve.http.server.sending import SendTimes
 from tests.serve.http.serving import Listening, Raw, detail, eventually, listening
 
 GET = b"GET /quick HTTP/1.1\r\nHost: h\r\n\r\n"

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from serve.config.networks import networks
+from serve.config.settings import Settings
 from serve.http.peers import client_of, stands_in
-from serve.networks import networks
-from serve.settings import Settings
 from tests.serve.compressing import CONTEXT, QUERY, compressing
 from tests.serve.http.serving import Listening, detail, listening
 from tests.serve.served import settings_document

@@ -17,9 +17,9 @@ from sqlalchemy import text
 from billing.caller import NO_LIMITS
 from models.fake_engine import FakeEngine
 from serve.app import PithServer
-from serve.cluster.door import own_door
-from serve.http.sending import SendTimes, SendWatch
-from serve.http_server import http_config
+from serve.http.server.sending import SendTimes, SendWatch
+from serve.http.server.server import http_config
+from serve.processes.door import own_door
 from tests.serve.served import HI, Served, eventually, serving
 
 STALLED_S = 0.4

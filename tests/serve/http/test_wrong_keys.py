@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import pytest_asyncio
 
+from billing.accounts.keys import mint
 from billing.errors import InvalidKey
-from billing.keys import mint
-from serve.auth import bearer_key
-from serve.errors import MissingKey
+from serve.http.auth import bearer_key
+from serve.http.errors import MissingKey
 from serve.http.wrong_keys import AT_ONCE, MAX_CLIENTS, TooManyWrongKeys, WrongKeys
 from tests.serve.served import Served, serving
 

@@ -9,7 +9,12 @@ from typing import Any
 
 import pytest
 
-from compression.errors import CompressorFailed, CompressorOverloaded, CompressorUnavailable, RefusedRequest
+from compression.pipeline.errors import (
+    CompressorFailed,
+    CompressorOverloaded,
+    CompressorUnavailable,
+    RefusedRequest,
+)
 from tests.serve.compressing import CONTEXT, INPUT_NANO_USD, QUERY, SENTENCES, Compressing, compressing
 from tests.serve.metrics.readings import Readings, grown, of_registry
 from tests.serve.served import Client, at_rest, eventually

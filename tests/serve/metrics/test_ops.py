@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from billing.spool import Spool
+from billing.spool.spool import Spool
 from billing.usage import UsageEvent
+from serve.config.settings import Settings
 from serve.metrics.files import FOLDER_VARIABLE, RESERVED_BYTES, metrics_folder
 from serve.metrics.ops import ENDED, ProcessFiles, ops_port
-from serve.settings import Settings
 from tests.integration.running import free_port
 from tests.serve.metrics.readings import Readings, of_families, of_text
 from tests.serve.served import settings_document
@@ -32,7 +32,7 @@ REPLICAS = "pith_ingress_replicas"
 PROCESS = """
 import os, sys
 from serve.metrics.files import count_in_files
-from serve.settings import Settings
+from serve.config.settings import Settings
 settings = Settings.model_validate_json(sys.argv[1])
 assert "prometheus_client" not in sys.modules
 count_in_files(settings)

@@ -15,7 +15,7 @@ import pytest_asyncio
 
 from billing.caller import ProjectLimits
 from models.prompt_bound import PromptBound
-from serve.auth import RECHECK_AFTER_S
+from serve.http.auth import RECHECK_AFTER_S
 from tests.serve.served import (
     INPUT_NANO_USD,
     OUTPUT_NANO_USD,

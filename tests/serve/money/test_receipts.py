@@ -13,13 +13,13 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from billing.ledger import Ledger
+from billing.ledger.ledger import Ledger
 from billing.price import Cost, ModelPrice
-from billing.spool import Spool
+from billing.spool.spool import Spool
 from billing.usage import UsageFigures
-from serve.cli import app
-from serve.prepare import open_accounts
-from serve.settings import load_settings
+from serve.cli.main import app
+from serve.config.settings import load_settings
+from serve.money.ledger_setup import open_accounts
 from tests.serve.served import migrated_file, settings_document
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)

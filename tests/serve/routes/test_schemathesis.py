@@ -12,7 +12,7 @@ import pytest
 import schemathesis
 
 from models.fake_engine import FakeEngine
-from serve.compression_settings import DemoCompressionSettings
+from serve.config.compression_models import DemoCompressionSettings
 from tests.serve.compressing import FakeModel, local_model
 from tests.serve.loopback_service import service
 

@@ -1,0 +1,1 @@
+"""Workspaces, projects and keys, and the log of who changed them."""

@@ -1,0 +1,105 @@
+"""Keeps what the database said of a key for a few seconds, so that authentication costs no query and a
+revocation still takes effect within a bound that can be published."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from billing.accounts.directory import StoredKey
+from billing.errors import LedgerUnavailable
+
+# While the ledger is away, how long keys that may outlive it are trusted until one of them is read again.
+PAUSE = timedelta(seconds=1)
+Fetch = Callable[[str], Awaitable[StoredKey | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyCacheTimes:
+    """`ttl_s` bounds how long a revoked key still works. While the ledger is away, a key that worked before
+    goes on working for `outage_s` after it was last read."""
+
+    ttl_s: float = 5.0
+    negative_ttl_s: float = 1.0
+    outage_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    key: StoredKey | None
+    read_at: datetime
+
+
+class KeyCache:
+    """A bounded cache by key id with one database read at a time for each key."""
+
+    def __init__(self, fetch: Fetch, times: KeyCacheTimes, *, max_entries: int = 10_000) -> None:
+        self._fetch = fetch
+        self._times = times
+        self._max_entries = max_entries
+        self._entries: OrderedDict[str, _Entry] = OrderedDict()
+        self._reads: dict[str, asyncio.Task[_Entry]] = {}
+        self._generation = 0
+        self._away_until: datetime | None = None
+
+    async def get(self, key_id: str, now: datetime) -> StoredKey | None:
+        """Raises `LedgerUnavailable` when the key must be read and cannot be."""
+        entry = self._entries.get(key_id)
+        if entry is not None and self._is_fresh(entry, now):
+            self._entries.move_to_end(key_id)
+            return entry.key
+        if entry is None or not self._may_outlive_the_ledger(entry, now):
+            return (await self._read_once(key_id, now)).key
+        if self._away_until is not None:
+            if now < self._away_until:
+                return entry.key
+            # One request asks; the others need not wait with it where the ledger hangs.
+            self._away_until = now + PAUSE
+        try:
+            return (await self._read_once(key_id, now)).key
+        except LedgerUnavailable:
+            self._away_until = now + PAUSE
+            return entry.key
+
+    def clear(self) -> None:
+        """Forgets everything, also what is being read now: it may have been read before the change."""
+        self._generation += 1
+        self._entries.clear()
+        self._reads.clear()
+
+    async def _read_once(self, key_id: str, now: datetime) -> _Entry:
+        reading = self._reads.get(key_id)
+        if reading is None:
+            reading = asyncio.create_task(self._read(key_id, now))
+            self._reads[key_id] = reading
+            reading.add_done_callback(lambda done: self._forget_read(key_id, done))
+        # Shielded: the first caller's disconnect must not fail the others who wait for the same key.
+        return await asyncio.shield(reading)
+
+    def _forget_read(self, key_id: str, done: asyncio.Task[_Entry]) -> None:
+        if self._reads.get(key_id) is done:
+            del self._reads[key_id]
+
+    async def _read(self, key_id: str, now: datetime) -> _Entry:
+        generation = self._generation
+        # Dated at the start of the read: a revocation during it must not be outlived by more than the TTL.
+        entry = _Entry(await self._fetch(key_id), now)
+        self._away_until = None
+        if generation == self._generation:
+            self._entries[key_id] = entry
+            self._entries.move_to_end(key_id)
+            if len(self._entries) > self._max_entries:
+                self._entries.popitem(last=False)
+        return entry
+
+    def _is_fresh(self, entry: _Entry, now: datetime) -> bool:
+        works = entry.key is not None and entry.key.active
+        ttl_s = self._times.ttl_s if works else self._times.negative_ttl_s
+        return timedelta(0) <= now - entry.read_at < timedelta(seconds=ttl_s)
+
+    def _may_outlive_the_ledger(self, entry: _Entry, now: datetime) -> bool:
+        works = entry.key is not None and entry.key.active
+        return works and now - entry.read_at < timedelta(seconds=self._times.outage_s)

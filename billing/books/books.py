@@ -1,0 +1,106 @@
+"""The ledger as an operator reads it: usage, statements, the audit log, and whether everything adds up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+
+from billing.accounts import audit_log, directory
+from billing.accounts.audit_log import AuditEntry
+from billing.books import reconciliation
+from billing.books.rebuilding import rebuild_balances
+from billing.books.reconciliation import Balances, Difference, MispricedEvent
+from billing.books.statement import Statement, statement
+from billing.books.usage_report import Dimension, UsageSum, usage
+from billing.spool.spool import Spool
+from billing.store.database import Database
+
+MOST_NAMED = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciliation:
+    """Whether events, balances, holds and collections agree. What waits in the spool is in none of them yet."""
+
+    balances: tuple[Balances, ...]
+    # At most `MOST_NAMED` of each.
+    mispriced: tuple[MispricedEvent, ...]
+    spool_waiting: int
+    spool_refused: int
+
+    @property
+    def differences(self) -> list[Difference]:
+        return [difference for row in self.balances for difference in row.differences]
+
+    @property
+    def is_clean(self) -> bool:
+        return not self.differences and not self.mispriced
+
+    @property
+    def written_off_nano_usd(self) -> int:
+        return sum(row.written_off_nano_usd for row in self.balances)
+
+    def total(self, figure: str) -> int:
+        """Nano-dollars of one figure over all workspaces, as their rows have it."""
+        return sum(row.stored[figure] for row in self.balances)
+
+
+class Books:
+    """Reads one ledger. Every method raises `LedgerUnavailable`; those that name a workspace `UnknownAccount`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def usage(
+        self,
+        by: Sequence[Dimension],
+        *,
+        workspace: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> list[UsageSum]:
+        return await self._database.read(partial(usage, by=by, workspace=workspace, since=since, until=until))
+
+    async def statement(self, workspace: str, month: str) -> Statement:
+        """Raises `ValueError` for a month that is none."""
+        return await self._database.read(partial(statement, workspace=workspace, month=month))
+
+    async def audit_log(
+        self,
+        *,
+        workspace: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int = 1000,
+    ) -> list[AuditEntry]:
+        """The last entries, oldest first."""
+        owner = None
+        if workspace is not None:
+            owner = (await self._database.read(lambda c: directory.find_workspace(c, workspace))).id
+        read = partial(audit_log.entries, workspace_id=owner, since=since, until=until, limit=limit)
+        return await self._database.read(read)
+
+    async def reconcile(self, spool: Spool) -> Reconciliation:
+        # Balances are of one moment. Costs are of events, which never change, and are read piece by piece.
+        balances = await self._database.read(reconciliation.balances_of_one_moment)
+        mispriced = await self._mispriced()
+        return Reconciliation(
+            balances=tuple(balances),
+            mispriced=tuple(mispriced),
+            spool_waiting=await spool.count_waiting(),
+            spool_refused=await spool.count_refused(),
+        )
+
+    async def _mispriced(self) -> list[MispricedEvent]:
+        found: list[MispricedEvent] = []
+        after: str | None = ""
+        while after is not None and len(found) < MOST_NAMED:
+            piece, after = await self._database.read(partial(reconciliation.mispriced_events, after=after))
+            found += piece
+        return found[:MOST_NAMED]
+
+    async def rebuild(self, *, actor: str, now: datetime) -> list[Difference]:
+        """Makes every balance anew from the rows below it; what was different. Raises `RebuildRefused`."""
+        return await self._database.write(lambda c: rebuild_balances(c, actor=actor, now=now))

@@ -1,0 +1,104 @@
+"""The statement of a workspace for one calendar month (UTC): what it owed, used, was asked for and paid.
+
+Owed at a moment is all that was posted until then less all that was paid: neither cutting nor voiding a collection
+changes it. Both ends of a collection are final, and usage counts to the month in which it was charged, so a past month
+reads the same whenever it is asked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, and_, func, or_, select
+
+from billing.accounts import directory
+from billing.books.charges import CHARGED, charged_month
+from billing.books.usage_report import UsageSum, usage
+from billing.collections import collecting
+from billing.collections.collection import Collection
+from billing.store.database import one_moment
+from billing.store.dates import month_bounds
+from billing.store.schema import collections, usage_events
+
+_c = collections.c
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """What is owed at one moment: `asked` is cut into collections that are neither paid nor void."""
+
+    owed_nano_usd: int
+    asked_nano_usd: int
+
+    @property
+    def uncollected_nano_usd(self) -> int:
+        return self.owed_nano_usd - self.asked_nano_usd
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """`closing` is `opening` and what was used less what was paid. `cut` and `closed` are the month's."""
+
+    workspace_id: str
+    workspace_name: str
+    month: str
+    since: datetime
+    until: datetime
+    opening: Balance
+    usage: tuple[UsageSum, ...]
+    cut: tuple[Collection, ...]
+    closed: tuple[Collection, ...]
+    closing: Balance
+
+    @property
+    def written_off_nano_usd(self) -> int:
+        """What of the use's cost is charged to nobody, and in no balance."""
+        return sum(line.written_off_nano_usd for line in self.usage)
+
+    @property
+    def used_nano_usd(self) -> int:
+        return sum(line.cost_nano_usd for line in self.usage)
+
+    @property
+    def paid_nano_usd(self) -> int:
+        return sum(collection.nano_usd for collection in self.closed if collection.state == "paid")
+
+
+def statement(connection: Connection, workspace: str, month: str) -> Statement:
+    """Raises `UnknownAccount`, and `ValueError` for a month that is none."""
+    since, until = month_bounds(month)
+    # Or a settlement between the statements would be in the lines and not in the sum.
+    one_moment(connection)
+    owner = directory.find_workspace(connection, workspace)
+    all_of_it = collecting.listed(connection, workspace=owner.id, until=until)
+    lines = usage(connection, ["project", "model"], workspace=owner.id, charged_in=month)
+    return Statement(
+        workspace_id=owner.id,
+        workspace_name=owner.name,
+        month=month,
+        since=since,
+        until=until,
+        opening=_balance(connection, owner.id, month, since, including=False),
+        usage=tuple(lines),
+        cut=tuple(one for one in all_of_it if one.created_at >= since),
+        closed=tuple(one for one in all_of_it if one.closed_at and since <= one.closed_at < until),
+        closing=_balance(connection, owner.id, month, until, including=True),
+    )
+
+
+def _balance(
+    connection: Connection, workspace_id: str, month: str, moment: datetime, *, including: bool
+) -> Balance:
+    """As it was just before `moment`: the beginning of the month, or its end and `including` it."""
+    charged_in = charged_month(connection)
+    posted = select(func.coalesce(func.sum(CHARGED), 0)).where(
+        usage_events.c.workspace_id == workspace_id, charged_in <= month if including else charged_in < month
+    )
+    closed = and_(_c.closed_at.is_not(None), _c.closed_at < moment)
+    amount = select(func.coalesce(func.sum(_c.nano_usd), 0)).where(_c.workspace_id == workspace_id)
+    paid = amount.where(_c.state == "paid", closed)
+    asked = amount.where(_c.created_at < moment, or_(_c.closed_at.is_(None), _c.closed_at >= moment))
+    sums = select(posted.scalar_subquery(), paid.scalar_subquery(), asked.scalar_subquery())
+    posted_nano, paid_nano, asked_nano = map(int, connection.execute(sums).one())
+    return Balance(owed_nano_usd=posted_nano - paid_nano, asked_nano_usd=asked_nano)

@@ -1,0 +1,136 @@
+"""Collections as upkeep and an operator meet them: cut what is due, hand it over, list it, mark what became of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from functools import partial
+
+from billing.accounts import directory
+from billing.collections import collecting, handing_over
+from billing.collections.collection import (
+    MAX_NOTE_CHARS,
+    MAX_REFERENCE_CHARS,
+    Collection,
+    State,
+    checked_text,
+)
+from billing.collections.hook import HookAnswer, HookCommand, request_of, run_hook
+from billing.errors import HookFailed
+from billing.store.database import Database
+
+log = logging.getLogger(__name__)
+Run = Callable[[HookCommand, bytes], Awaitable[HookAnswer]]
+
+# Beyond the command's own time: for the ledger to answer.
+CLAIM_MARGIN_S = 60
+
+
+class Collector:
+    """The collections of one ledger; changes are in the audit log as made by `actor`.
+
+    Every method raises `LedgerUnavailable`.
+    """
+
+    def __init__(self, database: Database, *, actor: str, run: Run = run_hook) -> None:
+        """`run` runs the hook's command."""
+        self._database = database
+        self._actor = actor
+        self._run = run
+
+    async def cut_due(self, *, threshold_cents: int, now: datetime) -> list[Collection]:
+        """Cuts one for every workspace whose uncollected balance has reached the threshold, each in a transaction
+        of its own. Any number of servers may do so at once."""
+        due = await self._database.read(lambda c: collecting.due_workspaces(c, threshold_cents))
+        cuts = []
+        for workspace_id in due:
+            cut = partial(
+                collecting.cut,
+                workspace_id=workspace_id,
+                threshold_cents=threshold_cents,
+                actor=self._actor,
+                now=now,
+            )
+            collection = await self._database.write(cut)
+            if collection is not None:
+                cuts.append(collection)
+        return cuts
+
+    async def cut_now(self, workspace: str, *, now: datetime) -> Collection | None:
+        """Cuts what whole cents there are, below the threshold too; None where there is not one.
+
+        Raises `UnknownAccount`.
+        """
+        found = await self._database.read(lambda c: directory.find_workspace(c, workspace))
+        cut = partial(collecting.cut, workspace_id=found.id, threshold_cents=1, actor=self._actor, now=now)
+        return await self._database.write(cut)
+
+    async def listed(
+        self,
+        *,
+        workspace: str | None = None,
+        state: State | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> list[Collection]:
+        """Oldest first; by the time of the cut, from `since` to before `until`. Raises `UnknownAccount`."""
+        return await self._database.read(
+            lambda c: collecting.listed(c, workspace=workspace, state=state, since=since, until=until)
+        )
+
+    async def mark(
+        self,
+        collection_id: str,
+        state: State,
+        *,
+        reference: str | None = None,
+        note: str | None = None,
+        now: datetime,
+    ) -> Collection:
+        """Raises `UnknownCollection`, `IllegalMove` or `InvalidCollection`, and then nothing has changed."""
+        move = partial(
+            collecting.move,
+            collection_id=collection_id,
+            wanted=state,
+            reference=checked_text("reference", reference, MAX_REFERENCE_CHARS),
+            note=checked_text("note", note, MAX_NOTE_CHARS),
+            actor=self._actor,
+            now=now,
+        )
+        return await self._database.write(move)
+
+    async def hand_over(self, hook: HookCommand, *, clock: Callable[[], datetime]) -> int:
+        """Runs the hook for every open collection that is due; how many were handed over.
+
+        A time-out ends the round: a payment system that hangs would hang for each of them.
+        """
+        count = 0
+        while (claimed := await self._claim(hook, clock())) is not None:
+            try:
+                answer = await self._run(hook, request_of(claimed))
+            except HookFailed as failure:
+                await self._put_off(claimed, failure, clock())
+                if failure.timed_out:
+                    return count
+                continue
+            finish = partial(
+                handing_over.hand_over, claimed=claimed, answer=answer, actor=self._actor, now=clock()
+            )
+            handed = await self._database.write(finish)
+            if answer.state == "paid" and handed.state != "paid":
+                log.error("collection %s is %s, but the payment system says paid", handed.id, handed.state)
+            log.info("collection %s is handed over and %s", handed.id, handed.state)
+            count += 1
+        return count
+
+    async def _claim(self, hook: HookCommand, now: datetime) -> Collection | None:
+        until = now + timedelta(seconds=hook.timeout_s + CLAIM_MARGIN_S)
+        return await self._database.write(lambda c: handing_over.claim_next(c, now=now, until=until))
+
+    async def _put_off(self, claimed: Collection, failure: HookFailed, now: datetime) -> None:
+        put_off = partial(
+            handing_over.put_off, claimed=claimed, problem=failure.problem, actor=self._actor, now=now
+        )
+        again_at = await self._database.write(put_off)
+        log.warning("collection %s: %s; tried again from %s", claimed.id, failure, again_at or "never")

@@ -1,0 +1,112 @@
+"""Keeps the leases of holds: renews what lives here, closes what nobody knows, and what no owner renews."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+
+from billing.errors import LedgerUnavailable
+from billing.leases import sql
+from billing.leases.times import LeaseTimes
+from billing.leases.watch import Watch
+from billing.spool.spool import Spool
+from billing.store.database import Database
+
+log = logging.getLogger(__name__)
+
+
+class LeaseKeeper:
+    """A hold lives while its request runs here (`begin` to `end`), or its usage waits in this server's spool.
+
+    What the ledger has of this owner beside those was meant to be closed, and is: a release that failed, or an opening
+    whose answer was lost. So nothing has to be remembered of either but that there may be some (`doubt`).
+    """
+
+    def __init__(self, database: Database, spool: Spool, *, owner: str, times: LeaseTimes) -> None:
+        self.owner = owner
+        self.times = times
+        self._database = database
+        self._spool = spool
+        self._running: set[str] = set()
+        self._watch = Watch(times)
+        self._in_doubt = False
+        self._tended_at: float | None = None
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether the ledger may have a hold of this server that nobody here knows."""
+        return self._in_doubt
+
+    def begin(self, event_id: str) -> None:
+        """Call it before the hold is opened."""
+        self._running.add(event_id)
+
+    def end(self, event_id: str) -> None:
+        """The hold is closed, or its usage is in the spool."""
+        self._running.discard(event_id)
+
+    def doubt(self, event_id: str) -> None:
+        """Nobody needs the hold any more, and it may still be open in the ledger."""
+        self._running.discard(event_id)
+        self._in_doubt = True
+
+    async def keep(self) -> None:
+        """What is due of it all; to be called every second or so. Raises `LedgerUnavailable`."""
+        now = asyncio.get_running_loop().time()
+        if self._tended_at is None or now - self._tended_at >= self.times.renew_every_s:
+            await self.tend()
+        elif self._in_doubt:
+            await self.close_unknown()
+
+    async def tend(self) -> None:
+        """Renews, closes this server's unknown holds, and then those of owners that are dead.
+
+        Raises `LedgerUnavailable`; then the others' leases are watched anew, since their owners renew them first when
+        the ledger is back.
+        """
+        try:
+            await self._database.write(partial(sql.renew, owner=self.owner, times=self.times), durable=False)
+            spooled = await self._spool.waiting_ids()
+            if spooled:
+                await self._database.write(
+                    partial(sql.adopt, owner=self.owner, event_ids=spooled, times=self.times)
+                )
+            await self.close_unknown()
+            await self._sweep()
+        except LedgerUnavailable:
+            self._watch.forget()
+            raise
+        self._tended_at = asyncio.get_running_loop().time()
+
+    async def close_unknown(self) -> int:
+        """Closes the holds of this owner that belong to no request and no spooled usage; how many they were."""
+        self._in_doubt = False
+        try:
+            owned = await self._database.read(partial(sql.owned, owner=self.owner))
+            # In this order: usage goes into the spool before its request ends here.
+            unknown = set(owned) - self._running
+            if unknown:
+                unknown -= await self._spool.waiting_ids()
+            if not unknown:
+                return 0
+            # What was closed meanwhile is not there any more, and an id is never used again.
+            closed = await self._database.write(partial(sql.close_own, event_ids=unknown, owner=self.owner))
+        except LedgerUnavailable:
+            self._in_doubt = True
+            raise
+        # Those that somebody else had locked are looked for again.
+        self._in_doubt = self._in_doubt or closed < len(unknown)
+        if closed:
+            log.warning("closed %d holds whose release or whose opening had not been answered", closed)
+        return closed
+
+    async def _sweep(self) -> None:
+        found = await self._database.read(partial(sql.neglected, owner=self.owner, times=self.times))
+        # Read after the leases: what a dead server left in this spool is charged before its hold is closed.
+        spared = await self._spool.waiting_ids() if found else frozenset()
+        dead = self._watch.look(found, now=asyncio.get_running_loop().time(), spared=spared)
+        if not dead:
+            return
+        closed = await self._database.write(partial(sql.close_ended, event_ids=dead, times=self.times))
+        log.warning("closed %d holds of servers that do not renew them", closed)

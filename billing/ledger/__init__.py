@@ -1,0 +1,1 @@
+"""Holds, usage events and price lists: the money of requests."""

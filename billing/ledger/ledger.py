@@ -1,0 +1,278 @@
+"""The ledger as a request meets it: prices, then hold, then settle or release, come what may."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Coroutine, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from typing import Any, TypeVar
+
+from billing.books import reconciliation
+from billing.books.reconciliation import Difference
+from billing.caller import Caller
+from billing.errors import (
+    BillingDisabled,
+    InvalidKey,
+    LedgerUnavailable,
+    PricesUnavailable,
+    QuotaExceeded,
+    RowRefused,
+    UsageNotRecorded,
+)
+from billing.leases.keeper import LeaseKeeper
+from billing.leases.times import LeaseTimes
+from billing.ledger import posting, price_list
+from billing.ledger.allowance import Allowance
+from billing.ledger.price_list import PriceList
+from billing.ledger.replaying import Replayed, WrittenOff, log_written_off, replay
+from billing.price import Cost, ModelPrice
+from billing.spool.spool import Spool
+from billing.store.database import Database, RowWork
+from billing.store.outage import Writes
+from billing.usage import Hold, Outcome, Settlement, UsageEvent, UsageFigures, mint_event_id, usage_event
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+PUBLISH_ATTEMPTS = 10
+
+
+class Ledger:
+    """Money moves here and nowhere else. Every write goes on to its end when its caller is cancelled."""
+
+    def __init__(
+        self,
+        database: Database,
+        spool: Spool,
+        *,
+        offline_allowance_nano_usd: int = 0,
+        lease: LeaseTimes | None = None,
+        owner: str | None = None,
+        written_off: WrittenOff = log_written_off,
+    ) -> None:
+        """`offline_allowance_nano_usd` is what each workspace may spend while the ledger is away; 0: nothing.
+
+        `owner` names this server in the leases of its holds and is never used twice; None: a new one.
+        """
+        self._database = database
+        self._spool = spool
+        self._allowance = Allowance(spool, nano_usd=offline_allowance_nano_usd)
+        self._requests = Writes(database, may_skip=self._allowance.is_on)
+        self._leases = LeaseKeeper(
+            database, spool, owner=owner or secrets.token_hex(16), times=lease or LeaseTimes()
+        )
+        self._written_off = written_off
+        self._writes: set[asyncio.Task[Any]] = set()
+
+    async def publish_prices(self, prices: Sequence[ModelPrice], *, now: datetime) -> int:
+        """The version in force for these prices: a new one if any differs. Raises `LedgerUnavailable`."""
+        for _ in range(PUBLISH_ATTEMPTS):
+            try:
+                return await self._database.write(lambda c: price_list.publish(c, prices, now))
+            except RowRefused:
+                continue
+        raise LedgerUnavailable(f"other servers published prices {PUBLISH_ATTEMPTS} times meanwhile")
+
+    async def current_prices(self, of: Sequence[ModelPrice] | None = None) -> PriceList:
+        """The list that has exactly the prices `of` a server; None: the last that anybody published.
+
+        Raises `PricesUnavailable` when it was never published or cannot be read.
+        """
+        find = price_list.latest if of is None else partial(price_list.newest_equal_to, wanted=of)
+        try:
+            found = await self._database.read(find)
+        except LedgerUnavailable as error:
+            raise PricesUnavailable(str(error)) from error
+        if found is None:
+            raise PricesUnavailable("no price list was published yet")
+        return found
+
+    async def hold(
+        self,
+        caller: Caller,
+        *,
+        model_id: str,
+        pricing_version: int,
+        amount_nano_usd: int,
+        request_id: str,
+        now: datetime,
+    ) -> Hold:
+        """Sets the worst case aside, in the ledger or, while that is away, in the workspace's allowance.
+
+        Raises `QuotaExceeded`, `BillingDisabled`, `InvalidKey` (the workspace was revoked), `LedgerUnavailable`
+        or `SpoolFull`, and then nothing is held.
+        """
+        hold = Hold(
+            event_id=mint_event_id(now),
+            kind="held" if caller.metered else "not_applicable",
+            request_id=request_id,
+            workspace_id=caller.workspace_id,
+            project_id=caller.project_id,
+            key_id=caller.key_id,
+            model_id=model_id,
+            pricing_version=pricing_version,
+            amount_nano_usd=amount_nano_usd,
+            created_at=now,
+        )
+        if not caller.metered:
+            return hold
+        await self._spool.require_writable()
+        opening = self._begin(self._open(hold))
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            # The statement may be under way. Nobody else knows this hold, so it is given back from here.
+            self._begin(self._release_after(opening))
+            raise
+
+    async def settle(
+        self, hold: Hold, *, figures: UsageFigures, cost: Cost, outcome: Outcome, now: datetime
+    ) -> Settlement:
+        """Charges what was used and closes the hold; a second call for the same hold changes nothing.
+
+        Raises `UsageNotRecorded` when neither the ledger nor the spool took the event.
+        """
+        if hold.kind == "not_applicable":
+            return Settlement(hold.event_id, "not_applicable")
+        event = usage_event(hold, figures, cost, outcome, now)
+        return await asyncio.shield(self._begin(self._settle(hold, event)))
+
+    async def release(self, hold: Hold, *, now: datetime) -> bool:
+        """Gives the hold back uncharged. False when it was closed already, or when the ledger is away: then
+        `keep_leases` closes it once the ledger is back."""
+        if hold.kind == "not_applicable":
+            return False
+        return await asyncio.shield(self._begin(self._release(hold)))
+
+    async def keep_leases(self) -> None:
+        """Renews this server's holds, and closes those that nobody needs: its own, and those of servers that died.
+
+        To be called about every second; it does what is due. Raises `LedgerUnavailable`.
+        """
+        await self._leases.keep()
+
+    async def replay_spool(self) -> Replayed:
+        """Moves what waits in the spool into the ledger, exactly once. Raises `LedgerUnavailable` where the
+        spool cannot be read."""
+        try:
+            return await replay(self._spool, self._database, written_off=self._written_off)
+        finally:
+            self._allowance.recount()
+
+    async def recent_events(
+        self, *, workspace_id: str | None = None, project_id: str | None = None, limit: int = 100
+    ) -> list[UsageEvent]:
+        """The last events to be settled, newest first."""
+        return await self._database.read(
+            lambda c: reconciliation.recent_events(
+                c, workspace_id=workspace_id, project_id=project_id, limit=limit
+            )
+        )
+
+    async def differences(self) -> list[Difference]:
+        """Balances that the ledger's own rows do not add up to: none, unless somebody edited the database."""
+        return await self._database.read(reconciliation.differences)
+
+    async def close(self) -> None:
+        """Waits for the writes whose callers have gone. Call it before the databases are closed."""
+        while self._writes:
+            await asyncio.gather(*self._writes, return_exceptions=True)
+        if self._leases.is_in_doubt:
+            try:
+                await self._leases.close_unknown()
+            except LedgerUnavailable as error:
+                log.warning("holds of this server are left to the others: %s", error)
+
+    async def _open(self, hold: Hold) -> Hold:
+        self._leases.begin(hold.event_id)
+        try:
+            return await self._opened(hold)
+        except (QuotaExceeded, BillingDisabled, InvalidKey):
+            # The ledger has answered.
+            self._leases.end(hold.event_id)
+            raise
+        except BaseException:
+            # The answer may be what was lost.
+            self._leases.doubt(hold.event_id)
+            raise
+
+    async def _opened(self, hold: Hold) -> Hold:
+        opening = partial(
+            posting.open_hold, hold=hold, owner=self._leases.owner, lease_s=self._leases.times.ttl_s
+        )
+        try:
+            await self._requests.write(RowWork(hold.workspace_id, opening), durable=False)
+        except LedgerUnavailable as error:
+            if not self._allowance.is_on:
+                raise
+            log.info("hold %s is taken from the allowance: %s", hold.event_id, error)
+            await self._allowance.take(hold)
+            return replace(hold, kind="offline")
+        return hold
+
+    async def _settle(self, hold: Hold, event: UsageEvent) -> Settlement:
+        persisted = False
+        try:
+            settlement = await self._record(event)
+            persisted = settlement.persisted
+            # In the ledger its hold is closed, and in the spool it keeps its hold.
+            self._leases.end(hold.event_id)
+            return settlement
+        except BaseException:
+            self._leases.doubt(hold.event_id)
+            raise
+        finally:
+            if hold.kind == "offline":
+                self._allowance.free(hold)
+            if not persisted:
+                self._allowance.spend(event.workspace_id, event.cost_nano_usd)
+
+    async def _record(self, event: UsageEvent) -> Settlement:
+        try:
+            posting_it = RowWork(event.workspace_id, partial(posting.post, event=event))
+            posted = await self._requests.write(posting_it, durable=True)
+        except (LedgerUnavailable, RowRefused) as error:
+            # A refused row is spooled too: the replayer sets it aside where an operator sees it.
+            log.warning("usage event %s goes to the spool: %s", event.event_id, error)
+            await self._record_in_spool(event)
+            return Settlement(event.event_id, "degraded")
+        if posted.written_off_nano_usd:
+            self._written_off(event, posted.written_off_nano_usd)
+        return Settlement(event.event_id, "persisted", posted.written_off_nano_usd)
+
+    async def _record_in_spool(self, event: UsageEvent) -> None:
+        try:
+            await self._spool.append(event)
+        except (LedgerUnavailable, RowRefused) as error:
+            log.critical("usage is lost unless it is entered by hand: %r: %s", event, error)
+            raise UsageNotRecorded(event.event_id, str(error)) from error
+
+    async def _release(self, hold: Hold) -> bool:
+        if hold.kind == "offline":
+            self._allowance.free(hold)
+            # Its opening may have been committed before its answer was lost.
+            self._leases.doubt(hold.event_id)
+            return True
+        try:
+            closing = RowWork(hold.workspace_id, lambda c: posting.close_hold(c, hold.event_id))
+            was_open = await self._database.write(closing, durable=False)
+        except (LedgerUnavailable, RowRefused) as error:
+            log.warning("hold %s is closed later: %s", hold.event_id, error)
+            self._leases.doubt(hold.event_id)
+            return False
+        self._leases.end(hold.event_id)
+        return was_open
+
+    async def _release_after(self, opening: asyncio.Task[Hold]) -> None:
+        await asyncio.wait([opening])
+        if not opening.cancelled() and opening.exception() is None:
+            await self._release(opening.result())
+
+    def _begin(self, write: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.create_task(write)
+        self._writes.add(task)
+        task.add_done_callback(self._writes.discard)
+        return task

@@ -1,0 +1,95 @@
+"""Price lists in the ledger: immutable versions, of which the last is in force."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+
+from sqlalchemy import Connection, func, insert, select
+
+from billing.price import ModelPrice
+from billing.store.schema import price_lists, prices
+
+
+@dataclass(frozen=True, slots=True)
+class PriceList:
+    """One version of the price list, its models in order of their id."""
+
+    version: int
+    prices: tuple[ModelPrice, ...]
+
+    def of(self, model_id: str) -> ModelPrice | None:
+        return next((price for price in self.prices if price.model_id == model_id), None)
+
+
+def latest(connection: Connection) -> PriceList | None:
+    """The list in force, or None when none was ever published."""
+    newest = connection.execute(select(func.max(price_lists.c.version))).scalar_one_or_none()
+    return None if newest is None else _of_version(connection, newest)
+
+
+def newest_equal_to(connection: Connection, wanted: Sequence[ModelPrice]) -> PriceList | None:
+    """The last version that has exactly these prices: another deployment on the ledger may have published since."""
+    ordered = _in_order(wanted)
+    if not ordered:
+        return None
+    # Any list that is equal prices the first model so.
+    first = {name: value for name, value in _row(0, ordered[0]).items() if name != "version"}
+    alike = select(prices.c.version).where(*(prices.c[name] == value for name, value in first.items()))
+    for version in connection.execute(alike.order_by(prices.c.version.desc())).scalars():
+        found = _of_version(connection, version)
+        if found is not None and found.prices == ordered:
+            return found
+    return None
+
+
+def _of_version(connection: Connection, version: int) -> PriceList | None:
+    rows = connection.execute(
+        select(prices).where(prices.c.version == version).order_by(prices.c.model_id)
+    ).all()
+    if not rows:
+        return None
+    found = tuple(
+        ModelPrice(
+            row.model_id, row.input_micro_usd_per_mtok, row.output_micro_usd_per_mtok, row.minimum_nano_usd
+        )
+        for row in rows
+    )
+    # PostgreSQL sorts by its own collation: sorted again, so that two lists compare alike everywhere.
+    return PriceList(rows[0].version, _in_order(found))
+
+
+def publish(connection: Connection, wanted: Sequence[ModelPrice], now: datetime) -> int:
+    """Writes the next version when a price changed, and returns the version in force.
+
+    Two callers that publish at once collide on the version's primary key; the loser starts over.
+    """
+    ordered = _in_order(wanted)
+    if not ordered:
+        raise ValueError("prices: a price list needs at least one model")
+    repeated = {a.model_id for a, b in pairwise(ordered) if a.model_id == b.model_id}
+    if repeated:
+        raise ValueError(f"prices: model {min(repeated)!r} is priced twice")
+    present = latest(connection)
+    if present is not None and present.prices == ordered:
+        return present.version
+    version = present.version + 1 if present else 1
+    connection.execute(insert(price_lists), {"version": version, "created_at": now})
+    connection.execute(insert(prices), [_row(version, price) for price in ordered])
+    return version
+
+
+def _row(version: int, price: ModelPrice) -> dict[str, object]:
+    return {
+        "version": version,
+        "model_id": price.model_id,
+        "input_micro_usd_per_mtok": price.input_micro_usd_per_mtok,
+        "output_micro_usd_per_mtok": price.output_micro_usd_per_mtok,
+        "minimum_nano_usd": price.minimum_nano_usd,
+    }
+
+
+def _in_order(found: Sequence[ModelPrice]) -> tuple[ModelPrice, ...]:
+    return tuple(sorted(found, key=lambda price: price.model_id))

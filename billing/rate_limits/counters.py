@@ -1,0 +1,102 @@
+"""What a project's requests are counted in: the question that a store answers whole, and a store in memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from billing.rate_limits.window import Window
+
+CountedLimit = Literal["requests", "tokens"]
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """An amount to be counted against one limit a minute."""
+
+    kind: CountedLimit
+    limit: int
+    amount: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One request, to be counted against every limit of its project or against none. `ticket` is its own."""
+
+    ticket: str
+    project_id: str
+    minute: int
+    elapsed_s: float
+    charges: tuple[Charge, ...]
+    max_in_flight: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Whether the request was counted; `windows` are the counts before it, one for each charge."""
+
+    granted: bool
+    in_flight_full: bool
+    windows: tuple[Window, ...]
+
+
+class Counters(Protocol):
+    """A store of counts. Its methods raise `LimitsUnavailable` when it cannot be reached."""
+
+    async def take(self, ask: Ask) -> Answer:
+        """Counts the request and takes its slot in flight, in one step that no other request can divide."""
+        ...
+
+    async def give_back(self, ask: Ask, unused: Mapping[CountedLimit, int]) -> None:
+        """Frees the slot and takes `unused` off the minute that counted it, once for each ask that was granted."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class MemoryCounters:
+    """The counts of this process alone. Nothing here waits, so no other request can come between."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[tuple[str, str, int]] = Counter()
+        self._in_flight: Counter[str] = Counter()
+        self._newest_minute = 0
+
+    async def take(self, ask: Ask) -> Answer:
+        self._forget_old_minutes(ask.minute)
+        windows = tuple(self._window(ask, charge) for charge in ask.charges)
+        full = ask.max_in_flight is not None and self._in_flight[ask.project_id] >= ask.max_in_flight
+        fits = all(w.admits(c.amount) for w, c in zip(windows, ask.charges, strict=True))
+        if full or not fits:
+            return Answer(False, full, windows)
+        self._in_flight[ask.project_id] += 1
+        for charge in ask.charges:
+            self._counts[ask.project_id, charge.kind, ask.minute] += charge.amount
+        return Answer(True, False, windows)
+
+    async def give_back(self, ask: Ask, unused: Mapping[CountedLimit, int]) -> None:
+        self._in_flight[ask.project_id] -= 1
+        if self._in_flight[ask.project_id] <= 0:
+            del self._in_flight[ask.project_id]
+        for kind, amount in unused.items():
+            key = (ask.project_id, kind, ask.minute)
+            # Elsewhere than in the minute that counted it, it would open room that was never taken.
+            if key in self._counts:
+                self._counts[key] -= amount
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+    def _window(self, ask: Ask, charge: Charge) -> Window:
+        # `get`, since a Counter that is only read must not grow either.
+        previous = self._counts.get((ask.project_id, charge.kind, ask.minute - 1), 0)
+        current = self._counts.get((ask.project_id, charge.kind, ask.minute), 0)
+        return Window(charge.limit, previous, current, ask.elapsed_s)
+
+    def _forget_old_minutes(self, minute: int) -> None:
+        if minute > self._newest_minute:
+            self._newest_minute = minute
+            kept = {key: count for key, count in self._counts.items() if key[2] >= minute - 1}
+            self._counts = Counter(kept)

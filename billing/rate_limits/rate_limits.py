@@ -1,0 +1,213 @@
+"""Rate limits of projects: requests and tokens a minute, and requests in flight, all or nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal
+from weakref import WeakValueDictionary
+
+from billing.caller import Caller, LimitState
+from billing.errors import LimitsUnavailable, RateLimited
+from billing.rate_limits.counters import Answer, Ask, Charge, CountedLimit, Counters, MemoryCounters
+from billing.rate_limits.window import WINDOW_S, Window, retry_after_s
+
+log = logging.getLogger(__name__)
+NO_STATE = LimitState(requests=None, tokens=None)
+SHARED_SCHEMES = ("redis", "rediss", "unix")
+# With a store that is away, how long the counts of this server alone do before it is asked again.
+PAUSE_S = 1.0
+
+CountTokens = Callable[[], Awaitable[int]]
+OutagePolicy = Literal["refuse", "allow"]
+
+
+class Admission:
+    """A request that was let in. Whoever holds it calls `done` once the request is over, in `finally`."""
+
+    def __init__(self, headers_state: LimitState) -> None:
+        self.headers_state = headers_state
+
+    async def done(self, actual_tokens: int) -> None:
+        """Ends the request. Tokens that were counted at admission and not used are given back."""
+
+
+class RateLimits:
+    """The limiter of one server. Its counts are its own unless `counters` are of a store that several share.
+
+    While that store is away, `on_outage` decides: nobody with a limit is let in, or each server counts by itself.
+    """
+
+    def __init__(self, counters: Counters | None = None, *, on_outage: OutagePolicy = "refuse") -> None:
+        self._counters = counters or MemoryCounters()
+        self._own = MemoryCounters() if on_outage == "allow" else None
+        self._ask_again_at = 0.0
+        self._counting: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def admit(
+        self,
+        caller: Caller,
+        *,
+        tokens_bound: int,
+        tokens_least: int | None = None,
+        count_tokens: CountTokens | None = None,
+        now: datetime,
+    ) -> Admission:
+        """Counts the request, and `tokens_bound` tokens until it is known how many it used.
+
+        Where the tokens' limit alone has no room for the bound, but for `tokens_least`, they are counted first. Raises
+        `RateLimited`, and then no limit has counted anything, `LimitsUnavailable`, or what `count_tokens` raises.
+        """
+        if caller.limits.unlimited:
+            return _UNLIMITED
+        asked = _Asked(caller, tokens_bound, tokens_least or tokens_bound, count_tokens, now)
+        if self._own is None:
+            return await self._admitted(self._counters, asked)
+        if time.monotonic() >= self._ask_again_at:
+            try:
+                return await self._admitted(self._counters, asked)
+            except LimitsUnavailable as error:
+                log.warning("this server counts by itself for now: %s", error)
+                self._ask_again_at = time.monotonic() + PAUSE_S
+        return await self._admitted(self._own, asked)
+
+    async def _admitted(self, counters: Counters, asked: _Asked) -> Admission:
+        ask = _ask(asked.caller, asked.tokens_bound, asked.now)
+        answer = await counters.take(ask)
+        if answer.granted:
+            return _admission(counters, ask, answer)
+        least = _ask(asked.caller, asked.tokens_least, asked.now)
+        if asked.count is None or _refuses(least, answer):
+            raise _refusal(least, answer)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        exact = await self._counted(asked.caller.project_id, asked.count)
+        ask = _ask(asked.caller, exact, asked.now + timedelta(seconds=loop.time() - began))
+        answer = await counters.take(ask)
+        if not answer.granted:
+            raise _refusal(ask, answer)
+        return _admission(counters, ask, answer)
+
+    async def _counted(self, project_id: str, count: CountTokens) -> int:
+        """One count at a time for each project: who is about to be refused has paid for none."""
+        lock = self._counting.get(project_id)
+        if lock is None:
+            lock = self._counting[project_id] = asyncio.Lock()
+        async with lock:
+            return await count()
+
+    async def close(self) -> None:
+        await self._counters.close()
+
+
+class _LimitedAdmission(Admission):
+    def __init__(self, counters: Counters, ask: Ask, headers_state: LimitState) -> None:
+        super().__init__(headers_state)
+        self._counters = counters
+        self._ask = ask
+        self._is_done = False
+
+    async def done(self, actual_tokens: int) -> None:
+        if self._is_done:
+            return
+        self._is_done = True
+        unused: Mapping[CountedLimit, int] = {
+            charge.kind: charge.amount - actual_tokens
+            for charge in self._ask.charges
+            if charge.kind == "tokens" and charge.amount != actual_tokens
+        }
+        try:
+            await self._counters.give_back(self._ask, unused)
+        except LimitsUnavailable as error:
+            log.warning("unused tokens of project %s stay counted: %s", self._ask.project_id, error)
+
+
+_UNLIMITED = Admission(NO_STATE)
+
+
+def open_counters(uri: str) -> Counters:
+    """By URI: `memory://`, or a Redis as `redis://`, `rediss://` or `unix://`. Connects on first use.
+
+    Raises `ValueError` for another scheme, and repeats nothing else of the URI: it may hold a password.
+    """
+    scheme = uri.partition("://")[0]
+    if scheme == "memory":
+        return MemoryCounters()
+    if scheme not in SHARED_SCHEMES:
+        raise ValueError(f"the rate limits' storage {scheme!r} is not known")
+    # Imported here, so that a server that counts in memory never loads the client.
+    from billing.rate_limits.redis_counters import RedisCounters
+
+    return RedisCounters(uri)
+
+
+def _ask(caller: Caller, tokens_bound: int, now: datetime) -> Ask:
+    minute, elapsed_s = divmod(now.timestamp(), WINDOW_S)
+    charges = []
+    if caller.limits.requests_per_minute is not None:
+        charges.append(Charge("requests", caller.limits.requests_per_minute, 1))
+    if caller.limits.tokens_per_minute is not None:
+        charges.append(Charge("tokens", caller.limits.tokens_per_minute, tokens_bound))
+    return Ask(
+        ticket=secrets.token_hex(8),
+        project_id=caller.project_id,
+        minute=int(minute),
+        elapsed_s=elapsed_s,
+        charges=tuple(charges),
+        max_in_flight=caller.limits.max_in_flight,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    caller: Caller
+    tokens_bound: int
+    tokens_least: int
+    count: CountTokens | None
+    now: datetime
+
+
+def _admission(counters: Counters, ask: Ask, answer: Answer) -> Admission:
+    after = {
+        charge.kind: Window(window.limit, window.previous, window.current + charge.amount, window.elapsed_s)
+        for charge, window in zip(ask.charges, answer.windows, strict=True)
+    }
+    return _LimitedAdmission(counters, ask, _state(after))
+
+
+def _refuses(ask: Ask, answer: Answer) -> bool:
+    """Whether the counts leave no room for `ask`, which may be smaller than what they were asked for."""
+    pairs = zip(ask.charges, answer.windows, strict=True)
+    return answer.in_flight_full or not all(window.admits(charge.amount) for charge, window in pairs)
+
+
+def _refusal(ask: Ask, answer: Answer) -> RateLimited:
+    """Names the limit that takes longest to have room, and of the counts what they are without this request."""
+    asked = {
+        charge.kind: (window, charge.amount)
+        for charge, window in zip(ask.charges, answer.windows, strict=True)
+    }
+    state = _state({kind: window for kind, (window, _) in asked.items()})
+    waits = {
+        kind: retry_after_s(window, amount)
+        for kind, (window, amount) in asked.items()
+        if not window.admits(amount)
+    }
+    if answer.in_flight_full or not waits:
+        wait_s = max([1, *waits.values()])
+        return RateLimited(which="in_flight", limit=ask.max_in_flight or 0, retry_after_s=wait_s, state=state)
+    longest = max(waits, key=lambda kind: waits[kind])
+    window, amount = asked[longest]
+    return RateLimited(
+        which=longest, limit=window.limit, amount=amount, retry_after_s=waits[longest], state=state
+    )
+
+
+def _state(windows: Mapping[CountedLimit, Window]) -> LimitState:
+    requests, tokens = windows.get("requests"), windows.get("tokens")
+    return LimitState(requests.state if requests else None, tokens.state if tokens else None)

@@ -1,0 +1,1 @@
+"""Usage that waits on this machine for the ledger."""

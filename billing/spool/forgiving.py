@@ -1,0 +1,52 @@
+"""Giving up a charge that the ledger refused: taken out of the spool for good, with an entry in the audit log."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection
+
+from billing.accounts import audit_log
+from billing.accounts.audit_log import AuditEntry
+from billing.spool.spool import Spool, SpooledEvent
+from billing.store.database import Database
+
+MOST_NOTED_CHARS = 4000
+
+
+async def drop_event(
+    spool: Spool, ledger: Database, event_id: str, *, actor: str, now: datetime
+) -> SpooledEvent:
+    """Nobody is charged for it. Raises `UnknownSpooledEvent`, and `LedgerUnavailable` where the entry cannot be
+    written: then the event stays. The entry comes first, so that none is dropped without one."""
+    found = await spool.find_refused(event_id)
+    fields = _fields(found)
+
+    def note(connection: Connection) -> None:
+        workspace_id = fields.get("workspace_id")
+        details = {"refusal": found.refusal, "event": fields}
+        audit_log.record(
+            connection,
+            AuditEntry(now, actor, "spool.drop", _short(workspace_id), event_id[:64], details),
+        )
+
+    await ledger.write(note)
+    return await spool.drop(event_id)
+
+
+def _fields(spooled: SpooledEvent) -> dict[str, Any]:
+    """The event but for its receipt; text that is none as it stands."""
+    try:
+        fields = json.loads(spooled.event)
+    except ValueError:
+        fields = None
+    if not isinstance(fields, dict):
+        return {"text": spooled.event[:MOST_NOTED_CHARS]}
+    fields.pop("receipt", None)
+    return fields
+
+
+def _short(workspace_id: object) -> str | None:
+    return workspace_id[:32] if isinstance(workspace_id, str) else None

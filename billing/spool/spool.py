@@ -1,0 +1,197 @@
+"""A local file of usage events that the ledger could not take; `billing.ledger.replaying` takes them back."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import ColumnElement, Connection, Delete, Update, delete, func, select, update
+
+from billing.errors import (
+    LedgerUnavailable,
+    SpoolFull,
+    SpoolUnavailable,
+    UnknownSpooledEvent,
+)
+from billing.spool.spool_table import OLDEST, append, is_made, make, probe, spooled_events
+from billing.store.database import Database
+from billing.store.sqlite import SqliteDatabase
+from billing.usage import UsageEvent
+
+log = logging.getLogger(__name__)
+
+# For so long a write that succeeded speaks for the next one, and below so much free space it does not.
+TRUST_S = 2.0
+MIN_FREE_BYTES = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class SpooledEvent:
+    """One row of the spool as it was written; `refusal` is None while it waits for the ledger."""
+
+    position: int
+    event_id: str
+    event: str
+    refusal: str | None
+
+
+class Spool:
+    """A bounded queue of events in a SQLite file of its own, each synced to disk before `append` returns.
+
+    The bound is kept at the door: `require_room` refuses work, and the usage of work that was let in is always
+    taken. Every method raises `LedgerUnavailable` when the file cannot be read or written.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        max_rows: int = 100_000,
+        timeout_s: float = 5.0,
+        database: Database | None = None,
+    ) -> None:
+        """`database` is what keeps the events: SQLite in the file at `path`, unless another is given."""
+        self._path = path
+        self._max_rows = max_rows
+        self._database = database or SqliteDatabase(str(path), timeout_s=timeout_s)
+        self._rows = 0
+        self._trusted_until = 0.0
+        self._checking: asyncio.Task[None] | None = None
+
+    async def require_writable(self) -> None:
+        """Raises `SpoolUnavailable` where the disk refuses writes or is about to. A good answer serves for a while."""
+        if asyncio.get_running_loop().time() < self._trusted_until:
+            return
+        if self._checking is None or self._checking.done():
+            self._checking = asyncio.create_task(self._check())
+        # Shielded: the first caller's disconnect must not fail the others who wait for the same answer.
+        await asyncio.shield(self._checking)
+
+    async def require_room(self) -> None:
+        """Raises `SpoolFull`, or what `require_writable` raises."""
+        await self.require_writable()
+        if self._rows < self._max_rows:
+            return
+        # Counted anew, for what the replayer or an operator took out since.
+        self._trusted_until = 0.0
+        await self.require_writable()
+        if self._rows >= self._max_rows:
+            raise SpoolFull(self._max_rows)
+
+    async def append(self, event: UsageEvent) -> None:
+        """Keeps the event; one that is here already is not kept twice."""
+        try:
+            self._rows += await self._database.write(lambda c: append(c, event))
+        except LedgerUnavailable:
+            self._trusted_until = 0.0
+            raise
+
+    async def waiting_ids(self) -> frozenset[str]:
+        """The ids of every event that the ledger has not refused: their holds stand for money that was spent."""
+        if not self._exists():
+            return frozenset()
+        statement = select(spooled_events.c.event_id).where(spooled_events.c.refusal.is_(None))
+        rows = await self._database.read(lambda c: c.execute(statement).scalars().all() if is_made(c) else [])
+        return frozenset(rows)
+
+    async def waiting(self, limit: int = 100) -> list[SpooledEvent]:
+        """The oldest events that the ledger has not refused."""
+        return await self._select(refused=False, limit=limit)
+
+    async def refused(self, limit: int = 100) -> list[SpooledEvent]:
+        """The events set aside."""
+        return await self._select(refused=True, limit=limit)
+
+    async def count_waiting(self) -> int:
+        return await self._count(spooled_events.c.refusal.is_(None))
+
+    async def count_refused(self) -> int:
+        return await self._count(spooled_events.c.refusal.is_not(None))
+
+    async def costs_by_workspace(self) -> dict[str, int]:
+        """Nano-dollars that wait for the ledger. What it refused is charged to nobody."""
+        if not self._exists():
+            return {}
+        workspace = func.json_extract(spooled_events.c.event, "$.workspace_id")
+        cost = func.sum(func.json_extract(spooled_events.c.event, "$.cost_nano_usd"))
+        statement = select(workspace, cost).where(spooled_events.c.refusal.is_(None)).group_by(workspace)
+        rows = await self._database.read(lambda c: c.execute(statement).all() if is_made(c) else [])
+        return {str(row[0]): int(row[1] or 0) for row in rows}
+
+    async def find_refused(self, event_id: str) -> SpooledEvent:
+        """An event that was set aside. Raises `UnknownSpooledEvent`."""
+        for event in await self.refused(limit=10**6):
+            if event.event_id == event_id:
+                return event
+        raise UnknownSpooledEvent(f"no event {event_id!r} is set aside in the spool {self._path}")
+
+    async def retry(self, event_id: str) -> None:
+        """Lets an event that was set aside wait for the ledger again. Raises `UnknownSpooledEvent`."""
+        await self._of_the_refused(update(spooled_events).values(refusal=None), event_id)
+
+    async def drop(self, event_id: str) -> SpooledEvent:
+        """Takes out an event that was set aside, for good, and returns it. Raises `UnknownSpooledEvent`."""
+        return await self._of_the_refused(delete(spooled_events), event_id)
+
+    async def remove(self, event_id: str) -> None:
+        statement = delete(spooled_events).where(spooled_events.c.event_id == event_id)
+        await self._database.write(lambda c: c.execute(statement))
+
+    async def set_aside(self, event_id: str, refusal: str) -> None:
+        statement = (
+            update(spooled_events).where(spooled_events.c.event_id == event_id).values(refusal=refusal)
+        )
+        await self._database.write(lambda c: c.execute(statement))
+
+    async def close(self) -> None:
+        await self._database.close()
+
+    def _exists(self) -> bool:
+        """Most servers never spool an event, and then there is no file."""
+        try:
+            return self._path.exists()
+        except OSError as error:
+            raise LedgerUnavailable(f"the usage spool cannot be read: {error.strerror or error}") from error
+
+    async def _count(self, wanted: ColumnElement[bool]) -> int:
+        if not self._exists():
+            return 0
+        counting = select(func.count()).select_from(spooled_events).where(wanted)
+        return await self._database.read(lambda c: c.execute(counting).scalar_one() if is_made(c) else 0)
+
+    async def _check(self) -> None:
+        try:
+            self._rows = await self._database.write(probe)
+            free = shutil.disk_usage(self._path.parent).free
+        except (LedgerUnavailable, OSError) as error:
+            # What SQLite says names a path: it is the log's, not the caller's.
+            log.error("the usage spool %s cannot be written: %s", self._path, error)
+            raise SpoolUnavailable("the usage spool cannot be written") from error
+        if free < MIN_FREE_BYTES:
+            raise SpoolUnavailable("the usage spool cannot be written: its disk is full")
+        self._trusted_until = asyncio.get_running_loop().time() + TRUST_S
+
+    async def _of_the_refused(self, statement: Update | Delete, event_id: str) -> SpooledEvent:
+        mine = spooled_events.c.event_id == event_id, spooled_events.c.refusal.is_not(None)
+
+        def work(connection: Connection) -> SpooledEvent | None:
+            make(connection)
+            row = connection.execute(select(spooled_events).where(*mine)).one_or_none()
+            connection.execute(statement.where(*mine))
+            return SpooledEvent(row.position, row.event_id, row.event, row.refusal) if row else None
+
+        # A file that is not there is not made for this.
+        found = await self._database.write(work) if self._path.exists() else None
+        if found is None:
+            raise UnknownSpooledEvent(f"no event {event_id!r} is set aside in the spool {self._path}")
+        return found
+
+    async def _select(self, *, refused: bool, limit: int) -> list[SpooledEvent]:
+        if not self._exists():
+            return []
+        statement = OLDEST[refused].limit(limit)
+        rows = await self._database.read(lambda c: c.execute(statement).all() if is_made(c) else [])
+        return [SpooledEvent(row.position, row.event_id, row.event, row.refusal) for row in rows]

@@ -1,0 +1,1 @@
+"""The ledger's databases: SQLite and PostgreSQL behind one interface, the schema and its migrations."""

@@ -1,0 +1,129 @@
+"""The rim to SQLAlchemy: opens a database by URL, and runs a unit of work in one transaction of it.
+
+A unit of work is a plain function of a synchronous `Connection`: one body of SQL serves both databases.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from sqlalchemy import Connection, text
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import (
+    ArgumentError,
+    DataError,
+    DBAPIError,
+    IntegrityError,
+    SQLAlchemyError,
+    StatementError,
+)
+
+from billing.errors import DatabaseConfigError, LedgerUnavailable, RowRefused
+
+T = TypeVar("T")
+Work = Callable[[Connection], T]
+
+
+@dataclass(frozen=True, slots=True)
+class RowWork(Generic[T]):
+    """Work that says which row it makes others wait for, such as a workspace's id; it locks no other that is
+    shared. Such works may share a transaction, which is rolled back and run again when one of them fails."""
+
+    row: str
+    work: Work[T]
+
+    def __call__(self, connection: Connection) -> T:
+        return self.work(connection)
+
+
+class Database(ABC):
+    """Units of work in transactions. Every failure of the database is `LedgerUnavailable` or `RowRefused`."""
+
+    @abstractmethod
+    async def write(self, work: Work[T], *, durable: bool = True) -> T:
+        """Runs `work` and commits. `durable` means that the commit outlives a power cut, not only a crash."""
+
+    @abstractmethod
+    async def read(self, work: Work[T]) -> T:
+        """Runs `work`, which must not write."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Finishes what was begun, and lets go of every connection."""
+
+
+def open_database(
+    url: str, *, timeout_s: float = 5.0, pool_size: int = 8, clock: Callable[[], float] = time.time
+) -> Database:
+    """A database by URL: `sqlite:///path` or `postgresql+asyncpg://user@host/name`. Connects on first use.
+
+    `clock`, in seconds since 1970, is SQLite's; PostgreSQL has its own.
+    """
+    # Imported here, so that a server on SQLite never loads asyncpg, and the other way round.
+    parsed = parse_url(url)
+    if parsed.get_backend_name() == "sqlite":
+        from billing.store.sqlite import SqliteDatabase
+
+        return SqliteDatabase(parsed.database or "", timeout_s=timeout_s, clock=clock)
+    from billing.store.postgres import PostgresDatabase
+
+    return PostgresDatabase(parsed, timeout_s=timeout_s, pool_size=pool_size)
+
+
+def parse_url(url: str) -> URL:
+    """Raises `DatabaseConfigError` that names what is wrong, without repeating a password."""
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError) as error:
+        raise DatabaseConfigError("the database URL is not a URL, such as sqlite:///var/pith.db") from error
+    backend = parsed.get_backend_name()
+    if backend == "sqlite":
+        if not parsed.database or parsed.database == ":memory:":
+            raise DatabaseConfigError("the database URL must name a file: a ledger in memory would be lost")
+        return parsed
+    if backend != "postgresql":
+        raise DatabaseConfigError(f"the database must be sqlite or postgresql, not {backend!r}")
+    return parsed.set(drivername="postgresql+asyncpg")
+
+
+def one_moment(connection: Connection) -> None:
+    """Makes the statements of this transaction see the database as it is now; call it first. SQLite does so anyway."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
+
+
+@contextmanager
+def translated_errors() -> Iterator[None]:
+    """The errors of SQLAlchemy, the driver and the network, as this folder's own."""
+    try:
+        yield
+    except (SQLAlchemyError, OverflowError, UnicodeError) as error:
+        if blames_the_row(error):
+            raise RowRefused(f"the ledger refused the row: {describe(error)}") from error
+        raise LedgerUnavailable(f"the ledger is unavailable: {describe(error)}") from error
+    except OSError as error:
+        # A timeout too: TimeoutError is an OSError.
+        raise LedgerUnavailable(f"the ledger is unavailable: {describe(error)}") from error
+
+
+def blames_the_row(error: Exception) -> bool:
+    """True where the same row would be refused again: a constraint, or a value that does not fit."""
+    if isinstance(error, IntegrityError | DataError | OverflowError | UnicodeError):
+        return True
+    if not isinstance(error, DBAPIError):
+        # A value that could not even be bound.
+        return isinstance(error, StatementError)
+    # asyncpg's own classes arrive without a type of SQLAlchemy's; SQLSTATE 22 is bad data, 23 a constraint.
+    state = getattr(error.orig, "sqlstate", None) or ""
+    return state.startswith(("22", "23"))
+
+
+def describe(error: BaseException) -> str:
+    """The driver's own words, without the statement and its parameters."""
+    original = getattr(error, "orig", None) or error
+    return f"{type(original).__name__}: {original}" if str(original) else type(original).__name__

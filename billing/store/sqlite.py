@@ -1,0 +1,288 @@
+"""SQLite as a ledger: one thread writes and commits in groups, a few others read."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from sqlite3 import Connection as SqliteConnection
+from sqlite3 import Error as SqliteError
+from sqlite3 import OperationalError
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
+from sqlalchemy.pool import NullPool, QueuePool
+
+from billing.errors import BillingError, LedgerUnavailable
+from billing.store.database import Database, Work, translated_errors
+from billing.store.database_clock import bring_clock
+from billing.store.private_files import make_database_private
+
+T = TypeVar("T")
+
+MAX_GROUP = 64
+READERS = 2
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """One unit of work that waits for the writer. Its caller may cancel `done` until the writer takes it."""
+
+    work: Work[Any]
+    durable: bool
+    done: asyncio.Future[Any]
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """What one turn of an event loop submits: it reaches the writer as one, and so does its answer the loop."""
+
+    loop: asyncio.AbstractEventLoop
+    jobs: list[Job] = field(default_factory=list)
+
+
+class SqliteDatabase(Database):
+    """WAL with one writer thread. A commit that must be durable syncs the log; the work that queues meanwhile
+    shares the next commit, so that throughput does not end at the disk's syncs a second."""
+
+    def __init__(self, path: str, *, timeout_s: float, clock: Callable[[], float] = time.time) -> None:
+        """`clock` says the seconds since 1970: it is the database's own."""
+        self._path = path
+        self._timeout_s = timeout_s
+        self._writer = Writer(_engine(path, timeout_s, clock, read_only=False), Path(path))
+        self._reading = _engine(path, timeout_s, clock, read_only=True)
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="ledger-read")
+
+    async def write(self, work: Work[T], *, durable: bool = True) -> T:
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._writer.submit(Job(work, durable, done))
+        with translated_errors():
+            # Twice, since SQLite itself may wait once for another process's lock.
+            async with asyncio.timeout(2 * self._timeout_s):
+                return await done
+
+    async def read(self, work: Work[T]) -> T:
+        loop = asyncio.get_running_loop()
+        with translated_errors():
+            async with asyncio.timeout(2 * self._timeout_s):
+                return await loop.run_in_executor(self._readers, self._read, work)
+
+    def _read(self, work: Work[T]) -> T:
+        # Or SQLite would make an empty database, and the error would be of a missing table.
+        if not Path(self._path).exists():
+            raise LedgerUnavailable(f"the ledger's database does not exist: {self._path}")
+        with self._reading.begin() as connection:
+            return work(connection)
+
+    async def close(self) -> None:
+        self._writer.send()
+        await asyncio.to_thread(self._writer.close)
+        self._readers.shutdown()
+        self._reading.dispose()
+
+
+class Writer:
+    """The thread that owns the writing connection. It starts with the first job."""
+
+    def __init__(self, engine: Engine, path: Path) -> None:
+        self._engine = engine
+        self._path = path
+        self._batches: queue.SimpleQueue[list[Job] | None] = queue.SimpleQueue()
+        self._gathering: Batch | None = None
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        self._connection: Connection | None = None
+        self._synchronous = ""
+
+    def submit(self, job: Job) -> None:
+        """To be called in the event loop that waits for `job.done`. Raises `LedgerUnavailable` once closed."""
+        loop = job.done.get_loop()
+        with self._lock:
+            if self._closed:
+                raise LedgerUnavailable("the ledger is closed")
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="ledger-write", daemon=True)
+                self._thread.start()
+            batch = self._gathering
+            if batch is None or batch.loop is not loop:
+                batch = self._gathering = Batch(loop)
+                loop.call_soon(self._send, batch)
+            batch.jobs.append(job)
+
+    def send(self) -> None:
+        """Give the thread at once what this turn of the loop has submitted."""
+        if self._gathering is not None:
+            self._send(self._gathering)
+
+    def _send(self, batch: Batch) -> None:
+        with self._lock:
+            if batch is self._gathering:
+                self._gathering = None
+            if batch.jobs:
+                self._batches.put(batch.jobs)
+                batch.jobs = []
+
+    def close(self) -> None:
+        """Returns when every job that was sent is done."""
+        with self._lock:
+            self._closed = True
+            self._batches.put(None)
+        if self._thread is not None:
+            self._thread.join()
+        self._engine.dispose()
+
+    def _run(self) -> None:
+        waiting: deque[Job] = deque()
+        is_open = True
+        while is_open or waiting:
+            is_open = self._gather(waiting, is_open=is_open)
+            if group := _next_group(waiting):
+                self._commit(group)
+        self._disconnect()
+
+    def _gather(self, waiting: deque[Job], *, is_open: bool) -> bool:
+        """Take in all that was sent, and where that is nothing wait for it; false after the closing mark."""
+        while is_open and (not waiting or not self._batches.empty()):
+            jobs = self._batches.get()
+            if jobs is None:
+                return False
+            waiting.extend(jobs)
+        return is_open
+
+    def _commit(self, group: list[Job]) -> None:
+        try:
+            results = self._transact(group)
+        except Exception as raised:
+            # Of the driver's own, what was asked of it past SQLAlchemy.
+            error = DBAPIError(None, None, raised) if isinstance(raised, SqliteError) else raised
+            if len(group) > 1 and not isinstance(error, SQLAlchemyError | OSError):
+                # One job is at fault and the rest was rolled back with it: each again, by itself.
+                for job in group:
+                    self._commit([job])
+                return
+            if isinstance(error, SQLAlchemyError):
+                self._disconnect()
+            results = [error] * len(group)
+        _answer(group, results)
+
+    def _transact(self, group: list[Job]) -> list[Any]:
+        connection = self._connected(durable=any(job.durable for job in group))
+        with connection.begin():
+            if len(group) == 1:
+                return [group[0].work(connection)]
+            return [self._attempt(connection, job) for job in group]
+
+    @staticmethod
+    def _attempt(connection: Connection, job: Job) -> Any:
+        """Within a group, a refusal undoes its own job alone. Any other error undoes the group."""
+        # Past SQLAlchemy, which compiles these anew each time: that costs as much as the job itself.
+        driver = _driver(connection)
+        driver.execute("SAVEPOINT job")
+        try:
+            result = job.work(connection)
+        except (BillingError, IntegrityError) as refusal:
+            driver.execute("ROLLBACK TO job")
+            result = refusal
+        driver.execute("RELEASE job")
+        return result
+
+    def _connected(self, *, durable: bool) -> Connection:
+        if self._connection is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            make_database_private(self._path)
+            self._connection = self._engine.connect()
+            self._synchronous = ""
+        synchronous = "FULL" if durable else "NORMAL"
+        if synchronous != self._synchronous:
+            # Past SQLAlchemy, since a pragma within a transaction would have no effect.
+            _driver(self._connection).execute(f"PRAGMA synchronous={synchronous}")
+            self._synchronous = synchronous
+        return self._connection
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def _next_group(waiting: deque[Job]) -> list[Job]:
+    group: list[Job] = []
+    while waiting and len(group) < MAX_GROUP:
+        job = waiting.popleft()
+        if not job.done.cancelled():
+            group.append(job)
+    return group
+
+
+def _answer(group: list[Job], results: list[Any]) -> None:
+    """Wakes each event loop once. What is an exception is one that the job raised."""
+    answers: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any]]] = {}
+    for job, result in zip(group, results, strict=True):
+        answers.setdefault(job.done.get_loop(), []).append((job.done, result))
+    for loop, told in answers.items():
+        # A closed loop has nobody who waits.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(_deliver, told)
+
+
+def _deliver(answers: list[tuple[asyncio.Future[Any], Any]]) -> None:
+    for done, result in answers:
+        if done.done():
+            continue
+        if isinstance(result, Exception):
+            done.set_exception(result)
+        else:
+            done.set_result(result)
+
+
+def _driver(connection: Connection) -> SqliteConnection:
+    driver = connection.connection.driver_connection
+    assert isinstance(driver, SqliteConnection)
+    return driver
+
+
+def _engine(path: str, timeout_s: float, clock: Callable[[], float], *, read_only: bool) -> Engine:
+    engine = create_engine(
+        f"sqlite:///{path}",
+        connect_args={"timeout": timeout_s, "check_same_thread": False, "isolation_level": None},
+        poolclass=QueuePool if read_only else NullPool,
+    )
+
+    @event.listens_for(engine, "connect")
+    def configure(connection: SqliteConnection, _: object) -> None:
+        connection.execute("PRAGMA foreign_keys=ON")
+        bring_clock(connection, clock)
+        # Setting the mode takes a lock, and it is a property of the file: readers find it set.
+        if read_only:
+            connection.execute("PRAGMA query_only=ON")
+        else:
+            _use_wal(connection, timeout_s)
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        # IMMEDIATE: a transaction that reads first and then cannot write would fail at once, not wait.
+        connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
+
+    return engine
+
+
+def _use_wal(connection: SqliteConnection, timeout_s: float) -> None:
+    """Waits where another process does the same, since SQLite fails this one statement without waiting."""
+    deadline, tick = time.monotonic() + timeout_s, threading.Event()
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            return
+        except OperationalError:
+            if time.monotonic() > deadline:
+                raise
+        tick.wait(0.005)

@@ -1,0 +1,1 @@
+"""What runs beside requests: replay of the spool, leases, collections."""

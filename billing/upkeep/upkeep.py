@@ -1,0 +1,65 @@
+"""What the ledger needs done now and then: spooled usage replayed, leases kept, and what is due collected."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import datetime
+
+from billing.collections.collector import Collector
+from billing.collections.hook import HookCommand
+from billing.ledger.ledger import Ledger
+from billing.upkeep.background import Round
+
+log = logging.getLogger(__name__)
+
+# How soon a hold that could not be closed is tried again.
+LEASES_EVERY_S = 1.0
+
+
+def replaying(ledger: Ledger, *, every_s: float) -> Round:
+    """Moves usage from the spool into the ledger."""
+    return Round("replay", lambda: replay_once(ledger), every_s)
+
+
+def keeping_leases(ledger: Ledger, *, every_s: float = LEASES_EVERY_S) -> Round:
+    """Renews this server's holds, and closes those that nobody needs."""
+    return Round("leases", ledger.keep_leases, every_s)
+
+
+def collecting(
+    collector: Collector,
+    *,
+    threshold_cents: int,
+    hook: HookCommand | None,
+    every_s: float,
+    clock: Callable[[], datetime],
+) -> Round:
+    """Apart from the others: a payment system may take long, and usage must not wait."""
+
+    async def once() -> None:
+        await collect_once(collector, threshold_cents=threshold_cents, hook=hook, clock=clock)
+
+    # Each run of the hook is bounded, but there may be many.
+    return Round("collecting", once, every_s, stuck_s=None)
+
+
+async def replay_once(ledger: Ledger) -> None:
+    """Raises `LedgerUnavailable` where the spool cannot be read or written."""
+    replayed = await ledger.replay_spool()
+    if replayed.posted or replayed.refused:
+        log.info("replayed the spool: %s", replayed)
+
+
+async def collect_once(
+    collector: Collector,
+    *,
+    threshold_cents: int,
+    hook: HookCommand | None,
+    clock: Callable[[], datetime],
+) -> None:
+    """Cuts what is due and hands over what is open. Raises `LedgerUnavailable`."""
+    for cut in await collector.cut_due(threshold_cents=threshold_cents, now=clock()):
+        log.info("cut collection %s of %d cents for workspace %s", cut.id, cut.cents, cut.workspace_id)
+    if hook is not None:
+        await collector.hand_over(hook, clock=clock)

@@ -1,0 +1,1 @@
+"""Which units are kept within a budget, and how the output is put together."""

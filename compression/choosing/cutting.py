@@ -1,0 +1,181 @@
+"""Outputs in which a unit may be kept in part: who may be cut, how far, and the whole put together within budget."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from compression.choosing.allocation import share_budget
+from compression.choosing.assembly import Assembler, Slice, merged
+from compression.choosing.budget import fit
+from compression.choosing.fallback import smallest_output
+from compression.choosing.gaps import renderer
+from compression.choosing.selection import Selection, SelectionSettings
+from compression.counting.counter import TokenCounter
+from compression.source.units import Frame, Segmentation
+from compression.text.unspaced import DENSE
+
+_PROSE = frozenset({"sentence", "turn", "list_item"})
+_LOOSE_FRAMES = frozenset({"turn", "tag"})
+_DENSE = re.compile(f"[{DENSE}]")
+_LEAST_SHARE = 0.3
+
+
+def may_be_cut(text: Segmentation) -> list[bool]:
+    """For each unit, whether it is prose that nothing protects: not a heading, nor in JSON, code, a table or a log."""
+    loose: list[bool] = []
+    for frame in text.frames:
+        # A frame comes after the one around it.
+        is_free = frame.parent is None or loose[frame.parent]
+        is_loose = frame.kind in _LOOSE_FRAMES and is_free
+        loose.append(is_loose or _holds_a_message_text(text, frame))
+    titles = {document.title for document in text.documents}
+    return [
+        unit.kind in _PROSE
+        and not unit.protected
+        and at not in titles
+        and (unit.frame is None or loose[unit.frame])
+        for at, unit in enumerate(text.units)
+    ]
+
+
+def _holds_a_message_text(text: Segmentation, frame: Frame) -> bool:
+    """The texts of messages and of their parts are prose like any other, whatever JSON stands around them."""
+    if text.origin is None or frame.kind != "string":
+        return frame.kind == "message"
+    opening = text.units[frame.open]
+    return not text.origin.is_in_text(opening.start, opening.end)
+
+
+class CutAssembler(Assembler):
+    """Assembles units of which `parts` says what is left; units that it does not name are whole."""
+
+    def __init__(self, text: Segmentation, parts: Mapping[int, Sequence[Slice]]) -> None:
+        super().__init__(text)
+        self._source = text.source
+        self._units = text.units
+        self._parts = parts
+
+    def of(self, unit: int) -> Sequence[Slice]:
+        """What is kept of a unit where it is kept at all."""
+        return self._parts.get(unit) or [Slice(self._units[unit].start, self._units[unit].end)]
+
+    def pieces(self) -> list[str]:
+        gaps = [self.gap_before(unit) for unit in range(len(self._units))]
+        return [self._text.raw([gap, *self.of(unit)]) for unit, gap in enumerate(gaps)]
+
+    def assemble(self, kept: Sequence[int]) -> list[Slice]:
+        slices: list[Slice] = []
+        for position, unit in enumerate(kept):
+            if position:
+                slices.append(self.between(kept[position - 1], unit))
+            slices.extend(self.of(unit))
+        return apart(self._source, merged(slices))
+
+
+def apart(source: str, slices: Sequence[Slice]) -> list[Slice]:
+    """The same slices, in source order, with a space of the source taken in where two words would run together."""
+    result: list[Slice] = []
+    for start, end in slices:
+        if result and start > result[-1].end and _fuse(source[result[-1].end - 1], source[start]):
+            if source[start - 1].isspace():
+                start -= 1
+            elif source[result[-1].end].isspace():
+                result[-1] = Slice(result[-1].start, result[-1].end + 1)
+        result.append(Slice(start, end))
+    return merged(result)
+
+
+def _fuse(before: str, after: str) -> bool:
+    if _DENSE.match(before) and _DENSE.match(after):
+        return False
+    return before.isalnum() and after.isalnum()
+
+
+def plan_cuts(
+    text: Segmentation, scores: Sequence[float], costs: Sequence[int], budget: int
+) -> dict[int, int]:
+    """Units that are worth keeping in part, and how many tokens each may keep: more the better it scores.
+
+    A unit that this does not name is to be kept whole or not at all.
+    """
+    free = budget - sum(cost for unit, cost in zip(text.units, costs, strict=True) if unit.protected)
+    weights = [0.0 if unit.protected else score for unit, score in zip(text.units, scores, strict=True)]
+    shares = share_budget(weights, costs, free)
+    # Of a sentence cut to shreds nothing can be read: what it would get goes to better ones, unless all are alike.
+    legible = [
+        weight if share >= _LEAST_SHARE * cost else 0.0
+        for weight, share, cost in zip(weights, shares, costs, strict=True)
+    ]
+    if any(legible):
+        shares = share_budget(legible, costs, free)
+    cuttable = may_be_cut(text)
+    return {
+        unit: share
+        for unit, (share, cost) in enumerate(zip(shares, costs, strict=True))
+        if cuttable[unit] and 0 < share < cost
+    }
+
+
+def parts_of(text: Segmentation, spans: Sequence[tuple[int, int]]) -> dict[int, list[Slice]]:
+    """The spans, in source order and each within one unit, by their unit."""
+    starts = [unit.start for unit in text.units]
+    parts: dict[int, list[Slice]] = {}
+    for start, end in spans:
+        parts.setdefault(bisect_right(starts, start) - 1, []).append(Slice(start, end))
+    return parts
+
+
+@dataclass(frozen=True, slots=True)
+class Cutting:
+    """What is chosen from: the source, the score of each unit, and what is left of units that are kept in part."""
+
+    text: Segmentation
+    scores: Sequence[float]
+    parts: Mapping[int, Sequence[Slice]]
+    preserve_order: bool
+    mark_gaps: bool = False
+
+
+def select(cutting: Cutting, budget: int, counter: TokenCounter, settings: SelectionSettings) -> list[Slice]:
+    """The best units, whole or in part, as many as fit; the worst are the first to go."""
+    text, scores = cutting.text, cutting.scores
+    assembler = CutAssembler(text, cutting.parts)
+    render = renderer(text, mark_gaps=cutting.mark_gaps)
+
+    def assemble(kept: Sequence[int]) -> list[Slice]:
+        if cutting.preserve_order:
+            return assembler.assemble(kept)
+        return assembler.assemble_by_relevance(kept, scores)
+
+    def measure(kept: Sequence[int]) -> int:
+        return counter.count(render(assemble(kept)))
+
+    costs = counter.count_many(assembler.pieces())
+    kept = fit(Selection(text, scores, costs, settings), budget, measure)
+    return assemble(kept) if kept else smallest_output(text, scores, budget, counter)
+
+
+def thin_out(cutting: Cutting, spans: Sequence[Slice], budget: int, counter: TokenCounter) -> list[Slice]:
+    """All the spans, which may lie across units, where they fit; else without those of the units that score lowest."""
+    source, units = cutting.text.source, cutting.text.units
+    render = renderer(cutting.text, mark_gaps=cutting.mark_gaps)
+    starts = [unit.start for unit in units]
+    owners = [max(0, bisect_right(starts, span.start) - 1) for span in spans]
+    order = sorted(set(owners), key=lambda unit: (-cutting.scores[unit], unit))
+
+    def left(number: int) -> list[Slice]:
+        kept = set(order[:number])
+        chosen = [span for span, owner in zip(spans, owners, strict=True) if owner in kept]
+        return apart(source, merged(chosen))
+
+    low, high = 0, len(order)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if counter.count(render(left(middle))) <= budget:
+            low = middle
+        else:
+            high = middle - 1
+    return left(low)

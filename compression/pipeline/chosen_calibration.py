@@ -1,0 +1,19 @@
+"""Which calibration a model has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from compression.calibration.calibration import Calibrated
+from compression.pipeline.spec import BLENDS, ModelSpec
+
+
+def calibration_of(spec: ModelSpec) -> Calibrated | None:
+    """The file that the spec names, or what pith has for the kind. Raises `BadCalibration`, `FileNotFoundError`.
+
+    What came with pith was fitted with the kind's own blend: with another, scores say other things.
+    """
+    if spec.calibration is not None:
+        return Calibrated.load(spec.kind, Path(spec.calibration).expanduser())
+    has_own_blend = spec.blend is not None and spec.blend != BLENDS.get(spec.kind)
+    return None if has_own_blend else Calibrated.load(spec.kind)

@@ -1,0 +1,232 @@
+"""The pipeline around a scorer, in two halves: what comes before the scores, and from scores to the receipt.
+
+A scorer that is awaited, or that decides word by word, stands between the halves; `Compressor` is the plain case.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from compression.calibration.estimate import Estimate
+from compression.calibration.estimator import Estimator
+from compression.choosing.assembly import Assembler, Slice, join
+from compression.choosing.budget import budget_for, fit
+from compression.choosing.diversity import diversify
+from compression.choosing.fallback import smallest_output
+from compression.choosing.gaps import renderer
+from compression.choosing.protection import protect
+from compression.choosing.selection import Selection
+from compression.counting.counter import TokenCounter
+from compression.flags import Evidence, check
+from compression.pipeline.errors import NotCalibrated, ScoresMismatch
+from compression.pipeline.receipt import Receipt
+from compression.pipeline.request import CompressionRequest, CompressionResult, UnitScore, check_request
+from compression.pipeline.settings import CompressionSettings
+from compression.salience import read_salience
+from compression.segmentation import segment
+from compression.source.units import Segmentation
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A request that was checked, cut into units and counted.
+
+    `target_ratio` is the request's, or what its promise needs; `estimated_ratio` is the latter, once scores are known.
+    `budget` is in tokens; `started` is the clock's.
+    """
+
+    request: CompressionRequest
+    text: Segmentation
+    original_tokens: int
+    target_ratio: float
+    budget: int
+    started: float
+    estimated_ratio: float | None = None
+
+    @property
+    def room(self) -> int:
+        """Tokens that the output may have. Marks come on top of what a promise needs: they must cost no evidence."""
+        is_promise = self.request.keep is not None
+        return self.original_tokens if is_promise and self.request.mark_gaps else self.budget
+
+    @property
+    def needs_scores(self) -> bool:
+        """False where the input comes back as it is, or has no units."""
+        return (self.target_ratio < 1.0 or self.request.keep is not None) and bool(self.text.units)
+
+
+class Pipeline:
+    """Segmentation, budget, assembly, counting and flags of one compression model. Safe to share."""
+
+    def __init__(
+        self,
+        counter: TokenCounter,
+        settings: CompressionSettings,
+        *,
+        calibration: Estimator | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._counter = counter
+        self._settings = settings
+        self._calibration = calibration
+        self._clock = clock
+
+    def prepare(self, request: CompressionRequest) -> Prepared:
+        """Raises a `CompressionError` for what cannot be compressed."""
+        started = self._clock()
+        check_request(request, self._settings)
+        if request.keep is not None and self._calibration is None:
+            raise NotCalibrated
+        # A promise says what it needs when the scores are known.
+        ratio = self._settings.highest_ratio if request.target_ratio is None else request.target_ratio
+        text = protect(segment(request.input, self._settings.segmentation), self._settings.protections)
+        tokens = self._counter.count(request.input)
+        return Prepared(request, text, tokens, ratio, budget_for(tokens, ratio), started)
+
+    def identity(self, prepared: Prepared) -> CompressionResult:
+        """The input, byte for byte."""
+        return self.finish_slices(prepared, None, [Slice(0, len(prepared.text.source))], is_whole=True)
+
+    def finish(self, prepared: Prepared, scores: Sequence[float]) -> CompressionResult:
+        """Keep the units that score best. Raises `ScoresMismatch` unless there is one finite score a unit."""
+        if prepared.request.keep is None and prepared.target_ratio == 1.0:
+            return self.identity(prepared)
+        ranked = _ranked(scores, prepared.text)
+        assembler = Assembler(prepared.text)
+        costs = self._counter.count_many(assembler.pieces())
+        prepared = self._sized(prepared, ranked, costs)
+        if prepared.target_ratio == 1.0:
+            return self.identity(prepared)
+        return self.finish_slices(prepared, ranked, self._select(prepared, ranked, assembler, costs))
+
+    def finish_slices(
+        self,
+        prepared: Prepared,
+        scores: Sequence[float] | None,
+        slices: Sequence[Slice],
+        *,
+        is_whole: bool = False,
+    ) -> CompressionResult:
+        """Assemble, count and check the slices of the source that some other way of choosing has left.
+
+        `is_whole` where the input is to come back byte for byte.
+        """
+        text, whole = prepared.text, prepared.request.input
+        kept = [Slice(0, len(whole))] if is_whole else text.raw_slices(slices)
+        output, output_tokens = (
+            (whole, prepared.original_tokens) if is_whole else self._written(prepared, slices)
+        )
+        estimate = self._estimate(prepared, scores, slices, output_tokens)
+        evidence = Evidence(
+            query=prepared.request.query,
+            text=text,
+            slices=slices,
+            output=output if text.origin is None else join(text.source, slices),
+            scores=scores,
+            target_ratio=prepared.target_ratio,
+            budget=prepared.room,
+            original_tokens=prepared.original_tokens,
+            output_tokens=output_tokens,
+            settings=self._settings.flags,
+            estimate=estimate,
+            is_promised=prepared.request.keep is not None,
+        )
+        flags = check(evidence)
+        explained = _explained(evidence) if prepared.request.explain else ()
+        receipt = Receipt(
+            original_tokens=evidence.original_tokens,
+            output_tokens=evidence.output_tokens,
+            target_ratio=prepared.request.target_ratio,
+            latency_ms=(self._clock() - prepared.started) * 1000,
+            tokenizer=self._counter.name,
+            risk_flags=flags,
+            keep=prepared.request.keep,
+            estimated_ratio=prepared.estimated_ratio,
+            evidence_kept_probability=estimate.probability if estimate else None,
+            calibration=self._calibration.about if self._calibration else None,
+        )
+        return CompressionResult(output, receipt, tuple(kept), explained)
+
+    def _sized(self, prepared: Prepared, scores: Sequence[float], costs: Sequence[int]) -> Prepared:
+        """With the ratio and budget that a promise needs, within what this model takes; as it is where a ratio was
+        asked for."""
+        keep, text = prepared.request.keep, prepared.text
+        if keep is None or self._calibration is None:
+            return prepared
+        ratio = self._calibration.smallest_ratio(
+            keep, prepared.request.query, text, scores, costs,
+            tokens=prepared.original_tokens, settings=self._settings.selection,
+        )  # fmt: skip
+        ratio = min(max(ratio, self._settings.lowest_ratio), self._settings.highest_ratio)
+        return replace(
+            prepared,
+            target_ratio=ratio,
+            budget=budget_for(prepared.original_tokens, ratio),
+            estimated_ratio=ratio,
+        )
+
+    def _written(self, prepared: Prepared, slices: Sequence[Slice]) -> tuple[str, int]:
+        """The output and its tokens; without the marks that were asked for where the budget has no room for them."""
+        plain = prepared.text.raw(slices)
+        if plain == prepared.request.input:
+            return plain, prepared.original_tokens
+        marked = renderer(prepared.text, mark_gaps=prepared.request.mark_gaps)(slices)
+        tokens = self._counter.count(marked)
+        if marked == plain or tokens <= prepared.room:
+            return marked, tokens
+        return plain, self._counter.count(plain)
+
+    def _estimate(
+        self, prepared: Prepared, scores: Sequence[float] | None, slices: Sequence[Slice], tokens: int
+    ) -> Estimate | None:
+        if self._calibration is None:
+            return None
+        sizes = (prepared.original_tokens, tokens)
+        return self._calibration.estimate(prepared.request.query, prepared.text, scores, slices, sizes)
+
+    def _select(
+        self, prepared: Prepared, scores: Sequence[float], assembler: Assembler, costs: Sequence[int]
+    ) -> list[Slice]:
+        text = prepared.text
+        if not text.units:
+            return []
+        # A promise's budget is for the text alone.
+        render = renderer(text, mark_gaps=prepared.request.mark_gaps and prepared.request.keep is None)
+
+        def assemble(kept: Sequence[int]) -> list[Slice]:
+            if prepared.request.preserve_order:
+                return assembler.assemble(kept)
+            return assembler.assemble_by_relevance(kept, scores)
+
+        def measure(kept: Sequence[int]) -> int:
+            return self._counter.count(render(assemble(kept)))
+
+        kept = fit(Selection(text, scores, costs, self._settings.selection), prepared.budget, measure)
+        return assemble(kept) if kept else smallest_output(text, scores, prepared.budget, self._counter)
+
+
+def _ranked(scores: Sequence[float], text: Segmentation) -> list[float]:
+    """The scores that units are chosen by: what comes again stands behind what does not, noise behind all."""
+    return diversify(text, _checked(scores, text), read_salience(text))
+
+
+def _checked(scores: Sequence[float], text: Segmentation) -> list[float]:
+    numbers = [float(score) for score in scores]
+    if len(numbers) != len(text.units):
+        raise ScoresMismatch(f"{len(numbers)} scores for {len(text.units)} units")
+    if not all(map(math.isfinite, numbers)):
+        raise ScoresMismatch("a score is no finite number")
+    return numbers
+
+
+def _explained(evidence: Evidence) -> tuple[UnitScore, ...]:
+    text = evidence.text
+    scores = evidence.scores or [1.0] * len(text.units)
+    kept = set(evidence.kept_units)
+    return tuple(
+        UnitScore(*text.raw_span(unit.start, unit.end), unit.kind, score, index in kept)
+        for index, (unit, score) in enumerate(zip(text.units, scores, strict=True))
+    )

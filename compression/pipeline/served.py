@@ -1,0 +1,126 @@
+"""A compression model as a server meets it: awaited, bounded in what it lets wait, and closed at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+
+from compression.pipeline.errors import (
+    CompressionError,
+    CompressionTimedOut,
+    CompressorFailed,
+    CompressorOverloaded,
+    CompressorUnavailable,
+    RefusedRequest,
+)
+from compression.pipeline.request import CompressionRequest, CompressionResult
+
+if TYPE_CHECKING:
+    # It brings numpy, and whoever only hands work on to other processes needs none.
+    from compression.pipeline.compressor import Compressor
+
+log = logging.getLogger(__name__)
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True)
+class JobTerms:
+    """For whom work is done, where several want it at once.
+
+    Payers take turns; a trial, which nobody pays for, keeps no one waiting who pays. `deadline_s` counts from when the
+    model let the work in; None, or more than the model's own, is the model's own.
+    """
+
+    payer: str = ""
+    is_trial: bool = False
+    deadline_s: float | None = None
+
+
+NO_TERMS = JobTerms()
+
+
+class CompressionModel(Protocol):
+    """One compression model, wherever it runs."""
+
+    async def compress(self, request: CompressionRequest, terms: JobTerms = NO_TERMS) -> CompressionResult:
+        """Raises a `CompressionError` for what the caller can put right; `CompressorOverloaded`,
+        `CompressorUnavailable`, `CompressionTimedOut` or `CompressorFailed` for what the caller cannot."""
+        ...
+
+
+class BuiltModel(CompressionModel, Protocol):
+    """One that this process built, and has to close."""
+
+    async def close(self) -> None:
+        """End what runs and free what it holds."""
+        ...
+
+
+class LocalModel:
+    """A plain compressor in a thread of its own, so that the event loop stays free; `max_waiting` bounds its queue."""
+
+    def __init__(self, compressor: Compressor, *, max_waiting: int) -> None:
+        self._compressor = compressor
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="compress")
+        self._max_waiting = max_waiting
+        self._waiting = 0
+        self._closed = False
+
+    async def compress(self, request: CompressionRequest, terms: JobTerms = NO_TERMS) -> CompressionResult:
+        del terms  # One thread, and nothing that could be ended.
+        if self._waiting >= self._max_waiting:
+            raise CompressorOverloaded(f"{self._waiting} compressions wait already")
+        if self._closed:
+            raise CompressorUnavailable("the compressor is closed")
+        self._waiting += 1
+        try:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._thread, self._compressor.compress, request)
+        finally:
+            self._waiting -= 1
+
+    async def close(self) -> None:
+        self._closed = True
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+
+@dataclass(frozen=True, slots=True)
+class CompressionFault:
+    """A refusal or failure as a value, since exceptions with fields do not survive every process hop."""
+
+    kind: Literal["refused", "overloaded", "unavailable", "timed_out", "failed"]
+    message: str
+    field: str = "input"
+
+    def error(self) -> Exception:
+        """The exception that this fault stands for."""
+        if self.kind == "refused":
+            return RefusedRequest(self.field, self.message)
+        return _KINDS[self.kind](self.message)
+
+
+_KINDS: dict[str, type[Exception]] = {
+    "overloaded": CompressorOverloaded,
+    "unavailable": CompressorUnavailable,
+    "timed_out": CompressionTimedOut,
+    "failed": CompressorFailed,
+}
+UNEXPECTED = CompressionFault("failed", "the compressor failed while it worked on this request")
+
+
+async def as_value(work: Awaitable[Value]) -> Value | CompressionFault:
+    """What a model's work comes to, refusals and failures as values; nothing of an unexpected cause is told."""
+    try:
+        return await work
+    except CompressionError as error:
+        return CompressionFault("refused", error.message, error.field)
+    except Exception as error:
+        for kind, raised in _KINDS.items():
+            if isinstance(error, raised):
+                return CompressionFault(kind, str(error))  # type: ignore[arg-type]
+        log.exception("a compression failed unexpectedly")
+        return UNEXPECTED

@@ -1,0 +1,130 @@
+"""The embedded default: features of words and meaning into small trained networks, in numpy, on weights of our own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compression.features.echo import echoes
+from compression.features.embeddings import TokenEmbeddings
+from compression.features.matrix import Context, extract, prepare
+from compression.features.network import Network
+from compression.features.runs import Floats
+from compression.second_look.look import SecondLook
+from compression.second_look.repeats import demoted
+from compression.second_look.view import view
+from compression.source.units import Segmentation
+
+WEIGHTS = Path(__file__).parents[1] / "weights" / "lexical.npz"
+FORMAT = 1
+# Beyond it exp overflows, and the score is 0 or 1 anyway.
+_STEEPEST = 60.0
+# The logit of what only repeats the query: it stays where there is room, and stands in no evidence's way.
+_ECHO = np.float32(-2.0)
+
+
+class BadWeights(ValueError):
+    """A file of weights that this version cannot read."""
+
+
+def read_weights(path: Path = WEIGHTS) -> tuple[TokenEmbeddings, Network, tuple[str, ...]]:
+    """The embeddings, the network of the first look and the names of its features. Raises `FileNotFoundError` and
+    `BadWeights`."""
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"no weights of the lexical scorer at {path}; make them: python -m compression.training"
+        )
+    with np.load(path, allow_pickle=False) as arrays:
+        try:
+            about = json.loads(bytes(arrays["about"]).decode())
+            vocabulary = bytes(arrays["vocabulary"]).decode().split("\n")
+            embeddings = TokenEmbeddings.build(
+                vocabulary, arrays["rows"], arrays["scales"], arrays["weights"]
+            )
+            network = Network.of(
+                {name.removeprefix("net."): arrays[name] for name in arrays if "net." in name}
+            )
+        except (KeyError, ValueError) as error:
+            raise BadWeights(f"{path}: {type(error).__name__}: {error}") from error
+    if about["format"] != FORMAT:
+        raise BadWeights(f"{path}: format {about['format']}, where this version reads {FORMAT}")
+    return embeddings, network, tuple(about["features"])
+
+
+@dataclass(frozen=True)
+class Glance:
+    """A text and what the first look makes of it: `features` are (units, features), `logits` one a unit.
+
+    `muted` units only repeat the query.
+    """
+
+    query: str
+    context: Context
+    muted: NDArray[np.bool_]
+    names: list[str]
+    features: Floats
+    logits: Floats
+
+
+@dataclass(frozen=True)
+class LexicalScorer:
+    """Scores units by a trained network over features of words, their parts and their static embeddings.
+
+    `score` gives the network's probability that a unit holds what the query asks for; scores of one context are to be
+    compared with one another. Without a query every unit scores 0.
+    """
+
+    embeddings: TokenEmbeddings
+    network: Network
+    names: tuple[str, ...]
+    second: SecondLook
+
+    @classmethod
+    def load(cls, path: Path | None = None) -> LexicalScorer:
+        """The weights that come with pith, or another file made by `python -m compression.training`."""
+        return cls(*read_weights(WEIGHTS if path is None else path), SecondLook.load())
+
+    def score(self, query: str, text: Segmentation) -> Sequence[float]:
+        """One score a unit, in [0, 1]. Deterministic."""
+        if not text.units:
+            return []
+        if not query.strip():
+            return [0.0] * len(text.units)
+        glance = self.glance(query, text)
+        return chances(self.look_again(glance, glance.logits))
+
+    def glance(self, query: str, text: Segmentation) -> Glance:
+        """The first look: features and what the network makes of them. The text has a unit.
+
+        Raises `BadWeights` where the weights are of other features than this version's.
+        """
+        muted = echoes(query, text)
+        context = prepare(text, self.embeddings, muted)
+        names, features = extract(query, context, self.embeddings)
+        if tuple(names) != self.names:
+            raise BadWeights(
+                "the weights were trained on other features; make them anew: python -m compression.training"
+            )
+        return Glance(
+            query, context, muted, names, features, self.network.logits(features, layout=context.layout)
+        )
+
+    def look_again(self, glance: Glance, logits: Floats) -> Floats:
+        """The second look, over the logits of the first or of any other scorer: (units,)."""
+        seen = view(glance.query, glance.context, (glance.names, glance.features), self.embeddings)
+        lowest = np.float32(logits.min())
+        again = self.second.logits(seen, np.where(glance.muted, lowest, logits))
+        text = glance.context.segmentation
+        return np.where(glance.muted, _ECHO, demoted(again, text, seen.copy_of, seen.is_asked))
+
+
+def chances(logits: Floats) -> list[float]:
+    """Logits as numbers from 0 to 1."""
+    exact = np.clip(np.asarray(logits, np.float64), -_STEEPEST, _STEEPEST)
+    scores: list[float] = (1.0 / (1.0 + np.exp(-exact))).tolist()
+    return scores

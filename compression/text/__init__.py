@@ -1,0 +1,1 @@
+"""Text whatever it is part of: words, scripts, brackets."""

@@ -1,0 +1,1 @@
+"""vLLM behind the engine protocols: the only modules that import it."""

@@ -1,0 +1,1 @@
+"""Chat completions, from a request's body to the last byte of its reply."""

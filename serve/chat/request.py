@@ -1,0 +1,221 @@
+"""What a caller may send to `POST /v1/chat/completions`: the contract's fields and the options that we use.
+
+Types are strict: a string taken for a number hides a client's mistake until it costs money. Options that are
+refused or ignored are no fields here; `models.options.options` judges them, because a refusal is a 400 and not a 422.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    TypeAdapter,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from serve.chat.message_shapes import STRICT, Message, NamedToolChoice, ResponseFormat, StreamOptions, Tool
+from serve.http.body import parse_body
+
+DEFAULT_MAX_TOKENS = 512
+MAX_TOKENS_BOUND = 16_384
+MAX_MESSAGES = 256
+MAX_BIASED_TOKENS = 1024
+MAX_TOOLS = 128
+
+TokenLimit = Annotated[int, Field(ge=1, le=MAX_TOKENS_BOUND)]
+Probability = Annotated[float, Field(ge=0, le=1)]
+Penalty = Annotated[float, Field(ge=-2, le=2)]
+StopString = Annotated[str, Field(min_length=1, max_length=1024)]
+# vLLM takes four at most, as OpenAI does.
+StopStrings = Annotated[list[StopString], Field(max_length=4, fail_fast=True)]
+TokenId = Annotated[str, Field(pattern=r"^[0-9]{1,9}$")]
+Bias = Annotated[float, Field(ge=-100, le=100)]
+ToolChoiceWord = Literal["none", "auto", "required"]
+
+_STOP_STRING: TypeAdapter[str] = TypeAdapter(StopString, config=STRICT)
+_STOP_STRINGS: TypeAdapter[list[str]] = TypeAdapter(StopStrings, config=STRICT)
+_BIASES: TypeAdapter[dict[str, float]] = TypeAdapter(dict[TokenId, Bias], config=STRICT)
+_TOOL_CHOICE_WORD: TypeAdapter[str] = TypeAdapter(ToolChoiceWord, config=STRICT)
+
+
+def _stop_strings(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [_STOP_STRING.validate_python(value)]
+    if isinstance(value, list):
+        return _STOP_STRINGS.validate_python(value)
+    raise PydanticCustomError("stop_type", "Input should be a string or a list of at most 4 strings")
+
+
+def _biases(value: Any) -> dict[str, float]:
+    # Counted before any entry is read, so that a million bad ones cost one issue.
+    if isinstance(value, dict) and len(value) > MAX_BIASED_TOKENS:
+        bound = {"max_length": MAX_BIASED_TOKENS}
+        raise PydanticCustomError("too_long", "At most {max_length} tokens can be biased", bound)
+    return _BIASES.validate_python(value)
+
+
+def _tool_choice(value: Any) -> str | dict[str, Any]:
+    if isinstance(value, dict):
+        return NamedToolChoice.model_validate(value).model_dump(exclude_unset=True)
+    return _TOOL_CHOICE_WORD.validate_python(value)
+
+
+Stop = Annotated[list[str], PlainValidator(_stop_strings, json_schema_input_type=StopString | StopStrings)]
+_DocumentedBiases = Annotated[
+    dict[TokenId, Bias],
+    Field(max_length=MAX_BIASED_TOKENS, json_schema_extra={"additionalProperties": False}),
+]
+LogitBias = Annotated[dict[str, float], PlainValidator(_biases, json_schema_input_type=_DocumentedBiases)]
+ToolChoice = Annotated[
+    ToolChoiceWord | dict[str, Any],
+    PlainValidator(_tool_choice, json_schema_input_type=ToolChoiceWord | NamedToolChoice),
+]
+
+# The service itself acts on these; everything else is an option for `models.options.options` to judge.
+_NOT_OPTIONS = {"messages", "model", "max_tokens", "max_completion_tokens", "stream"}
+
+
+class ChatCompletionRequest(BaseModel):
+    """A chat to complete. `null` counts as absent; properties unknown to us have no effect."""
+
+    model_config = ConfigDict(
+        strict=True,
+        extra="allow",
+        allow_inf_nan=False,
+        json_schema_extra={
+            "examples": [
+                {"messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 64},
+                {"messages": [{"role": "user", "content": "Say hello."}], "temperature": 0.7, "stream": True},
+            ]
+        },
+    )
+
+    messages: list[Message] = Field(
+        min_length=1, max_length=MAX_MESSAGES, description="The conversation so far, oldest first."
+    )
+    model: str | None = Field(
+        default=None, max_length=256, description="A catalog id. Absent: the catalog's first model."
+    )
+    max_tokens: TokenLimit = Field(
+        default=DEFAULT_MAX_TOKENS, description="The most tokens to generate for each choice."
+    )
+    max_completion_tokens: TokenLimit | None = Field(
+        default=None, description="OpenAI's newer name of `max_tokens`; it wins where both are given."
+    )
+    temperature: float = Field(
+        default=0, ge=0, le=2, description="Randomness of the sampling; 0 always takes the likeliest token."
+    )
+    stream: bool = Field(default=False, description="True answers with server-sent events.")
+    stream_options: StreamOptions | None = Field(default=None, description="Needs `stream: true`.")
+    top_p: Probability | None = Field(
+        default=None, description="Samples among the likeliest tokens that hold this share of probability."
+    )
+    top_k: int | None = Field(
+        default=None, ge=-1, le=2**31 - 1, description="Samples among this many tokens; 0 or -1: among all."
+    )
+    min_p: Probability | None = Field(
+        default=None, description="Drops tokens below this share of the likeliest one's probability."
+    )
+    n: int | None = Field(default=None, ge=1, le=8, description="Choices to generate; each is billed.")
+    stop: Stop | None = Field(
+        default=None, description="A text, or up to 4, at which generation ends; 1 to 1024 characters each."
+    )
+    seed: int | None = Field(
+        default=None, ge=-(2**63), le=2**63 - 1, description="Makes sampling repeatable on the same server."
+    )
+    presence_penalty: Penalty | None = Field(default=None, description="Makes used tokens less likely.")
+    frequency_penalty: Penalty | None = Field(
+        default=None, description="Makes tokens less likely by how often they were used."
+    )
+    repetition_penalty: float | None = Field(
+        default=None, ge=0.01, le=10, description="Divides the score of tokens already seen; 1 has no effect."
+    )
+    logit_bias: LogitBias | None = Field(
+        default=None, description="Token id (as a string) to a bias of -100 to 100; at most 1024 tokens."
+    )
+    logprobs: bool | None = Field(default=None, description="True returns each token's log probability.")
+    top_logprobs: int | None = Field(
+        default=None,
+        ge=0,
+        le=20,
+        description="Likeliest tokens to list at a position; needs `logprobs: true`.",
+    )
+    response_format: ResponseFormat | None = Field(default=None, description="The form of the reply.")
+    tools: list[Tool] | None = Field(
+        default=None, max_length=MAX_TOOLS, description="Functions to offer, where the model supports tools."
+    )
+    tool_choice: ToolChoice | None = Field(
+        default=None, description="Whether the model may, must or must not call a tool, or which one it must."
+    )
+    parallel_tool_calls: bool | None = Field(default=None, description="Whether several calls may come.")
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = Field(
+        default=None, description="How much to reason before the reply, where the model supports it."
+    )
+    min_tokens: int | None = Field(
+        default=None, ge=0, le=MAX_TOKENS_BOUND, description="Generates at least this many tokens."
+    )
+    ignore_eos: bool | None = Field(
+        default=None, description="Keeps generating past the model's end of text; for load tests."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_counts_as_absent(cls, body: Any) -> Any:
+        if not isinstance(body, dict):
+            return body
+        return {name: value for name, value in body.items() if value is not None}
+
+    @field_validator("stream_options")
+    @classmethod
+    def _only_in_a_stream(cls, value: StreamOptions, info: ValidationInfo) -> StreamOptions:
+        if info.data.get("stream") is False:
+            raise PydanticCustomError("needs_stream", "Only allowed when stream is true")
+        return value
+
+    @field_validator("top_logprobs")
+    @classmethod
+    def _only_with_logprobs(cls, value: int, info: ValidationInfo) -> int:
+        if value and not info.data.get("logprobs", "invalid"):
+            raise PydanticCustomError("needs_logprobs", "Only allowed when logprobs is true")
+        return value
+
+    @field_validator("min_tokens")
+    @classmethod
+    def _within_the_limit(cls, value: int, info: ValidationInfo) -> int:
+        limit = info.data.get("max_completion_tokens") or info.data.get("max_tokens")
+        if limit is not None and value > limit:
+            message = "Must not exceed the token limit of {limit}"
+            raise PydanticCustomError("above_max_tokens", message, {"limit": limit})
+        return value
+
+    @property
+    def token_limit(self) -> int:
+        """The most tokens to generate for each choice: `max_completion_tokens`, else `max_tokens`."""
+        return self.max_completion_tokens or self.max_tokens
+
+    @property
+    def token_limit_field(self) -> Literal["max_tokens", "max_completion_tokens"] | None:
+        """The name under which the caller gave the limit; None where nobody did, and the default stands."""
+        if self.max_completion_tokens is not None:
+            return "max_completion_tokens"
+        return "max_tokens" if "max_tokens" in self.model_fields_set else None
+
+    def option_fields(self) -> dict[str, Any]:
+        """What the caller set beyond the conversation, the model, the token limit and `stream`."""
+        return self.model_dump(exclude=_NOT_OPTIONS, exclude_unset=True)
+
+    def message_fields(self) -> list[dict[str, Any]]:
+        """The messages as the caller sent them, extra properties included."""
+        return [message.fields() for message in self.messages]
+
+
+def parse_chat_request(raw: bytes, content_type: str | None) -> ChatCompletionRequest:
+    """Read the body of a chat completion. Raises `InvalidBody`."""
+    return parse_body(raw, content_type, ChatCompletionRequest)

@@ -1,0 +1,1 @@
+"""The `pith` command, a module for each group of verbs."""

@@ -1,0 +1,125 @@
+"""`pith collections`: what workspaces were asked to pay, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+import typer
+
+from billing.clock import now
+from billing.collections.collection import Collection, State
+from billing.collections.collector import Collector
+from billing.price import exact_usd
+from serve.cli import table
+from serve.cli.accounts import Config, Json
+from serve.cli.ledger_access import Since, Until, on_books, period, stamp
+from serve.config.settings import DEFAULT_CONFIG
+from serve.money.ledger_setup import operator
+
+collection_commands = typer.Typer(help="What workspaces are asked to pay.", no_args_is_help=True)
+
+SHOWN = ("id", "workspace", "usd", "state", "reference", "created_at", "handed_over_at", "closed_at", "note")
+EXPORTED = (
+    "id",
+    "idempotency_key",
+    "workspace_id",
+    "workspace",
+    "cents",
+    "usd",
+    "state",
+    "reference",
+    "note",
+    "times_opened",
+    "created_at",
+    "updated_at",
+    "handed_over_at",
+    "closed_at",
+)
+
+
+@collection_commands.command("list")
+def list_collections(
+    workspace: Annotated[str | None, typer.Option(help="Only of this workspace (id or name).")] = None,
+    state: Annotated[State | None, typer.Option(help="Only in this state.")] = None,
+    config: Config = DEFAULT_CONFIG,
+    as_json: Json = False,
+) -> None:
+    """List collections, oldest first."""
+    found = on_books(config, lambda database, _: collector(database).listed(workspace=workspace, state=state))
+    show(found, as_json)
+
+
+@collection_commands.command("mark")
+def mark_collection(
+    collection: Annotated[str, typer.Argument(help="Id of the collection.")],
+    state: Annotated[State, typer.Argument(help="`open` is for one that failed: it is tried again.")],
+    reference: Annotated[str | None, typer.Option(help="What the payment system calls it.")] = None,
+    note: Annotated[str | None, typer.Option(help="Why, for those who read it later.")] = None,
+    config: Config = DEFAULT_CONFIG,
+    as_json: Json = False,
+) -> None:
+    """Say what became of a collection. `paid` and `void` are final."""
+    marked = on_books(
+        config,
+        lambda database, _: collector(database).mark(
+            collection, state, reference=reference, note=note, now=now()
+        ),
+    )
+    show([marked], as_json)
+
+
+@collection_commands.command("cut")
+def cut_collection(
+    workspace: Annotated[str, typer.Argument(help="Workspace (id or name).")],
+    config: Config = DEFAULT_CONFIG,
+    as_json: Json = False,
+) -> None:
+    """Ask for a workspace's uncollected whole cents now, below the threshold too (a last bill, say)."""
+    made = on_books(config, lambda database, _: collector(database).cut_now(workspace, now=now()))
+    show([made] if made else [], as_json)
+
+
+@collection_commands.command("export")
+def export_collections(
+    format: Annotated[Literal["csv", "jsonl"], typer.Option(help="What to write on stdout.")] = "csv",
+    since: Since = None,
+    until: Until = None,
+    config: Config = DEFAULT_CONFIG,
+) -> None:
+    """Write the collections that were cut in a period, for another program."""
+    begin, end = period(since, until)
+    found = on_books(config, lambda database, _: collector(database).listed(since=begin, until=end))
+    rows = [fields(one) for one in found]
+    typer.echo(table.as_csv(EXPORTED, rows) if format == "csv" else table.as_json_lines(rows), nl=False)
+
+
+def collector(database: Any) -> Collector:
+    return Collector(database, actor=operator())
+
+
+def fields(collection: Collection) -> dict[str, Any]:
+    return {
+        "id": collection.id,
+        "idempotency_key": collection.idempotency_key,
+        "workspace_id": collection.workspace_id,
+        "workspace": collection.workspace_name,
+        "cents": collection.cents,
+        "usd": exact_usd(collection.nano_usd),
+        "state": collection.state,
+        "reference": collection.reference,
+        "note": collection.note,
+        "times_opened": collection.times_opened,
+        "created_at": stamp(collection.created_at),
+        "updated_at": stamp(collection.updated_at),
+        "handed_over_at": stamp(collection.handed_over_at),
+        "closed_at": stamp(collection.closed_at),
+    }
+
+
+def show(found: Sequence[Collection], as_json: bool) -> None:
+    rows = [fields(one) for one in found]
+    if as_json:
+        typer.echo(table.as_json(rows))
+    else:
+        typer.echo(table.as_table(SHOWN, rows, numbers=("usd",)) if rows else "none")

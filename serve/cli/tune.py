@@ -1,0 +1,178 @@
+"""`pith tune`: how a compression model does on one's own data, and what to write into the configuration."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from serve.cli.compress import model_of
+from serve.config.compression_models import CompressionModelSettings, spec_of
+from serve.config.settings import DEFAULT_CONFIG, ConfigError, load_anchored
+
+if TYPE_CHECKING:
+    from compression.tuning.advice import Advice
+    from compression.tuning.row import Row
+
+_SHOWN_BAD_ROWS = 50
+_FIRST: tuple[None] = (None,)
+
+
+def tune(
+    data: Annotated[Path, typer.Argument(help="JSON lines: query, input or messages, evidence or answers.")],
+    config: Annotated[Path, typer.Option(help="Configuration file.")] = DEFAULT_CONFIG,
+    model: Annotated[
+        list[str] | None, typer.Option(help="Compression model; absent: the first. Repeatable.")
+    ] = None,
+    keep: Annotated[float, typer.Option(help="Share of the questions whose evidence is to survive.")] = 0.95,
+    out: Annotated[Path, typer.Option(help="Folder for the plot, the calibrations and the report.")] = Path(
+        "var/tune"
+    ),
+    rows: Annotated[int | None, typer.Option(help="Use the first rows only.")] = None,
+    skip_bad: Annotated[bool, typer.Option(help="Go on without the rows that are wrong.")] = False,
+    workers: Annotated[int | None, typer.Option(help="Processes; absent: one a core, at most 4.")] = None,
+) -> None:
+    """Measure models on your own questions, recommend a ratio or a promise, and fit its calibration."""
+    if not 0 < keep < 1:
+        raise ConfigError(f"--keep: must be greater than 0 and less than 1, not {keep:g}")
+    settings = load_anchored(config).compression.models
+    models = [model_of(settings, name, config) for name in model or _FIRST]
+    for chosen in models:
+        if chosen.kind == "token_classifier":
+            raise ConfigError(f"--model: {chosen.id} chooses words, and no calibration can be fitted to it")
+    known = good_rows(data, skip_bad=skip_bad)[:rows]
+    console = Console(stderr=True)
+    bar = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*bar, console=console) as progress:
+        processes = workers or min(4, os.cpu_count() or 1)
+        advices = [advice_of(chosen, known, keep, processes, progress) for chosen in models]
+    publish(advices, keep, out)
+
+
+def good_rows(data: Path, *, skip_bad: bool) -> list[Row]:
+    """Raises `ConfigError` with a line for each row that is wrong, unless these are to be passed over."""
+    from compression.tuning.row import read_rows
+
+    try:
+        text = data.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "is not UTF-8"
+        raise ConfigError(f"{data}: cannot be read: {reason}") from error
+    rows, bad = read_rows(text.split("\n"))
+    said = [f"{data}: line {one.line}: {one.reason}" for one in bad[:_SHOWN_BAD_ROWS]]
+    if len(bad) > _SHOWN_BAD_ROWS:
+        said.append(f"{data}: and {len(bad) - _SHOWN_BAD_ROWS} more")
+    if bad and not skip_bad:
+        said.append(f"{len(bad)} of {len(rows) + len(bad)} rows are wrong; --skip-bad goes on without them")
+        raise ConfigError("\n".join(said))
+    for line in said:
+        typer.echo(f"skipped {line}", err=True)
+    if not rows:
+        raise ConfigError(f"{data}: has no row")
+    return rows
+
+
+def advice_of(
+    model: CompressionModelSettings, rows: Sequence[Row], keep: float, workers: int, progress: Progress
+) -> Advice:
+    """Raises `ConfigError` for a model that cannot be built, and a row that it does not take."""
+    from compression.tuning.advice import advise
+    from compression.tuning.crew import CannotObserve, observe_all
+    from compression.tuning.row import question_of
+
+    task = progress.add_task(f"{model.id}: compressing", total=len(rows))
+    found = []
+    try:
+        for one in observe_all(spec_of(model), rows, question_of, min(workers, len(rows))):
+            found.append(one)
+            progress.advance(task)
+    except CannotObserve as error:
+        raise ConfigError(f"{model.id}: {' '.join(str(error).split())}") from error
+    return advise(model.id, model.kind, found, keep, progress)
+
+
+def publish(advices: Sequence[Advice], keep: float, out: Path) -> None:
+    """Write the plot and the calibrations, and print the tables and what to paste."""
+    from compression.tuning.artefact import write
+    from compression.tuning.chart import chart
+
+    out.mkdir(parents=True, exist_ok=True)
+    plot = out / "curves.svg"
+    plot.write_text(chart({one.model: one.points for one in advices}, "Questions that kept their evidence"))
+    console = Console(soft_wrap=True)
+    for advice in advices:
+        console.print(curve_table(advice))
+        for line in summary(advice, keep):
+            console.print(line, highlight=False)
+        path = None
+        if advice.entry is not None:
+            path = (out / f"calibration-{_safe(advice.model)}.json").absolute()
+            write(path, {advice.kind: advice.entry})
+        console.print(f"\n# {advice.model}: paste under its entry of compression.models", highlight=False)
+        console.print(pasted(advice, path), highlight=False, markup=False)
+    console.print(f"plot: {plot}", highlight=False)
+
+
+def curve_table(advice: Advice) -> Table:
+    title = f"{advice.model}, {advice.questions} questions"
+    table = Table(
+        "target ratio",
+        "ratio",
+        "kept",
+        "95% interval",
+        box=None,
+        title=title,
+    )
+    for point in advice.points:
+        table.add_row(
+            f"{point.target_ratio:g}", f"{point.ratio:.3f}", f"{100 * point.kept:.1f}%",
+            f"{100 * point.low:.1f} to {100 * point.high:.1f}",
+        )  # fmt: skip
+    return table
+
+
+def summary(advice: Advice, keep: float) -> list[str]:
+    ratio, promise, thresholds = advice.ratio, advice.promise, advice.thresholds
+    said = [
+        f"ratio: {ratio.target_ratio:g} keeps {100 * ratio.kept:.1f}% ({100 * ratio.low:.1f} to {100 * ratio.high:.1f})"
+        if ratio
+        else f"ratio: none up to {advice.points[-1].target_ratio:g} keeps {100 * keep:g}%"
+    ]
+    if promise is None or thresholds is None:
+        return [*said, f"keep: {advice.why_not}"]
+    said.append(
+        f"keep: {promise.keep:g} keeps {100 * promise.covered:.1f}% "
+        f"({100 * promise.low:.1f} to {100 * promise.high:.1f}) at a mean ratio of {promise.ratio:.3f}, "
+        "on rows that it was not fitted on"
+    )
+    said.append(
+        f"flags: a warning below {thresholds.warning:g} is raised by {100 * thresholds.losses_warned:.0f}% "
+        f"of the losses and {100 * thresholds.kept_warned:.0f}% of the others"
+    )
+    better = ratio is None or promise.ratio < ratio.ratio
+    return [*said, f"recommended: {'keep' if better else 'ratio'}"]
+
+
+def pasted(advice: Advice, calibration: Path | None) -> str:
+    """Lines of YAML for the model's entry."""
+    lines = []
+    if advice.ratio is not None:
+        lines.append(f"ratio: {{default: {advice.ratio.target_ratio:g}}}")
+    if calibration is not None:
+        lines.append(f"calibration: {calibration}")
+    if advice.thresholds is not None:
+        found = advice.thresholds
+        lines.append("flags:")
+        lines += [f"  at_risk_{name}: {getattr(found, name):g}" for name in ("critical", "warning", "info")]
+    return "\n".join(lines)
+
+
+def _safe(model: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]", "-", model)

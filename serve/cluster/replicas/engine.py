@@ -1,0 +1,163 @@
+"""An engine in replicas that Ray Serve runs: it picks one, starts one where none is up, and watches its reply."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from ray.exceptions import RayError, TaskCancelledError
+from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, RayServeException
+from ray.serve.handle import DeploymentHandle
+
+from models.engine import EngineChunk, EngineFault, EngineRequest
+from models.errors import EngineFailed, EngineUnavailable
+from models.prompt_bound import PromptBound
+from serve.cluster.replicas.applications import BOUND_KEY, model_app
+from serve.cluster.replicas.client import ReplicaClient, ReplicaGone, ReplyBroken
+from serve.cluster.replicas.pool import Replicas
+from serve.cluster.replicas.status import ReplicaStatus
+from serve.fairness.places import QueueFull, Shares
+
+
+class RayEngine:
+    """The `models.engine.Engine` of one catalog model."""
+
+    def __init__(
+        self,
+        model_id: str,
+        handle: DeploymentHandle,
+        client: ReplicaClient,
+        *,
+        max_queued: int,
+        shares: Shares,
+        start_wait_s: float,
+        stall_s: float,
+        progress_s: float,
+        longest_s: float,
+        retry_after_s: int,
+    ) -> None:
+        self._model_id = model_id
+        self._replicas = Replicas(handle, max_queued=max_queued, shares=shares)
+        self._client = client
+        self._counting = handle.options(method_name="count_tokens")
+        self._start_wait_s = start_wait_s
+        self._stall_s = stall_s
+        self._progress_s = progress_s
+        self._longest_s = longest_s
+        self._retry_after_s = retry_after_s
+        self._status = ReplicaStatus(model_app(model_id))
+        self._bound: PromptBound | None = None
+
+    async def generate(self, request: EngineRequest) -> AsyncGenerator[EngineChunk, None]:
+        """Yield the replica's chunks. A replica sends a sign of life at least every half second."""
+        items = self._items(request)
+        watch: _Watch | None = None
+        try:
+            while True:
+                async with asyncio.timeout(self._stall_s if watch else self._start_wait_s):
+                    item = await anext(items, None)
+                if item is None:
+                    raise EngineFailed(f"{self._model_id}: the reply broke off")
+                if isinstance(item, EngineFault):
+                    raise item.error()
+                yield item
+                if item.finished:
+                    return
+                watch = watch or _Watch(time.monotonic(), self._progress_s, self._longest_s)
+                watch.see(item.usage.completion_tokens, time.monotonic())
+        except TimeoutError:
+            raise self._silence(taken=watch is not None) from None
+        except _Overdue as overdue:
+            raise EngineFailed(f"{self._model_id}: {overdue}") from None
+        except (BackPressureError, DeploymentUnavailableError, QueueFull) as error:
+            raise self._no_replica() from error
+        except (ReplyBroken, TaskCancelledError, RayError, RayServeException) as error:
+            raise EngineFailed(
+                f"{self._model_id}: the engine died while it worked on this request"
+            ) from error
+        finally:
+            await items.aclose()
+
+    async def _items(self, request: EngineRequest) -> AsyncGenerator[EngineChunk | EngineFault, None]:
+        """What the first replica that can be reached answers."""
+        while True:
+            async with self._replicas.lease(request) as lease:
+                try:
+                    async with aclosing(self._client.generate(lease.address, request)) as items:
+                        async for item in items:
+                            if isinstance(item, EngineChunk):
+                                lease.used_tokens = item.usage.total_tokens
+                            yield item
+                    return
+                except ReplicaGone:
+                    # It has died, and Ray has not noticed yet.
+                    self._replicas.lost(lease)
+
+    def prompt_bound(self) -> PromptBound | None:
+        """What the first replica to run has said; all of a model's have its tokenizer and its template."""
+        if self._bound is None:
+            said = next(iter(self._replicas.said(BOUND_KEY)), None)
+            self._bound = PromptBound(**said) if said is not None else None
+        return self._bound
+
+    async def count_tokens(self, request: EngineRequest) -> int:
+        """The prompt's tokens, as a replica counts them; one that is started for it gets the time to start."""
+        response = self._counting.remote(request)
+        try:
+            async with asyncio.timeout(self._start_wait_s):
+                counted: int | EngineFault = await response
+        except TimeoutError:
+            response.cancel()
+            raise self._silence(taken=False) from None
+        except asyncio.CancelledError:
+            response.cancel()
+            raise
+        except (BackPressureError, DeploymentUnavailableError) as error:
+            raise self._no_replica() from error
+        except (TaskCancelledError, RayError, RayServeException) as error:
+            raise EngineFailed(f"{self._model_id}: the engine died while it counted the prompt") from error
+        if isinstance(counted, EngineFault):
+            raise counted.error()
+        return counted
+
+    def _no_replica(self) -> EngineUnavailable:
+        return EngineUnavailable(
+            f"{self._model_id}: no replica can take the request", retry_after_s=self._retry_after_s
+        )
+
+    def _silence(self, *, taken: bool) -> EngineFailed | EngineUnavailable:
+        if taken:
+            return EngineFailed(f"{self._model_id}: no sign of life from the engine for {self._stall_s:g} s")
+        return EngineUnavailable(
+            f"{self._model_id}: no replica took the request within {self._start_wait_s:g} s; it may still be starting",
+            retry_after_s=self._retry_after_s,
+        )
+
+    async def ready(self) -> bool:
+        """Whether a replica is running."""
+        return await self._status.is_running()
+
+
+class _Overdue(Exception):
+    """The engine lives and does not get on with this request."""
+
+
+class _Watch:
+    """Notices a request that makes no progress, or goes on for longer than any may; times in seconds."""
+
+    def __init__(self, now: float, progress_s: float, longest_s: float) -> None:
+        self._began = self._progress_at = now
+        self._tokens = 0
+        self._progress_s = progress_s
+        self._longest_s = longest_s
+
+    def see(self, completion_tokens: int, now: float) -> None:
+        """Take in a sign of life. Raises `_Overdue`."""
+        if completion_tokens > self._tokens:
+            self._tokens, self._progress_at = completion_tokens, now
+        if now - self._progress_at > self._progress_s:
+            raise _Overdue(f"no token from the engine for {self._progress_s:g} s")
+        if now - self._began > self._longest_s:
+            raise _Overdue(f"not done after {self._longest_s:g} s")

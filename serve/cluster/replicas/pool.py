@@ -1,0 +1,129 @@
+"""A model's replicas: which one takes a request, how many wait, and what Ray is told of it.
+
+Ray starts, stops and scales replicas by the load that its handles report. Requests that go past the handle are
+entered in the handle's own counts here, so that autoscaling sees them; this is the one place that reaches into them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from models.engine import EngineRequest
+from serve.cluster.replicas.server import ADDRESS_KEY, Address
+from serve.fairness.claims import claim_of
+from serve.fairness.places import FairPlaces, Shares
+from serve.fairness.queue import Claim
+
+if TYPE_CHECKING:
+    from ray.serve.handle import DeploymentHandle
+
+    from serve.cluster.replicas.router import ReplicaRouter
+
+
+@dataclass(slots=True)
+class Lease:
+    """A replica's place for one request. Who has it keeps `used_tokens`, by which the next turn is given."""
+
+    address: Address
+    replica_id: Any
+    used_tokens: int = 0
+
+
+class Replicas:
+    """To be made and used in one event loop. `max_queued` requests may wait; -1: any number. One project may hold
+    its share of the places, as `FairPlaces` has it."""
+
+    def __init__(self, handle: DeploymentHandle, *, max_queued: int, shares: Shares) -> None:
+        if not handle.is_initialized:
+            handle._init(_run_router_in_separate_loop=False)
+        self._handle = handle.options(method_name="generate")
+        self._awake = handle.options(method_name="awake")
+        self._places = FairPlaces(self._room, shares=shares, max_waiting=max_queued)
+
+    @property
+    def _ray(self) -> Any:
+        return self._handle._router._asyncio_router
+
+    @property
+    def _router(self) -> ReplicaRouter | None:
+        """Ray's, once it knows the deployment."""
+        router: ReplicaRouter | None = self._ray.request_router
+        if router is not None:
+            router.on_change = self._places.let_in
+        return router
+
+    def _room(self) -> int:
+        """How many requests the running replicas may have at once."""
+        router = self._router
+        running = router.curr_replicas.values() if router else ()
+        return sum(replica.max_ongoing_requests for replica in running)
+
+    def said(self, key: str) -> list[Any]:
+        """What the running replicas said of themselves when they started."""
+        router = self._router
+        running = router.curr_replicas.values() if router else ()
+        return [replica.replica_metadata[key] for replica in running if key in replica.replica_metadata]
+
+    @asynccontextmanager
+    async def lease(self, request: EngineRequest) -> AsyncIterator[Lease]:
+        """Wait for a place and keep it. A replica is started where none runs.
+
+        Raises `QueueFull`, and what a call through a Ray Serve handle raises.
+        """
+        claim = claim_of(request, places=1)
+        await self._enter(claim)
+        lease: Lease | None = None
+        try:
+            lease = await self._choose(request)
+            self._begin(lease.replica_id)
+            try:
+                yield lease
+            finally:
+                self._end(lease.replica_id)
+        finally:
+            self._places.leave(claim, used_tokens=lease.used_tokens if lease else 0)
+
+    async def _choose(self, request: EngineRequest) -> Lease:
+        running = self._router.curr_replicas if self._router else {}
+        if len(running) == 1:
+            ((replica_id, only),) = running.items()
+            return Lease(Address(**only.replica_metadata[ADDRESS_KEY]), replica_id)
+        async with self._handle.choose_replica(request, _reserve=False) as chosen:
+            replica_id = chosen._replica.replica_id
+            return Lease(Address(**chosen.replica_metadata[ADDRESS_KEY]), replica_id)
+
+    def lost(self, lease: Lease) -> None:
+        """Nothing listens there any more: no request goes to that replica until Ray names it again."""
+        if self._router is not None:
+            self._router.on_replica_actor_died(lease.replica_id)
+
+    async def _enter(self, claim: Claim) -> None:
+        """Take a place, when its project's turn comes."""
+        while True:
+            if self._room() == 0:
+                # Through Ray's own queue, which makes the controller start a replica.
+                await self._awake.remote()
+            elif self._places.try_enter(claim) or await self._turn(claim):
+                return
+
+    async def _turn(self, claim: Claim) -> bool:
+        """Wait for a place, or (False) until no replica runs any more."""
+        counts = self._ray._metrics_manager
+        counts.inc_num_queued_requests()
+        try:
+            return await self._places.wait(claim)
+        finally:
+            counts.dec_num_queued_requests()
+
+    def _begin(self, replica_id: Any) -> None:
+        if self._router is not None:
+            self._router.begin(replica_id)
+        self._ray._metrics_manager.inc_num_running_requests_for_replica(replica_id)
+
+    def _end(self, replica_id: Any) -> None:
+        if self._router is not None:
+            self._router.end(replica_id)
+        self._ray._metrics_manager.dec_num_running_requests_for_replica(replica_id)

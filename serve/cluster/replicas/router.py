@@ -1,0 +1,82 @@
+"""How Ray Serve ranks a model's replicas for a request: by what of its prompt they have cached, and by load."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable
+from typing import Literal
+
+from ray.serve.request_router import FIFOMixin, PendingRequest, ReplicaID, RequestRouter, RunningReplica
+
+from models.engine import EngineRequest
+from serve.cluster.replicas.prefixes import SentPrefixes, beginnings, pick
+
+# Requests that a replica may have above the least busy one, before its cache no longer counts.
+SLACK = 8
+
+
+class ReplicaRouter(FIFOMixin, RequestRouter):
+    """A `ray.serve.request_router.RequestRouter`, one in each process that has a handle.
+
+    Loads are this process's own requests in flight, which `begin` and `end` count.
+    """
+
+    def initialize_state(self, routing: Literal["prefix_cache", "round_robin"]) -> None:
+        """Called by Ray, once."""
+        self._round_robin = itertools.count() if routing == "round_robin" else None
+        self.load: Counter[ReplicaID] = Counter()
+        self.on_change: Callable[[], None] = lambda: None
+        self._sent = SentPrefixes()
+
+    async def choose_replicas(
+        self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
+    ) -> list[list[RunningReplica]]:
+        if pending_request is not None:
+            # Without this, Ray asks again at once when all replicas are full.
+            pending_request.routing_context.should_backoff = True
+        if len(candidate_replicas) < 2:
+            return [candidate_replicas]
+        if self._round_robin is not None:
+            first = next(self._round_robin) % len(candidate_replicas)
+            return [[replica] for replica in candidate_replicas[first:] + candidate_replicas[:first]]
+        by_load = sorted(candidate_replicas, key=lambda replica: self.load[replica.replica_id])
+        request = next(iter(pending_request.args), None) if pending_request is not None else None
+        if not isinstance(request, EngineRequest):
+            return [[replica] for replica in by_load]
+        best = self._best(request, by_load)
+        return [[best], *([replica] for replica in by_load if replica is not best)]
+
+    def _best(self, request: EngineRequest, replicas: list[RunningReplica]) -> RunningReplica:
+        prompt = beginnings(request)
+        names = {replica.replica_id.unique_id: replica for replica in replicas}
+        loads = {name: self.load[replica.replica_id] for name, replica in names.items()}
+        best = pick(prompt, self._sent.match(prompt.keys, names), loads, slack=SLACK)
+        self._sent.note(prompt.keys, best)
+        return names[best]
+
+    def begin(self, replica_id: ReplicaID) -> None:
+        """A request goes to this replica."""
+        self.load[replica_id] += 1
+
+    def end(self, replica_id: ReplicaID) -> None:
+        """It has come to its end."""
+        self.load[replica_id] -= 1
+        if self.load[replica_id] <= 0:
+            del self.load[replica_id]
+
+    def update_replicas(self, replicas: list[RunningReplica]) -> None:
+        """Ray says which replicas run."""
+        before = set(self.curr_replicas)
+        super().update_replicas(replicas)
+        self._forget(before - set(self.curr_replicas))
+        self.on_change()
+
+    def on_replica_actor_died(self, replica_id: ReplicaID) -> None:
+        super().on_replica_actor_died(replica_id)
+        self._forget({replica_id})
+        self.on_change()
+
+    def _forget(self, gone: set[ReplicaID]) -> None:
+        if gone:
+            self._sent.forget(replica_id.unique_id for replica_id in gone)

@@ -1,0 +1,208 @@
+"""Many compressions in one request: a few at a time, each with its own result or error, and a sum at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from starlette.responses import Response
+from starlette.types import Send
+
+from billing.caller import Caller
+from billing.usage import MeteringStatus
+from serve.compress.reply import WorkingReply, compressed_fields
+from serve.compress.request import BatchCompressRequest, BatchItem
+from serve.compress.service import Admitted, Compressed, CompressService, PreparedCompression
+from serve.http.body import check_shape
+from serve.http.errors import Problem, problem_of, unexpected_problem
+from serve.http.rate_limit_headers import rate_limit_headers
+from serve.money.exchange import METERING_HEADER
+
+NDJSON = "application/x-ndjson"
+logger = logging.getLogger("pith.compress")
+
+
+@dataclass(frozen=True, slots=True)
+class BatchEntry:
+    """One item as it was read: ready to be compressed, or refused already."""
+
+    index: int
+    id: str | None
+    work: PreparedCompression | Problem
+
+
+@dataclass(frozen=True, slots=True)
+class ItemResult:
+    """What became of one item."""
+
+    entry: BatchEntry
+    outcome: Compressed | Problem
+
+    def fields(self) -> dict[str, Any]:
+        entry, outcome = self.entry, self.outcome
+        if isinstance(outcome, Problem):
+            return {"id": entry.id, "index": entry.index, "status": "error", **outcome.body()}
+        fields = compressed_fields(outcome)
+        own_id = fields.pop("id")
+        return {"id": entry.id or own_id, "index": entry.index, "status": "ok", **fields}
+
+
+@dataclass(slots=True)
+class Summary:
+    """The sums of a batch so far."""
+
+    metering: MeteringStatus
+    succeeded: int = 0
+    failed: int = 0
+    original_tokens: int = 0
+    output_tokens: int = 0
+
+    def add(self, outcome: Compressed | Problem) -> None:
+        if isinstance(outcome, Problem):
+            self.failed += 1
+            return
+        self.succeeded += 1
+        self.original_tokens += outcome.result.receipt.original_tokens
+        self.output_tokens += outcome.result.receipt.output_tokens
+        if outcome.metering == "degraded":
+            self.metering = "degraded"
+
+    def fields(self) -> dict[str, Any]:
+        return {
+            "items": self.succeeded + self.failed,
+            "succeeded": self.succeeded,
+            "failed": self.failed,
+            "original_tokens": self.original_tokens,
+            "output_tokens": self.output_tokens,
+            "tokens_saved": self.original_tokens - self.output_tokens,
+            "compression_ratio": self.output_tokens / self.original_tokens if self.original_tokens else 1.0,
+            "metering": self.metering,
+        }
+
+
+def read_entries(service: CompressService, body: BatchCompressRequest) -> list[BatchEntry]:
+    """Check each item by itself. Raises `UnknownCompressionModel`, which concerns them all."""
+    model_id = service.model_id(body.model)
+    return [_entry(service, model_id, body, index) for index in range(len(body.items))]
+
+
+def _entry(service: CompressService, model_id: str, body: BatchCompressRequest, index: int) -> BatchEntry:
+    raw = body.items[index]
+    try:
+        item = check_shape(raw, BatchItem)
+        return BatchEntry(index, item.id, service.prepare(model_id, item, body))
+    except ValueError as error:
+        given = raw.get("id") if isinstance(raw, dict) else None
+        return BatchEntry(index, given if isinstance(given, str) else None, _item_problem(error, index))
+
+
+def _item_problem(error: Exception, index: int) -> Problem:
+    try:
+        return problem_of(error).within("items", index)
+    except KeyError:
+        logger.error("item %d failed unexpectedly", index, exc_info=error)
+        return unexpected_problem()
+
+
+class BatchReply(WorkingReply):
+    """A batch as one JSON object, or as one line for each item when it is done. The limits count it as one request."""
+
+    def __init__(
+        self,
+        service: CompressService,
+        caller: Caller,
+        body: BatchCompressRequest,
+        request_id: str,
+        *,
+        concurrency: int,
+        as_lines: bool,
+    ) -> None:
+        super().__init__(request_id)
+        self._service = service
+        self._caller = caller
+        self._model_id = service.model_id(body.model)
+        self._entries = read_entries(service, body)
+        self._tokens = {
+            entry.index: service.token_terms(caller, entry.work)
+            for entry in self._entries
+            if isinstance(entry.work, PreparedCompression)
+        }
+        self._concurrency = concurrency
+        self._as_lines = as_lines
+        self._summary = Summary("persisted" if caller.metered else "not_applicable")
+
+    async def work(self, send: Send) -> Response | None:
+        async with self._service.admitted(self._caller, list(self._tokens.values())) as admitted:
+            if self._as_lines:
+                await self._send_lines(admitted, send)
+                return None
+            results = [result async for result in self._results(admitted)]
+        results.sort(key=lambda result: result.entry.index)
+        body = {
+            "object": "list",
+            "model": self._model_id,
+            "results": [result.fields() for result in results],
+            "summary": self._summary.fields(),
+        }
+        return Response(
+            orjson.dumps(body), headers=self._reply_headers(admitted), media_type="application/json"
+        )
+
+    async def _send_lines(self, admitted: Admitted, send: Send) -> None:
+        headers = {
+            "content-type": NDJSON,
+            "cache-control": "no-store",
+            "x-accel-buffering": "no",
+            **self._reply_headers(admitted),
+        }
+        raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+        await send({"type": "http.response.start", "status": 200, "headers": raw})
+        async with aclosing(self._results(admitted)) as results:
+            async for result in results:
+                line = orjson.dumps(result.fields()) + b"\n"
+                await send({"type": "http.response.body", "body": line, "more_body": True})
+        last = {"object": "compression.summary", "summary": self._summary.fields()}
+        await send({"type": "http.response.body", "body": orjson.dumps(last) + b"\n", "more_body": False})
+
+    def _reply_headers(self, admitted: Admitted) -> dict[str, str]:
+        return {METERING_HEADER: self._summary.metering, **rate_limit_headers(admitted.limits)}
+
+    async def _results(self, admitted: Admitted) -> AsyncGenerator[ItemResult, None]:
+        """Each item's result when it is there; the next item starts once the last result was taken."""
+        waiting = iter(self._entries)
+        running: set[asyncio.Task[ItemResult]] = set()
+        try:
+            while True:
+                while len(running) < self._concurrency and (entry := next(waiting, None)) is not None:
+                    running.add(asyncio.create_task(self._result(entry)))
+                if not running:
+                    return
+                done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                for task in sorted(done, key=lambda task: task.result().entry.index):
+                    result = task.result()
+                    self._count(admitted, result)
+                    yield result
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+
+    def _count(self, admitted: Admitted, result: ItemResult) -> None:
+        self._summary.add(result.outcome)
+        admitted.used_tokens = self._summary.original_tokens
+
+    async def _result(self, entry: BatchEntry) -> ItemResult:
+        if isinstance(entry.work, Problem):
+            return ItemResult(entry, entry.work)
+        try:
+            outcome = await self._service.compress(
+                self._caller, entry.work, self.request_id, self._tokens[entry.index]
+            )
+        except Exception as error:
+            return ItemResult(entry, _item_problem(error, entry.index))
+        return ItemResult(entry, outcome)

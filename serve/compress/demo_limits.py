@@ -1,0 +1,80 @@
+"""Who may use the demo route, and how often: a minute's requests of one address, and of all addresses together."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import ClassVar
+
+from billing.caller import Caller, LimitState, ProjectLimits
+from billing.errors import RateLimited
+from billing.rate_limits.rate_limits import Admission, RateLimits
+from serve.http.peers import client_of
+
+
+class DemoLimited(RateLimited):
+    """The demo's limit of this address, or of all addresses, is used up. Nothing was counted."""
+
+    scope: ClassVar[str] = "demo"
+
+    def __init__(self, refused: RateLimited, whose: str) -> None:
+        super().__init__(
+            which="in_flight" if refused.which == "in_flight" else "requests",
+            limit=refused.limit,
+            retry_after_s=refused.retry_after_s,
+            state=_as_requests(refused.state),
+        )
+        span = "at the same time" if refused.which == "in_flight" else "a minute"
+        self.args = (f"demo limit exceeded: {refused.limit} requests {span} {whose}",)
+
+
+class DemoLimits:
+    """Counts in the server's own `RateLimits`, under projects that no account has.
+
+    Requests are counted there as tokens, one each, because tokens can be given back. The limit of all is asked first,
+    so that no more addresses are remembered than that limit lets in, however many knock.
+    """
+
+    def __init__(
+        self,
+        limiter: RateLimits,
+        *,
+        requests_per_minute_per_address: int,
+        requests_per_minute: int,
+        max_in_flight: int,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._limiter = limiter
+        self._each = ProjectLimits(tokens_per_minute=requests_per_minute_per_address)
+        self._all = ProjectLimits(tokens_per_minute=requests_per_minute, max_in_flight=max_in_flight)
+        self._clock = clock
+
+    @asynccontextmanager
+    async def admitted(self, address: str | None) -> AsyncIterator[LimitState]:
+        """Count one request of this client; yields what is left to its address.
+
+        Raises `DemoLimited` or `LimitsUnavailable`.
+        """
+        everyone = await self._admit("demo", self._all, "from all addresses together")
+        counted = 0
+        try:
+            own = await self._admit(f"demo:{client_of(address)}", self._each, "from each address")
+            counted = 1
+            try:
+                yield _as_requests(own.headers_state)
+            finally:
+                await own.done(1)
+        finally:
+            await everyone.done(counted)
+
+    async def _admit(self, name: str, limits: ProjectLimits, whose: str) -> Admission:
+        caller = Caller(workspace_id="demo", project_id=name, key_id="demo", metered=False, limits=limits)
+        try:
+            return await self._limiter.admit(caller, tokens_bound=1, now=self._clock())
+        except RateLimited as refused:
+            raise DemoLimited(refused, whose) from None
+
+
+def _as_requests(state: LimitState) -> LimitState:
+    return LimitState(requests=state.tokens, tokens=None)

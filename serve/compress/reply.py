@@ -1,0 +1,115 @@
+"""Sends one compression, for a project or for the demo, and stops waiting for it when its client has gone."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import orjson
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from billing.caller import Caller
+from compression.pipeline.served import JobTerms
+from serve.compress.demo_limits import DemoLimits
+from serve.compress.receipt_json import receipt_fields
+from serve.compress.service import Compressed, CompressService, PreparedCompression
+from serve.http.disconnect import ClientGone, cancelled_when_client_leaves
+from serve.http.peers import client_of
+from serve.http.rate_limit_headers import rate_limit_headers
+from serve.money.exchange import METERING_HEADER
+
+logger = logging.getLogger("pith.compress")
+
+
+def compressed_fields(compressed: Compressed) -> dict[str, Any]:
+    """The contract's compression object: what was not asked for is not in it."""
+    prepared, result = compressed.prepared, compressed.result
+    fields: dict[str, Any] = {
+        "id": compressed.id,
+        "object": "compression",
+        "created": int(compressed.created.timestamp()),
+        "model": prepared.model_id,
+        "output": result.output,
+    }
+    if prepared.context_field == "messages":
+        # The output is an array of messages; so it is not read again, and no number in it changes.
+        fields["messages"] = orjson.Fragment(result.output.encode())
+    if compressed.kept is not None:
+        fields["kept"] = compressed.kept
+    return {**fields, "receipt": receipt_fields(result.receipt)}
+
+
+class WorkingReply(Response):
+    """A response that does its work while it is sent, so that it hears its client leave."""
+
+    def __init__(self, request_id: str) -> None:
+        super().__init__()
+        self.request_id = request_id
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Raises domain errors only before anything was sent."""
+        try:
+            async with cancelled_when_client_leaves(receive):
+                response = await self.work(send)
+            if response is not None:
+                await response(scope, receive, send)
+        except ClientGone:
+            logger.info("request %s: the client left", self.request_id)
+
+    async def work(self, send: Send) -> Response | None:
+        """The response that is still to be sent; None where it was sent already."""
+        raise NotImplementedError
+
+
+class CompressReply(WorkingReply):
+    """A project's compression: within its limits, and charged."""
+
+    def __init__(
+        self, service: CompressService, caller: Caller, prepared: PreparedCompression, request_id: str
+    ) -> None:
+        super().__init__(request_id)
+        self._service = service
+        self._caller = caller
+        self._prepared = prepared
+
+    async def work(self, send: Send) -> Response:
+        tokens = self._service.token_terms(self._caller, self._prepared)
+        async with self._service.admitted(self._caller, [tokens]) as admitted:
+            compressed = await self._service.compress(self._caller, self._prepared, self.request_id, tokens)
+            admitted.used_tokens = compressed.result.receipt.original_tokens
+        return _response(
+            compressed, {METERING_HEADER: compressed.metering, **rate_limit_headers(admitted.limits)}
+        )
+
+
+class DemoReply(WorkingReply):
+    """Anybody's compression: within the demo's limits, and on nobody's account."""
+
+    def __init__(
+        self,
+        service: CompressService,
+        limits: DemoLimits,
+        address: str | None,
+        prepared: PreparedCompression,
+        request_id: str,
+        *,
+        deadline_s: float,
+    ) -> None:
+        super().__init__(request_id)
+        self._service = service
+        self._limits = limits
+        self._address = address
+        self._prepared = prepared
+        self._terms = JobTerms(payer=client_of(address), is_trial=True, deadline_s=deadline_s)
+
+    async def work(self, send: Send) -> Response:
+        async with self._limits.admitted(self._address) as state:
+            compressed = await self._service.compress_unmetered(self._prepared, self._terms)
+        return _response(compressed, rate_limit_headers(state))
+
+
+def _response(compressed: Compressed, headers: dict[str, str]) -> Response:
+    return Response(
+        orjson.dumps(compressed_fields(compressed)), headers=headers, media_type="application/json"
+    )

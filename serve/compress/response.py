@@ -1,0 +1,209 @@
+"""What the compression routes answer, as documented; nothing is checked by these shapes but in tests."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from billing.usage import MeteringStatus
+from serve.http.error_body import OpenAIError, ValidationIssue
+
+_RECEIPT_EXAMPLE: dict[str, Any] = {
+    "original_tokens": 20,
+    "output_tokens": 5,
+    "tokens_saved": 15,
+    "compression_ratio": 0.25,
+    "target_ratio": 0.25,
+    "latency_ms": 1.25,
+    "tokenizer": "example-tokenizer",
+    "keep": None,
+    "estimated_ratio": None,
+    "evidence_kept_probability": None,
+    "calibration": None,
+    "risk_flags": [
+        {
+            "code": "number_dropped",
+            "severity": "warning",
+            "count": 1,
+            "examples": [{"start": 30, "end": 35, "text": "2 bar"}],
+        }
+    ],
+}
+_COMPRESSION_EXAMPLE: dict[str, Any] = {
+    "id": "cmp_5f0c1a",
+    "object": "compression",
+    "created": 1795000000,
+    "model": "example-compressor",
+    "output": "The warranty ends after two years.",
+    "receipt": _RECEIPT_EXAMPLE,
+}
+_SUMMARY_EXAMPLE: dict[str, Any] = {
+    "items": 1,
+    "succeeded": 1,
+    "failed": 0,
+    "original_tokens": 20,
+    "output_tokens": 5,
+    "tokens_saved": 15,
+    "compression_ratio": 0.25,
+    "metering": "persisted",
+}
+_MESSAGES = (
+    "What is left of the request's `messages`, a valid conversation; `output` is the same as JSON text. Absent where "
+    "the request had `input`."
+)
+_KEPT = (
+    "Where what the output holds stands in the input, in the output's order; the output is these parts, and marks "
+    "where they were asked for. Of `messages`, where it stands in their texts. Absent unless `include` has `spans`."
+)
+
+
+class FlagExample(BaseModel):
+    """A place in the input that a flag speaks of."""
+
+    start: int = Field(description="Offset of its first character.")
+    end: int = Field(description="Offset after its last character.")
+    text: str = Field(description="The characters there, cut where they are many.")
+
+
+class RiskFlag(BaseModel):
+    """One kind of thing that the compression may have cost."""
+
+    code: str = Field(description="What kind, such as `negation_dropped`.")
+    severity: Literal["info", "warning", "critical"] = Field(description="How much it matters.")
+    count: int = Field(description="How often it was found.")
+    examples: list[FlagExample] = Field(max_length=3, description="Up to three of the places.")
+
+
+class CalibrationFields(BaseModel):
+    """A calibration, by name and hash."""
+
+    name: str = Field(description="Its name.")
+    sha256: str = Field(description="The hash of its file, in hexadecimal.")
+
+
+class CompressReceipt(BaseModel):
+    """What went in, what came out and what that may have cost."""
+
+    original_tokens: int = Field(description="Tokens of the input.")
+    output_tokens: int = Field(description="Tokens of the output.")
+    tokens_saved: int = Field(description="Their difference.")
+    compression_ratio: float = Field(description="Output by original tokens.")
+    target_ratio: float | None = Field(
+        description="What was asked, or the model's default; null where `keep` was asked."
+    )
+    latency_ms: float = Field(description="Time that the compression took, without waiting and transport.")
+    tokenizer: str = Field(description="The tokenizer that counted.")
+    keep: float | None = Field(default=None, description="The probability that was asked for, or null.")
+    estimated_ratio: float | None = Field(
+        default=None, description="The ratio that the calibration says `keep` needs; null without `keep`."
+    )
+    evidence_kept_probability: float | None = Field(
+        default=None,
+        description="How probable it is that the evidence survived; null where the model has no calibration.",
+    )
+    calibration: CalibrationFields | None = Field(
+        default=None, description="What these estimates rest on; null where the model has none."
+    )
+    risk_flags: list[RiskFlag] = Field(description="Empty where nothing is to be feared.")
+
+
+class ByteSpan(BaseModel):
+    """A place in the UTF-8 of the input."""
+
+    start: int = Field(description="Offset of its first byte.")
+    end: int = Field(description="Offset after its last byte.")
+
+
+class KeptSpan(BaseModel):
+    """A part of the input that stands in the output."""
+
+    start: int = Field(description="Offset of its first character; characters are Unicode code points.")
+    end: int = Field(description="Offset after its last character.")
+    bytes: ByteSpan = Field(description="The same place in bytes of the input's UTF-8.")
+
+
+class KeptText(BaseModel):
+    """A part of a message's text that stands in the output. Characters are Unicode code points of the text itself,
+    which has no escapes of JSON."""
+
+    message: int = Field(description="The message's place in the request, from 0.")
+    part: int | None = Field(
+        description="The part's place in its content; null where the content is a string."
+    )
+    inner: int | None = Field(description="The text's place in a part that holds several; else null.")
+    start: int = Field(description="Offset of its first character.")
+    end: int = Field(description="Offset after its last character.")
+
+
+class CompressResponse(BaseModel):
+    """The part of the input that matters to the query, and its receipt."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_COMPRESSION_EXAMPLE]})
+
+    id: str = Field(description="Id of the compression: `cmp_…`.")
+    object: Literal["compression"] = Field(description="`compression`.")
+    created: int = Field(description="Unix time in seconds.")
+    model: str = Field(description="The model that compressed.")
+    output: str = Field(description="Slices of the input, unaltered, and the marks that were asked for.")
+    messages: list[dict[str, Any]] | None = Field(default=None, description=_MESSAGES)
+    kept: list[KeptSpan] | list[KeptText] | None = Field(default=None, description=_KEPT)
+    receipt: CompressReceipt = Field(description="To be kept beside the request that uses the output.")
+
+
+class BatchResult(BaseModel):
+    """What became of one item: a compression's fields where `status` is `ok`, an error's where it is `error`."""
+
+    id: str | None = Field(
+        description="The item's id; where it has none, the compression's, and null for an error."
+    )
+    index: int = Field(description="The item's place in the request, from 0.")
+    status: Literal["ok", "error"] = Field(description="Which of the two.")
+    object: Literal["compression"] | None = Field(default=None, description="As in a single compression.")
+    created: int | None = Field(default=None, description="As in a single compression.")
+    model: str | None = Field(default=None, description="As in a single compression.")
+    output: str | None = Field(default=None, description="As in a single compression.")
+    messages: list[dict[str, Any]] | None = Field(default=None, description="As in a single compression.")
+    kept: list[KeptSpan] | list[KeptText] | None = Field(
+        default=None, description="As in a single compression."
+    )
+    receipt: CompressReceipt | None = Field(default=None, description="As in a single compression.")
+    detail: str | list[ValidationIssue] | None = Field(default=None, description="As in any error.")
+    error: OpenAIError | None = Field(default=None, description="As in any error.")
+
+
+class BatchSummary(BaseModel):
+    """The sums of a batch; tokens are those of the items that succeeded."""
+
+    items: int = Field(description="Items asked for.")
+    succeeded: int = Field(description="Items compressed.")
+    failed: int = Field(description="Items with an error.")
+    original_tokens: int = Field(description="Tokens of the inputs.")
+    output_tokens: int = Field(description="Tokens of the outputs.")
+    tokens_saved: int = Field(description="Their difference.")
+    compression_ratio: float = Field(description="Output by original tokens, 1 where nothing was compressed.")
+    metering: MeteringStatus = Field(
+        description="`degraded` where any item's usage is not yet in the ledger."
+    )
+
+
+class BatchCompressResponse(BaseModel):
+    """All results, in the order of the items."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "object": "list",
+                    "model": "example-compressor",
+                    "results": [{**_COMPRESSION_EXAMPLE, "id": "a", "index": 0, "status": "ok"}],
+                    "summary": _SUMMARY_EXAMPLE,
+                }
+            ]
+        }
+    )
+
+    object: Literal["list"] = Field(description="`list`.")
+    model: str = Field(description="The model of every item.")
+    results: list[BatchResult] = Field(description="One for each item.")
+    summary: BatchSummary = Field(description="Their sums.")

@@ -1,0 +1,179 @@
+"""Compression for a project, for anybody who tries it out, and in batches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from serve.compress.batch import NDJSON, BatchReply
+from serve.compress.demo_limits import DemoLimits
+from serve.compress.reply import CompressReply, DemoReply
+from serve.compress.request import BatchCompressRequest, CompressRequest
+from serve.compress.response import BatchCompressResponse, CompressResponse
+from serve.compress.service import CompressService
+from serve.http.auth import Authenticate, authenticated_body
+from serve.http.body import InvalidBody, Issue, parse_body
+from serve.http.openapi import (
+    BEARER,
+    RATE_LIMIT_HEADERS,
+    REQUEST_ID_HEADER,
+    REQUEST_ID_PARAMETER,
+    error_responses,
+)
+from serve.http.oversized import refuse_oversized
+from serve.money.exchange import METERING_HEADER
+
+# A character outside the first plane is twelve bytes when JSON escapes it. A query of 20,000 such comes on top.
+_MOST_BYTES_PER_CHAR = 12
+_DEMO_OTHER_BYTES = 256 * 1024
+
+_HEADERS = {**REQUEST_ID_HEADER, **RATE_LIMIT_HEADERS}
+_METERING: dict[str, Any] = {
+    METERING_HEADER: {
+        "description": "Whether usage is recorded. Of lines, it tells of the project; their summary tells the rest.",
+        "schema": {"type": "string", "enum": ["persisted", "degraded", "not_applicable"]},
+    }
+}
+_ERRORS = error_responses(401, 402, 403, 422, 429, 500, 502, 503)
+
+
+@dataclass(frozen=True, slots=True)
+class CompressRoutes:
+    """What the compression routes need. `batch_concurrency` is how many items of one batch run at a time;
+    `demo_deadline_s` bounds a demo's compression."""
+
+    service: CompressService
+    demo: DemoLimits
+    demo_max_chars: int
+    batch_concurrency: int
+    demo_deadline_s: float
+
+
+def compress_routes(found: CompressRoutes, authenticate: Authenticate) -> APIRouter:
+    routes = APIRouter(tags=["compression"])
+
+    @routes.post(
+        "/v1/compress",
+        response_model=CompressResponse,
+        responses={
+            200: {"description": "The compression.", "headers": {**_HEADERS, **_METERING}},
+            **_ERRORS,
+        },
+        openapi_extra={"requestBody": _body("CompressRequest"), "parameters": [REQUEST_ID_PARAMETER]},
+        dependencies=[BEARER],
+    )
+    async def create_compression(request: Request) -> Response:
+        """The part of a context that matters to a query, within a ratio, with a receipt; charged to the project."""
+        caller, raw = await authenticated_body(request, authenticate)
+        refuse_oversized(request)
+        body = parse_body(raw, request.headers.get("content-type"), CompressRequest)
+        prepared = found.service.prepare(body.model, body)
+        return CompressReply(found.service, caller, prepared, request.state.request_id)
+
+    _add_demo(routes, found)
+    _add_batch(routes, found, authenticate)
+    return routes
+
+
+def _add_demo(routes: APIRouter, found: CompressRoutes) -> None:
+    @routes.post(
+        "/v1/demo/compress",
+        response_model=CompressResponse,
+        responses={
+            200: {"description": "The compression.", "headers": _HEADERS},
+            **_demo_errors(found.demo_max_chars),
+        },
+        openapi_extra={"requestBody": _body("CompressRequest")},
+    )
+    async def create_demo_compression(request: Request) -> Response:
+        """The same without a key: a capped input, a few requests a minute, and on nobody's account."""
+        raw = await _demo_body(request, found.demo_max_chars)
+        body = parse_body(raw, request.headers.get("content-type"), CompressRequest)
+        if len(body.context) > found.demo_max_chars:
+            raise _over_the_cap(("body", body.context_field), found.demo_max_chars)
+        prepared = found.service.prepare(body.model, body)
+        address = request.client.host if request.client else None
+        return DemoReply(
+            found.service,
+            found.demo,
+            address,
+            prepared,
+            request.state.request_id,
+            deadline_s=found.demo_deadline_s,
+        )
+
+
+def _add_batch(routes: APIRouter, found: CompressRoutes, authenticate: Authenticate) -> None:
+    @routes.post(
+        "/v1/batch/compress",
+        response_model=BatchCompressResponse,
+        responses={200: _BATCH_OK, **_ERRORS},
+        openapi_extra={"requestBody": _body("BatchCompressRequest"), "parameters": [REQUEST_ID_PARAMETER]},
+        dependencies=[BEARER],
+    )
+    async def create_batch_compression(request: Request) -> Response:
+        """Up to 256 compressions, each with its own result or error: as one object, or as lines when they finish."""
+        caller, raw = await authenticated_body(request, authenticate)
+        refuse_oversized(request)
+        body = parse_body(raw, request.headers.get("content-type"), BatchCompressRequest)
+        return BatchReply(
+            found.service,
+            caller,
+            body,
+            request.state.request_id,
+            concurrency=found.batch_concurrency,
+            as_lines=_wants_lines(request.headers.get("accept")),
+        )
+
+
+_BATCH_OK: dict[str, Any] = {
+    "description": f"A result for each item, in their order. With `Accept: {NDJSON}`, a line for each when it is "
+    "done, and the summary on the last line.",
+    "headers": {**_HEADERS, **_METERING},
+    "content": {
+        NDJSON: {
+            "schema": {"type": "string"},
+            "example": '{"id":"a","index":0,"status":"ok","object":"compression",…}\n'
+            '{"object":"compression.summary","summary":{…}}\n',
+        }
+    },
+}
+
+
+def _body(name: str) -> dict[str, Any]:
+    reference = {"$ref": f"#/components/schemas/{name}"}
+    return {"required": True, "content": {"application/json": {"schema": reference}}}
+
+
+def _demo_errors(max_chars: int) -> dict[int | str, dict[str, Any]]:
+    errors = error_responses(422, 429, 500, 502, 503)
+    errors[422]["description"] += f" The input may hold {max_chars:,} characters."
+    errors[429]["description"] = "The demo's limit of this address, or of all addresses, is used up."
+    return errors
+
+
+def _wants_lines(accept: str | None) -> bool:
+    kinds = (accept or "").split(",")
+    return any(kind.partition(";")[0].strip().lower() == NDJSON for kind in kinds)
+
+
+async def _demo_body(request: Request, max_chars: int) -> bytes:
+    """The body, of which no more is kept than an input within the cap can need: nobody has shown a key."""
+    most = max_chars * _MOST_BYTES_PER_CHAR + _DEMO_OTHER_BYTES
+    kept = bytearray()
+    async for piece in request.stream():
+        # What is over is read and thrown away, because a client that still sends would not see the answer.
+        kept += piece[: most + 1 - len(kept)]
+    if len(kept) > most or getattr(request.state, "body_too_large", None) is not None:
+        raise _over_the_cap(("body",), max_chars)
+    return bytes(kept)
+
+
+def _over_the_cap(loc: tuple[str, ...], max_chars: int) -> InvalidBody:
+    message = (
+        f"the demo takes an input of up to {max_chars:,} characters; with a key, POST /v1/compress takes more"
+    )
+    return InvalidBody((Issue("demo_input_too_large", loc, message, ctx={"max_characters": max_chars}),))

@@ -1,0 +1,69 @@
+"""The compression side of the service, from its settings: models behind Ray, their prices, the demo's limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Protocol
+
+from billing.ledger.ledger import Ledger
+from billing.rate_limits.rate_limits import RateLimits
+from serve.compress.demo_limits import DemoLimits
+from serve.compress.route import CompressRoutes
+from serve.compress.service import CompressService, CountingModel, ServedCompressor
+from serve.config.compression_models import CompressionSettingsSection, spec_of
+from serve.metrics.compress import CompressMetrics
+from serve.money.price_book import PriceBook
+from serve.money.tokenizer_growth import tokens_per_byte_of
+
+
+class RunningModel(CountingModel, Protocol):
+    """A compression model that may be starting."""
+
+    async def ready(self) -> bool:
+        """Say whether a replica is up, without starting one."""
+        ...
+
+
+DEMO_IN_FLIGHT = 2
+BATCH_CONCURRENCY = 4
+
+
+def compress_collaborators(
+    settings: CompressionSettingsSection,
+    models: Mapping[str, CountingModel],
+    *,
+    prices: PriceBook,
+    ledger: Ledger,
+    limiter: RateLimits,
+    metrics: CompressMetrics,
+    clock: Callable[[], datetime],
+) -> CompressRoutes | None:
+    """What the compression routes need, or None where the configuration has no compression model."""
+    if not settings.models:
+        return None
+    served = {
+        model.id: ServedCompressor(
+            model=models[model.id],
+            default_ratio=model.ratio.default,
+            longest_input_bytes=model.max_input_bytes,
+            tokens_per_byte=tokens_per_byte_of(spec_of(model).tokenizer),
+            keeps_json=model.fidelity == "default",
+        )
+        for model in settings.models
+    }
+    return CompressRoutes(
+        service=CompressService(
+            models=served, prices=prices, ledger=ledger, limiter=limiter, metrics=metrics, clock=clock
+        ),
+        demo=DemoLimits(
+            limiter,
+            requests_per_minute_per_address=settings.demo.requests_per_minute_per_address,
+            requests_per_minute=settings.demo.requests_per_minute,
+            max_in_flight=DEMO_IN_FLIGHT,
+            clock=clock,
+        ),
+        demo_max_chars=settings.demo.max_chars,
+        batch_concurrency=BATCH_CONCURRENCY,
+        demo_deadline_s=settings.demo.deadline_s,
+    )

@@ -1,1 +1,0 @@
-"""Compression over HTTP, piece by piece: what is asked, and what is answered."""

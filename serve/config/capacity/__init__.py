@@ -1,0 +1,1 @@
+"""Whether a configuration fits on given machines: GPUs by placement, memory by estimate."""

@@ -1,0 +1,271 @@
+"""The part of the configuration that an ML engineer tunes: the compression models, and the limits of their routes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, field_validator, model_validator
+
+from compression.choosing.protection import Protection
+from compression.choosing.selection import SelectionSettings
+from compression.pipeline.settings import CompressionSettings
+from compression.pipeline.spec import BLENDS, Blend, Dtype, Fidelity, Kind, ModelSpec, Steering
+from compression.workers.plan import PoolPlan, plan_of
+from models.embedded.roster import EMBEDDED_MODELS
+from serve.config.risk_flags import FlagThresholdSettings, Share
+from serve.config.strict import Section
+
+PACKAGED = "embedded:"
+_ROOT = Path(__file__).parents[2]
+# The embedded chat models share one tokenizer.
+PACKAGED_TOKENIZERS = {model.id: _ROOT / "models/embedded/tokenizer" for model in EMBEDDED_MODELS}
+PACKAGED_CHECKPOINTS = {"small": _ROOT / "compression/neural/small"}
+Price = Annotated[Decimal, Field(ge=0, le=1_000_000, max_digits=15, decimal_places=6)]
+
+
+class RatioSettings(Section):
+    default: float = Field(0.5, gt=0, le=1, description="Ratio of a request that names none.")
+    min: float = Field(0.0, ge=0, lt=1, description="Lowest ratio that is taken; 0 takes all above 0.")
+    max: float = Field(1.0, gt=0, le=1, description="Highest ratio that is taken.")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> RatioSettings:
+        if not self.min < self.max:
+            raise ValueError(f"min ({self.min:g}) must be below max ({self.max:g})")
+        if not self.min <= self.default <= self.max:
+            raise ValueError(f"default ({self.default:g}) is not from {self.min:g} to {self.max:g}")
+        return self
+
+
+class BlendSettings(Section):
+    """The blended score is sigmoid(lexical x the lexical logit + neural x (the neural score - midpoint))."""
+
+    lexical: float = Field(ge=0, le=1000, description="Weight of the lexical scorer's logit.")
+    neural: float = Field(ge=0, le=1000, description="Weight of the neural score, which is from 0 to 1.")
+    midpoint: Share = Field(0.5, description="Neural score that speaks neither for a unit nor against it.")
+
+    @model_validator(mode="after")
+    def _something_counts(self) -> BlendSettings:
+        if not self.lexical and not self.neural:
+            raise ValueError("lexical and neural must not both be 0")
+        return self
+
+
+class ChoiceSettings(Section):
+    keep_titles: bool = Field(True, description="Whoever keeps a part of a document pays for its title.")
+    density: Share = Field(0.0, description="0 ranks units by score alone, 1 by score a token.")
+    swaps: int = Field(16, ge=0, le=1000, description="Units left out that are tried in place of worse ones.")
+
+
+class CompressionReplicaSettings(Section):
+    min: int = Field(1, ge=0, description="Replicas kept up; 0 starts the model on its first request.")
+    max: int = Field(1, ge=1, description="Replicas at most.")
+    max_ongoing_requests: int = Field(
+        64, ge=1, description="Twice the requests in a replica at which another one is started."
+    )
+    gpus: float = Field(0, ge=0, le=64, description="GPUs that Ray sets aside for a replica; may be a part.")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> CompressionReplicaSettings:
+        if self.min > self.max:
+            raise ValueError(f"min ({self.min}) is above max ({self.max})")
+        return self
+
+
+class CompressionModelSettings(Section):
+    id: str = Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,126}$", description="What callers send as `model`."
+    )
+    name: str = Field(min_length=1, description="Display name.")
+    blurb: str = Field(min_length=1, description="One or two sentences for the public catalog.")
+    kind: Kind = Field(description="What scores: `lexical` needs no checkpoint and no torch, the others do.")
+    checkpoint: str | None = Field(
+        None, description="Hub name, a folder, or `embedded:small`; not for `lexical`."
+    )
+    revision: str | None = Field(
+        None,
+        description="Commit of the checkpoint's hub repository; absent: what the hub has on the day.",
+    )
+    tokenizer: str = Field(
+        "embedded:pith-mini",
+        description="Counts receipts: tokenizer.json, its folder, `embedded:NAME`, hub name.",
+    )
+    tokenizer_revision: str | None = Field(
+        None, description="Commit of the tokenizer's hub repository; absent: what the hub has on the day."
+    )
+    tokenizer_name: str = Field("pith-mini", min_length=1, description="What receipts call that tokenizer.")
+    price_usd_per_mtok_input: Price = Field(
+        Decimal(0), description="US dollars per million tokens of input, in the receipt's tokenizer."
+    )
+    ratio: RatioSettings = RatioSettings()
+    max_input_bytes: int = Field(2 * 2**20, ge=1, le=2**30, description="Largest input in bytes of UTF-8.")
+    max_query_chars: int = Field(20_000, ge=1, le=10**6, description="Longest query in characters.")
+    protections: list[Protection] = Field([], description="What is kept whatever its score.")
+    flags: FlagThresholdSettings = FlagThresholdSettings()
+    selection: ChoiceSettings = ChoiceSettings()
+    device: str = Field("cpu", pattern=r"^(cpu|cuda(:\d+)?)$", description="`cpu`, `cuda` or `cuda:N`.")
+    dtype: Dtype = Field("float32", description="Precision of the network's weights.")
+    threads: int | None = Field(
+        None, ge=1, le=1024, description="CPU threads of the network; absent: torch's."
+    )
+    batch_tokens: int = Field(4096, ge=16, le=2**24, description="Tokens of a batch, padding included.")
+    window: int | None = Field(
+        None, ge=16, le=2**20, description="Tokens of a window; absent: the checkpoint's."
+    )
+    overlap: int = Field(0, ge=0, le=2**20, description="Tokens that neighbouring windows share.")
+    max_waiting: int = Field(256, ge=1, le=10**6, description="Requests a replica has at once; above: 503.")
+    workers: int | None = Field(
+        None,
+        ge=1,
+        le=256,
+        description="Processes for small inputs; absent: one a core, at most 4, of `lexical`, else 1.",
+    )
+    large_bytes: int = Field(
+        64 * 1024, ge=1, le=2**30, description="Input and query above it are large: run apart and later."
+    )
+    deadline_s: float = Field(
+        60, gt=0, le=3600, description="Seconds that a request may take, waiting included; then 503."
+    )
+    max_waiting_tokens: int = Field(
+        1_000_000, ge=1, le=10**9, description="Tokens that wait for the network; above: 503."
+    )
+    blend: BlendSettings | None = Field(
+        None, description="How lexical and neural scores join; absent: the kind's own weights."
+    )
+    steered_by: Steering = Field(
+        "lexical", description="Whose unit scores share the budget before a token classifier picks words."
+    )
+    fidelity: Fidelity = Field(
+        "default", description="`llmlingua2` keeps the very words that LLMLingua-2 keeps."
+    )
+    calibration: str | None = Field(
+        None,
+        pattern=r"^[./~]",
+        description="File of `pith tune`; absent: what pith has for the kind. Not for `token_classifier`.",
+    )
+    replicas: CompressionReplicaSettings = CompressionReplicaSettings()
+    weights_gb: float | None = Field(
+        None,
+        gt=0,
+        description="Gigabytes of weights, for `pith config check --node`; absent: the checkpoint's files.",
+    )
+
+    @field_validator("checkpoint")
+    @classmethod
+    def _known_checkpoint(cls, reference: str | None) -> str | None:
+        return None if reference is None else _checked(reference, PACKAGED_CHECKPOINTS)
+
+    @field_validator("tokenizer")
+    @classmethod
+    def _known_tokenizer(cls, reference: str) -> str:
+        return _checked(reference, PACKAGED_TOKENIZERS)
+
+    @model_validator(mode="after")
+    def _fits_its_kind(self) -> CompressionModelSettings:
+        if self.kind == "lexical" and self.checkpoint is not None:
+            raise ValueError("checkpoint: kind lexical takes none, its weights come with pith")
+        if self.kind != "lexical" and self.checkpoint is None:
+            raise ValueError(f"checkpoint: kind {self.kind} needs one")
+        if self.window is not None and self.overlap >= self.window:
+            raise ValueError(f"overlap ({self.overlap}) must be below window ({self.window})")
+        if self.fidelity != "default" and self.kind != "token_classifier":
+            raise ValueError(f"fidelity: {self.fidelity} is for kind token_classifier only")
+        if self.calibration is not None and self.kind == "token_classifier":
+            raise ValueError("calibration: kind token_classifier chooses words, and none can be fitted to it")
+        if self.blend is not None and self.kind not in BLENDS:
+            raise ValueError(f"blend: kind {self.kind} blends nothing")
+        return self
+
+
+class DemoCompressionSettings(Section):
+    max_chars: int = Field(20_000, ge=1, le=10**7, description="Longest input of the demo in characters.")
+    requests_per_minute_per_address: int = Field(
+        6, ge=1, le=10**6, description="Demo requests a minute from one client address."
+    )
+    requests_per_minute: int = Field(60, ge=1, le=10**6, description="Demo requests a minute in all.")
+    deadline_s: float = Field(
+        10, gt=0, le=3600, description="Seconds that a demo request may take, waiting included; then 503."
+    )
+
+
+class CompressionSettingsSection(Section):
+    models: list[CompressionModelSettings] = Field(
+        [], description="Compression models, in order; the first is the default."
+    )
+    demo: DemoCompressionSettings = DemoCompressionSettings()
+
+    @field_validator("models")
+    @classmethod
+    def _different_models(cls, models: list[CompressionModelSettings]) -> list[CompressionModelSettings]:
+        ids = [model.id for model in models]
+        for model_id in ids:
+            if ids.count(model_id) > 1:
+                raise ValueError(f"model id {model_id!r} stands twice")
+        return models
+
+
+def spec_of(model: CompressionModelSettings) -> ModelSpec:
+    """What `compression.build` needs to know of a configured model."""
+    return ModelSpec(
+        id=model.id,
+        kind=model.kind,
+        tokenizer=_resolved(model.tokenizer, PACKAGED_TOKENIZERS),
+        tokenizer_name=model.tokenizer_name,
+        tokenizer_revision=model.tokenizer_revision,
+        checkpoint=None if model.checkpoint is None else _resolved(model.checkpoint, PACKAGED_CHECKPOINTS),
+        revision=model.revision,
+        device=model.device,
+        dtype=model.dtype,
+        threads=model.threads,
+        batch_tokens=model.batch_tokens,
+        window=model.window,
+        overlap=model.overlap,
+        max_waiting=model.max_waiting,
+        max_waiting_tokens=model.max_waiting_tokens,
+        settings=_pipeline_settings(model),
+        blend=None if model.blend is None else Blend(**model.blend.model_dump()),
+        steered_by=model.steered_by,
+        fidelity=model.fidelity,
+        calibration=model.calibration,
+    )
+
+
+def plan_of_model(model: CompressionModelSettings) -> PoolPlan:
+    """The processes of a configured model, on the machine that this is called on."""
+    return plan_of(
+        model.kind,
+        workers=model.workers,
+        large_bytes=model.large_bytes,
+        max_waiting=model.max_waiting,
+        deadline_s=model.deadline_s,
+    )
+
+
+def _pipeline_settings(model: CompressionModelSettings) -> CompressionSettings:
+    return CompressionSettings(
+        selection=SelectionSettings(**model.selection.model_dump()),
+        flags=model.flags.thresholds(),
+        protections=frozenset(model.protections),
+        longest_input_bytes=model.max_input_bytes,
+        longest_query_chars=model.max_query_chars,
+        lowest_ratio=model.ratio.min,
+        highest_ratio=model.ratio.max,
+    )
+
+
+def _checked(reference: str, packaged: Mapping[str, Path]) -> str:
+    if not reference.strip():
+        raise ValueError("must name a folder or a hub repository")
+    name = reference.removeprefix(PACKAGED)
+    if name != reference and name not in packaged:
+        raise ValueError(f"pith carries no {name!r} of this; there is {', '.join(packaged)}")
+    return reference
+
+
+def _resolved(reference: str, packaged: Mapping[str, Path]) -> str:
+    """The folder of what pith carries; any other reference as it is."""
+    found = packaged.get(reference.removeprefix(PACKAGED)) if reference.startswith(PACKAGED) else None
+    return reference if found is None else str(found)

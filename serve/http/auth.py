@@ -1,0 +1,60 @@
+"""Who is calling: the bearer key in a request, as a caller that billing knows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+
+from starlette.requests import Request
+
+from billing.accounts.accounts import Accounts
+from billing.caller import Caller
+from billing.errors import InvalidKey
+from serve.http.errors import MissingKey
+from serve.http.peers import client_of
+from serve.http.wrong_keys import WrongKeys
+
+MAX_KEY_LENGTH = 512
+# A body that took longer may have outlived its key: the check is a look into a cache.
+RECHECK_AFTER_S = 0.1
+
+Authenticate = Callable[[Request], Awaitable[Caller]]
+
+
+def bearer_key(authorization: str | None) -> str:
+    """The key of an `Authorization: Bearer KEY` header. Raises `MissingKey` when there is none."""
+    scheme, _, key = (authorization or "").partition(" ")
+    # Of a header, these alone are white space; the others could stand in for a letter that was lost.
+    key = key.strip(" \t")
+    if scheme.lower() != "bearer" or not key:
+        raise MissingKey("send your project API key as: Authorization: Bearer <API_KEY>")
+    return key[: MAX_KEY_LENGTH + 1]
+
+
+def authenticator(accounts: Accounts, clock: Callable[[], datetime]) -> Authenticate:
+    """A dependency that resolves the caller of a request."""
+
+    wrong_keys = WrongKeys()
+
+    async def caller(request: Request) -> Caller:
+        key, now = bearer_key(request.headers.get("authorization")), clock()
+        try:
+            return await accounts.authenticate(key, now=now)
+        except InvalidKey as error:
+            client = client_of(request.client.host if request.client else None)
+            raise wrong_keys.add(client, error, now=now) from None
+
+    return caller
+
+
+async def authenticated_body(request: Request, authenticate: Authenticate) -> tuple[Caller, bytes]:
+    """Who calls, known before a byte of the body is read, and its body. A key that was revoked while a slow body came
+    is refused as one that was revoked before. Raises what `authenticate` raises."""
+    loop = asyncio.get_running_loop()
+    caller = await authenticate(request)
+    began = loop.time()
+    raw = await request.body()
+    if loop.time() - began > RECHECK_AFTER_S:
+        caller = await authenticate(request)
+    return caller, raw

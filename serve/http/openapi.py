@@ -1,0 +1,136 @@
+"""What every documented route shares: the error body, the request id header, the bearer scheme."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import FastAPI, Security
+from fastapi.security import HTTPBearer
+from pydantic import BaseModel
+
+from serve.http.error_body import ErrorBody
+
+REQUEST_ID_HEADER: dict[str, Any] = {
+    "X-Request-ID": {
+        "description": "The request's correlation id: the caller's where it was usable, else a new one.",
+        "schema": {"type": "string", "maxLength": 128},
+    }
+}
+_WHEN = {
+    400: "Unsupported chat option.",
+    401: "Missing bearer key.",
+    402: "Workspace quota exceeded or billing disabled.",
+    403: "Invalid or revoked key.",
+    422: "Malformed JSON, invalid fields, unsupported model, or request too large.",
+    429: "Project rate limit exceeded.",
+    500: "Unexpected server error.",
+    502: "The inference service returned an invalid response.",
+    503: "The service that this route needs is unavailable; `Retry-After` says when to try again.",
+}
+RATE_LIMIT_HEADERS: dict[str, Any] = {
+    f"x-ratelimit-{what}-{kind}": {
+        "description": f"{words} of the project's {kind} a minute; only where it has such a limit.",
+        "schema": {"type": "string"},
+    }
+    for kind in ("requests", "tokens")
+    for what, words in (
+        ("limit", "The limit"),
+        ("remaining", "What is left"),
+        ("reset", "Seconds to the reset"),
+    )
+}
+_RETRY_AFTER = {
+    "Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer", "minimum": 1}}
+}
+_CHALLENGE = {"WWW-Authenticate": {"description": "`Bearer`.", "schema": {"type": "string"}}}
+
+
+def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The documentation of a route's errors."""
+    extra = {401: _CHALLENGE, 429: {**_RETRY_AFTER, **RATE_LIMIT_HEADERS}, 503: _RETRY_AFTER}
+    return {
+        status: {
+            "model": ErrorBody,
+            "description": _WHEN[status],
+            "headers": {**REQUEST_ID_HEADER, **extra.get(status, {})},
+        }
+        for status in statuses
+    }
+
+
+# The middleware reads it; declared as data, it adds no validation of its own to a route. No `maxLength`: a longer id is
+# taken, and replaced.
+REQUEST_ID_PARAMETER: dict[str, Any] = {
+    "name": "X-Request-ID",
+    "in": "header",
+    "required": False,
+    "description": "Correlation id of at most 128 printable ASCII characters; any other is replaced by a new one.",
+    "schema": {"type": "string"},
+}
+
+
+# The scheme is for the documentation: `serve.http.auth` reads the header, so that its errors have the contract's shape.
+BEARER = Security(HTTPBearer(auto_error=False, description="A project API key.", scheme_name="ProjectKey"))
+
+
+# What the examples of shapes say for a model that each server calls by its own name.
+EXAMPLE_MODEL = "example-model"
+EXAMPLE_COMPRESSOR = "example-compressor"
+CHAT_SHAPES = frozenset({"Model", "CatalogModel", "ChatCompletionRequest", "ChatCompletionResponse"})
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModels:
+    """The ids that this server knows, its defaults first."""
+
+    chat: tuple[str, ...]
+    compressors: tuple[str, ...]
+
+    def of_shape(self, name: str) -> tuple[str, ...]:
+        """Those that the `model` of a request or a response of this name can be."""
+        return self.chat if name in CHAT_SHAPES else self.compressors
+
+    @property
+    def examples(self) -> dict[str, str]:
+        first = {EXAMPLE_MODEL: self.chat[:1], EXAMPLE_COMPRESSOR: self.compressors[:1]}
+        return {name: ids[0] for name, ids in first.items() if ids}
+
+
+def document_request_models(api: FastAPI, served: ServedModels, *models: type[BaseModel]) -> None:
+    """Add to the schema the request shapes that routes read themselves, for one strict parse of the raw bytes; and name
+    this server's own models in every shape and example."""
+    generate = api.openapi
+
+    def openapi() -> dict[str, Any]:
+        document = generate()
+        schemas = document.setdefault("components", {}).setdefault("schemas", {})
+        for model in models:
+            schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
+            schemas.update(schema.pop("$defs", {}))
+            schemas[model.__name__] = schema
+        _name_models(schemas, served)
+        return document
+
+    api.openapi = openapi  # type: ignore[method-assign]
+
+
+def _name_models(schemas: dict[str, Any], served: ServedModels) -> None:
+    for name, schema in schemas.items():
+        if "examples" in schema:
+            schema["examples"] = _renamed(schema["examples"], served.examples)
+        for field in ("model", "id") if name in ("Model", "CatalogModel") else ("model",):
+            found = schema.get("properties", {}).get(field)
+            # Of `string or null` the string is narrowed.
+            for kind in found.get("anyOf", [found]) if found else ():
+                if kind.get("type") == "string":
+                    kind["enum"] = list(served.of_shape(name))
+
+
+def _renamed(value: Any, names: Mapping[str, str]) -> Any:
+    if isinstance(value, dict):
+        return {key: _renamed(inner, names) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_renamed(inner, names) for inner in value]
+    return names.get(value, value) if isinstance(value, str) else value

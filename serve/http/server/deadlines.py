@@ -1,0 +1,30 @@
+"""How long a client has been at what it is sending, looked at now and then rather than by a timer for each request."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from serve.http.server.connections import UNWELCOME_S, ReceiveTimes
+from serve.http.server.refusals import BadHttp
+
+Part = Literal["none", "head", "body"]
+LOOK_EVERY_S = 0.5
+
+
+def overdue(
+    times: ReceiveTimes, part: Part, *, for_s: float, body_bytes: int, unwelcome: BadHttp | None
+) -> BadHttp | None:
+    """What is to be said to a client that has been `for_s` seconds at this part of its request, if it is late."""
+    if unwelcome is not None:
+        return unwelcome if for_s > UNWELCOME_S else None
+    if part == "none":
+        return BadHttp(408, f"no request for {times.idle_s:g} s") if for_s > times.idle_s else None
+    if part == "head":
+        late = for_s > times.head_s
+        return BadHttp(408, f"the request's headers took longer than {times.head_s:g} s") if late else None
+    if for_s > times.body_s + body_bytes / times.body_bytes_per_s:
+        allowed = f"{times.body_s:g} s and one second for each {times.body_bytes_per_s} bytes"
+        return BadHttp(
+            408, f"the request's body came too slowly: {body_bytes} bytes, which may take {allowed}"
+        )
+    return None

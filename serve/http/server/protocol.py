@@ -1,0 +1,206 @@
+"""HTTP/1.1 as uvicorn speaks it, with a bound on all that a client sends around a request's body."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from serve.http.peers import plain_address
+from serve.http.server.connections import Connections
+from serve.http.server.deadlines import Part, overdue
+from serve.http.server.refusals import BadHttp, refusal
+from serve.http.server.sending import SendTimes, SendWatch, cut
+
+# Of the request line and the headers; and of all that frames a body: chunk sizes, chunk extensions, trailers.
+MAX_HEADER_BYTES = 64 * 1024
+# More framing is taken for more body, so that chunks may be as small as some 40 bytes however long the body is.
+BODY_BYTES_FOR_A_BYTE_OF_FRAMING = 8
+MAX_PIPELINED = 64
+# A client that is still sending when its answer comes would see a reset connection instead.
+MAX_DISCARDED_BYTES = 64 * 2**20
+_SAY_A_BODY = frozenset({b"content-length", b"transfer-encoding"})
+
+
+class BoundedHttp(HttpToolsProtocol):
+    """HTTP/1.1 whose headers and framing end, and whose replies are read, or the connection ends.
+
+    What it refuses has the contract's error body, unless a reply is under way that the answer could be taken for.
+    """
+
+    _part: Part = "none"
+    # Bytes since the last request ended, without those of the next one's body.
+    _around_body = 0
+    _body_bytes = 0
+    _problem: BadHttp | None = None
+    _takes_no_more = False
+    _running: RequestResponseCycle | None = None
+
+    def __init__(self, connections: Connections, send_times: SendTimes, **given: Any) -> None:
+        super().__init__(**given)
+        self._connections = connections
+        self._send_times = send_times
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._sending = SendWatch(transport, self._send_times, self.loop)
+        # When what the client is at began: to be idle, to send a request's headers, to send its body.
+        self._since = self.loop.time()
+        if self.client is not None:
+            self.client = (plain_address(self.client[0]), self.client[1])
+        self._place = self._connections.open(self.client[0] if self.client else None)
+        if self._place.problem is not None and not self._connections.may_be_told:
+            cut(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connections.close(self._place)
+        self._sending.rest()
+        super().connection_lost(exc)
+        # uvicorn tells the newest request alone, which may be waiting behind the one that runs.
+        if self._running is not None and not self._running.response_complete:
+            self._running.disconnected = True
+            self._running.message_event.set()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._sending.watch()
+
+    def resume_writing(self) -> None:
+        self._sending.rest()
+        super().resume_writing()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        # `look` ends what is idle, also where half a request has come.
+        self._unset_keepalive_if_required()
+        if self._part == "none":
+            self._since = self.loop.time()
+        if self.transport.is_closing():
+            self._sending.watch()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        self._sending.begin()
+        super()._start_asgi_task(cycle, app)
+
+    def look(self, now: float, *, since_last_s: float) -> None:
+        """End the connection where its client is late. To be called now and then, with the loop's time."""
+        if self.transport.is_closing() or self._works():
+            return
+        if self.flow.read_paused:
+            # The client waits for us.
+            self._since += since_last_s
+            return
+        times, place = self._connections.times, self._place
+        late = overdue(
+            times, self._part, for_s=now - self._since, body_bytes=self._body_bytes, unwelcome=place.problem
+        )
+        if late is not None and self._part == "none" and place.problem is None:
+            # Said now, it could pass for the reply to a request that is on its way.
+            self._close()
+        elif late is not None:
+            self._refuse(late)
+
+    def _works(self) -> bool:
+        """Whether a request is whole and its reply is not."""
+        return self._part == "none" and self._running is not None and not self._running.response_complete
+
+    def data_received(self, data: bytes) -> None:
+        if self._place.problem is not None:
+            self._refuse(self._place.problem)
+            return
+        self._around_body += len(data)
+        try:
+            if not self._takes_no_more:
+                self.parser.feed_data(data)
+            self._check_size()
+        except httptools.HttpParserUpgrade:
+            self._end_after_this_reply()
+        except (httptools.HttpParserError, BadHttp):
+            self._refuse(self._problem or BadHttp(400, "the request is not valid HTTP/1.1"))
+
+    def _end_after_this_reply(self) -> None:
+        """For a client that asked to upgrade: none is offered, and what it sends next may be no HTTP."""
+        self._takes_no_more = True
+        self.cycle.keep_alive = False
+        if self.cycle.response_complete:
+            self._close()
+
+    def _check_size(self) -> None:
+        if self._part == "head" and self._around_body > MAX_HEADER_BYTES:
+            self._fail(431, f"the request's headers are larger than {MAX_HEADER_BYTES} bytes")
+        if self._around_body > MAX_HEADER_BYTES + self._body_bytes // BODY_BYTES_FOR_A_BYTE_OF_FRAMING:
+            self._fail(
+                400, "what stands around the request's body (chunk sizes, trailers) is too large for it"
+            )
+
+    def _fail(self, status: int, detail: str) -> None:
+        # The parser hides what its callbacks raise behind an error of its own.
+        self._problem = BadHttp(status, detail)
+        raise self._problem
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._part, self._body_bytes, self._since = "head", 0, self.loop.time()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # Trailers come when the application has the headers already, and could pass for some.
+        if self._part == "head":
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        if self.parser.should_upgrade() and any(name in _SAY_A_BODY for name, _ in self.headers):
+            # The parser does not read a body behind these headers.
+            self._fail(
+                400, "connections are not upgraded; leave out the header Upgrade of a request with a body"
+            )
+        self._check_names()
+        self._part, self._since = "body", self.loop.time()
+        super().on_headers_complete()
+        if len(self.pipeline) > MAX_PIPELINED:
+            self._fail(400, f"more than {MAX_PIPELINED} requests wait for the one before them")
+
+    def _check_names(self) -> None:
+        """Of two of these a proxy before us may have read the other one."""
+        names = [name for name, _ in self.headers]
+        hosts = names.count(b"host")
+        if hosts > 1 or (hosts == 0 and self.parser.get_http_version() != "1.0"):
+            self._fail(400, f"the request has {hosts} headers Host, and needs one")
+        if names.count(b"authorization") > 1:
+            self._fail(400, "the request has more than one header Authorization")
+
+    def on_body(self, body: bytes) -> None:
+        self._around_body = max(0, self._around_body - len(body))
+        self._body_bytes += len(body)
+        if self._body_bytes > MAX_DISCARDED_BYTES and self.cycle.response_complete:
+            self._fail(400, "the request was answered, and its body goes on")
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        # Where the next request stands in the same read, that part of it is not counted: a read is small.
+        self._part, self._around_body, self._since = "none", 0, self.loop.time()
+        super().on_message_complete()
+
+    def _refuse(self, problem: BadHttp) -> None:
+        """Say what was wrong where the answer cannot be taken for another request's, and close."""
+        if self.transport.is_closing():
+            return
+        if self._may_answer():
+            self.transport.write(refusal(problem))
+        self._close()
+
+    def _close(self) -> None:
+        self.transport.close()
+        self._sending.watch()
+
+    def _may_answer(self) -> bool:
+        if self._running is None:
+            return True
+        if self._part == "body" and self.cycle is self._running:
+            return not self.cycle.response_started
+        return self._running.response_complete
+
+    def send_400_response(self, msg: str) -> Any:
+        self._refuse(BadHttp(400, "the request is not valid HTTP/1.1"))

@@ -1,0 +1,63 @@
+"""The hold of a request: its cheapest bound where money is plenty, its exact worst case before anybody is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from billing.caller import Caller
+from billing.errors import QuotaExceeded
+from billing.ledger.ledger import Ledger
+from billing.price import ModelPrice, worst_case
+from billing.usage import Hold
+from serve.money.terms import MostTokens, TokenTerms
+
+
+@dataclass(frozen=True, slots=True)
+class HoldTerms:
+    """Who is to pay for which request, and the most tokens that it can come to."""
+
+    caller: Caller
+    price: ModelPrice
+    pricing_version: int
+    request_id: str
+    tokens: TokenTerms
+
+    def amount_nano_usd(self, most: MostTokens) -> int:
+        """What the request costs at most with so many tokens."""
+        worst = worst_case(self.price, prompt_tokens_bound=most.prompt, max_tokens=most.completion)
+        return worst.nano_usd
+
+
+async def hold_worst_case(
+    ledger: Ledger, terms: HoldTerms, *, clock: Callable[[], datetime]
+) -> tuple[Hold, MostTokens]:
+    """Hold the bound or, where that is more than is left, the worst case of the prompt as it is counted; and the tokens
+    that are paid for with it.
+
+    Raises what `Ledger.hold` and the terms' `count` raise.
+    """
+
+    async def hold(most: MostTokens) -> tuple[Hold, MostTokens]:
+        held = await ledger.hold(
+            terms.caller,
+            model_id=terms.price.model_id,
+            pricing_version=terms.pricing_version,
+            amount_nano_usd=terms.amount_nano_usd(most),
+            request_id=terms.request_id,
+            now=clock(),
+        )
+        return held, most
+
+    known = terms.tokens.best_known
+    try:
+        return await hold(known)
+    except QuotaExceeded as refused:
+        # No request asks for less, so whoever cannot pay for that starts no replica by asking.
+        if terms.amount_nano_usd(terms.tokens.least) > refused.left_nano_usd:
+            raise
+        counted = await terms.tokens.counted()
+        if counted == known:
+            raise
+    return await hold(counted)

@@ -1,0 +1,183 @@
+"""What must be in the ledger before the server starts: its tables, the price list in force, the demo key."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import secrets
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+
+from billing.accounts.accounts import Accounts
+from billing.errors import AccountExists, InvalidKey
+from billing.ledger.ledger import Ledger
+from billing.price import ModelPrice
+from billing.spool.spool import Spool
+from billing.store.database import Database, open_database, parse_url
+from billing.store.migration import current_revision, upgrade
+from billing.store.private_files import make_file_private, make_folder_private
+from models.catalog import Catalog
+from serve.config.compression_models import CompressionModelSettings
+from serve.config.settings import ConfigError, Settings
+from serve.money.pepper import PEPPER, PEPPER_BYTES, read_pepper
+
+DEMO = "demo"
+REPORT_TIMEOUT_S = 600.0
+
+
+async def prepare_ledger(settings: Settings, catalog: Catalog, *, now: datetime) -> str | None:
+    """Migrate, publish the prices, and return the demo key, or None when the demo is off.
+
+    Raises `ConfigError`, `billing.errors.LedgerUnavailable` or `DatabaseConfigError`.
+    """
+    make_folders(settings)
+    await upgrade(settings.billing.database_url)
+    database = open_database(settings.billing.database_url)
+    try:
+        prices = prices_of(catalog, settings.compression.models)
+        await Ledger(database, Spool(settings.billing.spool_path)).publish_prices(prices, now=now)
+        if not settings.demo.enabled:
+            return None
+        accounts = Accounts(database, pepper=pepper_of(settings))
+        return await demo_key(accounts, settings.demo.key_path, now=now)
+    finally:
+        await database.close()
+
+
+async def open_accounts(
+    settings: Settings, *, makes_ledger: bool = True, makes_pepper: bool = True
+) -> tuple[Database, Accounts]:
+    """The accounts for a command; close the database after use.
+
+    Raises `ConfigError` where there is no ledger, unless the command may make one. Only making a key and checking one
+    need the pepper: other commands leave none behind.
+    """
+    if makes_ledger:
+        make_folders(settings)
+    else:
+        await require_ledger(settings)
+    is_kept = (settings.state_dir / PEPPER).exists()
+    pepper = pepper_of(settings) if makes_pepper or is_kept else secrets.token_bytes(PEPPER_BYTES)
+    await upgrade(settings.billing.database_url)
+    database = open_database(settings.billing.database_url)
+    return database, Accounts(database, pepper=pepper, actor=operator())
+
+
+async def open_books(settings: Settings) -> Database:
+    """The ledger for a command that reads all of it, which may take minutes; close it after use.
+
+    Raises `ConfigError` where there is none: made here it would be empty, and an empty answer a wrong one.
+    """
+    await require_ledger(settings)
+    await upgrade(settings.billing.database_url)
+    return open_database(settings.billing.database_url, timeout_s=REPORT_TIMEOUT_S)
+
+
+async def require_ledger(settings: Settings) -> None:
+    """Raises `ConfigError` where no ledger was made yet."""
+    require_ledger_file(settings)
+    url = settings.billing.database_url
+    if await current_revision(url) is None:
+        where = sqlite_file(url) or parse_url(url).render_as_string()
+        raise ConfigError(f"no ledger at {where}; start the server first")
+
+
+def require_ledger_file(settings: Settings) -> None:
+    """Raises `ConfigError` where SQLite's file is not there: connecting would make an empty one."""
+    file = sqlite_file(settings.billing.database_url)
+    if file is not None and not file.is_file():
+        raise ConfigError(f"no ledger at {file}; start the server first")
+
+
+def sqlite_file(url: str) -> Path | None:
+    scheme, _, path = url.partition(":///")
+    return Path(path) if scheme == "sqlite" else None
+
+
+def operator() -> str:
+    """Who runs this command, for the audit log."""
+    try:
+        return f"cli:{pwd.getpwuid(os.getuid()).pw_name}"
+    except KeyError:
+        return f"cli:{os.getuid()}"
+
+
+def make_folders(settings: Settings) -> None:
+    """Raises `ConfigError` for a folder that cannot be made."""
+    folders = [settings.state_dir, settings.billing.spool_path.parent]
+    file = sqlite_file(settings.billing.database_url)
+    if file is not None:
+        folders.append(file.parent)
+    for folder in folders:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"cannot make the folder {folder}: {error.strerror}") from error
+    make_folder_private(settings.state_dir)
+
+
+def pepper_of(settings: Settings) -> bytes:
+    """Raises `ConfigError` for a pepper that is none."""
+    try:
+        return read_pepper(settings.state_dir)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+def prices_of(catalog: Catalog, compressors: Sequence[CompressionModelSettings]) -> list[ModelPrice]:
+    """The prices of the catalog and of the compression models, in billing's terms."""
+    chat = [
+        ModelPrice(
+            model_id=model.id,
+            input_micro_usd_per_mtok=model.input_micro_usd_per_mtok,
+            output_micro_usd_per_mtok=model.output_micro_usd_per_mtok,
+            minimum_nano_usd=model.minimum_nano_usd,
+        )
+        for model in catalog.models
+    ]
+    return chat + [
+        ModelPrice(
+            model_id=model.id,
+            input_micro_usd_per_mtok=int(model.price_usd_per_mtok_input * 10**6),
+            output_micro_usd_per_mtok=0,
+            minimum_nano_usd=0,
+        )
+        for model in compressors
+    ]
+
+
+async def demo_key(accounts: Accounts, path: Path, *, now: datetime) -> str:
+    """The key in `path` while it is valid, else a new one, written there for its owner alone."""
+    kept = _kept_key(path)
+    if kept is not None:
+        try:
+            await accounts.authenticate(kept, now=now)
+            return kept
+        except InvalidKey:
+            pass
+    # Apart, since a start may have died between them.
+    with suppress(AccountExists):
+        await accounts.create_workspace(DEMO, now=now)
+    with suppress(AccountExists):
+        await accounts.create_project(DEMO, DEMO, now=now)
+    _, key = await accounts.create_key(f"{DEMO}/{DEMO}", DEMO, now=now)
+    _keep_key(path, key)
+    return key
+
+
+def _kept_key(path: Path) -> str | None:
+    make_file_private(path)
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except (FileNotFoundError, UnicodeDecodeError):
+        return None
+
+
+def _keep_key(path: Path, key: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(key + "\n")

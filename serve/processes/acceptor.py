@@ -1,0 +1,112 @@
+"""Takes connections off a listening socket that other processes may share, each its fair part."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Collection
+from errno import EMFILE, ENFILE, ENOBUFS, ENOMEM
+
+from serve.processes.door import Door
+
+TAKEN_AT_ONCE = 64
+# What a process takes at once that has more connections than another, which did not come to take them.
+TAKEN_FOR_OTHERS = 8
+# More connections than another process by this many, or by this part of its own, is still fair.
+AHEAD, AHEAD_PART = 2, 1 / 8
+# How long the others get to come first.
+STEP_BACK_S = 0.001
+# For want of these, no connection can be taken in; those that wait are not lost.
+OUT_OF_RESOURCES = (EMFILE, ENFILE, ENOBUFS, ENOMEM)
+RETRY_S = 0.1
+logger = logging.getLogger("pith.http")
+
+
+class Acceptor:
+    """In the place of an asyncio server, whose methods uvicorn calls.
+
+    libuv, and so uvloop, takes one connection in a turn of the event loop: of a thousand that come at once the last
+    would be seen after a thousand turns, in which those before it are worked on, and a health probe waits with it. And
+    among processes that share a socket the first to wake would take them all, so who is ahead waits a moment.
+    """
+
+    def __init__(
+        self, door: Door, make: Callable[[], asyncio.Protocol], connections: Collection[object]
+    ) -> None:
+        self._door = door
+        self._make = make
+        self._connections = connections
+        self._adopting: set[asyncio.Task[object]] = set()
+        self._resuming: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+        self._watch()
+
+    def publish(self) -> None:
+        """Let the other processes see how many connections this one has."""
+        self._door.write(self._count())
+
+    def close(self) -> None:
+        """Take no more."""
+        if self._resuming is not None:
+            self._resuming.cancel()
+        self._loop.remove_reader(self._door.listener.fileno())
+        self._door.close()
+
+    async def wait_closed(self) -> None:
+        await asyncio.gather(*self._adopting, return_exceptions=True)
+
+    def _watch(self) -> None:
+        self._loop.add_reader(self._door.listener.fileno(), self._take)
+
+    def _pause(self, seconds: float, then: Callable[[], None]) -> None:
+        self._loop.remove_reader(self._door.listener.fileno())
+        self._resuming = self._loop.call_later(seconds, then)
+
+    def _take(self) -> None:
+        if self._is_ahead():
+            self._pause(STEP_BACK_S, self._come_back)
+            return
+        for _ in range(TAKEN_AT_ONCE):
+            if not self._take_one() or self._is_ahead():
+                break
+        self.publish()
+
+    def _come_back(self) -> None:
+        """Take what nobody came for: the others have ended, or are busy."""
+        self._watch()
+        for _ in range(TAKEN_FOR_OTHERS):
+            if not self._take_one():
+                break
+        self.publish()
+
+    def _take_one(self) -> bool:
+        try:
+            connection, _address = self._door.listener.accept()
+        except OSError as error:
+            # Mostly that none waits, or that its client left before it was taken.
+            if error.errno in OUT_OF_RESOURCES:
+                logger.error("connections wait, and none can be taken in: %s", error)
+                self._pause(RETRY_S, self._watch)
+            return False
+        connection.setblocking(False)
+        adopting = self._loop.create_task(self._adopt(connection))
+        self._adopting.add(adopting)
+        adopting.add_done_callback(self._adopting.discard)
+        return True
+
+    async def _adopt(self, connection: socket.socket) -> None:
+        try:
+            await self._loop.connect_accepted_socket(self._make, connection)
+        except OSError as error:
+            # Its client has left already.
+            logger.debug("a connection ended before it began: %s", error)
+            connection.close()
+
+    def _count(self) -> int:
+        return len(self._connections) + len(self._adopting)
+
+    def _is_ahead(self) -> bool:
+        fewest = self._door.fewest_of_others()
+        own = self._count()
+        return fewest is not None and own > fewest + max(AHEAD, own * AHEAD_PART)

@@ -1,1 +1,0 @@
-"""One module a group of routes; each parses, calls and responds."""
