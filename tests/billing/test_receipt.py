@@ -12,7 +12,7 @@ from billing.receipt import without_text
 from billing.store.database import open_database
 from billing.store.migration import upgrade
 from billing.usage import UsageFigures, event_from_json, event_to_json
-from tests.billing import test_upgrade
+from tests.billing.store import test_upgrade
 
 if TYPE_CHECKING:
     from tests.billing.conftest import Books

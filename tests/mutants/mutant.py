@@ -35,7 +35,7 @@ MUTANTS = (
         'or_(_h.expires_at <= _now, _h.expires_at > _now + bindparam("absurd_s"))',
         'or_(_h.expires_at > 0, _h.expires_at > _now + bindparam("absurd_s"))',
         (
-            "tests/billing/lease/test_keeper.py::test_a_lease_that_was_renewed_after_it_was_looked_at_is_not_closed",
+            "tests/billing/leases/test_keeper.py::test_a_lease_that_was_renewed_after_it_was_looked_at_is_not_closed",
         ),
     ),
     Mutant(
@@ -44,7 +44,7 @@ MUTANTS = (
         "connection.execute(statement.with_for_update(key_share=True)).scalar_one()",
         "connection.execute(statement).scalar_one()",
         (
-            "tests/billing/test_collection_locks.py::test_two_servers_that_cut_one_balance_make_one_collection",
+            "tests/billing/collections/test_collection_locks.py::test_two_servers_that_cut_one_balance_make_one_collection",
         ),
     ),
     Mutant(
@@ -52,7 +52,7 @@ MUTANTS = (
         "billing/leases/watch.py",
         "if seen.looks < self._times.looks:",
         "if seen.looks < 0:",
-        ("tests/billing/lease/test_watch.py::test_a_lease_is_dead_at_the_third_look_a_renewal_apart",),
+        ("tests/billing/leases/test_watch.py::test_a_lease_is_dead_at_the_third_look_a_renewal_apart",),
     ),
     Mutant(
         "leases are not renewed",
@@ -67,7 +67,7 @@ MUTANTS = (
         "                unknown -= await self._spool.waiting_ids()\n",
         "                unknown -= frozenset()\n",
         (
-            "tests/billing/lease/test_keeper.py::test_the_hold_of_usage_that_waits_in_the_spool_is_kept_for_it",
+            "tests/billing/leases/test_keeper.py::test_the_hold_of_usage_that_waits_in_the_spool_is_kept_for_it",
         ),
     ),
     Mutant(
@@ -83,7 +83,7 @@ MUTANTS = (
         "        self._leases.begin(hold.event_id)\n        try:\n            return await self._opened(hold)\n",
         "        try:\n            return await self._opened(hold)\n",
         (
-            "tests/billing/lease/test_keeper.py::test_an_opening_that_is_under_way_is_not_taken_for_a_forgotten_hold",
+            "tests/billing/leases/test_keeper.py::test_an_opening_that_is_under_way_is_not_taken_for_a_forgotten_hold",
         ),
     ),
     Mutant(
@@ -91,7 +91,7 @@ MUTANTS = (
         "billing/ledger/posting.py",
         "_committed + _amount <= _w.spend_limit_nano_usd",
         "_w.posted_nano_usd + _amount <= _w.spend_limit_nano_usd",
-        ("tests/billing/test_ledger.py::test_no_concurrency_overspends",),
+        ("tests/billing/ledger/test_ledger.py::test_no_concurrency_overspends",),
     ),
     Mutant(
         "a hold does not look at the month",
@@ -99,7 +99,7 @@ MUTANTS = (
         "        _w.month == this_month(),\n    )\n    .values(held_nano_usd=_w.held_nano_usd + _amount)",
         "    )\n    .values(held_nano_usd=_w.held_nano_usd + _amount)",
         (
-            "tests/billing/test_months.py::test_a_clock_that_was_a_month_ahead_once_leaves_the_months_limit_on",
+            "tests/billing/ledger/test_months.py::test_a_clock_that_was_a_month_ahead_once_leaves_the_months_limit_on",
         ),
     ),
     Mutant(
@@ -107,7 +107,7 @@ MUTANTS = (
         "billing/ledger/posting.py",
         "        limit - posted - held\n",
         "        limit - posted\n",
-        ("tests/billing/test_theorem.py::test_a_cost_above_its_hold_takes_what_no_other_hold_has",),
+        ("tests/billing/ledger/test_theorem.py::test_a_cost_above_its_hold_takes_what_no_other_hold_has",),
     ),
     Mutant(
         "a charge beyond its hold is not bounded",
@@ -115,7 +115,7 @@ MUTANTS = (
         "    charge = min(event.cost_nano_usd, max(covered, _room(row, freed)))\n",
         "    charge = covered = event.cost_nano_usd\n",
         (
-            "tests/billing/test_theorem.py::test_a_server_that_was_stopped_until_its_hold_was_swept_charges_only_what_is_left",
+            "tests/billing/ledger/test_theorem.py::test_a_server_that_was_stopped_until_its_hold_was_swept_charges_only_what_is_left",
         ),
     ),
     Mutant(
@@ -123,21 +123,25 @@ MUTANTS = (
         "billing/ledger/posting.py",
         '    connection.execute(_UNCHARGE, {"workspace": event.workspace_id, "charge": charge})\n',
         "",
-        ("tests/billing/test_ledger.py::test_settling_again_changes_nothing_even_all_at_once",),
+        ("tests/billing/ledger/test_ledger.py::test_settling_again_changes_nothing_even_all_at_once",),
     ),
     Mutant(
         "a settlement does not give its hold back",
         "billing/ledger/posting.py",
         '    freed = sum(amount for _, amount in _CLOSE.returned(connection, {"event": event.event_id}))\n',
         "    freed = 0\n",
-        ("tests/billing/test_ledger.py::test_a_hold_is_set_aside_and_a_settlement_charges_what_was_used",),
+        (
+            "tests/billing/ledger/test_ledger.py::test_a_hold_is_set_aside_and_a_settlement_charges_what_was_used",
+        ),
     ),
     Mutant(
         "replay removes what the ledger did not take",
         "billing/ledger/replaying.py",
         "                return Replayed(posted, known, refused, await spool.count_waiting())\n",
         "                await spool.remove(spooled.event_id)\n                continue\n",
-        ("tests/billing/test_spool.py::test_replay_stops_where_the_ledger_is_still_away_and_loses_nothing",),
+        (
+            "tests/billing/spool/test_spool.py::test_replay_stops_where_the_ledger_is_still_away_and_loses_nothing",
+        ),
     ),
     Mutant(
         "replay leaves in the spool what it posted",
@@ -145,7 +149,7 @@ MUTANTS = (
         "            await spool.remove(spooled.event_id)\n",
         "            return Replayed(posted, known, refused, 0)\n",
         (
-            "tests/billing/test_spool.py::test_usage_that_the_ledger_cannot_take_is_degraded_and_arrives_later",
+            "tests/billing/spool/test_spool.py::test_usage_that_the_ledger_cannot_take_is_degraded_and_arrives_later",
         ),
     ),
     Mutant(
@@ -153,7 +157,9 @@ MUTANTS = (
         "billing/ledger/allowance.py",
         "        spent = self._open[hold.workspace_id] + spooled.get(hold.workspace_id, 0)\n",
         "        spent = self._open[hold.workspace_id]\n",
-        ("tests/billing/test_allowance.py::test_what_was_used_counts_and_not_what_it_might_have_cost",),
+        (
+            "tests/billing/ledger/test_allowance.py::test_what_was_used_counts_and_not_what_it_might_have_cost",
+        ),
     ),
     Mutant(
         "usage is not spooled when the ledger is away",
@@ -161,7 +167,7 @@ MUTANTS = (
         "            await self._spool.append(event)\n",
         "            pass\n",
         (
-            "tests/billing/test_spool.py::test_usage_that_the_ledger_cannot_take_is_degraded_and_arrives_later",
+            "tests/billing/spool/test_spool.py::test_usage_that_the_ledger_cannot_take_is_degraded_and_arrives_later",
         ),
     ),
     Mutant(
@@ -169,7 +175,7 @@ MUTANTS = (
         "billing/ledger/ledger.py",
         "            self._begin(self._release_after(opening))\n",
         "            pass\n",
-        ("tests/billing/test_ledger.py::test_a_cancelled_hold_is_given_back",),
+        ("tests/billing/ledger/test_ledger.py::test_a_cancelled_hold_is_given_back",),
     ),
     Mutant(
         "a month that was left is counted from zero when it comes again",
@@ -177,7 +183,7 @@ MUTANTS = (
         "    connection.execute(turning.values(month=row.now_month, month_posted_nano_usd=kept))\n",
         "    connection.execute(turning.values(month=row.now_month, month_posted_nano_usd=0))\n",
         (
-            "tests/billing/test_months.py::test_a_clock_that_was_a_month_ahead_once_leaves_the_months_limit_on",
+            "tests/billing/ledger/test_months.py::test_a_clock_that_was_a_month_ahead_once_leaves_the_months_limit_on",
         ),
     ),
     Mutant(
@@ -185,20 +191,22 @@ MUTANTS = (
         "billing/collections/handing_over.py",
         '    waits = and_(_c.state == "open", _c.handed_over_at.is_(None), due)\n',
         '    waits = and_(_c.state == "open", _c.handed_over_at.is_(None))\n',
-        ("tests/billing/test_hook.py::test_of_many_servers_one_runs_the_hook",),
+        ("tests/billing/collections/test_hook.py::test_of_many_servers_one_runs_the_hook",),
     ),
     Mutant(
         "an answer is written over what was closed meanwhile",
         "billing/collections/handing_over.py",
         "    if not still_claimed:\n        return found\n",
         "",
-        ("tests/billing/test_hook.py::test_what_an_operator_closed_meanwhile_stays_so",),
+        ("tests/billing/collections/test_hook.py::test_what_an_operator_closed_meanwhile_stays_so",),
     ),
     Mutant(
         "a voided collection stays collected",
         "billing/collections/collecting.py",
         '    if wanted == "void":\n        _move_collected(connection, found.workspace_id, -found.nano_usd)\n',
         "",
-        ("tests/billing/test_collections.py::test_a_voided_amount_is_collected_again_under_another_key",),
+        (
+            "tests/billing/collections/test_collections.py::test_a_voided_amount_is_collected_again_under_another_key",
+        ),
     ),
 )

@@ -14,7 +14,7 @@ from serve.config.capacity.fit import Verdict, check_fit
 from serve.config.capacity.placement import Bundle, Place, Rooms
 from serve.config.node import Node, parse_node
 from serve.config.settings import ConfigError, Settings, load_settings
-from tests.serve.commands import Done
+from tests.serve.cli.commands import Done
 from tests.serve.served import model_document, settings_document
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -29,7 +29,7 @@ from compression.segmentation import segment
 from compression.tuning.artefact import Fitted, entry_of, write
 from compression.tuning.observing import RATIOS, Observed, Question, observe
 
-TOKENIZER = Path(__file__).parents[2] / "models/embedded/tokenizer"
+TOKENIZER = Path(__file__).parents[3] / "models/embedded/tokenizer"
 TOWNS = ("Arden", "Borough", "Calder", "Dunmore", "Elstow", "Fenwick", "Garth", "Hexham", "Ilkley", "Jarrow")
 
 

@@ -14,6 +14,7 @@ from jsonschema import Draft202012Validator
 from billing.caller import ProjectLimits
 from compression.counting.counter import FakeCounter
 from compression.pipeline.errors import RefusedRequest
+from tests.serve.compress.test_compress import BOTH, document, issues
 from tests.serve.compressing import (
     CONTEXT,
     DEMO_MAX_CHARS,
@@ -22,7 +23,6 @@ from tests.serve.compressing import (
     Compressing,
     compressing,
 )
-from tests.serve.test_compress import BOTH, document, issues
 
 CALL = {"id": "call_7", "type": "function", "function": {"name": "look_up", "arguments": '{"pump": "P-9"}'}}
 MESSAGES: list[dict[str, Any]] = [

@@ -19,7 +19,7 @@ from serve.config.chat_models import EngineSettings
 from serve.config.settings import ConfigError, Settings, load_settings
 from tests.serve.served import model_document, settings_document
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
 
 

@@ -13,7 +13,7 @@ import yaml
 
 from serve.cli.main import main
 from serve.config.settings import CHECKOUT, DEFAULT_CONFIG, anchor_of, load_anchored
-from tests.serve.commands import Done
+from tests.serve.cli.commands import Done
 from tests.serve.served import migrated_file, settings_document
 
 RELATIVE = {

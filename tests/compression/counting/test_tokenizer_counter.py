@@ -24,7 +24,7 @@ AWKWARD = st.lists(st.sampled_from(AWKWARD_PIECES), max_size=30).map("".join)
 
 @pytest.fixture(scope="module")
 def whole() -> Tokenizer:
-    file = Path(__file__).parents[2] / "models" / "embedded" / "tokenizer" / "tokenizer.json"
+    file = Path(__file__).parents[3] / "models" / "embedded" / "tokenizer" / "tokenizer.json"
     return Tokenizer.from_file(str(file))
 
 

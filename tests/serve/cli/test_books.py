@@ -26,7 +26,7 @@ from serve.app import catalog_of
 from serve.cli.main import main
 from serve.config.settings import load_settings
 from serve.money.ledger_setup import open_accounts, operator, prices_of
-from tests.serve.commands import Done
+from tests.serve.cli.commands import Done
 from tests.serve.served import migrated_file, settings_document
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from billing.errors import LimitsUnavailable, RateLimited
 from billing.rate_limits.counters import Answer, Ask, MemoryCounters
 from billing.rate_limits.rate_limits import RateLimits
 from serve.processes.shared_counters import SharedCounters
-from tests.serve.cluster.counting import counted_elsewhere
+from tests.serve.processes.counting import counted_elsewhere
 from tests.serve.served import eventually
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)

@@ -26,7 +26,7 @@ from billing.rate_limits.redis_counters import RedisCounters
 if TYPE_CHECKING:
     from tests.billing.conftest import RedisServer
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 SERVERS = 3
 

@@ -20,7 +20,7 @@ from serve.cli.main import main, with_ops_port
 from serve.config.settings import ConfigError, load_settings
 from serve.money.ledger_setup import open_accounts
 from tests.integration.running import free_port
-from tests.serve.commands import Done
+from tests.serve.cli.commands import Done
 from tests.serve.served import migrated_file, settings_document
 
 KEY = re.compile(r"pith_[a-z0-9]{16}_[A-Za-z0-9]{43}")

@@ -22,7 +22,7 @@ from compression.pipeline.spec import ModelSpec
 from compression.segmentation import segment
 from compression.source.units import Segmentation
 from tests.compression.conversation.chats import MESSAGES
-from tests.compression.test_compressor import SOURCES
+from tests.compression.pipeline.test_compressor import SOURCES
 
 Compress = Callable[..., CompressionResult]
 SPEC = ModelSpec("lexical", "lexical", "embedded:pith-mini", "pith-mini")

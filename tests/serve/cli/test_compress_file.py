@@ -32,7 +32,7 @@ QUERY = "Who won the cup?"
 LEXICAL = {"id": "pith-lexical", "name": "Lexical", "blurb": "The default.", "kind": "lexical"}
 WORDS = {**LEXICAL, "id": "words", "kind": "token_classifier", "checkpoint": "embedded:small"}
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PITH = (sys.executable, "-c", "from serve.cli.main import main; main()")
 Run = Callable[..., tuple[int, str, str]]
 

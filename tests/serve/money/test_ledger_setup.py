@@ -24,7 +24,7 @@ from serve.money.ledger_setup import open_accounts, prepare_ledger, prices_of
 from serve.money.pepper import PEPPER_BYTES, read_pepper
 from tests.serve.served import settings_document
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
 
