@@ -80,10 +80,13 @@ def _row(name: str, group: Sequence[Outcome]) -> list[str]:
 
 
 def reliability(outcomes: Sequence[Outcome], selector: str) -> list[str]:
-    """What was said beside what came true, a row a tenth; empty where no receipt has a probability."""
-    group = [each for found in by_suite(outcomes, selector).values() for each in found]
-    rows = [[f"{each.said:.2f}", f"{each.kept:.2f}", str(each.outputs)] for each in bins(group)]
-    return table(["probability said", "share that kept its evidence", "outputs"], rows) if rows else []
+    """What was said above what came true, a column a tenth; empty where no receipt has a probability."""
+    tenths = bins([each for found in by_suite(outcomes, selector).values() for each in found])
+    rows = [
+        ["share that kept its evidence", *(f"{each.kept:.2f}" for each in tenths)],
+        ["outputs", *(str(each.outputs) for each in tenths)],
+    ]
+    return table(["probability said", *(f"{each.said:.2f}" for each in tenths)], rows) if tenths else []
 
 
 def panels(outcomes: Sequence[Outcome], selector: str) -> list[plots.Panel]:
