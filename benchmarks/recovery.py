@@ -27,7 +27,8 @@ import psutil
 
 from benchmarks.load.arguments import count
 from benchmarks.load.processes import role_of, tree
-from benchmarks.startup import free_port, wait_until_ready
+from benchmarks.load.server import free_port
+from benchmarks.startup import wait_until_ready
 
 ROLES = {"ingress": "ingress replica", "core": "vLLM engine core", "replica": "engine replica"}
 BODY = {"messages": [{"role": "user", "content": "Tell me about the river."}], "max_tokens": 8}

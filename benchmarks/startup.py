@@ -12,7 +12,6 @@ import json
 import platform
 import re
 import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -26,6 +25,7 @@ import httpx
 import psutil
 
 from benchmarks.load.processes import held, role_of, tree
+from benchmarks.load.server import free_port
 
 READY_S = 900
 
@@ -162,11 +162,6 @@ def report(runs: list[Run]) -> str:
         rows.append(f"| {role}, {number} of them: memory, CPU up to ready | {size:.0f} MiB, {cpu_s:.1f} s |")
     total = statistics.median(sum(run.memory_mib.values()) for run in runs)
     return "\n".join([*rows, f"| memory: all | {total:.0f} MiB |", *timeline(runs[0])])
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 if __name__ == "__main__":

@@ -1,16 +1,20 @@
-"""Rules of the house that no linter knows: what files may name, what the lock holds, how quick an import is."""
+"""Rules of the house that no linter knows: what files may name, how large rooms, modules and functions are, what the
+lock holds, how quick an import is."""
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import re
 import subprocess
 import sys
 import tomllib
 import zipfile
+from collections import Counter
 from collections.abc import Iterator
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
+from statistics import median
 
 import pytest
 from packaging.markers import default_environment
@@ -69,6 +73,72 @@ def test_modules_stay_under_300_lines() -> None:
         if (count := len(path.read_text().splitlines())) > 300
     }
     assert not long
+
+
+# Rooms with more, and how many they may have: numbers that only fall.
+MORE_THAN_TWENTY = {"compression/segmentation": 24, "benchmarks/quality": 24}
+
+
+def modules_by_room() -> Counter[str]:
+    return Counter(
+        str(path.parent.relative_to(ROOT))
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*.py")
+        if path.name != "__init__.py"
+    )
+
+
+def test_a_room_has_at_most_twenty_modules() -> None:
+    crowded = {room: count for room, count in modules_by_room().items() if count > 20}
+    assert not {room: count for room, count in crowded.items() if count > MORE_THAN_TWENTY.get(room, 20)}
+    assert crowded.keys() == MORE_THAN_TWENTY.keys(), "take out of the list what is no exception any more"
+
+
+# Read by their path, by Alembic and by Locust.
+NO_PACKAGES = {"billing/store/migrations", "billing/store/migrations/versions", "benchmarks/recipes"}
+
+
+def test_every_room_says_what_it_is_for() -> None:
+    silent = [
+        room
+        for room in modules_by_room().keys() - NO_PACKAGES
+        if not (
+            (init := ROOT / room / "__init__.py").is_file() and ast.get_docstring(ast.parse(init.read_text()))
+        )
+    ]
+    assert not silent
+
+
+# What part of its room a file is, by the same name in each, and the two kinds of requests.
+NAMES_OF_PARTS = {
+    "__init__",
+    "__main__",
+    "errors",
+    "route",
+    "request",
+    "response",
+    "service",
+    "report",
+    "compress",
+}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_three_files_of_a_package_have_the_same_name(package: str) -> None:
+    counts = Counter(path.stem for path in (ROOT / package).rglob("*.py"))
+    allowed = NAMES_OF_PARTS | ({"words"} if package == "compression" else set())
+    assert not {name: count for name, count in counts.items() if count > 2 and name not in allowed}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_the_median_function_has_four_to_nine_lines(package: str) -> None:
+    lengths = [
+        node.end_lineno - node.lineno + 1
+        for path in (ROOT / package).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno
+    ]
+    assert 4 <= median(lengths) <= 9
 
 
 def test_no_module_is_a_drawer_for_what_has_no_name() -> None:

@@ -7,6 +7,7 @@ import asyncio
 import os
 import secrets
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -24,7 +25,6 @@ import psutil
 from benchmarks.load.exchange import Clock, Failed, chat, exchange
 from benchmarks.load.loop import Target
 from benchmarks.load.processes import Processes, marked, tree
-from benchmarks.startup import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 MARK = "PITH_BENCHMARK_PROCESS"
@@ -184,3 +184,8 @@ def _run_pith(folder: Path, *words: str) -> str:
     if done.returncode:
         raise CannotRun(f"pith {' '.join(words)} failed: {done.stderr.strip()[-LAST_CHARACTERS:]}")
     return done.stdout
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])

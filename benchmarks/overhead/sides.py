@@ -12,10 +12,9 @@ from pathlib import Path
 import orjson
 import psutil
 
-from benchmarks.load.server import POLL_S, ROOT, CannotRun, Server, pith_server
+from benchmarks.load.server import POLL_S, ROOT, CannotRun, Server, free_port, pith_server
 from benchmarks.overhead import litellm
 from benchmarks.overhead.engine import Engine
-from benchmarks.startup import free_port
 
 GIB = 2**30
 RESUME_S = 60.0

@@ -8,9 +8,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from benchmarks.load.server import ROOT, CannotRun, Server
+from benchmarks.load.server import ROOT, CannotRun, Server, free_port
 from benchmarks.served import run_beside
-from benchmarks.startup import free_port
 
 ASK = (
     "import os, sys, urllib.request as u; u.urlopen('http://127.0.0.1:{port}/health');"

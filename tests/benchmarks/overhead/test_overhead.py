@@ -13,13 +13,12 @@ import pytest
 from benchmarks.load.exchange import Failed
 from benchmarks.load.loop import Window
 from benchmarks.load.sample import Figures, Run, Sample
-from benchmarks.load.server import ROOT, CannotRun, Server
+from benchmarks.load.server import ROOT, CannotRun, Server, free_port
 from benchmarks.overhead import comparison
 from benchmarks.overhead.__main__ import arguments, scenarios
 from benchmarks.overhead.engine import read_engine
 from benchmarks.overhead.rounds import Comparison, Runner, Scenario, order
 from benchmarks.overhead.sides import Side, require_memory
-from benchmarks.startup import free_port
 
 FAKE = ("-m", "tests.benchmarks.load.fake_server")
 WINDOW = Window(0.1, 0.3)
