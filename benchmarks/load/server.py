@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -30,7 +31,6 @@ ROOT = Path(__file__).resolve().parents[2]
 MARK = "PITH_BENCHMARK_PROCESS"
 POLL_S = 0.25
 STOP_S = 20.0
-PITH = (sys.executable, "-c", "from serve.cli.main import main; main()")
 CONFIG_COPY = "pith.yaml"
 LAST_LINES = 15
 LAST_CHARACTERS = 1200
@@ -151,21 +151,31 @@ async def server_under_test(options: argparse.Namespace, until: ExitStack) -> tu
     return server.target, server.processes
 
 
-def pith_server(config: Path, folder: Path, model: str) -> Server:
+def pith_command(checkout: Path) -> list[str]:
+    """The `pith` of a checkout, which its process must have first in its PYTHONPATH. Raises `CannotRun`."""
+    try:
+        project = tomllib.loads((checkout / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        module, function = project["scripts"]["pith"].split(":")
+    except (OSError, ValueError, KeyError) as error:
+        raise CannotRun(f"{checkout} is not a checkout of pith: {error!r}") from error
+    return [sys.executable, "-c", f"from {module} import {function}; {function}()"]
+
+
+def pith_server(config: Path, folder: Path, model: str, checkout: Path = ROOT) -> Server:
     """`pith serve` with everything on and a ledger of its own: its state lies in `folder`, beside a copy of the
-    configuration, since relative paths in a configuration are relative to it."""
+    configuration, since relative paths in a configuration are relative to it. Raises `CannotRun`."""
     port, ops_port = free_port(), free_port()
     copy = folder / CONFIG_COPY
     copy.write_bytes(config.read_bytes())
     command = [
-        *PITH, "serve", "--config", str(copy), "--port", str(port), "--ops-port", str(ops_port),
+        *pith_command(checkout), "serve", "--config", str(copy), "--port", str(port), "--ops-port", str(ops_port),
     ]  # fmt: skip
     demo_key = folder / "var" / "demo-key"
 
     def key() -> str:
         return demo_key.read_text(encoding="utf-8").strip() if demo_key.is_file() else ""
 
-    url, environment = f"http://127.0.0.1:{port}", {"PYTHONPATH": str(ROOT)}
+    url, environment = f"http://127.0.0.1:{port}", {"PYTHONPATH": str(checkout)}
     metrics_url = f"http://127.0.0.1:{ops_port}/metrics"
     return Server("pith", model, command, environment, folder, url, key, metrics_url=metrics_url)
 
@@ -178,7 +188,7 @@ def new_key(folder: Path, workspace: str) -> str:
 
 
 def _run_pith(folder: Path, *words: str) -> str:
-    command = [*PITH, *words, "--config", str(folder / CONFIG_COPY), "--json"]
+    command = [*pith_command(ROOT), *words, "--config", str(folder / CONFIG_COPY), "--json"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     if done.returncode:

@@ -36,7 +36,16 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
         prog="python -m benchmarks.overhead", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )  # fmt: skip
     parser.add_argument("--config", type=Path, default=Path("configs/embedded.yaml"))
-    parser.add_argument("--sides", type=_some_of(NAMES), default=NAMES, help=f"default: {','.join(NAMES)}")
+    usual = tuple(name for name in NAMES if name != "pith-before")
+    parser.add_argument(
+        "--sides",
+        type=_some_of(NAMES),
+        default=usual,
+        help=f"default: {','.join(usual)}; pith-before needs --before",
+    )
+    parser.add_argument(
+        "--before", type=Path, help="another checkout of pith, measured as the side pith-before"
+    )
     parser.add_argument("--kinds", type=_some_of(KINDS), default=KINDS, help="default: json,sse")
     parser.add_argument("--clients", type=counts, default=(1, 16, 64), help="default: 1,16,64")
     parser.add_argument("--warm-up", type=positive, default=1.5, help="seconds before each measurement")
@@ -75,7 +84,7 @@ def built(
         return f"{server.replace('+asyncpg', '')}/postgres"
 
     engine = read_engine(options.config, folder / "checkpoints")
-    workshop = Workshop(engine, options.config, folder)
+    workshop = Workshop(engine, options.config, folder, options.before and options.before.resolve())
     bare = workshop.bare()
     sides, absent = {}, {}
     for name in options.sides:

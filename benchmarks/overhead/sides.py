@@ -78,11 +78,12 @@ def require_memory(name: str, gib: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Workshop:
-    """What sides are made of: the engine, pith's configuration, a folder for state and logs."""
+    """What sides are made of: the engine, pith's configuration, a folder for state and logs, another checkout."""
 
     engine: Engine
     config: Path
     folder: Path
+    before: Path | None = None
 
     def server(
         self, name: str, command: list[str], port: int, environment: dict[str, str], key: Callable[[], str] = str
@@ -108,6 +109,13 @@ class Workshop:
         folder = self.folder / "pith"
         folder.mkdir(parents=True, exist_ok=True)
         return pith_server(self.config, folder, self.engine.model)
+
+    def pith_before(self) -> Server:
+        if self.before is None:
+            raise CannotRun("--before does not name a checkout")
+        folder = self.folder / "pith-before"
+        folder.mkdir(parents=True, exist_ok=True)
+        return pith_server(self.config, folder, self.engine.model, self.before)
 
     def ray(self, name: str, flags: dict[str, str]) -> Server:
         port = free_port()
@@ -138,6 +146,8 @@ def build(name: str, workshop: Workshop, bare: Server, *, database_url: Callable
             return Side(BARE, (bare,), 4)
         case "pith":
             return Side("pith", (workshop.pith(),), 5.5)
+        case "pith-before":
+            return Side("pith before", (workshop.pith_before(),), 5.5)
         case "ray":
             return Side("Ray Serve LLM", (workshop.ray("ray", {}),), 5.5)
         case "ray-fast":
@@ -152,4 +162,4 @@ def build(name: str, workshop: Workshop, bare: Server, *, database_url: Callable
             return Side("LiteLLM without database", (bare, workshop.litellm(bare, database_url="")), 5)
 
 
-NAMES = ("bare", "pith", "ray", "ray-fast", "ray-direct", "litellm", "litellm-nodb")
+NAMES = ("bare", "pith", "ray", "ray-fast", "ray-direct", "litellm", "litellm-nodb", "pith-before")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,20 @@ def test_every_name_is_a_side_of_its_own(
 ) -> None:
     monkeypatch.setattr(litellm, "require_venv", lambda: None)
     monkeypatch.setattr(litellm, "require_database_client", lambda: None)
+    workshop = replace(workshop, before=ROOT)
     bare = workshop.bare()
     titles = [build(name, workshop, bare, database_url=str).name for name in NAMES]
     assert len(set(titles)) == len(NAMES)
+
+
+def test_another_checkout_of_pith_is_started_by_its_own_entry_point(
+    workshop: Workshop, tmp_path: Path
+) -> None:
+    with pytest.raises(CannotRun, match="--before does not name a checkout"):
+        workshop.pith_before()
+    with pytest.raises(CannotRun, match="is not a checkout of pith"):
+        replace(workshop, before=tmp_path).pith_before()
+    (tmp_path / "pyproject.toml").write_text('[project]\nscripts = {pith = "old.place:start"}\n')
+    server = replace(workshop, before=tmp_path).pith_before()
+    assert server.environment["PYTHONPATH"] == str(tmp_path)
+    assert "from old.place import start; start()" in server.command
