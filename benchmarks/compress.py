@@ -52,6 +52,7 @@ class Scenario:
 
 
 Runs = dict[Scenario, list[Run]]
+Lines = dict[str, list[tuple[float, float]]]
 
 
 def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
@@ -169,35 +170,44 @@ def report(options: argparse.Namespace, facts: Facts, runs: Runs) -> Report:
         *table(HEAD, [row(scenario, samples) for scenario, samples in runs.items()]),
     ]  # fmt: skip
     body = {"runs": {str(scenario): [asdict(run) for run in samples] for scenario, samples in runs.items()}}
-    pictures = {"compress": panels(runs)}
+    pictures = {"compress": picture(runs)}
     return Report("compress", f"Compression on {options.url}", facts, lines, body, pictures)
 
 
-def panels(runs: Runs) -> list[plots.Panel]:
-    """Medians by size, ratio and clients, and the distribution of latency at the first ratio."""
-    by_size, rates, by_ratio, by_clients = (
-        defaultdict[str, list[tuple[float, float]]](list) for _ in range(4)
-    )
-    first = next(iter(runs)).ratio
-    shown = {}
+def picture(runs: Runs) -> plots.Picture:
+    """Medians by size: above of the latency, below of the throughput, a panel a ratio."""
+    ratios = sorted({scenario.ratio for scenario in runs}, reverse=True)
+    latency: dict[float, Lines] = {ratio: defaultdict(list) for ratio in ratios}
+    rates: dict[float, Lines] = {ratio: defaultdict(list) for ratio in ratios}
     for scenario, samples in runs.items():
-        model, size = scenario.model or "default", f"{scenario.tokens:,} tokens"
-        ratio, clients = f"{scenario.ratio:g}", Closed(scenario.clients)
+        name = f"{scenario.model or 'default'}, {Closed(scenario.clients)}"
         latency_ms = statistics.median(ms for run in samples for ms in run.latencies_ms())
         rate = statistics.median(run.tokens_per_s for run in samples)
-        by_size[f"{model}, {ratio}, {clients}"].append((scenario.tokens, latency_ms))
-        rates[f"{model}, {ratio}, {clients}"].append((scenario.tokens, rate))
-        by_ratio[f"{model}, {size}, {clients}"].append((scenario.ratio, latency_ms))
-        by_clients[f"{model}, {size}, {ratio}"].append((scenario.clients, rate))
-        if scenario.ratio == first:
-            shown[f"{model}, {size}, {clients}"] = samples
-    return [
-        plots.Panel("latency by size", "tokens in", "p50 ms", by_size, log_x=True, log_y=True),
-        plots.Panel("throughput by size", "tokens in", "tokens/s", rates, log_x=True),
-        plots.Panel("latency by ratio", "target ratio", "p50 ms", by_ratio, log_y=True),
-        plots.throughput("tokens/s", by_clients),
-        *plots.times(shown, of=f", ratio {first:g}"),
+        latency[scenario.ratio][name].append((scenario.tokens, latency_ms))
+        rates[scenario.ratio][name].append((scenario.tokens, rate))
+    panels = [
+        *(
+            plots.Panel(
+                f"latency, ratio {ratio:g}", "tokens in", "p50 ms", latency[ratio], log_x=True, log_y=True
+            )
+            for ratio in ratios
+        ),
+        *(
+            plots.Panel(f"throughput, ratio {ratio:g}", "tokens in", "tokens/s", rates[ratio], log_x=True)
+            for ratio in ratios
+        ),
     ]
+    return plots.Picture(takeaway(runs), panels)
+
+
+def takeaway(runs: Runs) -> str:
+    """Of the run that took in the most tokens a second."""
+    rates = {scenario: statistics.median(run.tokens_per_s for run in some) for scenario, some in runs.items()}
+    best = max(rates, key=lambda scenario: rates[scenario])
+    return (
+        f"Up to {rates[best]:,.0f} tokens/s are compressed: {best.tokens:,} tokens to {best.ratio:g} of them, "
+        f"{Closed(best.clients)}"
+    )
 
 
 def main() -> None:

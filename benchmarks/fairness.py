@@ -153,8 +153,19 @@ def report(options: argparse.Namespace, facts: machine.Facts, rounds: Sequence[R
         f"{spread(ratios)}. Meanwhile the streams had {spread(rates, 0)} events/s.",
     ]  # fmt: skip
     panel = plots.distribution("latency of the other project", "ms", {"alone": quiet, "beside": beside})
+    takeaway = (
+        f"Beside {options.streams} streams of one project, another's requests take "
+        f"{statistics.median(ratios):.1f} times as long as alone"
+    )
     body = {"rounds": [asdict(one) for one in rounds]}
-    return Report("fairness", "One project beside another", facts, lines, body, {"fairness": [panel]})
+    return Report(
+        "fairness",
+        "One project beside another",
+        facts,
+        lines,
+        body,
+        {"fairness": plots.Picture(takeaway, [panel])},
+    )
 
 
 def main() -> None:

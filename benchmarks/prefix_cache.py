@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import re
 import statistics
 import tempfile
 import time
@@ -33,6 +34,7 @@ from benchmarks.load.text import made_up
 from benchmarks.overhead.comparison import spread
 
 ROUTINGS = ("prefix_cache", "round_robin")
+HEAD = ("routing", "hit rate", "TTFT p50 / p99 ms", "turns/s")
 TOKENS = 8
 PROMPT, CACHED = "pith_chat_prompt_tokens_total", "pith_chat_cached_tokens_total"
 ANSWER = "The committee chose Lisbon in 1932, and the ferry was painted by Marta."
@@ -184,26 +186,52 @@ def report(options: argparse.Namespace, facts: machine.Facts, found: Found) -> R
         f"{options.conversations} conversations of {options.turns} turns about documents of {options.characters:,} "
         f"characters, {options.clients} at a time, on {options.replicas} replicas; {options.rounds} rounds in turns. "
         f"With every prompt on the replica that had the one before, a conversation misses its first turn only.", "",
-        *table(["routing", "hit rate", "TTFT p50 / p99 ms", "turns/s"], rows), "",
+        *table(HEAD, rows), "",
         f"TTFT p50 by prefix over in turn: {spread([a.ttft_ms / b.ttft_ms for a, b in pairs])}; "
         f"turns/s: {spread([b.seconds / a.seconds for a, b in pairs])}.",
     ]  # fmt: skip
-    return Report(
-        "prefix-cache", "Routing by prefix", facts, lines, asdict(found), {"prefix-cache": panels(found)}
+    times = plots.distribution(
+        "time to first token", "ms",
+        {routing: [sample.ttft_ms or 0.0 for one in rounds for sample in one.samples]
+         for routing, rounds in found.rounds.items()},
+    )  # fmt: skip
+    pictures = {"prefix-cache": picture(rows, [times])}
+    return Report("prefix-cache", "Routing by prefix", facts, lines, asdict(found), pictures)
+
+
+def picture(rows: Sequence[Sequence[str]], more: Sequence[plots.Panel] = ()) -> plots.Picture:
+    """Of the table's rows: the routing, hit rate, TTFT and turns/s."""
+    names = [row[0] for row in rows]
+    hits, ttft, turns = ([figures_of(row[column]) for row in rows] for column in (1, 2, 3))
+    panels = [
+        plots.Panel("prompt tokens found in the cache", "share", "", spreads(hits), continuous_x=True, rows=names),
+        plots.Panel("time to first token", "ms", "", percentiles(ttft), continuous_x=True, rows=names),
+        plots.Panel("throughput", "turns/s", "", spreads(turns), continuous_x=True, rows=names),
+    ]  # fmt: skip
+    found = {name: f"{100 * middle:.0f}%" for name, (middle, *_) in zip(names, hits, strict=True)}
+    return plots.Picture(
+        f"Routing by prefix finds {found['prefix_cache']} of prompt tokens in the cache, "
+        f"taking replicas in turn {found['round_robin']}",
+        [*panels, *more],
     )
 
 
-def panels(found: Found) -> list[plots.Panel]:
-    ttft = {name: [sample.ttft_ms or 0.0 for one in rounds for sample in one.samples]
-            for name, rounds in found.rounds.items()}  # fmt: skip
-    rates = {
-        name: [(float(number), one.hit_rate) for number, one in enumerate(rounds, 1)]
-        for name, rounds in found.rounds.items()
+def figures_of(cell: str) -> list[float]:
+    return [float(figure) for figure in re.findall(r"[0-9.]+", cell)]
+
+
+def percentiles(values: Sequence[Sequence[float]]) -> dict[str, plots.Points]:
+    return {
+        name: [(each[at], row) for row, each in enumerate(values)] for at, name in enumerate(("p50", "p99"))
     }
-    return [
-        plots.Panel("hit rate", "round", "share of prompt tokens", rates),
-        plots.distribution("time to first token", "ms", ttft),
-    ]
+
+
+def spreads(values: Sequence[Sequence[float]]) -> dict[str, plots.Points]:
+    """Each: the median of the rounds, the least and the greatest."""
+    return {
+        "median of the rounds": [(middle, at) for at, (middle, _, _) in enumerate(values)],
+        "least and greatest": [(end, at) for at, (_, *ends) in enumerate(values) for end in ends],
+    }
 
 
 def main() -> None:

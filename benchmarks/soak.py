@@ -218,7 +218,13 @@ def report(options: argparse.Namespace, facts: Facts, soak: Soak) -> Report:
         *table(["processes", "what", "second quarter", "last quarter", "growth", "allowed"], rows), "",
         *(f"**{complaint}**" for complaint in complaints(soak, options.max_lag_ms) or ["No growth beyond noise."]),
     ]  # fmt: skip
-    return Report("soak", "Soak", facts, lines, asdict(soak), {"soak": panels(soak)})
+    return Report("soak", "Soak", facts, lines, asdict(soak), {"soak": picture(options, soak)})
+
+
+def picture(options: argparse.Namespace, soak: Soak) -> plots.Picture:
+    wrong = complaints(soak, options.max_lag_ms)
+    said = wrong[0] if wrong else "no growth in memory, files or sockets"
+    return plots.Picture(f"{options.requests:,} requests: {said}", panels(soak))
 
 
 def panels(soak: Soak) -> list[plots.Panel]:
@@ -230,10 +236,10 @@ def panels(soak: Soak) -> list[plots.Panel]:
     lag = {"/health": [(one.at_s, one.lag_ms) for one in soak.probes],
            "this program": [(one.at_s, one.own_lag_ms) for one in soak.probes]}  # fmt: skip
     return [
-        plots.Panel("memory", "s", "MiB", lines(lambda p: p.memory_mib), log_y=True),
-        plots.Panel("open files", "s", "files", lines(lambda p: p.open_files)),
-        plots.Panel("TCP sockets", "s", "sockets", lines(lambda p: p.connections)),
-        plots.Panel("event loop", "s", "ms", lag),
+        plots.Panel("memory", "s", "MiB", lines(lambda p: p.memory_mib), log_y=True, continuous_x=True),
+        plots.Panel("open files", "s", "files", lines(lambda p: p.open_files), continuous_x=True),
+        plots.Panel("TCP sockets", "s", "sockets", lines(lambda p: p.connections), continuous_x=True),
+        plots.Panel("event loop", "s", "ms", lag, continuous_x=True),
         *plots.times({name: [run] for name, run in soak.runs.items()}),
     ]
 

@@ -131,7 +131,7 @@ def report(options: argparse.Namespace, facts: machine.Facts, seen: Bursts) -> R
     ]  # fmt: skip
     body = {"bursts": [asdict(one) for one in seen.bursts], "looks": seen.looks}
     title = f"Bursts of {options.requests:,} requests"
-    return Report("burst", title, facts, lines, body, {"burst": panels(seen)})
+    return Report("burst", title, facts, lines, body, {"burst": picture(options.requests, seen)})
 
 
 def most_held(looks: Sequence[Sequence[Held]]) -> list[list[str]]:
@@ -146,12 +146,17 @@ def most_held(looks: Sequence[Sequence[Held]]) -> list[list[str]]:
     return rows
 
 
-def panels(seen: Bursts) -> list[plots.Panel]:
+def picture(requests: int, seen: Bursts) -> plots.Picture:
     health = {one.kind: [(probe.at_s, probe.took_ms) for probe in one.probes] for one in seen.bursts}
-    return [
+    panels = [
         plots.distribution("answers", "ms", {one.kind: one.latencies_ms(status=200) for one in seen.bursts}),
-        plots.Panel("/health", "s", "ms", health),
+        plots.Panel("/health", "s", "ms", health, continuous_x=True),
     ]
+    longest = max(one.longest_health_ms for one in seen.bursts)
+    return plots.Picture(
+        f"While {requests:,} requests at once were answered, /health took {longest:,.0f} ms at the most",
+        panels,
+    )
 
 
 async def run(options: argparse.Namespace) -> Bursts:

@@ -85,8 +85,17 @@ def report(options: argparse.Namespace, facts: Facts, runs: Runs) -> Report:
         if isinstance(pattern, Closed)
     ]
     panels = [plots.throughput("tokens/s", {what: rates}), *plots.times(named)]
+    picture = plots.Picture(takeaway(what, runs), panels)
     body = {"runs": {name: [asdict(run) for run in samples] for name, samples in named.items()}}
-    return Report("load", f"Load on {options.url}", facts, lines, body, {"load": panels})
+    return Report("load", f"Load on {options.url}", facts, lines, body, {"load": picture})
+
+
+def takeaway(what: str, runs: Runs) -> str:
+    """Of the load that brought the most tokens."""
+    rates = {pattern: statistics.median(run.tokens_per_s for run in some) for pattern, some in runs.items()}
+    most = max(rates, key=lambda pattern: rates[pattern])
+    half_ms = statistics.median(ms for run in runs[most] for ms in run.latencies_ms())
+    return f"{what}: {rates[most]:,.0f} tokens/s at {most}, half of the requests within {half_ms:,.0f} ms"
 
 
 def main() -> None:

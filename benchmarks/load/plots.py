@@ -1,21 +1,19 @@
-"""The figures as pictures. matplotlib is a developer's package and slow to import: only drawing imports it."""
+"""What a picture shows, and the one function that draws it. matplotlib is slow to import: only drawing imports it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import orjson
 
 from benchmarks.load.sample import Run, percentile
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
-
-PANEL_INCHES = (4.6, 3.6)
-PANELS_A_ROW = 4
-CROWD = 7  # lines whose names would cover a panel
+# A page shows it 900 pixels wide, some screens with two dots a pixel; and a repository keeps every picture it ever had.
+DPI, SHADES = 150, 128
+DATA = "pith picture"
 TIMES: Mapping[str, Callable[[Run], list[float]]] = {
     "latency": Run.latencies_ms, "TTFT": Run.ttfts_ms, "between events": Run.gaps_ms
 }  # fmt: skip
@@ -24,7 +22,12 @@ Points = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One diagram: a line for each name."""
+    """One diagram: a line for each name, and in grey what they are held against.
+
+    Its x values were chosen by whoever measured (clients, ratios), and are its ticks; `continuous_x` where they were
+    not, as times and probabilities. `top` is where the y axis ends, if not above the highest point. `rows` name the y
+    values 0, 1, … from the top, and then points are not joined.
+    """
 
     title: str
     x: str
@@ -32,6 +35,18 @@ class Panel:
     lines: Mapping[str, Points]
     log_x: bool = False
     log_y: bool = False
+    continuous_x: bool = False
+    top: float | None = None
+    guides: Mapping[str, Points] = field(default_factory=dict)
+    rows: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """Panels and what they say together: the title is the takeaway, as a sentence."""
+
+    title: str
+    panels: Sequence[Panel]
 
 
 def distribution(title: str, x: str, samples: Mapping[str, Sequence[float]]) -> Panel:
@@ -41,7 +56,7 @@ def distribution(title: str, x: str, samples: Mapping[str, Sequence[float]]) -> 
         for name, values in samples.items()
         if values
     }
-    return Panel(title, x, "percent", lines, log_x=True)
+    return Panel(title, x, "% of all", lines, log_x=True, continuous_x=True, top=100)
 
 
 def times(runs: Mapping[str, Sequence[Run]], *, of: str = "") -> list[Panel]:
@@ -61,51 +76,41 @@ def throughput(what: str, lines: Mapping[str, Points]) -> Panel:
     return Panel("throughput", "clients", what, lines, log_x=True)
 
 
-def draw(path: Path, panels: Sequence[Panel], *, dpi: int = 130) -> Path:
-    """The panels that have a line, as PNG."""
-    import matplotlib
+def reliability(title: str, lines: Mapping[str, Points]) -> Panel:
+    """Shares that came true against the probabilities that were said."""
+    exact = {"exact": [(0.0, 0.0), (1.0, 1.0)]}
+    return Panel(title, "probability said", "share that kept its evidence", lines,
+                 continuous_x=True, top=1, guides=exact)  # fmt: skip
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
 
-    drawn = [panel for panel in panels if any(panel.lines.values())]
-    width, height = PANEL_INCHES
-    columns, rows = min(len(drawn), PANELS_A_ROW), -(-len(drawn) // PANELS_A_ROW)
-    figure, axes = pyplot.subplots(rows, columns, figsize=(width * columns, height * rows), squeeze=False)
-    for axes_of_one, panel in zip(axes.flat, drawn, strict=False):
-        _draw_panel(axes_of_one, panel)
-    for unused in axes.flat[len(drawn) :]:
-        unused.remove()
-    figure.tight_layout()
+def calibrations(lines: Mapping[str, Mapping[str, Points]], errors: Mapping[str, float]) -> Picture:
+    """A reliability diagram for each kind of model, and its calibration error from 0 to 1."""
+    said = ", ".join(f"{100 * error:.1f} points ({kind})" for kind, error in errors.items())
+    panels = [reliability(kind, of_kind) for kind, of_kind in lines.items()]
+    return Picture(f"Over all suites alike, probabilities are off on average by {said}", panels)
+
+
+def draw(path: Path, panels: Sequence[Panel], *, title: str = "", dpi: int = DPI) -> Path:
+    """A PNG of the panels that have a line, which carries their figures: see `read`."""
+    from PIL import Image
+    from PIL.PngImagePlugin import PngInfo
+
+    from benchmarks.load.drawing import figure_of
+
+    drawn = Picture(title, [panel for panel in panels if any(panel.lines.values())])
+    carried, raw = PngInfo(), BytesIO()
+    carried.add_text(DATA, orjson.dumps(drawn).decode(), zip=True)
+    figure_of(drawn).savefig(raw, dpi=dpi)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=dpi)
-    pyplot.close(figure)
+    with Image.open(raw) as image:
+        image.convert("RGB").quantize(SHADES).save(path, pnginfo=carried, optimize=True)
     return path
 
 
-def _draw_panel(axes: Axes, panel: Panel) -> None:
-    for name, points in panel.lines.items():
-        if points:
-            marker = "o" if len(points) < 20 else None
-            axes.plot(*zip(*points, strict=True), marker=marker, markersize=3, label=name)
-    axes.set(title=panel.title, xlabel=panel.x, ylabel=panel.y)
-    if panel.log_x:
-        axes.set_xscale("log")
-        _number(axes.xaxis)
-    if panel.log_y:
-        axes.set_yscale("log")
-        _number(axes.yaxis)
-    else:
-        # A line that varies by a percent must not look like a cliff.
-        axes.set_ylim(bottom=0)
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=7 if len(panel.lines) < CROWD else 5)
+def read(path: Path) -> Picture:
+    """What a picture was drawn of, so that it can be drawn anew. Raises `KeyError` for one that carries nothing."""
+    from PIL import Image
 
-
-def _number(axis: Axis) -> None:
-    """A logarithmic axis in plain figures: powers of ten cover each other where an axis spans one decade."""
-    from matplotlib import ticker
-
-    axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
-    axis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
-    axis.set_minor_formatter(ticker.NullFormatter())
+    with Image.open(path) as image:
+        body = orjson.loads(image.info[DATA])
+    return Picture(body["title"], [Panel(**panel) for panel in body["panels"]])

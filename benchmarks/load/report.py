@@ -71,7 +71,7 @@ def facts_list(facts: Facts) -> list[str]:
 class Report:
     """One benchmark's name, its facts and its Markdown below them; `body` is what JSON has beside the facts.
 
-    `pictures` are panels by the name of the file that they are drawn in.
+    `pictures` are by the name of the file that they are drawn in.
     """
 
     name: str
@@ -79,7 +79,7 @@ class Report:
     facts: Facts
     lines: Sequence[str]
     body: Mapping[str, Any]
-    pictures: Mapping[str, Sequence[plots.Panel]] = field(default_factory=dict)
+    pictures: Mapping[str, plots.Picture] = field(default_factory=dict)
 
     def markdown(self) -> str:
         return "\n".join([f"# {self.title}", "", *facts_list(self.facts), "", *self.lines, ""])
@@ -90,7 +90,10 @@ class Report:
         as_json, as_text = folder / f"{self.name}.json", folder / f"{self.name}.md"
         as_json.write_bytes(orjson.dumps({"facts": dict(self.facts), **self.body}, default=str) + b"\n")
         as_text.write_text(self.markdown(), encoding="utf-8")
-        drawn = [plots.draw(folder / f"{name}.png", panels) for name, panels in self.pictures.items()]
+        drawn = [
+            plots.draw(folder / f"{name}.png", picture.panels, title=picture.title)
+            for name, picture in self.pictures.items()
+        ]
         return [as_json, as_text, *drawn]
 
     def publish(self, folder: Path) -> None:

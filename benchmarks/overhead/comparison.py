@@ -11,6 +11,7 @@ from benchmarks.load.loop import Closed
 from benchmarks.load.machine import Facts
 from benchmarks.load.report import RUN_HEAD, Report, cpu_ms_per_request, run_cells, table
 from benchmarks.load.sample import Run, percentile
+from benchmarks.overhead.picture import Lines, picture
 from benchmarks.overhead.rounds import Comparison, Scenario
 
 Figure = Callable[[Run], float]
@@ -105,21 +106,22 @@ def report(
     return Report("overhead", "Overhead", facts, text, body, pictures(comparison, scenarios))
 
 
-def pictures(comparison: Comparison, scenarios: Sequence[Scenario]) -> dict[str, list[plots.Panel]]:
-    """Throughput against clients, and distributions with the most of them: one picture for JSON, one for SSE."""
+def pictures(comparison: Comparison, scenarios: Sequence[Scenario]) -> dict[str, plots.Picture]:
+    """One for JSON, one for SSE: by clients, and distributions with the most of them."""
     found = {}
-    for kind, stream in (("json", False), ("sse", True)):
+    for kind, stream in (("JSON", False), ("SSE", True)):
         if chosen := [scenario for scenario in scenarios if scenario.stream == stream]:
             last = chosen[-1]
             busiest = {side: runs[last] for side, runs in comparison.runs.items()}
-            panels = [_throughput(comparison, chosen), *plots.times(busiest, of=f", {Closed(last.clients)}")]
-            found[f"overhead-{kind}"] = panels
+            more = plots.times(busiest, of=f", {Closed(last.clients)}")
+            rates = _by_clients(comparison, chosen, lambda run: run.requests_per_s)
+            cpu_ms = _by_clients(comparison, chosen, lambda run: sum(run.cpu_ms_per_request().values()))
+            found[f"overhead-{kind.lower()}"] = picture(kind, rates, cpu_ms, more)
     return found
 
 
-def _throughput(comparison: Comparison, chosen: Sequence[Scenario]) -> plots.Panel:
-    lines = {
-        side: [(s.clients, statistics.median(run.tokens_per_s for run in runs[s])) for s in chosen]
+def _by_clients(comparison: Comparison, chosen: Sequence[Scenario], figure: Figure) -> Lines:
+    return {
+        side: [(s.clients, statistics.median(map(figure, runs[s]))) for s in chosen]
         for side, runs in comparison.runs.items()
     }
-    return plots.throughput("tokens/s", lines)

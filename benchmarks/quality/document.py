@@ -10,9 +10,6 @@ from benchmarks.load.report import Report
 
 BEGIN, END = "<!-- measured: written by benchmarks.quality -->", "<!-- end of what was measured -->"
 
-# A page is read on a screen, and a repository keeps every picture that it ever had.
-DPI = 64
-
 
 class NoPlace(ValueError):
     """The page has no place for what was measured."""
@@ -39,7 +36,8 @@ def write(path: Path, report: Report) -> list[Path]:
     """The report between the marks, and its pictures beside the page: PAGE.png, PAGE-OTHER.png. Raises `NoPlace`."""
     before, after = _parts(path)
     drawn = [
-        plots.draw(_picture(path, name, report), panels, dpi=DPI) for name, panels in report.pictures.items()
+        plots.draw(_picture(path, name, report), picture.panels, title=picture.title)
+        for name, picture in report.pictures.items()
     ]
     links = [f"![{report.title}: {picture.stem}]({picture.name})" for picture in drawn]
     lines: Sequence[str] = [BEGIN, "", *facts(report), "", *links, "", *report.lines, END, ""]

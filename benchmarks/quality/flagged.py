@@ -89,18 +89,21 @@ def reliability(outcomes: Sequence[Outcome], selector: str) -> list[str]:
     return table(["probability said", *(f"{each.said:.2f}" for each in tenths)], rows) if tenths else []
 
 
-def panels(outcomes: Sequence[Outcome], selector: str) -> list[plots.Panel]:
-    """The reliability diagram over everything and of each suite; the straight line is what perfect ones lie on."""
+def picture(outcomes: Sequence[Outcome], selector: str) -> plots.Picture | None:
+    """The reliability diagram over everything and of each suite; None where no receipt has a probability."""
     groups = by_suite(outcomes, selector)
     everything = [outcome for group in groups.values() for outcome in group]
-    return [
-        plots.Panel(
-            name, "probability said", "share that kept its evidence",
-            {"receipts": points, "perfect": [(0.0, 0.0), (1.0, 1.0)]},
-        )
+    error = calibration_error(everything)
+    if error is None:
+        return None
+    panels = [
+        plots.reliability(name, {"receipts": points})
         for name, group in {"all suites": everything, **groups}.items()
         if (points := [(each.said, each.kept) for each in bins(group)])
-    ]  # fmt: skip
+    ]
+    return plots.Picture(
+        f"The probability on {selector}'s receipts is off by {100 * error:.1f} points on average", panels
+    )
 
 
 def _cell(value: float | None, digits: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from benchmarks.load import plots
@@ -13,6 +13,11 @@ from benchmarks.quality.families import family_of
 from benchmarks.quality.scoring import Outcome, Summary, summarise
 from benchmarks.quality.targets import CALIBRATION_ERROR, KEPT_WARNED, LOSSES_WARNED
 
+# Baselines that do not look at the question, and those that are made for any context.
+LEGEND = dict.fromkeys(("follow titles", "new identifiers", "level order"), "made for the suite")
+BLIND = ("head", "tail", "random")
+GENERAL = tuple(name for name in tables.COMPARED if name not in tables.SPECIAL)
+
 
 def report(facts: Facts, outcomes: Sequence[Outcome]) -> Report:
     summaries = summarise(outcomes)
@@ -21,8 +26,8 @@ def report(facts: Facts, outcomes: Sequence[Outcome]) -> Report:
         "summaries": [asdict(summary) for summary in summaries],
         "outcomes": [asdict(outcome) for outcome in outcomes],
     }
-    pictures = {"quality": panels(summaries), "latency": times(summaries, outcomes)}
-    if reliable := flagged.panels(outcomes, model):
+    pictures = {"quality": kept(summaries), "latency": times(summaries)}
+    if reliable := flagged.picture(outcomes, model):
         pictures["reliability"] = reliable
     return Report("quality", "Compression quality", facts, page(outcomes, summaries, model), body, pictures)
 
@@ -49,32 +54,75 @@ def page(outcomes: Sequence[Outcome], summaries: Sequence[Summary], model: str) 
     ]
 
 
-def panels(summaries: Sequence[Summary]) -> list[plots.Panel]:
-    """What is kept against the ratio, a panel a suite."""
+def kept(summaries: Sequence[Summary]) -> plots.Picture:
+    """What is kept against the ratio, a panel a suite; in grey what reads no word of the question."""
     found = []
     for suite, group in tables.by_suite(summaries).items():
         decisive = family_of(suite).decisive
-        lines = {
-            name: _points(group, [s.percents[decisive] if s.selector == name else None for s in group])
+        every = {
+            LEGEND.get(name, name): _points(
+                group, [s.percents[decisive] if s.selector == name else None for s in group]
+            )
             for name in _in_one_order([summary.selector for summary in group])
         }
-        found.append(plots.Panel(suite, "target ratio", f"{decisive} (%)", lines, log_x=True))
-    return found
+        lines = {name: points for name, points in every.items() if name not in BLIND}
+        blind = {name: points for name, points in every.items() if name in BLIND}
+        title = f"{suite}\n{decisive}"
+        found.append(plots.Panel(title, "target ratio", "kept (%)", lines, log_x=True, top=100, guides=blind))
+    return plots.Picture(takeaway(summaries), found)
 
 
-def times(summaries: Sequence[Summary], outcomes: Sequence[Outcome]) -> list[plots.Panel]:
-    """What receipts tell of time: by ratio, and all of them."""
-    model = outcomes[0].selector
-    latency = {
-        suite: _points(group, [s.latency_ms_p50 if s.selector == model else None for s in group])
+def takeaway(summaries: Sequence[Summary]) -> str:
+    """Suite by suite and ratio by ratio: whether the model keeps at least what the best general baseline does."""
+    model, won, all_of_them = summaries[0].selector, 0, 0
+    for suite, group in tables.by_suite(summaries).items():
+        kept = {(s.selector, s.ratio): s.percents[family_of(suite).decisive] for s in group}
+        for ratio in {s.ratio for s in group}:
+            others = [kept[name, ratio] for name in GENERAL if (name, ratio) in kept]
+            if others and (model, ratio) in kept:
+                all_of_them += 1
+                won += kept[model, ratio] >= max(others)
+    if not all_of_them:
+        return f"What {model} keeps by ratio"
+    where = f"{won} of {all_of_them}" if won < all_of_them else f"all {won}"
+    return f"In {where} pairs of suite and ratio, {model} keeps at least as much as any general baseline"
+
+
+def times(summaries: Sequence[Summary]) -> plots.Picture:
+    """What receipts tell of time: a panel for the median and one for the slowest, a row a suite, a colour a ratio."""
+    model = summaries[0].selector
+    groups = {
+        suite: own
         for suite, group in tables.by_suite(summaries).items()
+        if (own := [s for s in group if s.selector == model and s.latency_ms_p50 is not None])
     }
-    told: dict[str, list[float]] = {}
-    for outcome in outcomes:
-        if outcome.told is not None and outcome.selector == model:
-            told.setdefault(outcome.suite, []).append(outcome.told.latency_ms)
-    by_ratio = plots.Panel("latency by ratio", "target ratio", "p50 ms", latency, log_x=True)
-    return [by_ratio, plots.distribution("latency", "ms", told)]
+    groups = dict(sorted(groups.items(), key=lambda item: max(s.latency_ms_p50 or 0.0 for s in item[1])))
+    ratios = sorted({s.ratio for own in groups.values() for s in own if s.ratio is not None})
+    every = [s for own in groups.values() for s in own]
+    figures = {
+        "p50": {(s.suite, s.ratio): s.latency_ms_p50 or 0.0 for s in every},
+        "p95": {(s.suite, s.ratio): s.latency_ms_p95 or 0.0 for s in every},
+    }
+    panels = [
+        plots.Panel(
+            name, "ms", "",
+            {f"ratio {ratio:g}": [(of[s.suite, ratio], at) for at, own in enumerate(groups.values())
+                                  for s in own if s.ratio == ratio] for ratio in ratios},
+            log_x=True, continuous_x=True, rows=list(groups),
+        )
+        for name, of in figures.items()
+    ]  # fmt: skip
+    return plots.Picture(_slowest(model, groups), panels)
+
+
+def _slowest(model: str, groups: Mapping[str, Sequence[Summary]]) -> str:
+    medians = {suite: max(s.latency_ms_p50 or 0.0 for s in own) for suite, own in groups.items()}
+    if not medians:
+        return f"How long {model} takes"
+    suite = max(medians, key=lambda name: medians[name])
+    return (
+        f"Half of {model}'s answers take at most {medians[suite]:,.0f} ms, whatever the suite and the ratio"
+    )
 
 
 def _in_one_order(selectors: Sequence[str]) -> list[str]:

@@ -101,11 +101,12 @@ def advice_of(
 def publish(advices: Sequence[Advice], keep: float, out: Path) -> None:
     """Write the plot and the calibrations, and print the tables and what to paste."""
     from compression.tuning.artefact import write
-    from compression.tuning.chart import chart
+    from compression.tuning.chart import chart, takeaway
 
     out.mkdir(parents=True, exist_ok=True)
     plot = out / "curves.svg"
-    plot.write_text(chart({one.model: one.points for one in advices}, "Questions that kept their evidence"))
+    curves = {one.model: one.points for one in advices}
+    plot.write_text(chart(curves, takeaway(curves, keep)))
     console = Console(soft_wrap=True)
     for advice in advices:
         console.print(curve_table(advice))

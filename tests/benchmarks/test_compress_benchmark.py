@@ -42,10 +42,13 @@ async def test_a_report_has_every_size_ratio_and_number_of_clients(tmp_path: Pat
     assert len(json.loads(as_json.read_text())["runs"]) == 8
     assert "| words | " in as_text.read_text()
     assert picture.read_bytes().startswith(b"\x89PNG")
-    lines = {panel.title: panel.lines for panel in made.pictures["compress"]}
-    assert [ratio for ratio, _ in lines["latency by ratio"]["words, 50 tokens, 2 clients"]] == [0.5, 0.25]
-    assert [clients for clients, _ in lines["throughput"]["words, 200 tokens, 0.25"]] == [1, 2]
-    assert len(lines["latency, ratio 0.5"]) == 4
+    lines = {panel.title: panel.lines for panel in made.pictures["compress"].panels}
+    assert list(lines) == [
+        f"{what}, ratio {ratio}" for what in ("latency", "throughput") for ratio in (0.5, 0.25)
+    ]
+    for named in lines.values():
+        assert list(named) == ["words, 1 client", "words, 2 clients"]
+        assert all([tokens for tokens, _ in points] == [50, 200] for points in named.values())
 
 
 def test_inputs_differ_and_have_the_size_that_was_asked_for() -> None:

@@ -49,7 +49,11 @@ def test_the_report_has_hit_rates_by_tokens_and_ratios_of_the_same_round() -> No
             "round_robin": [one(1000, 500, 4, 20), one(1000, 400, 3, 16)],
         }
     )
-    text = prefix_cache.report(prefix_cache.arguments([]), {}, found).markdown()
+    made = prefix_cache.report(prefix_cache.arguments([]), {}, found)
+    text = made.markdown()
     assert "| prefix_cache | 0.72 (0.70 to 0.75) |" in text
     assert "| round_robin | 0.45 (0.40 to 0.50) |" in text
     assert "TTFT p50 by prefix over in turn: 0.62 (0.50 to 0.75); turns/s: 1.75 (1.50 to 2.00)." in text
+    picture = made.pictures["prefix-cache"]
+    assert picture.title.startswith("Routing by prefix finds 72% of prompt tokens in the cache")
+    assert picture.panels[0].lines["least and greatest"] == [(0.7, 0), (0.75, 0), (0.4, 1), (0.5, 1)]

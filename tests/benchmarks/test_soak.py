@@ -43,7 +43,9 @@ async def test_a_soak_reports_memory_files_and_lag_of_every_process(tmp_path: Pa
     assert len(json.loads(as_json.read_text())["looks"][0]["processes"]) >= 1
     assert "open files" in as_text.read_text()
     assert picture.read_bytes().startswith(b"\x89PNG")
-    assert {"memory", "event loop", "latency", "TTFT"} <= {panel.title for panel in made.pictures["soak"]}
+    assert {"memory", "event loop", "latency", "TTFT"} <= {
+        panel.title for panel in made.pictures["soak"].panels
+    }
 
 
 async def test_a_request_that_fails_ends_the_soak_without_figures(small: int) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -23,6 +22,7 @@ from statistics import median
 import psutil
 import uvloop
 
+from benchmarks import scaling
 from benchmarks.ledger.postgres_server import private_postgres
 from benchmarks.load import machine, plots
 from benchmarks.load.arguments import count, counts, positive
@@ -183,21 +183,25 @@ def modelled(model: Model, replicas: list[int]) -> list[str]:
     return table(["replicas, modelled", *(f"{cores} cores" for cores in OTHER_CORES)], rows)
 
 
-def draw(folder: Path, found: Mapping[str, list[Measured]], cores: float) -> Path:
-    panels = []
-    for kind, points in found.items():
-        model = model_of(points[0])
-        curves = {
-            f"model, {each} cores": [
-                (n, model.requests_per_s(n, each)[0]) for n in range(1, points[-1].replicas + 1)
+NAMES = {"sqlite": "SQLite", "postgresql": "PostgreSQL"}
+
+
+def drawn(found: Mapping[str, list[Measured]], cores: float) -> plots.Picture:
+    measured = {
+        NAMES[kind]: [(float(one.replicas), one.requests_per_s) for one in points]
+        for kind, points in found.items()
+    }
+    modelled = {
+        NAMES[kind]: {
+            each: [
+                (float(one.replicas), model_of(points[0]).requests_per_s(one.replicas, each)[0])
+                for one in points
             ]
             for each in OTHER_CORES
         }
-        curves["measured"] = [(one.replicas, one.requests_per_s) for one in points]
-        panels.append(
-            plots.Panel(f"{kind}, measured on {cores:g} cores", "ingress replicas", "requests/s", curves)
-        )
-    return plots.draw(folder / "scale.png", panels)
+        for kind, points in found.items()
+    }
+    return scaling.picture(measured, modelled, cores)
 
 
 async def run(given: argparse.Namespace) -> dict[str, list[Measured]]:
@@ -224,9 +228,7 @@ def main() -> None:
     for kind, points in found.items():
         lines += lines_of(kind, points, cores)
     body = {kind: [asdict(one) for one in points] for kind, points in found.items()}
-    made = Report("scale", "Ingress replicas", facts, lines, body)
-    sys.stdout.write(made.markdown())
-    print("written:", *made.write(given.out), draw(given.out, found, cores))
+    Report("scale", "Ingress replicas", facts, lines, body, {"scale": drawn(found, cores)}).publish(given.out)
 
 
 if __name__ == "__main__":

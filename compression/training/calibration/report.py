@@ -35,11 +35,10 @@ def publish(found: Mapping[str, Fitted], folder: Path, command: str) -> None:
     """Write the page and the diagram into `folder`."""
     parts = [_HEAD.format(command=command)]
     for kind, fitted in found.items():
-        error = calibration_error(sigmoid(fitted.apart[0]), fitted.rows.kept, fitted.rows.weights)
         parts += [
             f"## `{kind}`\n",
             flags_table(fitted),
-            f"\nCalibration error over all suites alike: {error:.3f}.\n",
+            f"\nCalibration error over all suites alike: {overall_error(fitted):.3f}.\n",
         ]
         parts += [f"`keep: {KEEP:g}` on questions that were not fitted on:\n", promise_table(fitted), ""]
         parts += ["What was foretold and what came, suites alike:\n", reliability_table(fitted), ""]
@@ -101,17 +100,21 @@ def reliability_table(fitted: Fitted) -> str:
 
 def draw(found: Mapping[str, Fitted], path: Path) -> None:
     """One panel a kind: both ways of leaving out against the diagonal."""
-    panels = []
+    lines: dict[str, dict[str, plots.Points]] = {kind: {} for kind in found}
     for kind, fitted in found.items():
-        lines = {"exact": [(0.0, 0.0), (1.0, 1.0)]}
         for name, logits in (
             ("other questions seen", fitted.apart),
             ("no suite of the family seen", fitted.other),
         ):
             if logits is not None:
-                lines[name] = [(told, kept) for _, told, kept in reliability(logits[0], fitted)]
-        panels.append(plots.Panel(kind, "probability foretold", "share that kept its evidence", lines))
-    plots.draw(path, panels, dpi=110)
+                lines[kind][name] = [(told, kept) for _, told, kept in reliability(logits[0], fitted)]
+    picture = plots.calibrations(lines, {kind: overall_error(fitted) for kind, fitted in found.items()})
+    plots.draw(path, picture.panels, title=picture.title)
+
+
+def overall_error(fitted: Fitted) -> float:
+    """The calibration error over all suites alike."""
+    return float(calibration_error(sigmoid(fitted.apart[0]), fitted.rows.kept, fitted.rows.weights))
 
 
 def _warned(line: Line) -> str:

@@ -44,8 +44,9 @@ def test_a_run_reports_every_sample_and_the_medians(database: str, tmp_path: Pat
         assert run["pairs_per_s"] > 0 < run["settlements_per_s"]
     assert f"| {database} | 4 | 2 | " in as_text.read_text()
     assert picture.read_bytes().startswith(b"\x89PNG")
-    assert [panel.title for panel in made.pictures["ledger"]] == ["throughput", "hold", "settle", "added"]
-    assert all(panel.lines for panel in made.pictures["ledger"])
+    panels = made.pictures["ledger"].panels
+    assert [panel.title for panel in panels] == ["throughput", "hold", "settle", "added"]
+    assert all(panel.lines for panel in panels)
 
 
 @pytest.fixture

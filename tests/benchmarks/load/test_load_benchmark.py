@@ -34,7 +34,7 @@ async def test_a_report_has_every_sample_cpu_by_process_facts_and_a_plot(tmp_pat
     assert "| 1 client | " in as_text.read_text()
     assert "| load generator | " in as_text.read_text()
     assert picture.read_bytes().startswith(b"\x89PNG")
-    throughput, *times = made.pictures["load"]
+    throughput, *times = made.pictures["load"].panels
     assert [clients for clients, _ in throughput.lines["4 tokens, SSE"]] == [1, 3]
     assert [panel.title for panel in times] == ["latency", "TTFT", "between events"]
     assert all(set(panel.lines) == {"1 client", "3 clients"} for panel in times)

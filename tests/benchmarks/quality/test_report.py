@@ -54,10 +54,17 @@ def test_a_report_has_figures_tables_and_a_plot(tmp_path: Path) -> None:
     assert body["facts"] == {"model": "lexical"}
     assert [one["told"] and one["told"]["latency_ms"] for one in body["outcomes"]] == [3.0, 5.0, None, None]
     assert picture.read_bytes().startswith(b"\x89PNG")
-    lines = {panel.title: panel.lines for panel in made.pictures["quality"]}
-    assert lines["kv_75"]["lexical"] == [(0.1, 0.0), (0.25, 100.0)]
-    by_ratio = made.pictures["latency"][0]
-    assert by_ratio.lines == {"kv_75": [(0.1, 5.0), (0.25, 3.0)]}
+    [panel] = made.pictures["quality"].panels
+    assert panel.title == "kv_75\npair"
+    assert panel.lines["lexical"] == [(0.1, 0.0), (0.25, 100.0)]
+    assert panel.guides["head"] == [(0.1, 0.0), (0.25, 0.0)]
+    assert made.pictures["quality"].title == (
+        "In all 2 pairs of suite and ratio, lexical keeps at least as much as any general baseline"
+    )
+    half, slowest = made.pictures["latency"].panels
+    assert half.rows == slowest.rows == ["kv_75"]
+    assert half.lines == {"ratio 0.1": [(5.0, 0)], "ratio 0.25": [(3.0, 0)]}
+    assert "at most 5 ms" in made.pictures["latency"].title
 
 
 def test_a_slow_model_says_for_how_many_cases_its_figures_are() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from compression.calibration.signals import NAMES
 from compression.tuning.advice import FEWEST_QUESTIONS, advise
-from compression.tuning.chart import chart
+from compression.tuning.chart import chart, takeaway
 from compression.tuning.curves import curve, interval, recommended
 from compression.tuning.observing import RATIOS, Observed
 from compression.tuning.progress import NoBars
@@ -85,8 +85,37 @@ def test_questions_to_one_text_can_be_tuned_on_too() -> None:
     assert advice.entry is not None
 
 
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def texts(svg: str) -> list[str | None]:
+    return [text.text for text in ElementTree.fromstring(svg).iter(f"{SVG}text")]
+
+
 def test_a_chart_is_an_svg_with_a_line_a_model_and_names_that_do_no_harm() -> None:
     drawn = chart({"a<b>&": curve(FOUND), "other": curve(FOUND)}, "kept & lost")
     root = ElementTree.fromstring(drawn)
     assert len(root.findall("{http://www.w3.org/2000/svg}polyline")) == 2
     assert "a<b>&" in [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
+
+
+def test_a_chart_has_a_tick_at_each_ratio_that_was_measured_and_a_title_that_says_what_it_shows() -> None:
+    drawn = chart({"lexical": curve(FOUND)}, takeaway({"lexical": curve(FOUND)}, 0.9))
+    best = recommended(curve(FOUND), 0.9)
+    assert best is not None
+    said = f"lexical keeps the evidence of {100 * best.kept:.1f}% of questions at ratio {best.target_ratio:g}"
+    assert texts(drawn) == [said, "0%", "25%", "50%", "75%", "100%", *(f"{ratio:g}" for ratio in RATIOS),
+                            "target ratio; questions that kept their evidence, with 95% intervals"]  # fmt: skip
+
+
+def test_a_chart_names_each_of_several_models_once() -> None:
+    names = [f"a model with a long name, number {number}" for number in range(9)]
+    found = texts(chart({name: curve(FOUND) for name in names}, "title"))
+    assert [text for text in found if text in names] == names
+
+
+def test_a_model_that_never_keeps_enough_is_said_to_keep_what_it_keeps_at_most() -> None:
+    most = max(curve(FOUND), key=lambda point: point.kept)
+    assert takeaway({"m": curve(FOUND)}, 1.5) == (
+        f"m keeps the evidence of {100 * most.kept:.1f}% of questions at ratio {most.target_ratio:g}"
+    )

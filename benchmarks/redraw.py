@@ -1,0 +1,89 @@
+"""Draws the pictures of the docs anew, without measuring anything: `python -m benchmarks.redraw docs/*.png`.
+
+Where the page beside a picture has its figures in tables, these are drawn; a picture of distributions is drawn of the
+figures that it carries itself (`benchmarks.load.plots.read`).
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from benchmarks import prefix_cache, scaling
+from benchmarks.load import plots
+from benchmarks.load.page import tables
+from benchmarks.overhead import picture as overhead
+
+SEEN = "other questions seen"
+
+
+def calibration(page: Path) -> plots.Picture:
+    """Of calibration.md: a panel for each kind of model."""
+    text = page.read_text(encoding="utf-8")
+    kinds = re.findall(r"^## `(\w+)`$", text, re.MULTILINE)
+    errors = re.findall(r"^Calibration error over all suites alike: ([0-9.]+)\.$", text, re.MULTILINE)
+    found = {
+        kind: {SEEN: [(_share(said), _share(kept)) for _, said, kept in rows]}
+        for kind, (_, rows) in zip(kinds, tables(page, "of outputs", "kept"), strict=True)
+    }
+    return plots.calibrations(found, dict(zip(kinds, map(float, errors), strict=True)))
+
+
+def prefix(page: Path) -> plots.Picture:
+    """Of performance.md, where the routings are in code type."""
+    [(_, rows)] = tables(page, "routing", "turns/s")
+    return prefix_cache.picture([[cell.strip("`") for cell in row] for row in rows])
+
+
+def soak(page: Path) -> plots.Picture:
+    """Of performance.md: from the second quarter of the run to the last."""
+    [(_, rows)] = tables(page, "process", "memory, MiB")
+    panels = [
+        plots.Panel(title, "quarter of the run", y, {row[0]: _quarters(row[column]) for row in rows})
+        for title, y, column in (("memory", "MiB", 1), ("TCP sockets and files", "open at once", 3))
+    ]
+    memory, files = (max(float(row[column]) for row in rows) for column in (2, 4))
+    return plots.Picture(
+        f"A hundred thousand requests: memory grew by at most {memory:g} MiB, kept connections by {files:g}",
+        panels,
+    )
+
+
+def _quarters(cell: str) -> plots.Points:
+    early, late = cell.split(" → ")
+    return [(2.0, float(early)), (4.0, float(late))]
+
+
+def _share(cell: str) -> float:
+    return float(cell.removesuffix("%")) / 100
+
+
+# The picture's name, the page that has its figures, and how they are read.
+OF_TABLES: Mapping[str, tuple[str, Callable[[Path], plots.Picture]]] = {
+    "performance-json.png": ("performance.md", lambda page: overhead.from_page(page, "JSON")),
+    "performance-sse.png": ("performance.md", lambda page: overhead.from_page(page, "SSE")),
+    "performance-prefix-cache.png": ("performance.md", prefix),
+    "performance-soak.png": ("performance.md", soak),
+    "scaling.png": ("scaling.md", scaling.from_page),
+    "calibration.png": ("calibration.md", calibration),
+}
+
+
+def picture_of(path: Path) -> plots.Picture:
+    """Raises `KeyError` for a picture that carries no figures and that no page has in tables."""
+    if path.name in OF_TABLES:
+        page, read = OF_TABLES[path.name]
+        return read(path.with_name(page))
+    return plots.read(path)
+
+
+def main() -> None:
+    for path in map(Path, sys.argv[1:]):
+        found = picture_of(path)
+        print(plots.draw(path, found.panels, title=found.title))
+
+
+if __name__ == "__main__":
+    main()
