@@ -15,11 +15,10 @@ from benchmarks.quality import (
     comparing,
     contexts,
     document,
-    flagged,
     in_process,
     options,
     overview,
-    promised,
+    receipts,
     report,
 )
 from benchmarks.quality.case import Case, Task
@@ -68,11 +67,7 @@ def run_here(cases: Sequence[Case], asked: argparse.Namespace) -> None:
     except (in_process.NoEncoder, in_process.CannotCompress) as error:
         raise SystemExit(str(error)) from error
     outcomes += baselines(tasks, asked)
-    parts = [
-        overview.table_of(summarise(outcomes)),
-        flagged.flags(outcomes, kind),
-        promised.promises(outcomes),
-    ]
+    parts = [overview.table_of(summarise(outcomes)), receipts.receipts(outcomes, kind)]
     sys.stdout.write("\n\n".join("\n".join(part) for part in parts if part) + "\n")
 
 

@@ -1,4 +1,4 @@
-"""Whether a receipt's reader is warned: flags of outputs that lost their evidence, and how true the probability is."""
+"""How true the probability of a receipt is: tenths of what was said beside what came true."""
 
 from __future__ import annotations
 
@@ -7,13 +7,9 @@ from dataclasses import dataclass
 
 from benchmarks.load import plots
 from benchmarks.load.report import table
-from benchmarks.quality.scoring import Outcome, warned_percent
+from benchmarks.quality.scoring import Outcome
 
 BINS = 10
-HEAD = (
-    "suite", "outputs", "lost (%)", "losses that warn (%)", "kept that warn (%)", "mean probability",
-    "calibration error",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,34 +45,18 @@ def calibration_error(outcomes: Sequence[Outcome]) -> float | None:
     return sum(each.outputs * abs(each.said - each.kept) for each in found) / total if total else None
 
 
+def at_ratios(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """Those with a receipt that were asked for a ratio; a promise is another thing."""
+    return [outcome for outcome in outcomes if outcome.told is not None and outcome.ratio is not None]
+
+
 def by_suite(outcomes: Sequence[Outcome], selector: str) -> dict[str, list[Outcome]]:
-    """The outcomes of one selector at ratios; a promise has a table of its own."""
+    """The outcomes of one selector at ratios."""
     found: dict[str, list[Outcome]] = {}
-    for outcome in outcomes:
-        if outcome.selector == selector and outcome.told is not None and outcome.ratio is not None:
+    for outcome in at_ratios(outcomes):
+        if outcome.selector == selector:
             found.setdefault(outcome.suite, []).append(outcome)
     return found
-
-
-def flags(outcomes: Sequence[Outcome], selector: str) -> list[str]:
-    """A row a suite over all of its ratios, and one over everything."""
-    groups = by_suite(outcomes, selector)
-    everything = {"all": [outcome for group in groups.values() for outcome in group]}
-    return table(HEAD, [_row(name, group) for name, group in (groups | everything).items() if group])
-
-
-def _row(name: str, group: Sequence[Outcome]) -> list[str]:
-    said = [
-        one.told.evidence_kept_probability
-        for one in group
-        if one.told is not None and one.told.evidence_kept_probability is not None
-    ]
-    lost = 100 * sum(not outcome.has_evidence for outcome in group) / len(group)
-    return [
-        name, str(len(group)), f"{lost:.1f}", _cell(warned_percent(group, has_evidence=False), 0),
-        _cell(warned_percent(group, has_evidence=True), 0), _cell(sum(said) / len(said) if said else None, 2),
-        _cell(calibration_error(group), 3),
-    ]  # fmt: skip
 
 
 def reliability(outcomes: Sequence[Outcome], selector: str) -> list[str]:
@@ -104,7 +84,3 @@ def picture(outcomes: Sequence[Outcome], selector: str) -> plots.Picture | None:
     return plots.Picture(
         f"The probability on {selector}'s receipts is off by {100 * error:.1f} points on average", panels
     )
-
-
-def _cell(value: float | None, digits: int) -> str:
-    return "" if value is None else f"{value:.{digits}f}"

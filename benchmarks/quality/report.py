@@ -8,7 +8,7 @@ from dataclasses import asdict
 from benchmarks.load import plots
 from benchmarks.load.machine import Facts
 from benchmarks.load.report import Report
-from benchmarks.quality import flagged, promised, tables
+from benchmarks.quality import flagged, receipts, tables
 from benchmarks.quality.families import family_of
 from benchmarks.quality.scoring import Outcome, Summary, summarise
 from benchmarks.quality.targets import CALIBRATION_ERROR, KEPT_WARNED, LOSSES_WARNED
@@ -17,6 +17,10 @@ from benchmarks.quality.targets import CALIBRATION_ERROR, KEPT_WARNED, LOSSES_WA
 LEGEND = dict.fromkeys(("follow titles", "new identifiers", "level order"), "made for the suite")
 BLIND = ("head", "tail", "random")
 GENERAL = tuple(name for name in tables.COMPARED if name not in tables.SPECIAL)
+NOTE = (
+    f"Targets: of losses at least {LOSSES_WARNED}% warn (a flag of severity warning or more), of the kept at most "
+    f"{KEPT_WARNED}%; calibration error at most {CALIBRATION_ERROR}. Times are of each ratio, the largest first."
+)
 
 
 def report(facts: Facts, outcomes: Sequence[Outcome]) -> Report:
@@ -34,18 +38,13 @@ def report(facts: Facts, outcomes: Sequence[Outcome]) -> Report:
 
 def page(outcomes: Sequence[Outcome], summaries: Sequence[Summary], model: str) -> list[str]:
     """The tables, each under a heading; those that have no row are left out."""
-    warned = f"Targets: of losses at least {LOSSES_WARNED}% warn, of the kept at most {KEPT_WARNED}%; "
     sections = {
         "Kept, beside the targets": (tables.kept(summaries), ""),
         "Beside baselines": (tables.compared(summaries), ""),
-        f"Flags of `{model}`": (
-            flagged.flags(outcomes, model),
-            f"{warned}calibration error at most {CALIBRATION_ERROR}. A flag of severity warning or more warns.",
-        ),
-        "Reliability": (flagged.reliability(outcomes, model), ""),
-        "A promise in place of a ratio": (promised.promises(outcomes), ""),
-        f"Receipts of `{model}`": (tables.receipts(summaries), "Times are of each ratio, the largest first."),
     }
+    for each in receipts.models(outcomes):
+        sections[f"Receipts of `{each}`"] = (receipts.receipts(outcomes, each), NOTE)
+    sections["Reliability"] = (flagged.reliability(outcomes, model), "")
     return [
         line
         for heading, (rows, note) in sections.items()

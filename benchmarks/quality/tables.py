@@ -84,33 +84,3 @@ def _percents(group: Sequence[Summary], selector: str, measure: str) -> str:
     cases = next((summary.cases for summary in group if summary.selector == selector), 0)
     # A slow model is asked for fewer cases.
     return f"{figures} ({cases})" if found and cases != group[0].cases else figures
-
-
-RECEIPT_HEAD = ("suite", "mean error", "worst error", "over target (%)", "p50 ms", "p95 ms")
-
-
-def receipts(summaries: Sequence[Summary]) -> list[str]:
-    """What the receipts of each suite said, over all of its ratios: below the target by how much, and how long."""
-    rows = [
-        [
-            suite, _mean(s.mean_ratio_error for s in told), _most(s.worst_ratio_error for s in told),
-            _most((s.over_target_percent for s in told), 1), _each(s.latency_ms_p50 for s in told),
-            _each(s.latency_ms_p95 for s in told),
-        ]
-        for suite, group in by_suite(summaries).items()
-        if (told := [s for s in group if s.mean_ratio is not None and s.selector == group[0].selector])
-    ]  # fmt: skip
-    return table(RECEIPT_HEAD, rows)
-
-
-def _mean(values: Iterable[float | None]) -> str:
-    found = [value for value in values if value is not None]
-    return f"{sum(found) / len(found):.4f}" if found else ""
-
-
-def _most(values: Iterable[float | None], digits: int = 4) -> str:
-    return f"{max((value for value in values if value is not None), default=0.0):.{digits}f}"
-
-
-def _each(values: Iterable[float | None]) -> str:
-    return " / ".join(f"{value:.0f}" for value in values if value is not None)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.quality import contexts, document, flagged, promised, report, tables
+from benchmarks.quality import contexts, document, flagged, receipts, report, tables
 from benchmarks.quality.case import Case, Need, Task
 from benchmarks.quality.data import Records
 from benchmarks.quality.scoring import Outcome, Told, judge, summarise
@@ -49,7 +49,7 @@ def test_a_report_has_figures_tables_and_a_plot(tmp_path: Path) -> None:
     assert "| kv_75 (1) | pair | .25 / .1 | 100 / 100 / 100 | 100.0 / 0.0 |" in page
     assert "| kv_75 (1) | parses | .25 / .1 | 100 / 100 / 100 | 100.0 / 100.0 |" in page
     assert "| kv_75 | pair | 100.0 / 0.0 | 0.0 / 0.0 |  |" in page
-    assert "| kv_75 | 0.0150 | 0.0200 | 100.0 | 3 / 5 | 3 / 5 |" in page
+    assert "| kv_75 (2) | 50.0 | 100 / 0 |  |  | 0.0150, 0.0200 | 100.0 | 3 / 5 | 3 / 5 |" in page
     body = json.loads(as_json.read_text(encoding="utf-8"))
     assert body["facts"] == {"model": "lexical"}
     assert [one["told"] and one["told"]["latency_ms"] for one in body["outcomes"]] == [3.0, 5.0, None, None]
@@ -106,9 +106,9 @@ def test_flags_are_counted_over_all_ratios_of_a_suite_and_over_everything() -> N
         outcome(Told(0.2, 1.0, WARNS, 0.3), LOST), outcome(Told(0.2, 1.0, {"x": "info"}, 0.5), LOST, ratio=0.1),
         outcome(Told(0.2, 1.0, WARNS, 0.7), KEPT), *[outcome(Told(0.2, 1.0, {}, 0.9), KEPT)] * 3,
     ]  # fmt: skip
-    _, _, suite, everything = flagged.flags(outcomes, "lexical")
-    assert suite == "| kv_75 | 6 | 33.3 | 50 | 25 | 0.70 | 0.233 |"
-    assert everything == suite.replace("kv_75", "all")
+    _, _, suite, everything = receipts.receipts(outcomes, "lexical")
+    assert suite.startswith("| kv_75 (6) | 33.3 | 50 / 25 | 0.70 | 0.233 |")
+    assert everything.startswith("| all (6) | 33.3 | 50 / 25 | 0.70 | 0.233 |")
     assert list(report.report({}, outcomes).pictures) == ["quality", "latency", "reliability"]
 
 
@@ -117,11 +117,20 @@ def test_a_promise_is_told_by_what_it_kept_and_what_that_took() -> None:
         outcome(Told(ratio, 1.0), output, ratio=None, keep=0.95)
         for ratio, output in ((0.1, KEPT), (0.2, KEPT), (0.3, LOST), (0.6, KEPT))
     ]
-    assert promised.promises(outcomes)[2:] == [
-        "| kv_75 | lexical | 0.95 | 4 | 75.0 | 0.300 |  | 0.10 | 0.30 | 0.60 |"
-    ]
-    assert promised.promises(OUTCOMES) == []
+    head, _, row, _ = receipts.receipts(outcomes, "lexical")
+    assert head.endswith("| keep 0.95: kept (%) | mean ratio | p10 / p50 / p90 |")
+    assert row.startswith("| kv_75 (4) |") and row.endswith("| 75.0 | 0.300 | 0.10 / 0.30 / 0.60 |")
+    assert "keep" not in receipts.receipts(OUTCOMES, "lexical")[0]
     assert flagged.by_suite(outcomes, "lexical") == {}
+
+
+def test_each_model_that_kept_a_promise_has_a_table_and_a_target_is_beside_its_ratio() -> None:
+    promised = [
+        Outcome("x", "nq", None, 0.95, "encoder", {"answer": 1.0}, has_evidence=True, told=Told(0.25, 1.0))
+    ]
+    assert receipts.models([*OUTCOMES, *promised]) == ["lexical", "encoder"]
+    assert receipts.models(OUTCOMES) == ["lexical"]
+    assert "| 100.0 | 0.250 (≤ 0.3) |" in receipts.receipts(promised, "encoder")[2]
 
 
 def test_the_measured_part_of_a_page_is_replaced_and_the_rest_stays(tmp_path: Path) -> None:
