@@ -7,8 +7,8 @@ from pathlib import Path
 
 from compression.counting.counter import TokenCounter
 from compression.counting.tokenizer_counter import TokenizerCounter
-from compression.pipeline.chosen_calibration import calibration_of
 from compression.pipeline.compressor import Compressor
+from compression.pipeline.model_calibration import calibration_of
 from compression.pipeline.served import BuiltModel, LocalModel
 from compression.pipeline.spec import ModelSpec
 from compression.scorers.lexical import LexicalScorer
@@ -32,7 +32,7 @@ def build_model(spec: ModelSpec) -> BuiltModel:
     counter = load_counter(spec.tokenizer, name=spec.tokenizer_name, revision=spec.tokenizer_revision)
     if spec.kind != "lexical":
         # torch takes seconds to import, and many servers never need it.
-        from compression.neural.models import build_neural_model
+        from compression.neural.build import build_neural_model
 
         return build_neural_model(spec, counter)
     return LocalModel(plain_compressor(spec, counter), max_waiting=spec.max_waiting)
@@ -54,7 +54,7 @@ def build_scoring(spec: ModelSpec) -> Callable[[str, Segmentation], Sequence[flo
         raise ValueError(
             f"{spec.id}: a token classifier chooses words, and no calibration can be fitted to it"
         )
-    from compression.neural.models import build_neural_scoring
+    from compression.neural.build import build_neural_scoring
 
     return build_neural_scoring(spec)
 

@@ -76,7 +76,7 @@ def test_modules_stay_under_300_lines() -> None:
 
 
 # Rooms with more, and how many they may have: numbers that only fall.
-MORE_THAN_TWENTY = {"compression/segmentation": 24, "benchmarks/quality": 24}
+MORE_THAN_TWENTY = {"benchmarks/quality": 24}
 
 
 def modules_by_room() -> Counter[str]:
@@ -126,8 +126,7 @@ NAMES_OF_PARTS = {
 @pytest.mark.parametrize("package", PACKAGES)
 def test_no_three_files_of_a_package_have_the_same_name(package: str) -> None:
     counts = Counter(path.stem for path in (ROOT / package).rglob("*.py"))
-    allowed = NAMES_OF_PARTS | ({"words"} if package == "compression" else set())
-    assert not {name: count for name, count in counts.items() if count > 2 and name not in allowed}
+    assert not {name: count for name, count in counts.items() if count > 2 and name not in NAMES_OF_PARTS}
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from compression.calibration.occurrences import MOST_PLACES, units_with
 from compression.features.echo import echoes
 from compression.source.units import Segmentation
-from compression.text.words import content_terms
+from compression.text.terms import content_terms
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

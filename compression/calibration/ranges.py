@@ -8,7 +8,7 @@ from typing import Any
 
 from compression.calibration.context import Context
 from compression.source.units import Segmentation
-from compression.text.scripts import RANGES, letters_outside
+from compression.text.scripts import RANGES, check_scripts, letters_outside
 
 # A text a little longer than any that was seen is still like them.
 _SLACK = 1.5
@@ -28,9 +28,7 @@ class Ranges:
     def of(cls, data: Mapping[str, Any]) -> Ranges:
         """Raises `KeyError`, `TypeError` or `ValueError` where `data` is something else."""
         low, high = (int(value) for value in data["tokens"])
-        unknown = sorted(set(data["scripts"]) - set(RANGES))
-        if unknown:
-            raise ValueError(f"scripts: {unknown[0]!r} is none of {', '.join(RANGES)}")
+        check_scripts(data["scripts"])
         return cls(frozenset(map(str, data["kinds"])), frozenset(data["scripts"]), (low, high))
 
     def as_json(self) -> dict[str, Any]:

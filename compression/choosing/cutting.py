@@ -15,7 +15,7 @@ from compression.choosing.gaps import renderer
 from compression.choosing.selection import Selection, SelectionSettings
 from compression.counting.counter import TokenCounter
 from compression.source.units import Frame, Segmentation
-from compression.text.unspaced import DENSE
+from compression.text.scripts import DENSE
 
 _PROSE = frozenset({"sentence", "turn", "list_item"})
 _LOOSE_FRAMES = frozenset({"turn", "tag"})

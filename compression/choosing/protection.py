@@ -33,7 +33,7 @@ def protect(text: Segmentation, protections: Collection[Protection]) -> Segmenta
 def check_protections(names: Collection[str]) -> None:
     unknown = sorted(set(names) - set(get_args(Protection)))
     if unknown:
-        raise ValueError(f"protections: {unknown[0]!r} is none of {', '.join(get_args(Protection))}")
+        raise ValueError(f"protections: {unknown[0]!r} is not one of {', '.join(get_args(Protection))}")
 
 
 def _rule(text: Segmentation, protections: Collection[Protection]) -> Callable[[Unit], bool]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from itertools import islice
 
-from compression.text.words import STOP_WORDS
+from compression.text.terms import STOP_WORDS
 
 _WORD = re.compile(r"\w{2,}")
 _MOST_WORDS = 16

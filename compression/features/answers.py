@@ -9,8 +9,9 @@ from functools import lru_cache
 import numpy as np
 
 from compression.features.matching import Query
+from compression.features.occurrences import Words
 from compression.features.runs import Floats
-from compression.features.words import REMEMBERED_WORDS, Words
+from compression.features.word_forms import REMEMBERED_WORDS
 
 # Question words of the languages met most; a language without an entry is scored without this feature.
 ASKED = {

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from compression.segmentation.lines import SPEAKER
+from compression.segmentation.cutting.lines import SPEAKER
 from compression.source.units import Segmentation
 
 _WORD = re.compile(r"\w+")

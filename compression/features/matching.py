@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from compression.features.layout import Group, Layout
+from compression.features.occurrences import Words, split
 from compression.features.runs import Floats, Ints
-from compression.features.words import Words, grams, split, stem
-from compression.features.words import fold as fold_word
+from compression.features.word_forms import fold, grams, stem
 
 MOST_WORDS = 96
 MOST_GRAMS = 256
@@ -29,7 +29,7 @@ class Query:
 
     @classmethod
     def of(cls, text: str) -> Query:
-        words = tuple(fold_word(word) for word in split(text)[0])
+        words = tuple(fold(word) for word in split(text)[0])
         terms = tuple(dict.fromkeys(stem(word) for word in words))[:MOST_WORDS]
         pieces = tuple(dict.fromkeys(gram for word in words for gram in grams(word)))[:MOST_GRAMS]
         return cls(text, words, terms, pieces)

@@ -23,8 +23,8 @@ from compression.features.matching import (
     verbatim,
 )
 from compression.features.meaning import Pieces, break_up, compare
+from compression.features.occurrences import Words, lex
 from compression.features.runs import Floats
-from compression.features.words import Words, lex
 from compression.source.units import Segmentation
 
 REACHES = (1, 3, 8, 20, 50)

@@ -11,8 +11,8 @@ import numpy as np
 from compression.features.embeddings import TokenEmbeddings, normalised
 from compression.features.layout import Layout, Levels
 from compression.features.matching import Query
+from compression.features.occurrences import Words
 from compression.features.runs import Floats, Ints, Runs
-from compression.features.words import Words
 
 MOST_PIECES = 64
 _WORDS_AT_ONCE = 1 << 12

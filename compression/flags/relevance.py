@@ -11,7 +11,7 @@ from itertools import accumulate
 
 from compression.flags.evidence import Evidence
 from compression.flags.flag import Flag
-from compression.text.words import content_terms
+from compression.text.terms import content_terms
 
 _STRUCTURE = frozenset({"bracket", "fence", "speaker", "table_header", "heading"})
 _LEAST_ODDS = 1e-9

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from compression.text.unspaced import DENSE
+from compression.text.scripts import DENSE
 
 Span = tuple[int, int]
 

@@ -13,7 +13,7 @@ from compression.salience.noise import LONGEST, is_noise, is_sign_of_life
 from compression.salience.salience import Bools, Floats, Ints, Salience
 from compression.salience.states import changed_lines, changes
 from compression.salience.templates import Templates, find_templates
-from compression.segmentation.log_lines import LOG_LINE
+from compression.segmentation.cutting.log_lines import LOG_LINE
 from compression.source.units import Segmentation
 
 # Never chosen for themselves: they come with what they hold.

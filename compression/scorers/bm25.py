@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from compression.source.units import Segmentation
-from compression.text.words import content_terms, terms
+from compression.text.terms import content_terms, terms
 
 _K1 = 1.2
 _B = 0.75

@@ -15,9 +15,9 @@ from compression.features.embeddings import TokenEmbeddings
 from compression.features.matrix import Context, extract, prepare
 from compression.features.network import Network
 from compression.features.runs import Floats
-from compression.second_look.look import SecondLook
+from compression.second_look.inputs import read_inputs
 from compression.second_look.repeats import demoted
-from compression.second_look.view import view
+from compression.second_look.rounds import SecondLook
 from compression.source.units import Segmentation
 
 WEIGHTS = Path(__file__).parents[1] / "weights" / "lexical.npz"
@@ -116,7 +116,7 @@ class LexicalScorer:
 
     def look_again(self, glance: Glance, logits: Floats) -> Floats:
         """The second look, over the logits of the first or of any other scorer: (units,)."""
-        seen = view(glance.query, glance.context, (glance.names, glance.features), self.embeddings)
+        seen = read_inputs(glance.query, glance.context, (glance.names, glance.features), self.embeddings)
         lowest = np.float32(logits.min())
         again = self.second.logits(seen, np.where(glance.muted, lowest, logits))
         text = glance.context.segmentation

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from compression.features.columns import Columns
 from compression.features.layout import Layout
 from compression.features.runs import Floats, Ints, Runs
-from compression.second_look.naming import Names, total_weight
+from compression.second_look.names import Names, total_weight
 
 STRONG = 24
 

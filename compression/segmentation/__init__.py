@@ -1,6 +1,6 @@
 """Cuts a source into documents, paragraphs and units: the pieces that compression keeps or drops whole."""
 
+from compression.segmentation.cutting.settings import SegmentationSettings
 from compression.segmentation.segment import segment
-from compression.segmentation.settings import SegmentationSettings
 
 __all__ = ["SegmentationSettings", "segment"]

@@ -10,7 +10,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from compression.segmentation.lines import HEADING, SPEAKER, Line, ends_sentence, is_blank, looks_like_title
+from compression.segmentation.cutting.lines import (
+    HEADING,
+    SPEAKER,
+    Line,
+    ends_sentence,
+    is_blank,
+    looks_like_title,
+)
 
 _NAMES = (
     "Document|Doc|Passage|Source|Context|Reference|Ref|Chunk|Result|Snippet|Article|Page|Section|Text|File|Evidence"

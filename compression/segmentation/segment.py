@@ -7,14 +7,14 @@ from dataclasses import replace
 
 from compression.conversation.writing import segment_conversation
 from compression.segmentation.blocks import Reading, add_blocks
-from compression.segmentation.builder import Builder
 from compression.segmentation.coarsening import coarsened
-from compression.segmentation.code import fenced_lines
+from compression.segmentation.cutting.builder import Builder
+from compression.segmentation.cutting.lines import Line, is_blank, split_lines, trimmed
+from compression.segmentation.cutting.settings import SegmentationSettings
 from compression.segmentation.documents import Part, names_documents, split_documents
 from compression.segmentation.entries import Entry, is_turn, split_entries
-from compression.segmentation.json_units import JsonFinder, add_json_source
-from compression.segmentation.lines import Line, is_blank, split_lines, trimmed
-from compression.segmentation.settings import SegmentationSettings
+from compression.segmentation.json.units import JsonFinder, add_json_source
+from compression.segmentation.kinds.code import fenced_lines
 from compression.source.units import Segmentation
 
 _DEFAULT = SegmentationSettings()

@@ -1,4 +1,4 @@
-"""Scripts by their ranges of code points, and how many letters of a text are in none of those asked for."""
+"""The one list of scripts, by their ranges of code points: which are written without spaces, and which a text is in."""
 
 from __future__ import annotations
 
@@ -34,18 +34,33 @@ RANGES: dict[str, str] = {
     "ethiopic": "\u1200-\u139f\u2d80-\u2ddf\uab00-\uab2f",
     "khmer": "\u1780-\u17ff\u19e0-\u19ff",
     "mongolian": "\u1800-\u18af",
-    "kana": "\u3040-\u30ff\u31f0-\u31ff\uff66-\uff9f",
-    "han": "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af",
+    "kana": "\u3031-\u3035\u3040-\u30ff\u31f0-\u31ff\uff66-\uff9f",
+    # Planes 2 and 3 are reserved for Han, assigned or not.
+    "han": "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff",
 }
-# Letters that mathematics and symbols borrow are of no script.
+_BOPOMOFO = "\u3100-\u312f\u31a0-\u31bf"
+# Scripts without spaces, as ranges for a regular expression: there a word is a token, or a few neighbouring letters.
+# Tibetan is none of them: a mark parts its syllables. Hangul has spaces.
+IDEOGRAPHS = RANGES["han"] + RANGES["kana"] + _BOPOMOFO
+UNSPACED = "".join(RANGES[script] for script in ("thai", "lao", "myanmar", "khmer"))
+DENSE = IDEOGRAPHS + UNSPACED
+
+# Letters used as symbols and in mathematics belong to no script.
 _OF_NONE = "\\d_\u2070-\u218f\u2460-\u24ff\U0001d400-\U0001d7ff"
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 _LETTERS = re.compile(f"[^\\W{_OF_NONE}]+")
 
 
+def check_scripts(names: Collection[str]) -> None:
+    """Raises `ValueError` for a name that is not in the list."""
+    unknown = sorted(set(names) - RANGES.keys())
+    if unknown:
+        raise ValueError(f"scripts: {unknown[0]!r} is not one of {', '.join(RANGES)}")
+
+
 def letters_outside(text: str, scripts: Collection[str]) -> tuple[int, int]:
     """How many letters of `text` are in none of `scripts`, and how many letters it has."""
-    # Letters of ASCII are Latin: where that is asked for, what else there is is a small part of most texts.
+    # ASCII letters are Latin: where Latin is asked for, little of most texts remains to be searched.
     looked_at = "".join(_NOT_ASCII.findall(text)) if "latin" in scripts else text
     outside = sum(map(len, _outside(frozenset(scripts)).findall(looked_at)))
     return (outside, sum(map(len, _LETTERS.findall(text)))) if outside else (0, 0)
@@ -53,7 +68,5 @@ def letters_outside(text: str, scripts: Collection[str]) -> tuple[int, int]:
 
 @lru_cache(maxsize=32)
 def _outside(scripts: frozenset[str]) -> re.Pattern[str]:
-    unknown = sorted(scripts - RANGES.keys())
-    if unknown:
-        raise ValueError(f"scripts: {unknown[0]!r} is none of {', '.join(RANGES)}")
+    check_scripts(scripts)
     return re.compile(f"[^\\W{_OF_NONE}{''.join(RANGES[name] for name in sorted(scripts))}]+")

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from compression.features.embeddings import TokenEmbeddings
 from compression.scorers.lexical import FORMAT
-from compression.second_look import look
+from compression.second_look.rounds import FORMAT as SECOND_LOOK_FORMAT
+from compression.second_look.rounds import ROUNDS
 
 LARGEST_BYTES = 6_000_000
 
@@ -42,10 +43,10 @@ def write_second_look(
     path: Path, rounds: Sequence[Mapping[str, NDArray[np.float32]]], features: Sequence[str]
 ) -> None:
     """The networks of each round, in the order of `ROUNDS`; half precision would change which unit is best."""
-    about = json.dumps({"format": look.FORMAT, "features": list(features)}).encode()
+    about = json.dumps({"format": SECOND_LOOK_FORMAT, "features": list(features)}).encode()
     path.parent.mkdir(parents=True, exist_ok=True)
     arrays: dict[str, Any] = {"about": np.frombuffer(about, np.uint8)}
-    for name, network in zip(look.ROUNDS, rounds, strict=True):
+    for name, network in zip(ROUNDS, rounds, strict=True):
         arrays.update({f"{name}.{key}": value.astype(np.float32) for key, value in network.items()})
     np.savez(path, **arrays)
 

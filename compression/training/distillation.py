@@ -21,7 +21,8 @@ from compression.features.embeddings import (
     normalised,
     quantise,
 )
-from compression.features.words import fold, split
+from compression.features.occurrences import split
+from compression.features.word_forms import fold
 from compression.training.corpus import Text
 
 WIDTH = 128

@@ -16,10 +16,11 @@ from compression.features.embeddings import TokenEmbeddings
 from compression.features.matrix import Context, extract, prepare
 from compression.segmentation import segment
 from compression.source.units import Segmentation
-from compression.training import pooled
+from compression.text.scripts import IDEOGRAPHS
+from compression.training import parallel
 
-# Tokens for training and its own validation: words, ideographs one by one, and marks.
-TOKEN = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff]+|[^\w\s]")
+# Tokens for training and its own validation: words, single ideographs, and marks.
+TOKEN = re.compile(f"[{IDEOGRAPHS}]|[^\\W{IDEOGRAPHS}]+|[^\\w\\s]")
 
 
 @dataclass(frozen=True)
@@ -77,4 +78,4 @@ def make(case: Case, embeddings: TokenEmbeddings) -> Example:
 
 def make_all(cases: Iterable[Case], embeddings: TokenEmbeddings, workers: int) -> list[Example]:
     """All examples, in the order of the cases, computed in so many processes."""
-    return pooled.make_all(partial(make, embeddings=embeddings), cases, workers)
+    return parallel.make_all(partial(make, embeddings=embeddings), cases, workers)

@@ -65,7 +65,7 @@ def neural(spec: ModelSpec) -> Callable[[socket.socket], None]:
     if spec.device == "cpu":
         # Seconds of imports, and no more: what starts threads must wait for the fork. For a GPU not even those, since
         # CUDA does not survive a fork, and whoever asks whether there is a GPU has begun with it.
-        importlib.import_module("compression.neural.models")
+        importlib.import_module("compression.neural.build")
     counter = load_counter(spec.tokenizer, name=spec.tokenizer_name)
 
     def run(peer: socket.socket) -> None:

@@ -13,9 +13,10 @@ from compression.choosing.assembly import join
 from compression.choosing.cutting import Cutting, may_be_cut, parts_of, select
 from compression.choosing.selection import SelectionSettings
 from compression.counting.tokenizer_counter import TokenizerCounter
-from compression.features.words import WORD, fold, grams, split
+from compression.features.occurrences import WORD, split
+from compression.features.word_forms import fold, grams
 from compression.neural.guards import find_guards
-from compression.neural.words import group_words, join_words, split_words
+from compression.neural.whole_words import group_words, join_words, split_words
 from compression.pipeline.compressor import Compressor
 from compression.pipeline.errors import NotText
 from compression.pipeline.request import CompressionRequest, CompressionResult

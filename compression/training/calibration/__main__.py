@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from benchmarks.quality import in_process
 from benchmarks.quality.case import Case
 from compression.training.calibration.questions import cases, question_of
-from compression.training.calibration.remembering import remembered_scoring
+from compression.training.calibration.remembered_scores import remembered_scoring
 from compression.training.calibration.report import publish
 from compression.tuning.artefact import Fitted, entry_of, write
 from compression.tuning.crew import observe_all

@@ -245,7 +245,7 @@ def test_the_calibration_that_comes_with_pith_is_for_scores_of_its_own_blend() -
     own = plain_compressor(ModelSpec("m", "lexical", str(TOKENIZER), "t"), FakeCounter())
     receipt = own.compress(CompressionRequest("Who met?", "The committee met in May. " * 9, 0.5)).receipt
     assert receipt.calibration is not None and receipt.calibration.name == "pith-lexical"
-    from compression.pipeline.chosen_calibration import calibration_of
+    from compression.pipeline.model_calibration import calibration_of
 
     spec = ModelSpec("m", "encoder", str(TOKENIZER), "t", checkpoint="x", blend=Blend(0.1, 5.0))
     assert calibration_of(spec) is None

@@ -14,7 +14,7 @@ from compression.choosing.cutting import Cutting, may_be_cut, parts_of, select
 from compression.choosing.selection import SelectionSettings
 from compression.conversation import spans_by_message
 from compression.counting.tokenizer_counter import TokenizerCounter
-from compression.neural.words import join_words, split_words
+from compression.neural.whole_words import join_words, split_words
 from compression.pipeline.compressor import Compressor
 from compression.pipeline.request import CompressionRequest
 from compression.pipeline.settings import CompressionSettings

@@ -20,8 +20,9 @@ from compression.features.matching import (
     terms_of,
 )
 from compression.features.matrix import extract, prepare
+from compression.features.occurrences import lex, split, split_many
 from compression.features.runs import Runs
-from compression.features.words import fold, grams, lex, split, split_many, stem
+from compression.features.word_forms import fold, grams, stem
 from compression.scorers.lexical import LexicalScorer
 from compression.segmentation import segment
 from compression.source.units import Segmentation, Unit

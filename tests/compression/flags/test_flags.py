@@ -260,11 +260,11 @@ def test_a_sign_of_lost_evidence_warns_only_where_the_calibration_does(code: str
 def test_unknown_names_in_settings_are_refused() -> None:
     with pytest.raises(ValueError, match="disabled: 'nope' is no flag"):
         FlagSettings(disabled=frozenset({"nope"}))
-    with pytest.raises(ValueError, match="protections: 'nope' is none of code"):
+    with pytest.raises(ValueError, match="protections: 'nope' is not one of code"):
         CompressionSettings(protections=frozenset({"nope"}))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="low_relevance: must be from 0 to 1, not 2"):
         FlagSettings(low_relevance=2)
-    with pytest.raises(ValueError, match="scripts: 'klingon' is none of latin"):
+    with pytest.raises(ValueError, match="scripts: 'klingon' is not one of latin"):
         Case(PROSE, settings=FlagSettings(scripts=frozenset({"klingon"}))).flags()
 
 

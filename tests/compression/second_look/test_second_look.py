@@ -13,8 +13,8 @@ from compression.features.matching import Query
 from compression.features.matrix import prepare
 from compression.scorers.lexical import LexicalScorer
 from compression.second_look.links import shared, strongest
-from compression.second_look.look import SecondLook
-from compression.second_look.naming import find_names, naming_power
+from compression.second_look.names import find_names, naming_power
+from compression.second_look.rounds import SecondLook
 from compression.segmentation import segment
 
 

@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 
 from benchmarks.quality.metrics import holds_answer
-from compression.training.dialogues import dialogue, paper
-from compression.training.exchanges import chat, ticket
 from compression.training.rendering import SCRIPTS, Quiz, cover_of
-from compression.training.updates import cases as updates
+from compression.training.second_look.dialogues import dialogue, paper
+from compression.training.second_look.exchanges import chat, ticket
+from compression.training.second_look.updates import cases as updates
 
 torch = pytest.importorskip("torch")
 from compression.features.layout import Group, Layout  # noqa: E402
 from compression.features.matching import Counts  # noqa: E402
-from compression.second_look.naming import Names  # noqa: E402
-from compression.second_look.view import View  # noqa: E402
-from compression.training.rounds import FOLDS, Batch, crossed, log_sums, loss_of, train  # noqa: E402
-from compression.training.samples import Sample  # noqa: E402
+from compression.second_look.inputs import Inputs  # noqa: E402
+from compression.second_look.names import Names  # noqa: E402
+from compression.training.second_look.rounds import FOLDS, Batch, crossed, log_sums, loss_of, train  # noqa: E402
+from compression.training.second_look.samples import Sample  # noqa: E402
 
 PASSAGES = tuple(
     (title, f"{title} lies on the {river}. It was founded in {year}. Its mayor is {mayor}.")
@@ -85,7 +85,7 @@ def sample(number: int, *, units: int = 12, groups: int = 2) -> Sample:
     nothing = np.zeros(0, np.float32)
     names = Names(empty, empty, nothing, np.zeros(units + 1, np.int64), nothing)
     ones = np.ones((units, 1), np.float32)
-    seen = View(
+    seen = Inputs(
         layout,
         names,
         Counts(ones, ones[:, 0], layout),

@@ -1,0 +1,126 @@
+"""Builds the compression models that need torch: from the spec to a network and what it runs in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+from compression.counting.counter import TokenCounter
+from compression.neural.checkpoints import WANTED_FILES
+from compression.neural.encoder import Encoder, EncoderSettings
+from compression.neural.errors import CheckpointRefused, TokenCounterUnavailable
+from compression.neural.llmlingua2 import LLMLingua2
+from compression.neural.networks import Placement
+from compression.neural.neural_model import Running
+from compression.neural.query_classifier import QueryClassifier, QueryClassifierSettings
+from compression.neural.service import NeuralService
+from compression.neural.token_classifier import TokenClassifier, TokenClassifierSettings
+from compression.neural.unit_selection import ScoredModel, blended
+from compression.neural.windows import Network
+from compression.neural.word_selection import FaithfulModel, Steering, WordModel
+from compression.pipeline.model_calibration import calibration_of
+from compression.pipeline.pipeline import Pipeline
+from compression.pipeline.served import BuiltModel
+from compression.pipeline.spec import Blend, ModelSpec
+from compression.scorers.bm25 import BM25Scorer
+from compression.scorers.lexical import LexicalScorer
+from compression.source.units import Segmentation
+
+_LONGEST_WINDOW = 512
+
+
+def build_neural_model(spec: ModelSpec, counter: TokenCounter) -> BuiltModel:
+    """Loads the checkpoint. Raises `CheckpointRefused`, `TokenCounterUnavailable`, and what lexical weights raise."""
+    checkpoint = _located(spec)
+    try:
+        if spec.kind == "token_classifier":
+            return _word_model(spec, checkpoint, counter)
+        return _scored_model(spec, checkpoint, counter)
+    except (CheckpointRefused, TokenCounterUnavailable):
+        raise
+    except (RuntimeError, AssertionError) as error:
+        # What torch raises where a device is missing or full, or weights have other shapes than the config.
+        raise CheckpointRefused(checkpoint, f"does not load on {spec.device}: {error}") from error
+
+
+def _located(spec: ModelSpec) -> str:
+    """The checkpoint's name, or the folder of the revision that was asked for."""
+    reference = spec.checkpoint or ""
+    if spec.revision is None or Path(reference).expanduser().is_dir():
+        return reference
+    try:
+        return snapshot_download(reference, revision=spec.revision, allow_patterns=list(WANTED_FILES))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        raise CheckpointRefused(
+            f"{reference}@{spec.revision}", f"the hub did not give it: {error}"
+        ) from error
+
+
+def _running(spec: ModelSpec, counter: TokenCounter, network: Network) -> Running:
+    service = NeuralService(
+        network, token_budget=spec.batch_tokens, max_waiting_tokens=spec.max_waiting_tokens
+    )
+    pipeline = Pipeline(counter, spec.settings, calibration=calibration_of(spec))
+    return Running(pipeline, service, spec.max_waiting)
+
+
+def _placement(spec: ModelSpec) -> Placement:
+    return Placement(spec.device, spec.dtype, spec.threads)
+
+
+def build_neural_scoring(spec: ModelSpec) -> Callable[[str, Segmentation], list[float]]:
+    """The blended scores that a `ScoredModel` of the spec keeps units by, without its queue.
+
+    Raises what `build_neural_model` does.
+    """
+    scorer, lexical, blend = _scorer(spec, _located(spec)), LexicalScorer.load(), _blend(spec)
+
+    def score(query: str, text: Segmentation) -> list[float]:
+        if not query.strip():
+            return [0.0] * len(text.units)
+        return blended(scorer.score(query, text), lexical, blend, query, text)
+
+    return score
+
+
+def _scored_model(spec: ModelSpec, checkpoint: str, counter: TokenCounter) -> BuiltModel:
+    scorer = _scorer(spec, checkpoint)
+    return ScoredModel(_running(spec, counter, scorer.network), scorer, LexicalScorer.load(), _blend(spec))
+
+
+def _blend(spec: ModelSpec) -> Blend:
+    if spec.blend_used is None:
+        raise ValueError(f"{spec.id}: kind {spec.kind} has no blend")
+    return spec.blend_used
+
+
+def _scorer(spec: ModelSpec, checkpoint: str) -> Encoder | QueryClassifier:
+    if spec.kind == "encoder":
+        encoding = EncoderSettings(window=spec.window, token_budget=spec.batch_tokens)
+        return Encoder.load(checkpoint, _placement(spec), settings=encoding)
+    reading = QueryClassifierSettings(
+        window=spec.window, overlap=spec.overlap, token_budget=spec.batch_tokens
+    )
+    return QueryClassifier.load(checkpoint, _placement(spec), settings=reading)
+
+
+def _word_model(spec: ModelSpec, checkpoint: str, counter: TokenCounter) -> BuiltModel:
+    unit_scorer = BM25Scorer() if spec.steered_by == "bm25" else LexicalScorer.load()
+    steering = Steering(unit_scorer, counter, spec.settings.selection)
+    if spec.fidelity == "llmlingua2":
+        original = LLMLingua2.load(checkpoint, _placement(spec))
+        # It keeps words of the very input, JSON or not: no view of a conversation comes between.
+        plain = replace(spec.settings.segmentation, conversations=False)
+        spec = replace(spec, settings=replace(spec.settings, segmentation=plain))
+        return FaithfulModel(_running(spec, counter, original.network), steering, original)
+    settings = TokenClassifierSettings(
+        window=spec.window or _LONGEST_WINDOW, overlap=spec.overlap, token_budget=spec.batch_tokens
+    )
+    classifier = TokenClassifier.load(
+        checkpoint, _placement(spec), settings=settings, count=counter.count_many
+    )
+    return WordModel(_running(spec, counter, classifier.network), steering, classifier)

@@ -1,0 +1,86 @@
+"""Tables drawn with characters or only set in columns: boxes, psql's, and listings such as `kubectl get` or `df`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from compression.segmentation.cutting.lines import Line, is_blank
+
+_DRAWN_RULE = re.compile(
+    r"[ \t]*+(?:[+|]?[-=]{2,}+(?:\+[-=]{2,}+)++[+|]?|\+[-=]{3,}+\+|[┌├└╔╠╭╰┏┡┣][─═━┬┼┴╦╬┳╇┻┐┤┘╗╣╮╯┓┩]{2,}+)[ \t]*+\Z"
+)
+_BAR = re.compile(r"[|│║┃]")
+_TOKEN = re.compile(r"\S++")
+_WIDEST = 400
+_FEWEST = 3
+_TELLING = 6
+
+
+def drawn_until(source: str, lines: Sequence[Line], number: int) -> tuple[int, int]:
+    """The line after a table drawn with rules, and how many lines its header has; (number, 0) where none begins."""
+    at = number
+    if _is_rule(source, lines[at]):
+        at += 1
+    head = at
+    while (
+        at < len(lines)
+        and at - head < 4
+        and _BAR.search(source, *lines[at])
+        and not _is_rule(source, lines[at])
+    ):
+        at += 1
+    if at == head or at >= len(lines) or not _is_rule(source, lines[at]):
+        return number, 0
+    header = at + 1 - number
+    while at < len(lines) and (_is_rule(source, lines[at]) or _BAR.search(source, *lines[at])):
+        at += 1
+    return at, header
+
+
+def begins_table(source: str, lines: Sequence[Line], number: int) -> bool:
+    """Asked of every line of prose: what no table can begin with costs next to nothing."""
+    # Only as far as it takes to tell: a long table would else be read again from each of its lines.
+    near = lines[number : number + _TELLING]
+    if source.count("  ", *lines[number]) >= 2 and aligned_until(source, near, 0) > 0:
+        return True
+    return source.find("|", *lines[number]) >= 0 and drawn_until(source, near, 0)[0] > 0
+
+
+def _is_rule(source: str, line: Line) -> bool:
+    return line.end - line.start <= _WIDEST * 5 and _DRAWN_RULE.match(source, *line) is not None
+
+
+def aligned_until(source: str, lines: Sequence[Line], number: int) -> int:
+    """The line after a run of rows that stand under the words of line `number`; `number` itself where none does."""
+    edges = _edges(source, lines[number])
+    if edges is None or number + 2 >= len(lines):
+        return number
+    needed = max(2, (len(edges[0]) + 1) // 2)
+    at = number + 1
+    while at < len(lines) and _stands_under(source, lines[at], edges, needed):
+        at += 1
+    return at if at - number >= _FEWEST else number
+
+
+def _edges(source: str, line: Line) -> tuple[set[int], set[int]] | None:
+    """Where the columns of a header begin and end, counted from the line's start; None where it has too few."""
+    if (
+        line.end - line.start > _WIDEST
+        or source.count("  ", *line) < 2
+        or source[line.start : line.end][-1:] in ".:;,"
+    ):
+        return None
+    found = list(_TOKEN.finditer(source, *line))
+    if len(found) < _FEWEST:
+        return None
+    return {word.start() - line.start for word in found}, {word.end() - line.start for word in found}
+
+
+def _stands_under(source: str, line: Line, edges: tuple[set[int], set[int]], needed: int) -> bool:
+    if is_blank(source, line) or line.end - line.start > 3 * _WIDEST:
+        return False
+    starts, ends = edges
+    found = list(_TOKEN.finditer(source, *line))
+    hits = sum(word.start() - line.start in starts or word.end() - line.start in ends for word in found)
+    return len(found) >= 2 and hits >= needed
