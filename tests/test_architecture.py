@@ -1,12 +1,21 @@
-"""The arrows between folders: no circle, and every package's rooms in the order that import-linter holds."""
+"""The arrows between folders: no circle, and every package's rooms in the order that import-linter holds and
+docs/architecture.md shows."""
 
 from __future__ import annotations
 
+import ast
 import itertools
+import re
 import tomllib
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from serve.config.settings import OpsSettings, ServerSettings
+from serve.metrics.files import FOLDER_VARIABLE
+from serve.money.pepper import PEPPER
+from serve.processes.folder import COUNTERS_SOCKET, DOOR_SOCKET, RAY_FOLDER
 from tests.import_graph import PACKAGES, ROOT, circle, folder_imports, folder_of
 
 CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
@@ -59,3 +68,47 @@ def test_every_room_of_a_package_is_in_its_layers(package: str) -> None:
     (contract,) = [each for each in CONTRACTS if each["type"] == "layers" and package in each["containers"]]
     assert contract["exhaustive"] and not contract.get("exhaustive_ignores")
     assert not contract.get("ignore_imports")
+
+
+# The page.
+
+PAGE = (ROOT / "docs/architecture.md").read_text()
+LAYERED = [contract for contract in CONTRACTS if contract["type"] == "layers"]
+
+
+def said_of(module: Path) -> str:
+    """The first paragraph of a room's or a module's docstring, on one line."""
+    source = module / "__init__.py" if module.is_dir() else module.with_suffix(".py")
+    docstring = ast.get_docstring(ast.parse(source.read_text())) or ""
+    return " ".join(docstring.split("\n\n")[0].split())
+
+
+def rooms_of(package: str) -> Iterator[tuple[int, Path]]:
+    """What is in a package, with the number of its layer; a room is followed by those inside it."""
+    (contract,) = [each for each in LAYERED if package in each["containers"]]
+    for number, layer in enumerate(contract["layers"], 1):
+        for name in re.split(r" [|:] ", layer):
+            room = ROOT / package / name
+            yield number, room
+            for inner in sorted(room.rglob("__init__.py")) if room.is_dir() else []:
+                if inner.parent != room:
+                    yield number, inner.parent
+
+
+def table_of(package: str) -> str:
+    rows = ["| layer | | |", "|---|---|---|"]
+    for number, path in rooms_of(package):
+        name = str(path.relative_to(ROOT / package)) + ("/" if path.is_dir() else ".py")
+        rows.append(f"| {number} | `{name}` | {said_of(path)} |")
+    return "\n".join(rows)
+
+
+@pytest.mark.parametrize("package", [name for name in PACKAGES if name != "benchmarks"])
+def test_the_page_has_every_room_in_its_layer_as_its_docstring_says(package: str) -> None:
+    assert table_of(package) in PAGE, f"docs/architecture.md should have:\n\n{table_of(package)}"
+
+
+def test_the_page_names_the_ports_and_files_that_there_are() -> None:
+    names = [DOOR_SOCKET, COUNTERS_SOCKET, RAY_FOLDER, PEPPER, FOLDER_VARIABLE]
+    names += [ServerSettings.model_fields["port"].default, OpsSettings.model_fields["port"].default]
+    assert not [name for name in names if str(name) not in PAGE]
