@@ -23,14 +23,15 @@ from serve.chat.service import ChatService
 from serve.compress.request import BatchCompressRequest, CompressRequest
 from serve.compress.route import CompressRoutes, compress_routes
 from serve.http.auth import authenticator
+from serve.http.body_limit import BodyLimitMiddleware
+from serve.http.docs_pages import docs_routes
 from serve.http.errors import STATUSES, http_problem, problem_of, unexpected_problem
 from serve.http.health import health_routes
-from serve.http.middleware import BodyLimitMiddleware, RequestIdMiddleware
 from serve.http.openapi import ServedModels, document_request_models
+from serve.http.pacing import Pacer, PacingMiddleware
 from serve.http.plain_route import PlainRoute
 from serve.http.rate_limit_headers import rate_limit_headers
-from serve.http.turns import Turns, TurnsMiddleware
-from serve.http.viewers import viewer_routes
+from serve.http.request_id import RequestIdMiddleware
 from serve.metrics.http import HttpMetrics, MetricsMiddleware
 from serve.money.price_book import PriceBook
 
@@ -67,7 +68,7 @@ def create_api(
         redoc_url=None,
     )
     authenticate = authenticator(accounts, clock)
-    api.include_router(viewer_routes())
+    api.include_router(docs_routes())
     api.include_router(health_routes(ready))
     api.include_router(catalog_routes(catalog, prices, collection_threshold_cents))
     api.include_router(model_routes(catalog, prices, limiter, authenticate, clock))
@@ -87,7 +88,7 @@ def create_api(
     served = ServedModels(tuple(model.id for model in catalog.models), tuple(compressors))
     document_request_models(api, served, *documented)
     bounded = BodyLimitMiddleware(api, max_body_bytes)
-    return RequestIdMiddleware(MetricsMiddleware(TurnsMiddleware(bounded, Turns()), metrics))
+    return RequestIdMiddleware(MetricsMiddleware(PacingMiddleware(bounded, Pacer()), metrics))
 
 
 async def _answer(request: Request, error: Exception) -> Response:

@@ -14,9 +14,9 @@ from prometheus_client import CollectorRegistry
 from billing.accounts.accounts import Accounts
 from billing.accounts.key_cache import KeyCacheTimes
 from billing.clock import now
-from billing.leases.times import LeaseTimes
+from billing.leases.lease_times import LeaseTimes
 from billing.ledger.ledger import Ledger
-from billing.ledger.replaying import WrittenOff, log_written_off
+from billing.ledger.replay import WrittenOff, log_written_off
 from billing.rate_limits.rate_limits import RateLimits, open_counters
 from billing.spool.spool import Spool
 from billing.store.database import Database
@@ -35,9 +35,9 @@ from serve.money.ledger_setup import prices_of
 from serve.money.pepper import read_pepper
 from serve.money.price_book import PriceBook
 from serve.money.upkeep import begin_upkeep
-from serve.processes.door import ask_for_door, own_door
-from serve.processes.folder import COUNTERS_SOCKET
-from serve.processes.shared_counters import SharedCounters
+from serve.processes.listener import ask_for_listener, own_listener
+from serve.processes.rate_limits.client import SharedCounters
+from serve.processes.run_folder import COUNTERS_SOCKET
 
 
 def catalog_of(settings: Settings) -> Catalog:
@@ -109,25 +109,25 @@ def start_service(
     engines: Mapping[str, Engine],
     compressors: Mapping[str, RunningModel],
     database: Database,
-    desk: Path | None = None,
+    run_folder: Path | None = None,
     lease: LeaseTimes | None = None,
 ) -> Service:
     """Take requests, with these engines behind the API. To be called in the event loop that serves.
 
-    `desk` is the folder where the process that started the server gives out its listening socket; without one this
-    process listens by itself. Raises `NoDoor` or `OSError`.
+    `run_folder` has the coordinator's sockets; without one, this process opens a listening socket of its own. Raises
+    `NoListener` or `OSError`.
     """
     server = settings.server
-    door = ask_for_door(desk) if desk else own_door(server.host, server.port)
+    listener = ask_for_listener(run_folder) if run_folder else own_listener(server.host, server.port)
     upkeep = UpkeepMetrics(CollectorRegistry())
     spool = Spool(settings.billing.spool_path, max_rows=settings.billing.spool_max_rows)
     ledger = open_ledger(settings, database, spool, lease=lease, written_off=upkeep.write_off)
-    limiter = open_limiter(settings, desk)
+    limiter = open_limiter(settings, run_folder)
     api = build_api(
         settings, engines=engines, compressors=compressors, database=database, ledger=ledger, limiter=limiter
     )
     allow_open_files()
-    http = PithServer(http_config(api, settings), door)
+    http = PithServer(http_config(api, settings), listener)
     task = asyncio.create_task(http.serve())
     background = begin_upkeep(settings, database, ledger, lease or LeaseTimes(), upkeep)
     return Service(http, task, background, ledger, spool, database, limiter)
@@ -146,11 +146,13 @@ def open_ledger(
     return Ledger(database, spool, offline_allowance_nano_usd=allowance, lease=lease, written_off=written_off)
 
 
-def open_limiter(settings: Settings, desk: Path | None = None) -> RateLimits:
-    """The rate limits, counted where the settings say: `memory://` is that of the desk, where there is one."""
+def open_limiter(settings: Settings, run_folder: Path | None = None) -> RateLimits:
+    """The rate limits, counted where the settings say: `memory://` is the coordinator's, where there is one."""
     storage = settings.billing.rate_limit_storage
     counters = (
-        SharedCounters(desk / COUNTERS_SOCKET) if desk and storage == IN_MEMORY else open_counters(storage)
+        SharedCounters(run_folder / COUNTERS_SOCKET)
+        if run_folder and storage == IN_MEMORY
+        else open_counters(storage)
     )
     return RateLimits(counters, on_outage=settings.billing.rate_limit_outage)
 

@@ -50,9 +50,8 @@ THOROUGH = (
     "serve/http",
     "serve/money/test_prompt_bound.py",
     "serve/money/test_tokenizer_growth.py",
-    "serve/test_burst.py",
-    "serve/test_compress_ended.py",
-    "serve/test_isolation.py",
+    "serve/compress/test_ended.py",
+    "serve/money/test_isolation.py",
     "test_declared.py",
 )
 

@@ -16,10 +16,10 @@ from compression.workers.observer import REASONS
 from models.options.options import ACCEPTED_WITHOUT_EFFECT, REFUSED, REFUSED_PREFIXES, USED
 from serve.config.compression_models import CompressionModelSettings
 from serve.http.errors import STATUSES
+from serve.metrics.compression_workers import PoolMetrics
 from serve.metrics.money import LOST
-from serve.metrics.ops import SpoolGauges
+from serve.metrics.ops_port import SpoolGauges
 from serve.metrics.outcome import OUTCOMES
-from serve.metrics.pool import PoolMetrics
 from serve.metrics.service import ServiceMetrics
 from serve.metrics.upkeep import UpkeepMetrics
 

@@ -21,8 +21,8 @@ from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from serve.config.pins import unpinned
 from serve.config.settings import load_settings
+from serve.config.unpinned_revisions import unpinned_revisions
 
 ROOT = Path(__file__).parents[1]
 PYTHONS = ("3.11", "3.12")
@@ -158,7 +158,7 @@ UNPINNED = {"hotchpotch/open-provence-reranker-xsmall-v1", "hotchpotch/open-prov
 
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.name)
 def test_each_shipped_config_is_valid_and_pins_what_it_fetches(path: Path) -> None:
-    warned = {line.split()[3] for line in unpinned(load_settings(path))}
+    warned = {line.split()[3] for line in unpinned_revisions(load_settings(path))}
     assert warned <= UNPINNED
     assert "revision: main" not in path.read_text()
 

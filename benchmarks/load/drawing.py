@@ -15,16 +15,16 @@ from benchmarks.load.plots import Panel, Picture
 
 # Inches, of which a page of 900 pixels shows a hundred pixels each.
 WIDTH, NARROW = 9.0, 6.0
-TITLE_LINE, LEGEND_LINE, ROW = 0.24, 0.22, 0.2
+TITLE_LINE, LEGEND_LINE, ROW = 0.24, 0.19, 0.2
 PANEL_HEIGHTS = {1: 3.3, 2: 2.9, 3: 2.5, 4: 2.1}
-CHARACTER = 0.075  # of the small print
+LETTER, DIGIT = 0.066, 0.075  # of the small print
 # Told apart by those who see colours badly, too (Okabe and Ito, without their yellow), and by their markers.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 GREY, GUIDES = "#999999", ("--", ":", "-.", "-")
 FEW = 20  # points that are marked one by one
 SMALL, MIDDLE, LARGE = 8.5, 9.5, 12
-Style = Mapping[str, object]
+Style = dict[str, object]
 
 
 def figure_of(picture: Picture) -> Figure:
@@ -32,27 +32,33 @@ def figure_of(picture: Picture) -> Figure:
     columns = _columns(len(panels))
     width = NARROW if columns == 1 and not panels[0].rows else WIDTH
     styles = _styles(panels)
-    title = textwrap.wrap(picture.title, int(9.8 * width))
-    across = _legend_columns(styles, width)
-    header = TITLE_LINE * len(title) + LEGEND_LINE * -(-len(styles) // across) * (len(styles) > 1) + 0.1
+    title, across = textwrap.wrap(picture.title, int(9.8 * width)), _legend_columns(styles, width)
+    legend = -(-len(styles) // across) if across else 0
+    header = TITLE_LINE * len(title) + LEGEND_LINE * legend + 0.13
     rows = -(-len(panels) // columns)
     height = header + sum(_height(panels[at * columns : (at + 1) * columns], columns) for at in range(rows))
     figure = Figure(figsize=(width, height))
     figure.set_layout_engine("constrained", rect=(0, 0, 1, 1 - header / height), w_pad=0.06, h_pad=0.06)
+    _write_header(figure, title, styles, across)
+    for at, panel in enumerate(panels):
+        _draw_panel(figure.add_subplot(rows, columns, at + 1), panel, styles, width / columns)
+    _same_scales(figure, panels, columns)
+    return figure
+
+
+def _write_header(figure: Figure, title: Sequence[str], styles: Mapping[str, Style], across: int) -> None:
+    """The title, and below it the figure's one legend, from the left."""
+    height = figure.get_figheight()
     figure.suptitle(
         "\n".join(title), x=0.01, y=1 - 0.07 / height, ha="left", va="top", size=LARGE, weight="bold"
     ).set_in_layout(False)
-    if len(styles) > 1:
+    if across:
         below = 1 - (TITLE_LINE * len(title) + 0.07) / height
         handles = [Line2D([], [], label=name, **style) for name, style in styles.items()]  # type: ignore[arg-type]
         figure.legend(
             handles=handles, loc="upper left", bbox_to_anchor=(0.002, below), ncols=across, frameon=False,
             fontsize=SMALL, borderaxespad=0, columnspacing=1.2, handlelength=2.2,
         ).set_in_layout(False)  # fmt: skip
-    for at, panel in enumerate(panels):
-        _draw_panel(figure.add_subplot(rows, columns, at + 1), panel, styles, width / columns)
-    _same_scales(figure, panels, columns)
-    return figure
 
 
 def _columns(panels: int) -> int:
@@ -86,14 +92,17 @@ def _styles(panels: Sequence[Panel]) -> dict[str, Style]:
 
 
 def _legend_columns(styles: Mapping[str, Style], width: float) -> int:
-    longest = max(map(len, styles), default=1)
-    return max(1, min(len(styles), int(width / (CHARACTER * longest + 0.55))))
+    """None for a single line: the title and the y axis say what it is."""
+    if len(styles) < 2:
+        return 0
+    return max(1, min(len(styles), int(width / (LETTER * max(map(len, styles)) + 0.55))))
 
 
 def _draw_panel(axes: Axes, panel: Panel, styles: Mapping[str, Style], width: float) -> None:
     for name, points in [*panel.guides.items(), *panel.lines.items()]:
         if points:
-            axes.plot(*zip(*points, strict=True), **styles[name])  # type: ignore[arg-type]
+            marked = {} if len(points) < FEW else {"marker": ""}
+            axes.plot(*zip(*points, strict=True), **styles[name] | marked)  # type: ignore[arg-type]
     axes.set_title(panel.title, size=MIDDLE, loc="left")
     axes.set_xlabel(panel.x, size=SMALL)
     axes.set_ylabel(panel.y, size=SMALL)
@@ -124,7 +133,7 @@ def _labels(axes: Axes, ticks: Sequence[float], inches: float) -> list[str]:
     found, free_from = [], float("-inf")
     for tick, place in zip(ticks, ends, strict=True):
         middle, label = inches * (place - left) / (right - left), f"{tick:,g}"
-        half = CHARACTER * len(label) / 2
+        half = DIGIT * len(label) / 2
         fits = middle - half >= free_from
         found.append(label if fits else "")
         free_from = middle + half + 0.03 if fits else free_from

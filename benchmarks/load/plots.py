@@ -87,7 +87,7 @@ def calibrations(lines: Mapping[str, Mapping[str, Points]], errors: Mapping[str,
     """A reliability diagram for each kind of model, and its calibration error from 0 to 1."""
     said = ", ".join(f"{100 * error:.1f} points ({kind})" for kind, error in errors.items())
     panels = [reliability(kind, of_kind) for kind, of_kind in lines.items()]
-    return Picture(f"Over all suites alike, probabilities are off on average by {said}", panels)
+    return Picture(f"Probabilities are off by {said} on average", panels)
 
 
 def draw(path: Path, panels: Sequence[Panel], *, title: str = "", dpi: int = DPI) -> Path:

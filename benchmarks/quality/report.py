@@ -13,9 +13,9 @@ from benchmarks.quality.families import family_of
 from benchmarks.quality.scoring import Outcome, Summary, summarise
 from benchmarks.quality.targets import CALIBRATION_ERROR, KEPT_WARNED, LOSSES_WARNED
 
-# Baselines that do not look at the question, and those that are made for any context.
-LEGEND = dict.fromkeys(("follow titles", "new identifiers", "level order"), "made for the suite")
+# Baselines that do not look at the question, those that know one kind of context, and those for any context.
 BLIND = ("head", "tail", "random")
+MADE = dict.fromkeys(("follow titles", "new identifiers", "level order"), "made for the suite")
 GENERAL = tuple(name for name in tables.COMPARED if name not in tables.SPECIAL)
 NOTE = (
     f"Targets: of losses at least {LOSSES_WARNED}% warn (a flag of severity warning or more), of the kept at most "
@@ -59,7 +59,7 @@ def kept(summaries: Sequence[Summary]) -> plots.Picture:
     for suite, group in tables.by_suite(summaries).items():
         decisive = family_of(suite).decisive
         every = {
-            LEGEND.get(name, name): _points(
+            _legend(name, group): _points(
                 group, [s.percents[decisive] if s.selector == name else None for s in group]
             )
             for name in _in_one_order([summary.selector for summary in group])
@@ -71,16 +71,22 @@ def kept(summaries: Sequence[Summary]) -> plots.Picture:
     return plots.Picture(takeaway(summaries), found)
 
 
+def _legend(name: str, group: Sequence[Summary]) -> str:
+    """A slow model is asked for fewer cases, and says so."""
+    cases = next(summary.cases for summary in group if summary.selector == name)
+    return MADE.get(name, name if cases == group[0].cases else f"{name}, {cases} cases")
+
+
 def takeaway(summaries: Sequence[Summary]) -> str:
     """Suite by suite and ratio by ratio: whether the model keeps at least what the best general baseline does."""
     model, won, all_of_them = summaries[0].selector, 0, 0
     for suite, group in tables.by_suite(summaries).items():
-        kept = {(s.selector, s.ratio): s.percents[family_of(suite).decisive] for s in group}
+        shares = {(s.selector, s.ratio): s.percents[family_of(suite).decisive] for s in group}
         for ratio in {s.ratio for s in group}:
-            others = [kept[name, ratio] for name in GENERAL if (name, ratio) in kept]
-            if others and (model, ratio) in kept:
+            others = [shares[name, ratio] for name in GENERAL if (name, ratio) in shares]
+            if others and (model, ratio) in shares:
                 all_of_them += 1
-                won += kept[model, ratio] >= max(others)
+                won += shares[model, ratio] >= max(others)
     if not all_of_them:
         return f"What {model} keeps by ratio"
     where = f"{won} of {all_of_them}" if won < all_of_them else f"all {won}"

@@ -7,8 +7,8 @@ from typing import Literal
 
 from sqlalchemy import Connection
 
-from billing.accounts import directory
-from billing.accounts.directory import KeyRecord, Project, Workspace
+from billing.accounts import account_sql
+from billing.accounts.account_sql import KeyRecord, Project, Workspace
 
 # Which of the three was revoked. The outermost is named, since revoking it ended all that is in it.
 Revoked = Literal["workspace", "project", "key"]
@@ -35,10 +35,10 @@ class ListedKey:
 
 def listed_projects(connection: Connection, workspace: str | None = None) -> list[ListedProject]:
     """Oldest first. Raises `UnknownAccount` for a workspace that is none."""
-    owners = {owner.id: owner for owner in directory.all_workspaces(connection)}
+    owners = {owner.id: owner for owner in account_sql.all_workspaces(connection)}
     return [
         ListedProject(project, owner, _revoked(owner, project))
-        for project in directory.all_projects(connection, workspace)
+        for project in account_sql.all_projects(connection, workspace)
         for owner in [owners[project.workspace_id]]
     ]
 
@@ -50,7 +50,7 @@ def listed_keys(
     owners = {listed.project.id: listed for listed in listed_projects(connection, workspace)}
     return [
         ListedKey(key, owner.project, owner.workspace, owner.revoked or ("key" if key.revoked_at else None))
-        for key in directory.all_keys(connection, project)
+        for key in account_sql.all_keys(connection, project)
         if (owner := owners.get(key.project_id))
     ]
 

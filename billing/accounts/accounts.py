@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Table
 
-from billing.accounts import audit_log, directory, keys
+from billing.accounts import account_sql, audit_log, keys
 from billing.accounts.account_lists import ListedKey, ListedProject, listed_keys, listed_projects
+from billing.accounts.account_sql import KeyRecord, Project, StoredKey, Workspace
 from billing.accounts.audit_log import AuditEntry
-from billing.accounts.directory import KeyRecord, Project, StoredKey, Workspace
 from billing.accounts.key_cache import KeyCache, KeyCacheTimes
 from billing.caller import NO_LIMITS, Caller, ProjectLimits
 from billing.clock import now as utc_now
@@ -82,7 +82,7 @@ class Accounts:
             _checked_name(name),
             now,
             partial(
-                directory.insert_workspace,
+                account_sql.insert_workspace,
                 name=name,
                 spend_limit_nano_usd=_checked_limit("spend_limit_nano_usd", spend_limit_nano_usd),
                 monthly_limit_nano_usd=_checked_limit("monthly_limit_nano_usd", monthly_limit_nano_usd),
@@ -101,7 +101,12 @@ class Accounts:
         now: datetime,
     ) -> Project:
         work = partial(
-            directory.insert_project, workspace=workspace, name=name, metered=metered, limits=limits, now=now
+            account_sql.insert_project,
+            workspace=workspace,
+            name=name,
+            metered=metered,
+            limits=limits,
+            now=now,
         )
         return await self._create("project", _checked_name(name), now, work)
 
@@ -109,7 +114,7 @@ class Accounts:
         """The record and the token. The token cannot be had again: only its HMAC is kept."""
         key = keys.mint()
         work = partial(
-            directory.insert_key,
+            account_sql.insert_key,
             project=project,
             key_id=key.key_id,
             name=_checked_name(name),
@@ -119,13 +124,13 @@ class Accounts:
         return await self._create("key", name, now, work), key.token
 
     async def find_workspace(self, workspace: str) -> Workspace:
-        return await self._database.read(lambda c: directory.find_workspace(c, workspace))
+        return await self._database.read(lambda c: account_sql.find_workspace(c, workspace))
 
     async def find_project(self, project: str) -> Project:
-        return await self._database.read(lambda c: directory.find_project(c, project))
+        return await self._database.read(lambda c: account_sql.find_project(c, project))
 
     async def list_workspaces(self) -> list[Workspace]:
-        return await self._database.read(directory.all_workspaces)
+        return await self._database.read(account_sql.all_workspaces)
 
     async def list_projects(self, workspace: str | None = None) -> list[ListedProject]:
         return await self._database.read(lambda c: listed_projects(c, workspace))
@@ -140,40 +145,40 @@ class Accounts:
             "spend_limit_nano_usd": _checked_limit("spend_limit_nano_usd", spend_limit_nano_usd),
             "monthly_limit_nano_usd": _checked_limit("monthly_limit_nano_usd", monthly_limit_nano_usd),
         }
-        return await self._change(workspaces, directory.find_workspace, workspace, limits)
+        return await self._change(workspaces, account_sql.find_workspace, workspace, limits)
 
     async def set_billing(self, workspace: str, *, enabled: bool) -> Workspace:
         values = {"billing_enabled": enabled}
-        return await self._change(workspaces, directory.find_workspace, workspace, values)
+        return await self._change(workspaces, account_sql.find_workspace, workspace, values)
 
     async def set_metered(self, project: str, *, metered: bool) -> Project:
-        return await self._change(projects, directory.find_project, project, {"metered": metered})
+        return await self._change(projects, account_sql.find_project, project, {"metered": metered})
 
     async def set_project_limits(self, project: str, limits: ProjectLimits) -> Project:
-        values = directory.limit_columns(limits)
-        return await self._change(projects, directory.find_project, project, values)
+        values = account_sql.limit_columns(limits)
+        return await self._change(projects, account_sql.find_project, project, values)
 
     async def revoke_workspace(self, workspace: str, *, now: datetime) -> Workspace:
         """Ends every key of every project in it, within the cache's `ttl_s`. It cannot be undone."""
-        return await self._revoke(workspaces, directory.find_workspace, workspace, now)
+        return await self._revoke(workspaces, account_sql.find_workspace, workspace, now)
 
     async def revoke_project(self, project: str, *, now: datetime) -> Project:
-        return await self._revoke(projects, directory.find_project, project, now)
+        return await self._revoke(projects, account_sql.find_project, project, now)
 
     async def revoke_key(self, key: str, *, now: datetime) -> KeyRecord:
         """By the key's id, or by the whole key, which is what someone who found one has at hand."""
         key_id = keys.parse(key).key_id if key.startswith(f"{keys.PREFIX}_") else key
-        return await self._revoke(api_keys, directory.find_key, key_id, now)
+        return await self._revoke(api_keys, account_sql.find_key, key_id, now)
 
     async def _change(self, table: Table, find: Find[A], ref: str, values: Mapping[str, object]) -> A:
         def make(connection: Connection, row_id: str) -> None:
-            directory.change(connection, table, row_id, values)
+            account_sql.change(connection, table, row_id, values)
 
         return await self._alter("change", table, find, ref, make, self._clock())
 
     async def _revoke(self, table: Table, find: Find[A], ref: str, now: datetime) -> A:
         def make(connection: Connection, row_id: str) -> None:
-            directory.revoke(connection, table, row_id, now)
+            account_sql.revoke(connection, table, row_id, now)
 
         return await self._alter("revoke", table, find, ref, make, now)
 
@@ -190,7 +195,7 @@ class Accounts:
 
         def work(connection: Connection) -> A:
             row_id = find(connection, ref).id
-            directory.lock(connection, table, row_id)
+            account_sql.lock(connection, table, row_id)
             before = find(connection, row_id)
             make(connection, row_id)
             after = find(connection, row_id)
@@ -205,7 +210,7 @@ class Accounts:
         self, connection: Connection, verb: str, record: Record, details: Mapping[str, Any], now: datetime
     ) -> None:
         action = f"{_KINDS[type(record)]}.{verb}"
-        workspace_id = directory.workspace_of(connection, record)
+        workspace_id = account_sql.workspace_of(connection, record)
         audit_log.record(connection, AuditEntry(now, self._actor, action, workspace_id, record.id, details))
 
     async def _write_and_forget(self, work: Work[A]) -> A:
@@ -227,7 +232,7 @@ class Accounts:
             raise AccountExists(kind, name) from error
 
     async def _stored_key(self, key_id: str) -> StoredKey | None:
-        return await self._database.read(lambda c: directory.stored_key(c, key_id))
+        return await self._database.read(lambda c: account_sql.stored_key(c, key_id))
 
 
 def _checked_name(name: str) -> str:

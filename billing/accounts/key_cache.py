@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from billing.accounts.directory import StoredKey
+from billing.accounts.account_sql import StoredKey
 from billing.errors import LedgerUnavailable
 
 # While the ledger is away, how long keys that may outlive it are trusted until one of them is read again.

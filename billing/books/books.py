@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
-from billing.accounts import audit_log, directory
+from billing.accounts import account_sql, audit_log
 from billing.accounts.audit_log import AuditEntry
 from billing.books import reconciliation
-from billing.books.rebuilding import rebuild_balances
+from billing.books.rebuild import rebuild_balances
 from billing.books.reconciliation import Balances, Difference, MispricedEvent
 from billing.books.statement import Statement, statement
 from billing.books.usage_report import Dimension, UsageSum, usage
@@ -78,7 +78,7 @@ class Books:
         """The last entries, oldest first."""
         owner = None
         if workspace is not None:
-            owner = (await self._database.read(lambda c: directory.find_workspace(c, workspace))).id
+            owner = (await self._database.read(lambda c: account_sql.find_workspace(c, workspace))).id
         read = partial(audit_log.entries, workspace_id=owner, since=since, until=until, limit=limit)
         return await self._database.read(read)
 

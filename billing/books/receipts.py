@@ -7,7 +7,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection, or_, select
 
-from billing.accounts import directory
+from billing.accounts import account_sql
 from billing.books.charges import CHARGED
 from billing.store.schema import projects, usage_events, workspaces
 
@@ -59,9 +59,9 @@ def receipts(
         .limit(limit)
     )
     if workspace is not None:
-        statement = statement.where(_e.workspace_id == directory.find_workspace(connection, workspace).id)
+        statement = statement.where(_e.workspace_id == account_sql.find_workspace(connection, workspace).id)
     if project is not None:
-        statement = statement.where(_e.project_id == directory.find_project(connection, project).id)
+        statement = statement.where(_e.project_id == account_sql.find_project(connection, project).id)
     if id is not None:
         statement = statement.where(or_(_e.event_id == id, _e.request_id == id))
     if since is not None:

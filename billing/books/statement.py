@@ -12,10 +12,10 @@ from datetime import datetime
 
 from sqlalchemy import Connection, and_, func, or_, select
 
-from billing.accounts import directory
+from billing.accounts import account_sql
 from billing.books.charges import CHARGED, charged_month
 from billing.books.usage_report import UsageSum, usage
-from billing.collections import collecting
+from billing.collections import collection_sql
 from billing.collections.collection import Collection
 from billing.store.database import one_moment
 from billing.store.dates import month_bounds
@@ -70,8 +70,8 @@ def statement(connection: Connection, workspace: str, month: str) -> Statement:
     since, until = month_bounds(month)
     # Or a settlement between the statements would be in the lines and not in the sum.
     one_moment(connection)
-    owner = directory.find_workspace(connection, workspace)
-    all_of_it = collecting.listed(connection, workspace=owner.id, until=until)
+    owner = account_sql.find_workspace(connection, workspace)
+    all_of_it = collection_sql.listed(connection, workspace=owner.id, until=until)
     lines = usage(connection, ["project", "model"], workspace=owner.id, charged_in=month)
     return Statement(
         workspace_id=owner.id,

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 from sqlalchemy import ColumnElement, Connection, func, select
 
-from billing.accounts import directory
+from billing.accounts import account_sql
 from billing.books.charges import CHARGED, charged_month
 from billing.store.dates import calendar
 from billing.store.schema import api_keys, projects, usage_events, workspaces
@@ -68,7 +68,7 @@ def usage(
         .join(api_keys, api_keys.c.id == _e.key_id)
     )
     if workspace is not None:
-        statement = statement.where(_e.workspace_id == directory.find_workspace(connection, workspace).id)
+        statement = statement.where(_e.workspace_id == account_sql.find_workspace(connection, workspace).id)
     if since is not None:
         statement = statement.where(_e.settled_at >= since)
     if until is not None:

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from functools import partial
 
-from billing.accounts import directory
-from billing.collections import collecting, handing_over
+from billing.accounts import account_sql
+from billing.collections import collection_sql, handover_sql
 from billing.collections.collection import (
     MAX_NOTE_CHARS,
     MAX_REFERENCE_CHARS,
@@ -16,7 +16,7 @@ from billing.collections.collection import (
     State,
     checked_text,
 )
-from billing.collections.hook import HookAnswer, HookCommand, request_of, run_hook
+from billing.collections.payment_hook import HookAnswer, HookCommand, request_of, run_hook
 from billing.errors import HookFailed
 from billing.store.database import Database
 
@@ -42,11 +42,11 @@ class Collector:
     async def cut_due(self, *, threshold_cents: int, now: datetime) -> list[Collection]:
         """Cuts one for every workspace whose uncollected balance has reached the threshold, each in a transaction
         of its own. Any number of servers may do so at once."""
-        due = await self._database.read(lambda c: collecting.due_workspaces(c, threshold_cents))
+        due = await self._database.read(lambda c: collection_sql.due_workspaces(c, threshold_cents))
         cuts = []
         for workspace_id in due:
             cut = partial(
-                collecting.cut,
+                collection_sql.cut,
                 workspace_id=workspace_id,
                 threshold_cents=threshold_cents,
                 actor=self._actor,
@@ -62,8 +62,10 @@ class Collector:
 
         Raises `UnknownAccount`.
         """
-        found = await self._database.read(lambda c: directory.find_workspace(c, workspace))
-        cut = partial(collecting.cut, workspace_id=found.id, threshold_cents=1, actor=self._actor, now=now)
+        found = await self._database.read(lambda c: account_sql.find_workspace(c, workspace))
+        cut = partial(
+            collection_sql.cut, workspace_id=found.id, threshold_cents=1, actor=self._actor, now=now
+        )
         return await self._database.write(cut)
 
     async def listed(
@@ -76,7 +78,7 @@ class Collector:
     ) -> list[Collection]:
         """Oldest first; by the time of the cut, from `since` to before `until`. Raises `UnknownAccount`."""
         return await self._database.read(
-            lambda c: collecting.listed(c, workspace=workspace, state=state, since=since, until=until)
+            lambda c: collection_sql.listed(c, workspace=workspace, state=state, since=since, until=until)
         )
 
     async def mark(
@@ -90,7 +92,7 @@ class Collector:
     ) -> Collection:
         """Raises `UnknownCollection`, `IllegalMove` or `InvalidCollection`, and then nothing has changed."""
         move = partial(
-            collecting.move,
+            collection_sql.move,
             collection_id=collection_id,
             wanted=state,
             reference=checked_text("reference", reference, MAX_REFERENCE_CHARS),
@@ -115,7 +117,7 @@ class Collector:
                     return count
                 continue
             finish = partial(
-                handing_over.hand_over, claimed=claimed, answer=answer, actor=self._actor, now=clock()
+                handover_sql.hand_over, claimed=claimed, answer=answer, actor=self._actor, now=clock()
             )
             handed = await self._database.write(finish)
             if answer.state == "paid" and handed.state != "paid":
@@ -126,11 +128,11 @@ class Collector:
 
     async def _claim(self, hook: HookCommand, now: datetime) -> Collection | None:
         until = now + timedelta(seconds=hook.timeout_s + CLAIM_MARGIN_S)
-        return await self._database.write(lambda c: handing_over.claim_next(c, now=now, until=until))
+        return await self._database.write(lambda c: handover_sql.claim_next(c, now=now, until=until))
 
     async def _put_off(self, claimed: Collection, failure: HookFailed, now: datetime) -> None:
         put_off = partial(
-            handing_over.put_off, claimed=claimed, problem=failure.problem, actor=self._actor, now=now
+            handover_sql.put_off, claimed=claimed, problem=failure.problem, actor=self._actor, now=now
         )
         again_at = await self._database.write(put_off)
         log.warning("collection %s: %s; tried again from %s", claimed.id, failure, again_at or "never")

@@ -7,9 +7,9 @@ import logging
 from functools import partial
 
 from billing.errors import LedgerUnavailable
-from billing.leases import sql
-from billing.leases.times import LeaseTimes
-from billing.leases.watch import Watch
+from billing.leases import lease_sql
+from billing.leases.dead_owners import DeadOwners
+from billing.leases.lease_times import LeaseTimes
 from billing.spool.spool import Spool
 from billing.store.database import Database
 
@@ -29,7 +29,7 @@ class LeaseKeeper:
         self._database = database
         self._spool = spool
         self._running: set[str] = set()
-        self._watch = Watch(times)
+        self._dead_owners = DeadOwners(times)
         self._in_doubt = False
         self._tended_at: float | None = None
 
@@ -66,16 +66,18 @@ class LeaseKeeper:
         the ledger is back.
         """
         try:
-            await self._database.write(partial(sql.renew, owner=self.owner, times=self.times), durable=False)
+            await self._database.write(
+                partial(lease_sql.renew, owner=self.owner, times=self.times), durable=False
+            )
             spooled = await self._spool.waiting_ids()
             if spooled:
                 await self._database.write(
-                    partial(sql.adopt, owner=self.owner, event_ids=spooled, times=self.times)
+                    partial(lease_sql.adopt, owner=self.owner, event_ids=spooled, times=self.times)
                 )
             await self.close_unknown()
             await self._sweep()
         except LedgerUnavailable:
-            self._watch.forget()
+            self._dead_owners.forget()
             raise
         self._tended_at = asyncio.get_running_loop().time()
 
@@ -83,7 +85,7 @@ class LeaseKeeper:
         """Closes the holds of this owner that belong to no request and no spooled usage; how many they were."""
         self._in_doubt = False
         try:
-            owned = await self._database.read(partial(sql.owned, owner=self.owner))
+            owned = await self._database.read(partial(lease_sql.owned, owner=self.owner))
             # In this order: usage goes into the spool before its request ends here.
             unknown = set(owned) - self._running
             if unknown:
@@ -91,7 +93,9 @@ class LeaseKeeper:
             if not unknown:
                 return 0
             # What was closed meanwhile is not there any more, and an id is never used again.
-            closed = await self._database.write(partial(sql.close_own, event_ids=unknown, owner=self.owner))
+            closed = await self._database.write(
+                partial(lease_sql.close_own, event_ids=unknown, owner=self.owner)
+            )
         except LedgerUnavailable:
             self._in_doubt = True
             raise
@@ -102,11 +106,11 @@ class LeaseKeeper:
         return closed
 
     async def _sweep(self) -> None:
-        found = await self._database.read(partial(sql.neglected, owner=self.owner, times=self.times))
+        found = await self._database.read(partial(lease_sql.neglected, owner=self.owner, times=self.times))
         # Read after the leases: what a dead server left in this spool is charged before its hold is closed.
         spared = await self._spool.waiting_ids() if found else frozenset()
-        dead = self._watch.look(found, now=asyncio.get_running_loop().time(), spared=spared)
+        dead = self._dead_owners.look(found, now=asyncio.get_running_loop().time(), spared=spared)
         if not dead:
             return
-        closed = await self._database.write(partial(sql.close_ended, event_ids=dead, times=self.times))
+        closed = await self._database.write(partial(lease_sql.close_ended, event_ids=dead, times=self.times))
         log.warning("closed %d holds of servers that do not renew them", closed)

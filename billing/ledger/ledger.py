@@ -24,15 +24,15 @@ from billing.errors import (
     UsageNotRecorded,
 )
 from billing.leases.keeper import LeaseKeeper
-from billing.leases.times import LeaseTimes
-from billing.ledger import posting, price_list
-from billing.ledger.allowance import Allowance
+from billing.leases.lease_times import LeaseTimes
+from billing.ledger import ledger_sql, price_list
+from billing.ledger.offline_allowance import OfflineAllowance
 from billing.ledger.price_list import PriceList
-from billing.ledger.replaying import Replayed, WrittenOff, log_written_off, replay
+from billing.ledger.replay import Replayed, WrittenOff, log_written_off, replay
 from billing.price import Cost, ModelPrice
 from billing.spool.spool import Spool
+from billing.store.circuit_breaker import CircuitBreaker
 from billing.store.database import Database, RowWork
-from billing.store.outage import Writes
 from billing.usage import Hold, Outcome, Settlement, UsageEvent, UsageFigures, mint_event_id, usage_event
 
 T = TypeVar("T")
@@ -59,8 +59,8 @@ class Ledger:
         """
         self._database = database
         self._spool = spool
-        self._allowance = Allowance(spool, nano_usd=offline_allowance_nano_usd)
-        self._requests = Writes(database, may_skip=self._allowance.is_on)
+        self._allowance = OfflineAllowance(spool, nano_usd=offline_allowance_nano_usd)
+        self._requests = CircuitBreaker(database, may_skip=self._allowance.is_on)
         self._leases = LeaseKeeper(
             database, spool, owner=owner or secrets.token_hex(16), times=lease or LeaseTimes()
         )
@@ -201,7 +201,7 @@ class Ledger:
 
     async def _opened(self, hold: Hold) -> Hold:
         opening = partial(
-            posting.open_hold, hold=hold, owner=self._leases.owner, lease_s=self._leases.times.ttl_s
+            ledger_sql.open_hold, hold=hold, owner=self._leases.owner, lease_s=self._leases.times.ttl_s
         )
         try:
             await self._requests.write(RowWork(hold.workspace_id, opening), durable=False)
@@ -232,7 +232,7 @@ class Ledger:
 
     async def _record(self, event: UsageEvent) -> Settlement:
         try:
-            posting_it = RowWork(event.workspace_id, partial(posting.post, event=event))
+            posting_it = RowWork(event.workspace_id, partial(ledger_sql.post, event=event))
             posted = await self._requests.write(posting_it, durable=True)
         except (LedgerUnavailable, RowRefused) as error:
             # A refused row is spooled too: the replayer sets it aside where an operator sees it.
@@ -257,7 +257,7 @@ class Ledger:
             self._leases.doubt(hold.event_id)
             return True
         try:
-            closing = RowWork(hold.workspace_id, lambda c: posting.close_hold(c, hold.event_id))
+            closing = RowWork(hold.workspace_id, lambda c: ledger_sql.close_hold(c, hold.event_id))
             was_open = await self._database.write(closing, durable=False)
         except (LedgerUnavailable, RowRefused) as error:
             log.warning("hold %s is closed later: %s", hold.event_id, error)

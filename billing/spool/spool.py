@@ -1,4 +1,4 @@
-"""A local file of usage events that the ledger could not take; `billing.ledger.replaying` takes them back."""
+"""A local file of usage events that the ledger could not take; `billing.ledger.replay` takes them back."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from billing.errors import BillingError
 from billing.store.database import Database, RowWork, Work, blames_the_row, translated_errors
-from billing.store.grouping import Grouping, Job
+from billing.store.group_commit import GroupCommit, Job
 
 T = TypeVar("T")
 
@@ -44,7 +44,9 @@ class PostgresDatabase(Database):
         self._timeout_s = timeout_s
         self._durable = _engine(url, timeout_s, pool_size, synchronous_commit="on")
         self._relaxed = _engine(url, timeout_s, pool_size, synchronous_commit="off")
-        self._grouping = Grouping(self._run_group, lanes=pool_size, max_group=MAX_GROUP, stall_s=STALL_S)
+        self._group_commit = GroupCommit(
+            self._run_group, lanes=pool_size, max_group=MAX_GROUP, stall_s=STALL_S
+        )
         # Rows whose works were refused lately, such as a workspace without money: they get savepoints.
         self._refusing: set[str] = set()
 
@@ -54,7 +56,7 @@ class PostgresDatabase(Database):
             return await self._run(self._durable if durable else self._relaxed, work)
         job = Job(work, durable)
         with translated_errors():
-            self._grouping.submit(job)
+            self._group_commit.submit(job)
             try:
                 await asyncio.wait([job.done], timeout=self._timeout_s)
             finally:
@@ -69,7 +71,7 @@ class PostgresDatabase(Database):
         return await self._run(self._relaxed, work)
 
     async def close(self) -> None:
-        await self._grouping.close()
+        await self._group_commit.close()
         await self._durable.dispose()
         await self._relaxed.dispose()
 

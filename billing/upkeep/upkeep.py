@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from billing.collections.collector import Collector
-from billing.collections.hook import HookCommand
+from billing.collections.payment_hook import HookCommand
 from billing.ledger.ledger import Ledger
 from billing.upkeep.background import Round
 

@@ -12,6 +12,7 @@ from serve.chat.request import parse_chat_request
 from serve.chat.response import ChatCompletionResponse
 from serve.chat.service import ChatService
 from serve.http.auth import Authenticate, authenticated_body
+from serve.http.body_limit import refuse_oversized_body
 from serve.http.fresh_id import fresh_id
 from serve.http.openapi import (
     BEARER,
@@ -20,7 +21,6 @@ from serve.http.openapi import (
     REQUEST_ID_PARAMETER,
     error_responses,
 )
-from serve.http.oversized import refuse_oversized
 from serve.http.plain_route import PlainRoute
 from serve.money.exchange import METERING_HEADER
 
@@ -61,7 +61,7 @@ def chat_routes(service: ChatService, authenticate: Authenticate) -> APIRouter:
     async def create_chat_completion(request: Request) -> Response:
         """OpenAI-compatible chat completion; every reply carries its usage, its price and its metering status."""
         caller, raw = await authenticated_body(request, authenticate)
-        refuse_oversized(request)
+        refuse_oversized_body(request)
         body = parse_chat_request(raw, request.headers.get("content-type"))
         chat = service.prepare(caller, body, fresh_id())
         return ChatReply(service, caller, chat, request.state.request_id)

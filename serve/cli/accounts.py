@@ -11,8 +11,8 @@ from typing import Annotated, TypeVar
 
 import typer
 
+from billing.accounts.account_sql import Project, Workspace
 from billing.accounts.accounts import MAX_LIMIT_NANO_USD, Accounts
-from billing.accounts.directory import Project, Workspace
 from billing.caller import MAX_WEIGHT, ProjectLimits
 from billing.clock import now
 from serve.cli.accounts_text import fields_of, show, show_lines, state_of

@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 
-from billing.accounts.directory import KeyRecord, Project, Workspace
+from billing.accounts.account_sql import KeyRecord, Project, Workspace
 from serve.cli import table
 
 ACTIVE = "active"

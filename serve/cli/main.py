@@ -22,8 +22,8 @@ from serve.cli.receipts import receipts
 from serve.cli.spool import spool_commands
 from serve.cli.tune import tune
 from serve.cluster.progress import Progress
-from serve.config.pins import unpinned
 from serve.config.settings import DEFAULT_CONFIG, ConfigError, Settings, load_anchored, load_settings
+from serve.config.unpinned_revisions import unpinned_revisions
 
 USAGE_ERROR = 2
 
@@ -65,7 +65,7 @@ def serve(
     settings = with_ops_port(settings, ops_port)
     require_free_ports(settings)
     progress.say(f"pith starts from {config}; what it keeps is in {settings.state_dir}")
-    for line in unpinned(settings):
+    for line in unpinned_revisions(settings):
         progress.say(f"warning: {line}")
     progress.begin("opening the ledger")
     key = asyncio.run(prepare_ledger(settings, catalog_of(settings), now=datetime.now(UTC)))
@@ -93,7 +93,7 @@ def check(
     fits, said = fit_of(settings, nodes) if nodes else (True, "")
     models = ", ".join(model.id for model in settings.models)
     typer.echo(f"{file}: valid; serves {models}")
-    for line in unpinned(settings):
+    for line in unpinned_revisions(settings):
         typer.echo(f"warning: {line}", err=True)
     if said:
         typer.echo(said)

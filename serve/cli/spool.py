@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from billing.ledger.replaying import replay
+from billing.ledger.replay import replay
 from billing.spool.spool import Spool, SpooledEvent
 from serve.cli.accounts import Config, Json
 from serve.config.settings import DEFAULT_CONFIG, ConfigError, load_anchored
@@ -102,7 +102,7 @@ def drop(event_id: EventId, config: Config = DEFAULT_CONFIG) -> None:
     settings = load_anchored(config)
 
     async def work(spool: Spool) -> SpooledEvent:
-        from billing.spool.forgiving import drop_event
+        from billing.spool.drop import drop_event
         from serve.money.ledger_setup import open_books, operator
 
         # First, so that who names no event is told so whether there is a ledger or not.

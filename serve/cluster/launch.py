@@ -19,8 +19,8 @@ from serve.cluster.progress import Progress
 from serve.cluster.replicas.applications import INGRESS_APP, SETTLE_S, compressor_app, model_app
 from serve.config.chat_models import ModelSettings
 from serve.config.settings import Settings
-from serve.processes.desk import Desk, open_desk
-from serve.processes.folder import RAY_FOLDER, TEMPORARY_FOLDER, FolderInUse, run_folder
+from serve.processes.coordinator import Coordinator, open_coordinator
+from serve.processes.run_folder import RAY_FOLDER, TEMPORARY_FOLDER, FolderInUse, run_folder
 
 POLL_S = 0.25
 BURY_S = 2.0
@@ -69,12 +69,12 @@ def run_server(settings: Settings, *, announce: Callable[[], None], progress: Pr
     adopt_orphans()
     stop_on_signals()
     after = ExitStack()
-    desk: Desk | None = None
+    coordinator: Coordinator | None = None
     try:
         take_in_ended = open_ops_port(settings, after)
         folder = after.enter_context(own_folder(settings))
-        desk = open_own_desk(settings, folder, after)
-        start(settings, progress, folder, has_desk=desk is not None)
+        coordinator = open_own_coordinator(settings, folder, after)
+        start(settings, progress, folder, has_coordinator=coordinator is not None)
         announce()
         started, tick = children_of_this_process(), threading.Event()
         while not tick.wait(BURY_S):
@@ -84,8 +84,8 @@ def run_server(settings: Settings, *, announce: Callable[[], None], progress: Pr
         progress.say("stopping …")
     finally:
         # First: while the last requests end, new ones are refused and do not wait for nobody.
-        if desk is not None:
-            desk.stop_listening()
+        if coordinator is not None:
+            coordinator.stop_listening()
         stop(settings.server.drain_s + SETTLE_S + SHUTDOWN_S)
         after.close()
         progress.say("stopped")
@@ -101,21 +101,21 @@ def own_folder(settings: Settings) -> Iterator[Path]:
         raise StartError(str(error)) from error
 
 
-def open_own_desk(settings: Settings, folder: Path, until: ExitStack) -> Desk | None:
+def open_own_coordinator(settings: Settings, folder: Path, until: ExitStack) -> Coordinator | None:
     """Take the port, for the HTTP processes of this machine. A cluster's are where Ray puts them, and each listens by
     itself. Raises `StartError`."""
     server = settings.server
     if settings.ray.address:
         return None
     try:
-        return until.enter_context(open_desk(server.host, server.port, folder))
+        return until.enter_context(open_coordinator(server.host, server.port, folder))
     except OSError as error:
         raise StartError(f"cannot listen on {server.host}:{server.port}: {error}") from error
 
 
 def open_ops_port(settings: Settings, until: ExitStack) -> Callable[[], None]:
     """Serve `/metrics`. Returns what is to be called now and then. Raises `StartError`."""
-    from serve.metrics.ops import ops_port
+    from serve.metrics.ops_port import ops_port
 
     try:
         return until.enter_context(ops_port(settings))
@@ -125,7 +125,7 @@ def open_ops_port(settings: Settings, until: ExitStack) -> Callable[[], None]:
         ) from error
 
 
-def start(settings: Settings, progress: Progress, folder: Path, *, has_desk: bool) -> None:
+def start(settings: Settings, progress: Progress, folder: Path, *, has_coordinator: bool) -> None:
     """Bring up Ray, the models that are kept up, and the ingress. Returns when the service can answer."""
     checkpoints = {model.id: checkpoint_of(model, settings.state_dir, progress) for model in settings.models}
     os.environ.update(RAY_ENVIRONMENT)
@@ -169,7 +169,7 @@ def start(settings: Settings, progress: Progress, folder: Path, *, has_desk: boo
         name = compressor_app(compressor.id)
         serve._run(build_compressor(compressor, settings), name=name, route_prefix=None, _blocking=False)
     serve._run(
-        build_ingress(settings, folder if has_desk else None),
+        build_ingress(settings, folder if has_coordinator else None),
         name=INGRESS_APP,
         route_prefix=None,
         _blocking=False,

@@ -10,7 +10,7 @@ from typing import ClassVar
 from billing.caller import Caller, LimitState, ProjectLimits
 from billing.errors import RateLimited
 from billing.rate_limits.rate_limits import Admission, RateLimits
-from serve.http.peers import client_of
+from serve.http.client_address import client_of
 
 
 class DemoLimited(RateLimited):

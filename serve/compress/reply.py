@@ -14,8 +14,8 @@ from compression.pipeline.served import JobTerms
 from serve.compress.demo_limits import DemoLimits
 from serve.compress.receipt_json import receipt_fields
 from serve.compress.service import Compressed, CompressService, PreparedCompression
+from serve.http.client_address import client_of
 from serve.http.disconnect import ClientGone, cancelled_when_client_leaves
-from serve.http.peers import client_of
 from serve.http.rate_limit_headers import rate_limit_headers
 from serve.money.exchange import METERING_HEADER
 

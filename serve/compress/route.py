@@ -16,6 +16,7 @@ from serve.compress.response import BatchCompressResponse, CompressResponse
 from serve.compress.service import CompressService
 from serve.http.auth import Authenticate, authenticated_body
 from serve.http.body import InvalidBody, Issue, parse_body
+from serve.http.body_limit import refuse_oversized_body
 from serve.http.openapi import (
     BEARER,
     RATE_LIMIT_HEADERS,
@@ -23,7 +24,6 @@ from serve.http.openapi import (
     REQUEST_ID_PARAMETER,
     error_responses,
 )
-from serve.http.oversized import refuse_oversized
 from serve.money.exchange import METERING_HEADER
 
 # A character outside the first plane is twelve bytes when JSON escapes it. A query of 20,000 such comes on top.
@@ -68,7 +68,7 @@ def compress_routes(found: CompressRoutes, authenticate: Authenticate) -> APIRou
     async def create_compression(request: Request) -> Response:
         """The part of a context that matters to a query, within a ratio, with a receipt; charged to the project."""
         caller, raw = await authenticated_body(request, authenticate)
-        refuse_oversized(request)
+        refuse_oversized_body(request)
         body = parse_body(raw, request.headers.get("content-type"), CompressRequest)
         prepared = found.service.prepare(body.model, body)
         return CompressReply(found.service, caller, prepared, request.state.request_id)
@@ -117,7 +117,7 @@ def _add_batch(routes: APIRouter, found: CompressRoutes, authenticate: Authentic
     async def create_batch_compression(request: Request) -> Response:
         """Up to 256 compressions, each with its own result or error: as one object, or as lines when they finish."""
         caller, raw = await authenticated_body(request, authenticate)
-        refuse_oversized(request)
+        refuse_oversized_body(request)
         body = parse_body(raw, request.headers.get("content-type"), BatchCompressRequest)
         return BatchReply(
             found.service,

@@ -16,7 +16,7 @@ from compression.pipeline.spec import BLENDS, Blend, Dtype, Fidelity, Kind, Mode
 from compression.workers.plan import PoolPlan, plan_of
 from models.embedded.roster import EMBEDDED_MODELS
 from serve.config.risk_flags import FlagThresholdSettings, Share
-from serve.config.strict import Section
+from serve.config.strict_section import Section
 
 PACKAGED = "embedded:"
 _ROOT = Path(__file__).parents[2]

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from compression.flags import FlagSettings
-from serve.config.strict import Section
+from serve.config.strict_section import Section
 
 Share = Annotated[float, Field(ge=0, le=1)]
 _FLAGS = FlagSettings()

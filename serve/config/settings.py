@@ -13,7 +13,7 @@ from serve.config.chat_models import ModelSettings
 from serve.config.compression_models import CompressionSettingsSection
 from serve.config.networks import networks
 from serve.config.node import parse_node
-from serve.config.strict import Section
+from serve.config.strict_section import Section
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 DEFAULT_CONFIG = CHECKOUT / "configs/embedded.yaml"

@@ -11,8 +11,8 @@ from starlette.requests import Request
 from billing.accounts.accounts import Accounts
 from billing.caller import Caller
 from billing.errors import InvalidKey
+from serve.http.client_address import client_of
 from serve.http.errors import MissingKey
-from serve.http.peers import client_of
 from serve.http.wrong_keys import WrongKeys
 
 MAX_KEY_LENGTH = 512

@@ -1,10 +1,18 @@
-"""The correlation id of a request: the caller's where it can be used, else a new one."""
+"""The correlation id of a request: the caller's where usable, else a new one; and the middleware that sends it back."""
 
 from __future__ import annotations
 
+import logging
+
+from starlette.datastructures import MutableHeaders
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from serve.http.errors import unexpected_problem
 from serve.http.fresh_id import fresh_id
 
 MAX_LENGTH = 128
+logger = logging.getLogger("pith.http")
 
 
 def accept_request_id(given: bytes | None) -> str:
@@ -12,3 +20,36 @@ def accept_request_id(given: bytes | None) -> str:
     if given is not None and 0 < len(given) <= MAX_LENGTH and all(0x20 <= byte < 0x7F for byte in given):
         return given.decode("ascii")
     return f"req_{fresh_id()}"
+
+
+class RequestIdMiddleware:
+    """Puts `X-Request-ID` on each response, and turns what no handler caught into the contract's 500."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        given = next((value for name, value in scope["headers"] if name == b"x-request-id"), None)
+        request_id = accept_request_id(given)
+        scope.setdefault("state", {})["request_id"] = request_id
+        started = False
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                MutableHeaders(scope=message)["X-Request-ID"] = request_id
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_with_id)
+        except ClientDisconnect:
+            logger.info("request %s: the client left while it sent the body", request_id)
+        except Exception:
+            # The framework has answered already, unless it failed outside of every route.
+            logger.exception("request %s failed unexpectedly", request_id)
+            if not started:
+                await unexpected_problem().response()(scope, receive, send_with_id)

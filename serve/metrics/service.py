@@ -13,7 +13,7 @@ from serve.metrics.money import MoneyMetrics
 
 
 class ServiceMetrics:
-    """`registry` is read in tests only: a server's process counts in its files (`serve.metrics.files`)."""
+    """`registry` is read in tests only: a server's process counts in its files (`serve.metrics.process_files`)."""
 
     def __init__(
         self, registry: CollectorRegistry, *, chat_models: Iterable[str], compression_models: Iterable[str]

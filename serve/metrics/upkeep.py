@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from billing.ledger.replaying import log_written_off
+from billing.ledger.replay import log_written_off
 from billing.usage import UsageEvent
 from serve.metrics.money import NANO_PER_USD
 

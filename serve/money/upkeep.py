@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from billing.collections.collector import Collector
-from billing.collections.hook import HookCommand
-from billing.leases.times import LeaseTimes
+from billing.collections.payment_hook import HookCommand
+from billing.leases.lease_times import LeaseTimes
 from billing.ledger.ledger import Ledger
 from billing.store.database import Database
 from billing.upkeep.background import Background, Loop, Round

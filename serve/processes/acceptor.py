@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable, Collection
 from errno import EMFILE, ENFILE, ENOBUFS, ENOMEM
 
-from serve.processes.door import Door
+from serve.processes.listener import Listener
 
 TAKEN_AT_ONCE = 64
 # What a process takes at once that has more connections than another, which did not come to take them.
@@ -32,9 +32,9 @@ class Acceptor:
     """
 
     def __init__(
-        self, door: Door, make: Callable[[], asyncio.Protocol], connections: Collection[object]
+        self, listener: Listener, make: Callable[[], asyncio.Protocol], connections: Collection[object]
     ) -> None:
-        self._door = door
+        self._listener = listener
         self._make = make
         self._connections = connections
         self._adopting: set[asyncio.Task[object]] = set()
@@ -44,23 +44,23 @@ class Acceptor:
 
     def publish(self) -> None:
         """Let the other processes see how many connections this one has."""
-        self._door.write(self._count())
+        self._listener.write(self._count())
 
     def close(self) -> None:
         """Take no more."""
         if self._resuming is not None:
             self._resuming.cancel()
-        self._loop.remove_reader(self._door.listener.fileno())
-        self._door.close()
+        self._loop.remove_reader(self._listener.sock.fileno())
+        self._listener.close()
 
     async def wait_closed(self) -> None:
         await asyncio.gather(*self._adopting, return_exceptions=True)
 
     def _watch(self) -> None:
-        self._loop.add_reader(self._door.listener.fileno(), self._take)
+        self._loop.add_reader(self._listener.sock.fileno(), self._take)
 
     def _pause(self, seconds: float, then: Callable[[], None]) -> None:
-        self._loop.remove_reader(self._door.listener.fileno())
+        self._loop.remove_reader(self._listener.sock.fileno())
         self._resuming = self._loop.call_later(seconds, then)
 
     def _take(self) -> None:
@@ -82,7 +82,7 @@ class Acceptor:
 
     def _take_one(self) -> bool:
         try:
-            connection, _address = self._door.listener.accept()
+            connection, _address = self._listener.sock.accept()
         except OSError as error:
             # Mostly that none waits, or that its client left before it was taken.
             if error.errno in OUT_OF_RESOURCES:
@@ -107,6 +107,6 @@ class Acceptor:
         return len(self._connections) + len(self._adopting)
 
     def _is_ahead(self) -> bool:
-        fewest = self._door.fewest_of_others()
+        fewest = self._listener.fewest_of_others()
         own = self._count()
         return fewest is not None and own > fewest + max(AHEAD, own * AHEAD_PART)

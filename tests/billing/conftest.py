@@ -23,7 +23,7 @@ from sqlalchemy import text
 from benchmarks.ledger.postgres_server import PostgresNotFound, private_postgres
 from billing.accounts.accounts import Accounts
 from billing.caller import NO_LIMITS, Caller, ProjectLimits
-from billing.leases.times import LeaseTimes
+from billing.leases.lease_times import LeaseTimes
 from billing.ledger.ledger import Ledger
 from billing.price import Cost, ModelPrice
 from billing.spool.spool import Spool

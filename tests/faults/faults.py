@@ -7,7 +7,7 @@ import os
 import random
 import signal
 
-from billing.leases.times import LeaseTimes
+from billing.leases.lease_times import LeaseTimes
 from tests.faults.engine import break_engine, mend_engine
 from tests.faults.ledger_link import lose_answers
 from tests.faults.world import LedgerKind, World

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import uvloop
 
-from billing.leases.times import LeaseTimes
+from billing.leases.lease_times import LeaseTimes
 from billing.store.database import open_database
 from models.engine import Engine
 from serve.app import start_service
@@ -45,7 +45,7 @@ class IngressPlan:
     # The soft limit of open files that the process starts with; None: the parent's.
     open_files: int | None = None
     # Where the listening socket is given out; None: each server listens by itself.
-    desk: Path | None = None
+    run_folder: Path | None = None
     lease: LeaseTimes = field(default_factory=LeaseTimes)
 
 
@@ -120,7 +120,7 @@ async def _serve(plan: IngressPlan, ready: Connection) -> None:
         engines=engines,
         compressors={model.id: compressor for model in plan.settings.compression.models},
         database=database,
-        desk=plan.desk,
+        run_folder=plan.run_folder,
         lease=plan.lease,
     )
     while not service.server.started:

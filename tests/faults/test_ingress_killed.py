@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from billing.leases.times import LeaseTimes
+from billing.leases.lease_times import LeaseTimes
 from tests.faults.client import Answer, Ask, send
 from tests.faults.world import Machines, Setup, World, new_world
 
@@ -23,7 +23,9 @@ async def answers_of_a_client(world: World, number: int) -> list[Answer]:
 
 
 async def test_no_connection_is_refused_and_only_what_the_process_carried_fails(machines: Machines) -> None:
-    setup = Setup(ledger="sqlite", ingresses=2, on_desk=True, lease=LeaseTimes(ttl_s=3, renew_every_s=0.5))
+    setup = Setup(
+        ledger="sqlite", ingresses=2, with_coordinator=True, lease=LeaseTimes(ttl_s=3, renew_every_s=0.5)
+    )
     async with new_world(setup, machines) as world:
         clients = [asyncio.create_task(answers_of_a_client(world, number)) for number in range(CLIENTS)]
         await send(ask(world, 10_000, 4), world.port, timeout_s=TIMEOUT_S)
@@ -37,7 +39,9 @@ async def test_no_connection_is_refused_and_only_what_the_process_carried_fails(
 
 
 async def test_who_comes_while_no_process_is_up_is_answered_by_the_next(machines: Machines) -> None:
-    setup = Setup(ledger="sqlite", ingresses=2, on_desk=True, lease=LeaseTimes(ttl_s=3, renew_every_s=0.5))
+    setup = Setup(
+        ledger="sqlite", ingresses=2, with_coordinator=True, lease=LeaseTimes(ttl_s=3, renew_every_s=0.5)
+    )
     async with new_world(setup, machines) as world:
         for server in world.servers:
             await server.kill()

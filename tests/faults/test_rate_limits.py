@@ -1,5 +1,5 @@
-"""Rate limits over HTTP with three servers that share a Redis or a desk: what is let in is the limit, not three times
-it."""
+"""Rate limits over HTTP with three servers that share a Redis or a coordinator: together they let in the limit, not
+three times as much."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def counted(answers: list[Answer]) -> Counter[int | str]:
     return Counter(200 if answer.completed else answer.status or answer.trouble for answer in answers)
 
 
-@pytest.mark.parametrize("shared", ["on_redis", "on_desk"])
+@pytest.mark.parametrize("shared", ["on_redis", "with_coordinator"])
 @pytest.mark.parametrize("seed", range(4))
 async def test_the_accepted_count_is_the_limit_of_requests_a_minute(
     machines: Machines, seed: int, shared: str
@@ -51,7 +51,7 @@ async def test_the_accepted_count_is_the_limit_of_requests_a_minute(
         ledger=rng.choice(("sqlite", "postgresql")),
         ingresses=INGRESSES,
         on_redis=shared == "on_redis",
-        on_desk=shared == "on_desk",
+        with_coordinator=shared == "with_coordinator",
         limits=ProjectLimits(requests_per_minute=limit),
     )
     for _ in range(3):
@@ -64,7 +64,7 @@ async def test_the_accepted_count_is_the_limit_of_requests_a_minute(
     assert found == {200: limit, 429: asked - limit}
 
 
-@pytest.mark.parametrize("shared", ["on_redis", "on_desk"])
+@pytest.mark.parametrize("shared", ["on_redis", "with_coordinator"])
 @pytest.mark.parametrize("seed", range(2))
 async def test_the_accepted_count_is_the_limit_of_requests_in_flight(
     machines: Machines, seed: int, shared: str
@@ -75,7 +75,7 @@ async def test_the_accepted_count_is_the_limit_of_requests_in_flight(
         ledger="postgresql",
         ingresses=INGRESSES,
         on_redis=shared == "on_redis",
-        on_desk=shared == "on_desk",
+        with_coordinator=shared == "with_coordinator",
         # Two seconds a reply: all have asked by the time that the first is done.
         token_s=0.05,
         limits=ProjectLimits(max_in_flight=limit),

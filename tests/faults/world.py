@@ -17,7 +17,7 @@ import asyncpg
 from billing.accounts.accounts import Accounts
 from billing.caller import NO_LIMITS, ProjectLimits
 from billing.clock import now
-from billing.leases.times import LeaseTimes
+from billing.leases.lease_times import LeaseTimes
 from billing.ledger.ledger import Ledger
 from billing.spool.spool import Spool
 from billing.store.database import open_database
@@ -26,8 +26,8 @@ from serve.app import catalog_of
 from serve.config.settings import Settings
 from serve.money.ledger_setup import prices_of
 from serve.money.pepper import read_pepper
-from serve.processes.desk import open_desk
-from serve.processes.folder import run_folder
+from serve.processes.coordinator import open_coordinator
+from serve.processes.run_folder import run_folder
 from tests.faults.audit import Books
 from tests.faults.disk import SpoolDisk
 from tests.faults.engine import witnessed_tokens
@@ -60,7 +60,7 @@ class Setup:
     spend_limit_nano_usd: int | None = None
     on_redis: bool = False
     # One process keeps the port and counts the limits, as `pith serve` does; otherwise each server listens by itself.
-    on_desk: bool = False
+    with_coordinator: bool = False
     # What the workspace may spend while the ledger is away.
     allowance_usd: str = "0"
     # Further workspaces, by their limits: in all, and of a month.
@@ -229,9 +229,17 @@ async def new_world(setup: Setup, machines: Machines, disk: SpoolDisk | None = N
         settings = _settings(setup, folder, url, machines, disk)
         customers = await _prepare(settings, setup)
         until = ExitStack()
-        desk = until.enter_context(_desk_folder(settings)) if setup.on_desk else None
+        coordinator_folder = (
+            until.enter_context(_coordinator_folder(settings)) if setup.with_coordinator else None
+        )
         plan = IngressPlan(
-            settings, folder, setup.token_s, setup.database_timeout_s, setup.open_files, desk, setup.lease
+            settings,
+            folder,
+            setup.token_s,
+            setup.database_timeout_s,
+            setup.open_files,
+            coordinator_folder,
+            setup.lease,
         )
         world = World(setup, folder, plan, machines, customers, disk=disk)
         try:
@@ -247,11 +255,11 @@ async def new_world(setup: Setup, machines: Machines, disk: SpoolDisk | None = N
 
 
 @contextmanager
-def _desk_folder(settings: Settings) -> Iterator[Path]:
+def _coordinator_folder(settings: Settings) -> Iterator[Path]:
     server = settings.server
     with (
         run_folder(settings.state_dir, server.port) as folder,
-        open_desk(server.host, server.port, folder),
+        open_coordinator(server.host, server.port, folder),
     ):
         yield folder
 

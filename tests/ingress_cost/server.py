@@ -200,7 +200,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="pith-cost-") as name:
         settings = _settings(Path(name))
         # As in a replica: counted in files, and told before prometheus_client is imported.
-        from serve.metrics.files import FOLDER_VARIABLE, count_in_files, metrics_folder
+        from serve.metrics.process_files import FOLDER_VARIABLE, count_in_files, metrics_folder
 
         os.environ[FOLDER_VARIABLE] = str(metrics_folder(settings))
         count_in_files(settings)

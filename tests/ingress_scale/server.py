@@ -89,7 +89,7 @@ async def serve(settings: Any, delay_s: float, clock: WriterClock) -> None:
 
 def main() -> None:
     from serve.config.settings import Settings
-    from serve.metrics.files import FOLDER_VARIABLE, count_in_files, metrics_folder
+    from serve.metrics.process_files import FOLDER_VARIABLE, count_in_files, metrics_folder
 
     settings = Settings.model_validate_json(Path(sys.argv[1]).read_text(encoding="utf-8"))
     # As in a replica: counted in files, and told before prometheus_client is imported.

@@ -31,7 +31,7 @@ class Mutant:
 MUTANTS = (
     Mutant(
         "the sweeper closes leases that have not ended",
-        "billing/leases/sql.py",
+        "billing/leases/lease_sql.py",
         'or_(_h.expires_at <= _now, _h.expires_at > _now + bindparam("absurd_s"))',
         'or_(_h.expires_at > 0, _h.expires_at > _now + bindparam("absurd_s"))',
         (
@@ -40,7 +40,7 @@ MUTANTS = (
     ),
     Mutant(
         "a collection is cut without the row's lock",
-        "billing/collections/collecting.py",
+        "billing/collections/collection_sql.py",
         "connection.execute(statement.with_for_update(key_share=True)).scalar_one()",
         "connection.execute(statement).scalar_one()",
         (
@@ -49,14 +49,14 @@ MUTANTS = (
     ),
     Mutant(
         "a lease is swept at the first look",
-        "billing/leases/watch.py",
+        "billing/leases/dead_owners.py",
         "if seen.looks < self._times.looks:",
         "if seen.looks < 0:",
-        ("tests/billing/leases/test_watch.py::test_a_lease_is_dead_at_the_third_look_a_renewal_apart",),
+        ("tests/billing/leases/test_dead_owners.py::test_a_lease_is_dead_at_the_third_look_a_renewal_apart",),
     ),
     Mutant(
         "leases are not renewed",
-        "billing/leases/sql.py",
+        "billing/leases/lease_sql.py",
         'connection.execute(_RENEW, {"mine": owner, "due_s": times.due_s, "ttl_s": times.ttl_s})',
         'connection.execute(_RENEW, {"mine": "", "due_s": times.due_s, "ttl_s": times.ttl_s})',
         (SIMULATION,),
@@ -73,7 +73,7 @@ MUTANTS = (
     Mutant(
         "a failed release is not remembered",
         "billing/leases/keeper.py",
-        "            owned = await self._database.read(partial(sql.owned, owner=self.owner))\n",
+        "            owned = await self._database.read(partial(lease_sql.owned, owner=self.owner))\n",
         "            owned = list[str]()\n",
         (SIMULATION,),
     ),
@@ -88,30 +88,30 @@ MUTANTS = (
     ),
     Mutant(
         "a hold does not look at what others hold",
-        "billing/ledger/posting.py",
+        "billing/ledger/ledger_sql.py",
         "_committed + _amount <= _w.spend_limit_nano_usd",
         "_w.posted_nano_usd + _amount <= _w.spend_limit_nano_usd",
         ("tests/billing/ledger/test_ledger.py::test_no_concurrency_overspends",),
     ),
     Mutant(
         "a hold does not look at the month",
-        "billing/ledger/posting.py",
+        "billing/ledger/ledger_sql.py",
         "        _w.month == this_month(),\n    )\n    .values(held_nano_usd=_w.held_nano_usd + _amount)",
         "    )\n    .values(held_nano_usd=_w.held_nano_usd + _amount)",
         (
-            "tests/billing/ledger/test_months.py::test_a_clock_that_was_a_month_ahead_once_leaves_the_months_limit_on",
+            "tests/billing/ledger/test_monthly_totals.py::test_a_clock_that_was_a_month_ahead_once_leaves_the_months_limit_on",
         ),
     ),
     Mutant(
         "what exceeds a hold takes what others hold",
-        "billing/ledger/posting.py",
+        "billing/ledger/ledger_sql.py",
         "        limit - posted - held\n",
         "        limit - posted\n",
         ("tests/billing/ledger/test_theorem.py::test_a_cost_above_its_hold_takes_what_no_other_hold_has",),
     ),
     Mutant(
         "a charge beyond its hold is not bounded",
-        "billing/ledger/posting.py",
+        "billing/ledger/ledger_sql.py",
         "    charge = min(event.cost_nano_usd, max(covered, _room(row, freed)))\n",
         "    charge = covered = event.cost_nano_usd\n",
         (
@@ -120,14 +120,14 @@ MUTANTS = (
     ),
     Mutant(
         "an event that was there already is charged again",
-        "billing/ledger/posting.py",
+        "billing/ledger/ledger_sql.py",
         '    connection.execute(_UNCHARGE, {"workspace": event.workspace_id, "charge": charge})\n',
         "",
         ("tests/billing/ledger/test_ledger.py::test_settling_again_changes_nothing_even_all_at_once",),
     ),
     Mutant(
         "a settlement does not give its hold back",
-        "billing/ledger/posting.py",
+        "billing/ledger/ledger_sql.py",
         '    freed = sum(amount for _, amount in _CLOSE.returned(connection, {"event": event.event_id}))\n',
         "    freed = 0\n",
         (
@@ -136,7 +136,7 @@ MUTANTS = (
     ),
     Mutant(
         "replay removes what the ledger did not take",
-        "billing/ledger/replaying.py",
+        "billing/ledger/replay.py",
         "                return Replayed(posted, known, refused, await spool.count_waiting())\n",
         "                await spool.remove(spooled.event_id)\n                continue\n",
         (
@@ -145,7 +145,7 @@ MUTANTS = (
     ),
     Mutant(
         "replay leaves in the spool what it posted",
-        "billing/ledger/replaying.py",
+        "billing/ledger/replay.py",
         "            await spool.remove(spooled.event_id)\n",
         "            return Replayed(posted, known, refused, 0)\n",
         (
@@ -154,11 +154,11 @@ MUTANTS = (
     ),
     Mutant(
         "what waits in the spool is not counted against the allowance",
-        "billing/ledger/allowance.py",
+        "billing/ledger/offline_allowance.py",
         "        spent = self._open[hold.workspace_id] + spooled.get(hold.workspace_id, 0)\n",
         "        spent = self._open[hold.workspace_id]\n",
         (
-            "tests/billing/ledger/test_allowance.py::test_what_was_used_counts_and_not_what_it_might_have_cost",
+            "tests/billing/ledger/test_offline_allowance.py::test_what_was_used_counts_and_not_what_it_might_have_cost",
         ),
     ),
     Mutant(
@@ -179,30 +179,30 @@ MUTANTS = (
     ),
     Mutant(
         "a month that was left is counted from zero when it comes again",
-        "billing/ledger/months.py",
+        "billing/ledger/monthly_totals.py",
         "    connection.execute(turning.values(month=row.now_month, month_posted_nano_usd=kept))\n",
         "    connection.execute(turning.values(month=row.now_month, month_posted_nano_usd=0))\n",
         (
-            "tests/billing/ledger/test_months.py::test_a_clock_that_was_a_month_ahead_once_leaves_the_months_limit_on",
+            "tests/billing/ledger/test_monthly_totals.py::test_a_clock_that_was_a_month_ahead_once_leaves_the_months_limit_on",
         ),
     ),
     Mutant(
         "a collection that another server hands over just now is handed over",
-        "billing/collections/handing_over.py",
+        "billing/collections/handover_sql.py",
         '    waits = and_(_c.state == "open", _c.handed_over_at.is_(None), due)\n',
         '    waits = and_(_c.state == "open", _c.handed_over_at.is_(None))\n',
-        ("tests/billing/collections/test_hook.py::test_of_many_servers_one_runs_the_hook",),
+        ("tests/billing/collections/test_payment_hook.py::test_of_many_servers_one_runs_the_hook",),
     ),
     Mutant(
         "an answer is written over what was closed meanwhile",
-        "billing/collections/handing_over.py",
+        "billing/collections/handover_sql.py",
         "    if not still_claimed:\n        return found\n",
         "",
-        ("tests/billing/collections/test_hook.py::test_what_an_operator_closed_meanwhile_stays_so",),
+        ("tests/billing/collections/test_payment_hook.py::test_what_an_operator_closed_meanwhile_stays_so",),
     ),
     Mutant(
         "a voided collection stays collected",
-        "billing/collections/collecting.py",
+        "billing/collections/collection_sql.py",
         '    if wanted == "void":\n        _move_collected(connection, found.workspace_id, -found.nano_usd)\n',
         "",
         (

@@ -24,7 +24,7 @@ from serve.compress.wiring import RunningModel
 from serve.config.compression_models import DemoCompressionSettings
 from serve.config.settings import Settings, load_settings
 from serve.money.ledger_setup import prepare_ledger
-from serve.processes.door import Door, own_door
+from serve.processes.listener import Listener, own_listener
 
 CONFIG = Path(__file__).resolve().parents[2] / "configs/embedded.yaml"
 START_S = 30
@@ -91,11 +91,11 @@ def service(
     assert key is not None
     database = FakeFaultyDatabase(open_database(settings.billing.database_url))
     engines = {model.id: engine for model in settings.models}
-    door = own_door("127.0.0.1", 0)
+    listener = own_listener("127.0.0.1", 0)
     up, stop = threading.Event(), threading.Event()
 
     async def serve() -> None:
-        async with _listening(settings, engines, database, door, compressor):
+        async with _listening(settings, engines, database, listener, compressor):
             up.set()
             await asyncio.to_thread(stop.wait)
 
@@ -103,7 +103,7 @@ def service(
     thread.start()
     try:
         assert up.wait(START_S), "the service did not start"
-        yield Running(settings, f"http://127.0.0.1:{door.listener.getsockname()[1]}", key, database)
+        yield Running(settings, f"http://127.0.0.1:{listener.sock.getsockname()[1]}", key, database)
     finally:
         stop.set()
         thread.join(START_S)
@@ -118,7 +118,7 @@ class _listening:
         settings: Settings,
         engines: Mapping[str, Engine],
         database: FakeFaultyDatabase,
-        door: Door,
+        listener: Listener,
         compressor: RunningModel | None,
     ) -> None:
         self._ledger = Ledger(database, Spool(settings.billing.spool_path))
@@ -131,7 +131,7 @@ class _listening:
             database=database,
             ledger=self._ledger,
         )
-        self._server = PithServer(http_config(api, settings), door)
+        self._server = PithServer(http_config(api, settings), listener)
 
     async def __aenter__(self) -> None:
         self._task = asyncio.create_task(self._server.serve())

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from sqlalchemy import Connection, update
 
-from billing.accounts import directory
+from billing.accounts import account_sql
 from billing.caller import NO_LIMITS, Caller
 from billing.ledger import price_list
 from billing.price import ModelPrice
@@ -42,9 +42,9 @@ class Accounts:
 
 
 def _make_caller(connection: Connection, number: int) -> Caller:
-    made = directory.insert_workspace(connection, f"workspace {number}", None, None, True, LONG_AGO)
+    made = account_sql.insert_workspace(connection, f"workspace {number}", None, None, True, LONG_AGO)
     workspace_id = f"ws_{number}"
     connection.execute(update(workspaces).where(workspaces.c.id == made.id).values(id=workspace_id))
-    project = directory.insert_project(connection, workspace_id, "project", True, NO_LIMITS, LONG_AGO)
-    key = directory.insert_key(connection, project.id, f"{number:016}", "key", "0" * 64, LONG_AGO)
+    project = account_sql.insert_project(connection, workspace_id, "project", True, NO_LIMITS, LONG_AGO)
+    key = account_sql.insert_key(connection, project.id, f"{number:016}", "key", "0" * 64, LONG_AGO)
     return Caller(workspace_id, project.id, key.id, metered=True, limits=NO_LIMITS)

@@ -7,8 +7,8 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from billing.leases.keeper import LeaseKeeper
-from billing.ledger.allowance import Allowance
 from billing.ledger.ledger import Ledger
+from billing.ledger.offline_allowance import OfflineAllowance
 from tests.simulation.server import Parts
 
 # As where one server was configured for longer requests than another.
@@ -56,7 +56,7 @@ class HastyKeeper(LeaseKeeper):
         await self._database.write(close_ended)
 
 
-class GenerousAllowance(Allowance):
+class GenerousAllowance(OfflineAllowance):
     """What waits in the spool is not counted."""
 
     async def _costs(self) -> dict[str, int]:

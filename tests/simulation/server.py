@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from billing.collections.collector import Collector
-from billing.collections.hook import HookAnswer, HookCommand
+from billing.collections.payment_hook import HookAnswer, HookCommand
 from billing.errors import HookFailed
 from billing.ledger.ledger import Ledger
 from billing.spool.spool import Spool

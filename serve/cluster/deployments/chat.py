@@ -24,7 +24,7 @@ from serve.config.chat_models import ModelSettings, shares_of
 from serve.fairness.generation import FairGeneration
 from serve.fairness.places import Shares
 from serve.money.prompt_bound import proven_bound
-from serve.processes.heap import freeze_heap
+from serve.processes.garbage_collection import freeze_heap
 
 if TYPE_CHECKING:
     from models.vllm.engine import VLLMChat

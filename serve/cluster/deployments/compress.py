@@ -11,7 +11,7 @@ from compression.pipeline.served import CompressionFault, JobTerms, as_value
 from serve.cluster.replicas.applications import HEALTH_CHECK_PERIOD_S, HEALTH_CHECK_TIMEOUT_S, SETTLE_S
 from serve.config.compression_models import CompressionModelSettings, plan_of_model, spec_of
 from serve.config.settings import Settings
-from serve.metrics.files import FOLDER_VARIABLE, count_in_files, metrics_folder
+from serve.metrics.process_files import FOLDER_VARIABLE, count_in_files, metrics_folder
 
 # Above what may wait in a replica: whoever is one too many is told so by it, and not left in Ray's queue.
 REFUSED_AT_ONCE = 64
@@ -26,7 +26,7 @@ class CompressReplica:
         from prometheus_client import CollectorRegistry
 
         from compression.workers.pooled_model import start_model
-        from serve.metrics.pool import PoolMetrics
+        from serve.metrics.compression_workers import PoolMetrics
 
         metrics = PoolMetrics(CollectorRegistry(), model.id)
         self._model = await start_model(spec_of(model), plan_of_model(model), metrics)

@@ -17,8 +17,8 @@ from serve.cluster.replicas.applications import (
 )
 from serve.config.chat_models import shares_of
 from serve.config.settings import Settings
-from serve.metrics.files import FOLDER_VARIABLE, count_in_files, metrics_folder
-from serve.processes.heap import freeze_heap
+from serve.metrics.process_files import FOLDER_VARIABLE, count_in_files, metrics_folder
+from serve.processes.garbage_collection import freeze_heap
 
 if TYPE_CHECKING:
     from serve.app import Service
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 class IngressReplica:
     """The HTTP server. Its logic is `serve.app.Service`, which takes connections by itself."""
 
-    async def __init__(self, settings: Settings, desk: Path | None) -> None:  # type: ignore[misc]
+    async def __init__(self, settings: Settings, run_folder: Path | None) -> None:  # type: ignore[misc]
         # Before anything imports prometheus_client.
         count_in_files(settings)
-        self._service = _start(settings, desk)
+        self._service = _start(settings, run_folder)
         freeze_heap()
 
     async def check_health(self) -> None:
@@ -43,7 +43,7 @@ class IngressReplica:
         await self._service.stop()
 
 
-def _start(settings: Settings, desk: Path | None) -> Service:
+def _start(settings: Settings, run_folder: Path | None) -> Service:
     """Take requests, with every model behind a handle to its replicas, which need not be up."""
     from billing.store.database import open_database
     from serve.app import start_service
@@ -55,7 +55,7 @@ def _start(settings: Settings, desk: Path | None) -> Service:
         engines=_engines(settings, client),
         compressors=_compressors(settings),
         database=open_database(settings.billing.database_url),
-        desk=desk,
+        run_folder=run_folder,
     )
     service.closing.append(client.close)
     return service
@@ -96,8 +96,8 @@ def _compressors(settings: Settings) -> dict[str, RayCompressor]:
     }
 
 
-def build_ingress(settings: Settings, desk: Path | None) -> Any:
-    """The Ray Serve application that answers on the HTTP port. `desk` is the folder where its processes get the
+def build_ingress(settings: Settings, run_folder: Path | None) -> Any:
+    """The Ray Serve application that answers on the HTTP port. `run_folder` is the folder where its processes get the
     listening socket; without one each listens by itself."""
     deployment = serve.deployment(
         IngressReplica,
@@ -110,7 +110,7 @@ def build_ingress(settings: Settings, desk: Path | None) -> Any:
         graceful_shutdown_timeout_s=settings.server.drain_s + SETTLE_S,
         ray_actor_options={"runtime_env": {"env_vars": _environment(settings)}},
     )
-    return deployment.bind(settings, desk)
+    return deployment.bind(settings, run_folder)
 
 
 def _environment(settings: Settings) -> dict[str, str]:

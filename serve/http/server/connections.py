@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from serve.config.networks import Network
-from serve.http.peers import client_of, stands_in
+from serve.http.client_address import client_of, is_in_networks
 from serve.http.server.refusals import BadHttp
 
 # Connections over a limit that may wait for their refusal; the next ones are closed without a word.
@@ -41,7 +41,7 @@ class Connections:
 
     def open(self, address: str | None) -> Place:
         """Take a connection in. Its place says whether it may stay; it is given back with `close`."""
-        client = None if stands_in(address, self._not_counted) else client_of(address)
+        client = None if is_in_networks(address, self._not_counted) else client_of(address)
         problem = self._too_many(client)
         if problem is None:
             self._total += 1

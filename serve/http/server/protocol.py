@@ -8,11 +8,11 @@ from typing import Any
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from serve.http.peers import plain_address
+from serve.http.client_address import plain_address
 from serve.http.server.connections import Connections
-from serve.http.server.deadlines import Part, overdue
+from serve.http.server.receive_deadlines import Part, overdue
 from serve.http.server.refusals import BadHttp, refusal
-from serve.http.server.sending import SendTimes, SendWatch, cut
+from serve.http.server.send_deadlines import SendTimes, SendWatch, cut
 
 # Of the request line and the headers; and of all that frames a body: chunk sizes, chunk extensions, trailers.
 MAX_HEADER_BYTES = 64 * 1024

@@ -16,11 +16,11 @@ import uvicorn
 from serve.config.networks import LOOPBACK, networks
 from serve.config.settings import ServerSettings, Settings
 from serve.http.server.connections import Connections, ReceiveTimes
-from serve.http.server.deadlines import LOOK_EVERY_S
 from serve.http.server.protocol import BoundedHttp
-from serve.http.server.sending import SendTimes
+from serve.http.server.receive_deadlines import LOOK_EVERY_S
+from serve.http.server.send_deadlines import SendTimes
 from serve.processes.acceptor import Acceptor
-from serve.processes.door import Door
+from serve.processes.listener import Listener
 
 # Open files that are no connections of clients: the ledger's, the spool's, those to replicas, libraries.
 OTHER_FILES = 512
@@ -34,9 +34,9 @@ class PithServer(uvicorn.Server):
 
     _looked_at = 0.0
 
-    def __init__(self, config: uvicorn.Config, door: Door) -> None:
+    def __init__(self, config: uvicorn.Config, listener: Listener) -> None:
         super().__init__(config)
-        self._door = door
+        self._listener = listener
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -45,7 +45,7 @@ class PithServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         # What uvicorn's own does with sockets, whose servers ours replaces. There is no lifespan.
         make = partial(self._protocol, {})
-        self.acceptor = Acceptor(self._door, make, self.server_state.connections)
+        self.acceptor = Acceptor(self._listener, make, self.server_state.connections)
         self.servers = [cast(asyncio.Server, self.acceptor)]
         self._looked_at = asyncio.get_running_loop().time()
         self.started = True

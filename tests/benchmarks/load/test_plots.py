@@ -69,6 +69,15 @@ def test_a_name_has_one_colour_in_all_panels() -> None:
     assert [line.get_color() for line in second.get_lines()] == [pith, bare]
 
 
+def test_few_points_are_marked_and_the_many_of_a_distribution_are_not() -> None:
+    samples = {name: [1.0, 2.0, 3.0] for name in CLIENTS}
+    few, many = drawn(
+        plots.throughput("requests/s", CLIENTS), plots.distribution("latency", "ms", samples)
+    ).axes
+    assert [line.get_marker() for line in few.get_lines()] == ["o", "s"]
+    assert [line.get_marker() for line in many.get_lines()] == ["", ""]
+
+
 @pytest.mark.parametrize(
     ("count", "rows", "columns"),
     [(1, 1, 1), (2, 1, 2), (3, 1, 3), (4, 2, 2), (6, 2, 3), (7, 2, 4), (21, 6, 4)],

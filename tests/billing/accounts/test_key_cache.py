@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime, timedelta
 
-from billing.accounts.directory import StoredKey
+from billing.accounts.account_sql import StoredKey
 from billing.accounts.key_cache import KeyCache, KeyCacheTimes
 from billing.caller import NO_LIMITS, Caller
 

@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import Connection, text
 from sqlalchemy.util import await_only
 
-from billing.collections import collecting
+from billing.collections import collection_sql
 from billing.collections.collection import NANO_PER_CENT
 from billing.collections.collector import Collector
 from billing.errors import IllegalMove
@@ -67,7 +67,7 @@ async def owing(books: Books, cents: int) -> str:
 
 async def test_two_servers_that_cut_one_balance_make_one_collection(books: Books) -> None:
     cut = partial(
-        collecting.cut,
+        collection_sql.cut,
         workspace_id=await owing(books, 9),
         threshold_cents=5,
         actor="test",
@@ -82,7 +82,9 @@ async def test_two_servers_that_cut_one_balance_make_one_collection(books: Books
 async def test_two_operators_that_close_one_collection_close_it_once(books: Books) -> None:
     await owing(books, 9)
     (made,) = await Collector(books.database, actor="test").cut_due(threshold_cents=5, now=books.now)
-    move = partial(collecting.move, collection_id=made.id, actor="test", now=books.now + timedelta(hours=1))
+    move = partial(
+        collection_sql.move, collection_id=made.id, actor="test", now=books.now + timedelta(hours=1)
+    )
     void, paid = await one_after_the_other(books, partial(move, wanted="void"), partial(move, wanted="paid"))
     assert not isinstance(void, BaseException) and void.state == "void"
     assert isinstance(paid, IllegalMove)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sqlalchemy import text
 
 from billing.accounts import audit_log
-from billing.collections import collecting
+from billing.collections import collection_sql
 from billing.collections.collection import NANO_PER_CENT, STATES, State, check_move, whole_cents
 from billing.collections.collector import Collector
 from billing.errors import (
@@ -312,7 +312,9 @@ async def test_a_cut_that_breaks_off_leaves_nothing_behind(books: Books) -> None
         pass
 
     def half(connection: object) -> None:
-        made = collecting.cut(connection, caller.workspace_id, threshold_cents=5, actor="x", now=books.now)  # type: ignore[arg-type]
+        made = collection_sql.cut(
+            connection, caller.workspace_id, threshold_cents=5, actor="x", now=books.now
+        )  # type: ignore[arg-type]
         assert made is not None
         raise Died
 

@@ -10,9 +10,9 @@ import pytest
 from sqlalchemy import text, update
 
 from billing.errors import LedgerUnavailable, QuotaExceeded, SpoolFull
-from billing.leases import sql
+from billing.leases import lease_sql
 from billing.leases.keeper import LeaseKeeper
-from billing.leases.times import LeaseTimes
+from billing.leases.lease_times import LeaseTimes
 from billing.ledger.ledger import Ledger
 from billing.spool.spool import Spool
 from billing.store.fake_database import FakeOutageDatabase
@@ -89,10 +89,10 @@ async def test_a_lease_that_was_renewed_after_it_was_looked_at_is_not_closed(boo
     hold = await books.hold(caller, 1000)
     owner, _ = (await leases(books))[hold.event_id]
     await books.at(books.now + timedelta(minutes=5))
-    (found,) = await books.database.read(lambda c: sql.neglected(c, "another", TIMES))
+    (found,) = await books.database.read(lambda c: lease_sql.neglected(c, "another", TIMES))
     assert found.has_ended
-    await books.database.write(lambda c: sql.renew(c, owner, TIMES))
-    assert await books.database.write(lambda c: sql.close_ended(c, [hold.event_id], TIMES)) == 0
+    await books.database.write(lambda c: lease_sql.renew(c, owner, TIMES))
+    assert await books.database.write(lambda c: lease_sql.close_ended(c, [hold.event_id], TIMES)) == 0
     assert await books.money(caller) == (0, 1000)
 
 

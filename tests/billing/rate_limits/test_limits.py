@@ -13,8 +13,8 @@ import pytest
 from billing.caller import Caller, ProjectLimits, WindowState
 from billing.errors import RateLimited
 from billing.rate_limits.rate_limits import Admission, RateLimits, open_counters
-from serve.processes.shared_counters import SharedCounters
-from tests.serve.processes.counting import counted_elsewhere
+from serve.processes.rate_limits.client import SharedCounters
+from tests.serve.processes.rate_limits.counting import counted_elsewhere
 
 # At the start of a minute, so that a test's seconds stay within it.
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -25,10 +25,10 @@ def caller(**limits: int) -> Caller:
     return Caller("workspace", uuid4().hex, "key", metered=True, limits=ProjectLimits(**limits))
 
 
-@pytest.fixture(params=["memory", "redis", "desk"])
+@pytest.fixture(params=["memory", "redis", "coordinator"])
 async def limits(request: pytest.FixtureRequest) -> AsyncIterator[RateLimits]:
     """A limiter of each kind: what one does, the others do."""
-    if request.param == "desk":
+    if request.param == "coordinator":
         async with counted_elsewhere() as path:
             limits = RateLimits(SharedCounters(path))
             yield limits

@@ -13,7 +13,7 @@ import pytest
 
 from billing.errors import LedgerUnavailable, SpoolUnavailable, UnknownSpooledEvent, UsageNotRecorded
 from billing.ledger.ledger import Ledger
-from billing.ledger.replaying import Replayed, replay
+from billing.ledger.replay import Replayed, replay
 from billing.price import Cost, ModelPrice
 from billing.spool.spool import MIN_FREE_BYTES, Spool
 from billing.store.fake_database import FakeOutageDatabase

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from billing.collections.collector import Collector
-from billing.collections.hook import HookAnswer, HookCommand
+from billing.collections.payment_hook import HookAnswer, HookCommand
 from billing.errors import LedgerUnavailable
 from billing.ledger.ledger import Ledger
 from billing.spool.spool import Spool

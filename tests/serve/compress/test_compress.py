@@ -22,7 +22,7 @@ from compression.pipeline.errors import (
     CompressorUnavailable,
 )
 from compression.pipeline.served import JobTerms
-from serve.http.peers import client_of
+from serve.http.client_address import client_of
 from tests.serve.compressing import (
     CONTEXT,
     DEMO_DEADLINE_S,

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from serve.app import PithServer
 from serve.config.settings import Settings
 from serve.http.server.server import http_config
-from serve.processes.door import own_door
+from serve.processes.listener import own_listener
 from tests.serve.served import settings_document
 
 WAIT_S = 20.0
@@ -147,11 +147,11 @@ def listening(state_dir: Path, *, api: ASGIApp | None = None, **server_settings:
     found: list[Listening] = []
 
     async def serve() -> None:
-        door = own_door("127.0.0.1", 0)
+        listener = own_listener("127.0.0.1", 0)
         application = FakeApplication()
-        server = PithServer(http_config(api or application, settings), door)
+        server = PithServer(http_config(api or application, settings), listener)
         serving = asyncio.create_task(server.serve())
-        address = door.listener.getsockname()[:2]
+        address = listener.sock.getsockname()[:2]
         found.append(Listening(address, asyncio.get_running_loop(), server, application))
         ready.set()
         await asyncio.to_thread(stop.wait)

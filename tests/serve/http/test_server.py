@@ -13,7 +13,7 @@ from starlette.responses import PlainTextResponse
 from serve.app import PithServer
 from serve.config.settings import Settings
 from serve.http.server.server import allow_open_files, http_config
-from serve.processes.door import own_door
+from serve.processes.listener import own_listener
 from tests.serve.served import settings_document
 
 WAITING = 200
@@ -23,9 +23,9 @@ def test_connections_that_wait_are_taken_in_within_a_few_turns_of_the_loop(tmp_p
     settings = Settings.model_validate(settings_document(tmp_path))
 
     async def turns_taken() -> int:
-        door = own_door("127.0.0.1", 0)
-        clients = [socket.create_connection(door.listener.getsockname()) for _ in range(WAITING)]
-        server = PithServer(http_config(PlainTextResponse("hello"), settings), door)
+        listener = own_listener("127.0.0.1", 0)
+        clients = [socket.create_connection(listener.sock.getsockname()) for _ in range(WAITING)]
+        server = PithServer(http_config(PlainTextResponse("hello"), settings), listener)
         serving = asyncio.create_task(server.serve())
         turns = 0
         while len(server.server_state.connections) < WAITING and turns < 2 * WAITING:

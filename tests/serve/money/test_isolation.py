@@ -29,7 +29,7 @@ from models.fake_engine import FakeEngine
 from serve.app import catalog_of
 from serve.cli.main import app
 from serve.config.settings import load_settings
-from serve.http.viewers import FILES, PAGES
+from serve.http.docs_pages import FILES, PAGES
 from serve.money.ledger_setup import open_accounts, prices_of
 from tests.serve.compressing import CONTEXT, QUERY, Compressing, compressing
 from tests.serve.served import HI, Client, migrated_file, serving, settings_document

@@ -1,0 +1,170 @@
+"""The SQL of collections: which workspaces are due, and how a collection is cut, found and moved on.
+
+What moves money locks the workspace's row first, as a settlement does, and leaves its entry in the audit log in
+the same transaction. A settlement itself does nothing for collections.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Select, func, insert, select, update
+from sqlalchemy.engine import Row
+
+from billing.accounts import account_sql, audit_log
+from billing.accounts.audit_log import AuditEntry
+from billing.collections.collection import FINAL, NANO_PER_CENT, Collection, State, check_move, whole_cents
+from billing.errors import UnknownCollection
+from billing.store.schema import collections, workspaces
+
+_w, _c = workspaces.c, collections.c
+_FIELDS = [column for column in _c if column.name not in ("hook_attempts", "hook_due_at")]
+_uncollected = _w.posted_nano_usd - _w.collected_nano_usd
+
+
+def due_workspaces(connection: Connection, threshold_cents: int) -> list[str]:
+    """The workspaces whose uncollected balance has reached the threshold."""
+    reached = _uncollected >= threshold_cents * NANO_PER_CENT
+    return list(connection.execute(select(_w.id).where(reached).order_by(_w.id)).scalars())
+
+
+def cut(
+    connection: Connection, workspace_id: str, *, threshold_cents: int, actor: str, now: datetime
+) -> Collection | None:
+    """Cuts the whole cents of the uncollected balance; None when another cut was first, or it is too small."""
+    uncollected = _locked_uncollected(connection, workspace_id)
+    cents = whole_cents(uncollected, threshold_cents=threshold_cents)
+    if cents == 0:
+        return None
+    # Collections are never deleted, so within the lock the count is the number of the last.
+    before = select(func.count()).where(_c.workspace_id == workspace_id)
+    number = connection.execute(before).scalar_one() + 1
+    collection_id = f"col_{secrets.token_hex(10)}"
+    new = {
+        "id": collection_id,
+        "workspace_id": workspace_id,
+        "idempotency_key": f"{workspace_id}-{number}",
+        "cents": cents,
+        "nano_usd": cents * NANO_PER_CENT,
+        "state": "open",
+        "times_opened": 1,
+        "hook_attempts": 0,
+        "created_at": now,
+        "updated_at": now,
+    }
+    connection.execute(insert(collections), new)
+    _move_collected(connection, workspace_id, cents * NANO_PER_CENT)
+    details = {"cents": cents, "idempotency_key": new["idempotency_key"]}
+    record(connection, "collection.cut", collection_id, workspace_id, details, actor=actor, now=now)
+    return find(connection, collection_id)
+
+
+def move(
+    connection: Connection,
+    collection_id: str,
+    wanted: State,
+    *,
+    reference: str | None = None,
+    note: str | None = None,
+    actor: str,
+    now: datetime,
+) -> Collection:
+    """Raises `UnknownCollection` and `IllegalMove`. A reference or a note that is None leaves what is there."""
+    lock_for(connection, collection_id)
+    found = find(connection, collection_id)
+    check_move(collection_id, found.state, wanted)
+    changes: dict[str, Any] = {"state": wanted, "closed_at": now if wanted in FINAL else None}
+    if reference is not None:
+        changes["reference"] = reference
+    if note is not None:
+        changes["note"] = note
+    if wanted == "open":
+        changes |= {"times_opened": found.times_opened + 1, "handed_over_at": None}
+    details = {name: [getattr(found, name), value] for name, value in changes.items()}
+    if wanted == "open":
+        changes |= {"hook_attempts": 0, "hook_due_at": None}
+    write(connection, collection_id, changes, now)
+    if wanted == "void":
+        _move_collected(connection, found.workspace_id, -found.nano_usd)
+    record(connection, "collection.move", collection_id, found.workspace_id, details, actor=actor, now=now)
+    return find(connection, collection_id)
+
+
+def find(connection: Connection, collection_id: str) -> Collection:
+    """Raises `UnknownCollection`."""
+    row = None
+    # NUL and lone surrogates, which databases refuse each in its own way, name nothing.
+    if collection_id.isprintable():
+        row = connection.execute(_selection().where(_c.id == collection_id)).one_or_none()
+    if row is None:
+        raise UnknownCollection(collection_id)
+    return _collection(row)
+
+
+def listed(
+    connection: Connection,
+    *,
+    workspace: str | None = None,
+    state: State | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+) -> list[Collection]:
+    """Oldest first; `since` and `until` bound the time of the cut, `until` is not included; None is any."""
+    statement = _selection().order_by(_c.created_at, _c.id)
+    if workspace is not None:
+        owner = account_sql.find_workspace(connection, workspace)
+        statement = statement.where(_c.workspace_id == owner.id)
+    if state is not None:
+        statement = statement.where(_c.state == state)
+    if since is not None:
+        statement = statement.where(_c.created_at >= since)
+    if until is not None:
+        statement = statement.where(_c.created_at < until)
+    return [_collection(row) for row in connection.execute(statement)]
+
+
+def _locked_uncollected(connection: Connection, workspace_id: str) -> int:
+    # NO KEY UPDATE, as an UPDATE takes it: the stronger lock would wait for every event that is being inserted.
+    statement = select(_uncollected).where(_w.id == workspace_id)
+    uncollected: int = connection.execute(statement.with_for_update(key_share=True)).scalar_one()
+    return uncollected
+
+
+def lock_for(connection: Connection, collection_id: str) -> None:
+    """Locks a collection's workspace: changes of one workspace's collections come one after another."""
+    _locked_uncollected(connection, find(connection, collection_id).workspace_id)
+
+
+def _move_collected(connection: Connection, workspace_id: str, nano_usd: int) -> None:
+    moving = update(workspaces).where(_w.id == workspace_id)
+    connection.execute(moving.values(collected_nano_usd=_w.collected_nano_usd + nano_usd))
+
+
+def write(connection: Connection, collection_id: str, values: Mapping[str, Any], now: datetime) -> None:
+    connection.execute(update(collections).where(_c.id == collection_id).values(**values, updated_at=now))
+
+
+def record(
+    connection: Connection,
+    action: str,
+    collection_id: str,
+    workspace_id: str,
+    details: Mapping[str, Any],
+    *,
+    actor: str,
+    now: datetime,
+) -> None:
+    entry = AuditEntry(now, actor, action, workspace_id, collection_id, details)
+    audit_log.record(connection, entry)
+
+
+def _selection() -> Select[Any]:
+    named = _w.name.label("workspace_name")
+    return select(*_FIELDS, named).join(workspaces, _w.id == _c.workspace_id)
+
+
+def _collection(row: Row[Any]) -> Collection:
+    return Collection(**row._mapping)

@@ -1,0 +1,32 @@
+"""What a configuration would fetch from the hub without saying which commit of it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from serve.config.settings import Settings
+
+COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+def unpinned_revisions(settings: Settings) -> list[str]:
+    """A line for each repository that is taken as the hub has it on the day, with the key that would pin it."""
+    wanted: list[tuple[str, str | None, str | None]] = [
+        (f"models.{model.id}.revision", model.checkpoint, model.revision) for model in settings.models
+    ]
+    for model in settings.compression.models:
+        key = f"compression.models.{model.id}"
+        wanted.append((f"{key}.revision", model.checkpoint, model.revision))
+        wanted.append((f"{key}.tokenizer_revision", model.tokenizer, model.tokenizer_revision))
+    return [
+        f"revision not pinned: {repository} is taken as the hub has it; name a commit in {key}"
+        for key, repository, revision in wanted
+        if repository and is_on_the_hub(repository) and not COMMIT.fullmatch(revision or "")
+    ]
+
+
+def is_on_the_hub(reference: str) -> bool:
+    """Not what pith carries, and not what lies on this machine."""
+    is_a_path = reference.startswith((".", "/", "~")) or Path(reference).exists()
+    return not reference.startswith("embedded:") and not is_a_path

@@ -1,0 +1,41 @@
+"""Who stands at the other end of a socket: one client, whatever addresses its network lets it use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from ipaddress import IPv6Address, ip_address
+
+from serve.config.networks import Network
+
+# An IPv6 client has at least this much of the address space to itself, and could use a new address each time.
+IPV6_CLIENT_BITS = 64
+UNKNOWN = "unknown"
+
+
+def client_of(address: str | None) -> str:
+    """The client that an address stands for: IPv4 by itself, IPv6 by its network."""
+    try:
+        parsed = ip_address(plain_address(address))
+    except ValueError:
+        return UNKNOWN
+    if isinstance(parsed, IPv6Address):
+        return f"{int(parsed) >> (128 - IPV6_CLIENT_BITS):x}"
+    return str(parsed)
+
+
+def plain_address(address: str | None) -> str:
+    """Without a zone; and an IPv4 address as one, in the clothes in which a socket of both families shows it."""
+    text = (address or "").partition("%")[0]
+    if text.lower().startswith("::ffff:"):
+        mapped = IPv6Address(text).ipv4_mapped
+        return str(mapped) if mapped is not None else text
+    return text
+
+
+def is_in_networks(address: str | None, among: Iterable[Network]) -> bool:
+    """Whether the address belongs to one of the networks."""
+    try:
+        parsed = ip_address(plain_address(address))
+    except ValueError:
+        return False
+    return any(parsed in network for network in among)

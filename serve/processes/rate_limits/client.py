@@ -1,0 +1,128 @@
+"""The `Counters` of an HTTP process whose server has several: the process that started them counts for all."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+from billing.errors import LimitsUnavailable
+from billing.rate_limits.counters import Answer, Ask, CountedLimit
+from serve.processes.rate_limits.wire import ANSWERED, ASKED, Answered, Asked, framed, read_frame
+
+TIMEOUT_S = 2.0
+logger = logging.getLogger("pith.limits")
+
+
+class SharedCounters:
+    """One connection, on which each call is a frame and answers come in order. Connects on first use."""
+
+    def __init__(self, path: Path, *, timeout_s: float = TIMEOUT_S) -> None:
+        self._path = path
+        self._timeout_s = timeout_s
+        self._numbers = itertools.count()
+        self._connecting = asyncio.Lock()
+        self._line: _Line | None = None
+
+    async def take(self, ask: Ask) -> Answer:
+        line = await self._connected()
+        try:
+            answered = await self._answer(line, Asked(next(self._numbers), take=ask))
+        except (asyncio.CancelledError, LimitsUnavailable):
+            # It may be counted, and nobody else knows of it. It comes after the first on the same line.
+            unused = {charge.kind: charge.amount for charge in ask.charges}
+            line.forget(Asked(next(self._numbers), ticket=ask.ticket, unused=unused))
+            raise
+        assert answered.answer is not None
+        return answered.answer
+
+    async def give_back(self, ask: Ask, unused: Mapping[CountedLimit, int]) -> None:
+        line = self._line
+        if line is None or line.is_lost:
+            # What a process had in flight ended with its connection.
+            logger.warning(
+                "unused tokens of project %s stay counted: the connection was lost", ask.project_id
+            )
+            return
+        await self._answer(line, Asked(next(self._numbers), ticket=ask.ticket, unused=dict(unused)))
+
+    async def close(self) -> None:
+        if self._line is not None:
+            await self._line.close()
+
+    async def _connected(self) -> _Line:
+        async with self._connecting:
+            if self._line is None or self._line.is_lost:
+                try:
+                    async with asyncio.timeout(self._timeout_s):
+                        self._line = _Line(*await asyncio.open_unix_connection(self._path))
+                except OSError as error:
+                    raise _unavailable(error) from error
+        return self._line
+
+    async def _answer(self, line: _Line, asked: Asked) -> Answered:
+        # Sent before the first await: whoever is cancelled from here on has been heard.
+        answer = line.send(asked)
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await answer
+        except OSError as error:
+            raise _unavailable(error) from error
+
+
+class _Line:
+    """One connection, and the calls on it that wait for their answers."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writer = writer
+        self._waiting: dict[int, asyncio.Future[Answered]] = {}
+        self.is_lost = False
+        self._reading = asyncio.create_task(self._read(reader))
+
+    def send(self, asked: Asked) -> asyncio.Future[Answered]:
+        """The answer to come; a `ConnectionError` where the line is lost."""
+        answer: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
+        if self.is_lost:
+            answer.set_exception(ConnectionResetError("the connection was lost"))
+            return answer
+        self._waiting[asked.number] = answer
+        self._writer.write(framed(ASKED.dump_json(asked)))
+        return answer
+
+    def forget(self, asked: Asked) -> None:
+        """Send, and let nobody wait for the answer."""
+        if not self.is_lost:
+            self._writer.write(framed(ASKED.dump_json(asked)))
+
+    async def close(self) -> None:
+        self._reading.cancel()
+        await asyncio.gather(self._reading, return_exceptions=True)
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        try:
+            while True:
+                answered = ANSWERED.validate_json(await read_frame(reader))
+                waiting = self._waiting.pop(answered.number, None)
+                if waiting is not None and not waiting.done():
+                    waiting.set_result(answered)
+        except (asyncio.IncompleteReadError, OSError, ValueError) as error:
+            logger.error("the connection to the counts of limits was lost: %s", error)
+        finally:
+            self._lose()
+
+    def _lose(self) -> None:
+        self.is_lost = True
+        for answer in self._waiting.values():
+            if not answer.done():
+                answer.set_exception(ConnectionResetError("the connection was lost"))
+                # Whoever asked may have left: the loop must not complain of it.
+                answer.exception()
+        self._waiting.clear()
+        self._writer.close()
+
+
+def _unavailable(error: OSError) -> LimitsUnavailable:
+    logger.warning("the counts of limits did not answer: %s: %s", type(error).__name__, error)
+    return LimitsUnavailable("the rate limits' storage is unavailable")

@@ -1,0 +1,204 @@
+"""Clients that are slow, silent or many, on raw sockets: each is told where HTTP allows, and the others are served."""
+
+from __future__ import annotations
+
+import resource
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
+
+import pytest
+
+from serve.config.networks import networks
+from serve.http.server.connections import Connections, ReceiveTimes
+from serve.http.server.protocol import BoundedHttp
+from serve.http.server.receive_deadlines import overdue
+from serve.http.server.refusals import BadHttp
+from serve.http.server.send_deadlines import SendTimes
+from tests.serve.http.serving import Listening, Raw, detail, eventually, listening
+
+GET = b"GET /quick HTTP/1.1\r\nHost: h\r\n\r\n"
+TIMES = ReceiveTimes(idle_s=0.6, head_s=0.6, body_s=0.6, body_bytes_per_s=1_000_000)
+IDLE_SOCKETS = 5000
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Listening]:
+    times = {"idle_timeout_s": 0.6, "head_timeout_s": 0.6, "body_timeout_s": 0.6}
+    with listening(tmp_path_factory.mktemp("state"), **times) as server:
+        yield server
+
+
+@pytest.mark.parametrize(
+    ("sent", "words"),
+    [
+        (b"G", "headers took longer than 0.6 s"),
+        (b"GET / HTTP/1.1\r\nHost: h\r\na: b", "headers took longer"),
+        (b"\r\n\r\nGET /", "headers took longer"),
+        (GET + b"GET / HTT", "headers took longer"),
+        (b"POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nx", "body came too slowly: 1 bytes"),
+        (b"POST /echo HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n", "2 bytes"),
+        (
+            b"POST /echo HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\na: b",
+            "2 bytes",
+        ),
+    ],
+)
+def test_a_request_that_does_not_come_to_its_end_gets_408(server: Listening, sent: bytes, words: str) -> None:
+    with server.connect() as client:
+        client.send(sent)
+        reply = client.reply()
+    last = reply[reply.rindex(b"HTTP/1.1 ") :]
+    status, why = detail(last)
+    assert status == 408
+    assert words in why
+
+
+@pytest.mark.parametrize("sent", [b"", b"\r\n", GET, GET + b"\r\n"])
+def test_a_connection_that_is_asked_for_nothing_ends_without_a_word(server: Listening, sent: bytes) -> None:
+    with server.connect() as client:
+        client.send(sent)
+        assert client.reply().count(b"HTTP/1.1") == sent.count(b"GET")
+
+
+def test_a_body_that_comes_after_its_answer_must_come_too(server: Listening) -> None:
+    with server.connect() as client:
+        client.send(b"POST /early HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nx")
+        assert client.reply().count(b"HTTP/1.1") == 1
+
+
+def test_a_request_that_is_whole_is_waited_for(server: Listening) -> None:
+    server.loop.call_soon_threadsafe(server.application.release.clear)
+    with server.connect() as client, server.connect() as silent:
+        client.send(b"GET /held HTTP/1.1\r\nHost: h\r\n\r\n")
+        # The silent one came later, and has gone by now: the one that waits for its reply has not.
+        assert silent.reply() == b""
+        server.release()
+        assert client.socket.recv(65_536).startswith(b"HTTP/1.1 200")
+
+
+def test_a_connection_in_use_is_kept(server: Listening) -> None:
+    with server.connect() as client, server.connect() as silent:
+        silent.socket.setblocking(False)
+        asked = 0
+        while _is_open(silent) or asked < 2:
+            client.send(GET)
+            assert client.socket.recv(65_536).startswith(b"HTTP/1.1 200")
+            asked += 1
+
+
+def _is_open(client: Raw) -> bool:
+    try:
+        return client.socket.recv(1) != b""
+    except BlockingIOError:
+        return True
+
+
+def test_a_half_closed_connection_ends(server: Listening) -> None:
+    with server.connect() as client:
+        client.send(b"POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nx")
+        client.socket.shutdown(socket.SHUT_WR)
+        assert client.reply() == b""
+
+
+@pytest.mark.parametrize(
+    ("part", "for_s", "body_bytes", "late"),
+    [
+        ("none", 0.5, 0, False),
+        ("none", 0.7, 0, True),
+        ("head", 0.5, 0, False),
+        ("head", 0.7, 0, True),
+        ("body", 0.5, 0, False),
+        ("body", 0.7, 0, True),
+        ("body", 1.5, 1_000_000, False),
+        ("body", 1.7, 1_000_000, True),
+    ],
+)
+def test_what_each_part_of_a_request_may_take(part: str, for_s: float, body_bytes: int, late: bool) -> None:
+    found = overdue(TIMES, part, for_s=for_s, body_bytes=body_bytes, unwelcome=None)  # type: ignore[arg-type]
+    assert (found is not None) == late
+
+
+def test_a_connection_over_the_limit_is_told_so_and_the_next_one_is_taken_when_one_ends(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    with listening(tmp_path_factory.mktemp("state"), max_connections=3) as server, ExitStack() as opened:
+        first, *_ = [opened.enter_context(server.connect()) for _ in range(3)]
+        eventually(lambda: len(server.server.server_state.connections) == 3)
+        with server.connect() as asking:
+            asking.send(GET)
+            assert detail(asking.reply())[0] == 503
+        with server.connect() as silent:
+            status, why = detail(silent.reply())
+            assert (status, "3 connections" in why) == (503, True)
+        first.socket.close()
+        eventually(lambda: len(server.server.server_state.connections) == 2)
+        assert server.answers()
+
+
+def test_an_address_has_a_limit_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with listening(tmp_path_factory.mktemp("state")) as server, ExitStack() as opened:
+        # As the configuration makes it, but that loopback is an address like another.
+        connections = Connections(most=100, most_per_address=2, not_counted=(), times=TIMES)
+        sending = SendTimes(stalled_s=30, longest_s=30)
+        assert server.answers()
+        server.server.config.http_protocol_class = partial(BoundedHttp, connections, sending)  # type: ignore[assignment]
+        for _ in range(2):
+            opened.enter_context(server.connect())
+        eventually(lambda: len(server.server.server_state.connections) == 2)
+        with server.connect() as third:
+            third.send(GET)
+            status, why = detail(third.reply())
+            assert (status, "2 connections" in why) == (429, True)
+
+
+def test_addresses_are_counted_apart_ipv6_by_its_network_and_trusted_ones_not_at_all() -> None:
+    connections = Connections(most=10, most_per_address=1, not_counted=networks(["10.0.0.0/8"]), times=TIMES)
+    place = connections.open("192.0.2.1")
+    assert place.problem is None
+    assert connections.open("192.0.2.2").problem is None
+    assert _status(connections.open("::ffff:192.0.2.1").problem) == 429
+    assert connections.open("2001:db8::1").problem is None
+    assert _status(connections.open("2001:db8::2").problem) == 429
+    assert connections.open("2001:db8:0:1::1").problem is None
+    for _ in range(6):
+        assert connections.open("10.1.2.3").problem is None
+    assert _status(connections.open("10.1.2.3").problem) == 503
+    connections.close(place)
+    assert connections.open("192.0.2.1").problem is None
+
+
+def _status(problem: BadHttp | None) -> int | None:
+    return None if problem is None else problem.status
+
+
+def test_what_is_refused_waits_for_its_refusal_only_in_small_numbers() -> None:
+    connections = Connections(most=0, most_per_address=1, not_counted=(), times=TIMES)
+    places = [connections.open("192.0.2.1") for _ in range(256)]
+    assert connections.may_be_told
+    places.append(connections.open("192.0.2.1"))
+    assert not connections.may_be_told
+    for place in places:
+        connections.close(place)
+    assert connections.may_be_told
+
+
+def test_with_thousands_of_silent_sockets_the_service_answers_and_they_end(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 3 * IDLE_SOCKETS:
+        pytest.skip(f"this machine allows {hard} open files, and the test needs {3 * IDLE_SOCKETS}")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    try:
+        with listening(tmp_path_factory.mktemp("state"), idle_timeout_s=4.0) as server:
+            idle = [socket.create_connection(server.address) for _ in range(IDLE_SOCKETS)]
+            eventually(lambda: len(server.server.server_state.connections) > IDLE_SOCKETS // 2)
+            assert server.answers()
+            eventually(lambda: not server.server.server_state.connections)
+            assert all(each.recv(1) == b"" for each in idle)
+            for each in idle:
+                each.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -1,0 +1,219 @@
+"""The ops port over the files of real processes, which count, end and are killed."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from billing.spool.spool import Spool
+from billing.usage import UsageEvent
+from serve.config.settings import Settings
+from serve.metrics.ops_port import ENDED, ProcessFiles, ops_port
+from serve.metrics.process_files import FOLDER_VARIABLE, RESERVED_BYTES, metrics_folder
+from tests.integration.running import free_port
+from tests.serve.metrics.readings import Readings, of_families, of_text
+from tests.serve.served import settings_document
+
+ROOT = Path(__file__).resolve().parents[3]
+CHATS = 'pith_chat_requests_total{model="alpha",outcome="completed"}'
+IN_FLIGHT = 'pith_chat_requests_in_flight{model="alpha"}'
+DURATIONS = 'pith_chat_request_duration_seconds_count{model="alpha"}'
+REPLICAS = "pith_ingress_replicas"
+# An HTTP process as far as metrics go: it ends so many chats, has one more in flight, and waits.
+PROCESS = """
+import os, sys
+from serve.metrics.process_files import count_in_files
+from serve.config.settings import Settings
+settings = Settings.model_validate_json(sys.argv[1])
+assert "prometheus_client" not in sys.modules
+count_in_files(settings)
+from prometheus_client import CollectorRegistry
+from serve.metrics.service import ServiceMetrics
+metrics = ServiceMetrics(CollectorRegistry(), chat_models=["alpha"], compression_models=["m"])
+for _ in range(int(sys.argv[2])):
+    metrics.chat.begin("alpha").end()
+metrics.chat.begin("alpha")
+print("counts unseen" if "PROMETHEUS_MULTIPROC_DIR" not in os.environ else "counts", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings.model_validate(settings_document(tmp_path, ops={"port": free_port()}))
+
+
+@contextmanager
+def process(settings: Settings, chats: int, *, says: str = "counts") -> Iterator[subprocess.Popen[str]]:
+    running = subprocess.Popen(
+        [sys.executable, "-c", PROCESS, settings.model_dump_json(), str(chats)],
+        cwd=ROOT,
+        env={"PYTHONPATH": str(ROOT), FOLDER_VARIABLE: str(metrics_folder(settings))},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with running:
+        try:
+            assert running.stdout is not None
+            assert running.stdout.readline() == f"{says}\n"
+            yield running
+        finally:
+            running.kill()
+
+
+def scrape(settings: Settings) -> Readings:
+    url = f"http://127.0.0.1:{settings.ops.port}/metrics"
+    with urllib.request.urlopen(url, timeout=10) as reply:
+        return of_text(reply.read().decode())
+
+
+def test_one_scrape_adds_up_the_processes_and_keeps_what_a_killed_one_had_counted(settings: Settings) -> None:
+    with ops_port(settings), process(settings, 2), process(settings, 3) as victim:
+        both = scrape(settings)
+        assert (both[CHATS], both[DURATIONS], both[IN_FLIGHT], both[REPLICAS]) == (5, 5, 2, 2)
+        victim.kill()
+        victim.wait()
+        one = scrape(settings)
+        assert (one[CHATS], one[DURATIONS], one[IN_FLIGHT], one[REPLICAS]) == (5, 5, 1, 1)
+        with process(settings, 4):
+            again = scrape(settings)
+            assert (again[CHATS], again[DURATIONS], again[IN_FLIGHT], again[REPLICAS]) == (9, 9, 2, 2)
+
+
+def test_a_service_without_a_process_has_gauges_at_zero(settings: Settings) -> None:
+    with ops_port(settings):
+        with process(settings, 1):
+            scrape(settings)
+        left = scrape(settings)
+        assert (left[CHATS], left[IN_FLIGHT], left[REPLICAS]) == (1, 0, 0)
+
+
+def test_restarts_do_not_pile_up_files_even_where_nobody_scrapes(settings: Settings) -> None:
+    folder = metrics_folder(settings)
+    assert folder is not None
+    with ops_port(settings) as take_in_ended:
+        for _ in range(2):
+            with process(settings, 1):
+                assert len(list(folder.iterdir())) == 2 * len(RESERVED_BYTES)
+            take_in_ended()
+            assert {path.name for path in folder.iterdir()} == {
+                f"{kind}_{ENDED}.db" for kind in RESERVED_BYTES
+            }
+        assert of_families(ProcessFiles(folder).collect())[CHATS] == 2
+
+
+def test_a_process_counts_in_files_whose_blocks_are_reserved(settings: Settings) -> None:
+    folder = metrics_folder(settings)
+    assert folder is not None
+    with ops_port(settings), process(settings, 1) as running:
+        mine = {path.name: path for path in folder.glob(f"*_{running.pid}.db")}
+        assert mine.keys() == {f"{kind}_{running.pid}.db" for kind in RESERVED_BYTES}
+        for path in mine.values():
+            found = path.stat()
+            assert found.st_blocks * 512 >= found.st_size > 0
+        # Room for the series of an HTTP server's life: four models have used a part of it.
+        assert mine[f"histogram_{running.pid}.db"].stat().st_size == RESERVED_BYTES["histogram"]
+
+
+def test_a_process_that_cannot_make_its_files_counts_unseen_and_says_so(settings: Settings) -> None:
+    settings.state_dir.mkdir(parents=True)
+    (settings.state_dir / "metrics").write_text("a file where the folder should be")
+    with process(settings, 1, says="counts unseen") as running:
+        _, errors = running.communicate("")
+    assert "this process's metrics are not shown" in errors
+
+
+def test_what_an_earlier_server_counted_is_gone_and_nothing_is_left_behind(settings: Settings) -> None:
+    folder = metrics_folder(settings)
+    assert folder is not None
+    folder.mkdir(parents=True)
+    (folder / "counter_1.db").write_bytes(b"left by a server that was killed")
+    with ops_port(settings):
+        assert {path.name for path in folder.iterdir()} == {f"{kind}_{ENDED}.db" for kind in RESERVED_BYTES}
+    assert not folder.exists()
+
+
+def test_two_servers_with_one_state_folder_count_apart(settings: Settings) -> None:
+    other = settings.model_copy(update={"ops": settings.ops.model_copy(update={"port": 1})})
+    assert metrics_folder(settings) != metrics_folder(other)
+
+
+def test_port_0_is_no_port_and_no_folder(settings: Settings) -> None:
+    off = settings.model_copy(update={"ops": settings.ops.model_copy(update={"port": 0})})
+    with ops_port(off) as take_in_ended:
+        take_in_ended()
+    assert metrics_folder(off) is None and not settings.state_dir.exists()
+
+
+def test_the_port_is_free_again_after_the_block(settings: Settings) -> None:
+    with ops_port(settings):
+        with pytest.raises(OSError, match="in use"), ops_port(settings):
+            pass
+        # Who could not have the port has not emptied the folder of who has it.
+        assert metrics_folder(settings).is_dir()  # type: ignore[union-attr]
+    with pytest.raises(urllib.error.URLError):
+        scrape(settings)
+    with ops_port(settings):
+        scrape(settings)
+
+
+async def test_the_spool_is_counted_when_it_is_asked_for(settings: Settings) -> None:
+    with ops_port(settings):
+        assert await counted_spool(settings) == (0, 0)
+        assert not settings.billing.spool_path.exists()
+        spool = Spool(settings.billing.spool_path)
+        for number in range(3):
+            await spool.append(event(f"event-{number}"))
+        await spool.set_aside("event-1", "refused")
+        assert await counted_spool(settings) == (2, 1)
+        await spool.close()
+
+
+async def test_a_spool_that_cannot_be_read_takes_no_other_metric_with_it(settings: Settings) -> None:
+    settings.billing.spool_path.write_bytes(b"no database at all" * 100)
+    with ops_port(settings), process(settings, 1):
+        readings = await in_a_thread(settings)
+    assert readings[CHATS] == 1 and "pith_spool_waiting_events" not in readings
+
+
+async def counted_spool(settings: Settings) -> tuple[float, float]:
+    readings = await in_a_thread(settings)
+    return readings["pith_spool_waiting_events"], readings["pith_spool_refused_events"]
+
+
+async def in_a_thread(settings: Settings) -> Readings:
+    return await asyncio.to_thread(scrape, settings)
+
+
+def event(event_id: str) -> UsageEvent:
+    now = datetime(2026, 11, 20, tzinfo=UTC)
+    return UsageEvent(
+        event_id=event_id,
+        request_id="r",
+        workspace_id="w",
+        project_id="p",
+        key_id="k",
+        model_id="alpha",
+        pricing_version=1,
+        prompt_tokens=1,
+        completion_tokens=1,
+        cached_tokens=0,
+        subtotal_nano_usd=1,
+        minimum_applied=False,
+        cost_nano_usd=1,
+        outcome="completed",
+        stream=False,
+        created_at=now,
+        settled_at=now,
+    )
