@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from serve.config.settings import OpsSettings, ServerSettings
-from serve.metrics.files import FOLDER_VARIABLE
+from serve.metrics.process_files import FOLDER_VARIABLE
 from serve.money.pepper import PEPPER
-from serve.processes.folder import COUNTERS_SOCKET, DOOR_SOCKET, RAY_FOLDER
+from serve.processes.run_folder import COUNTERS_SOCKET, LISTENER_SOCKET, RAY_FOLDER
 from tests.import_graph import PACKAGES, ROOT, circle, folder_imports, folder_of
 
 CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
@@ -109,6 +109,6 @@ def test_the_page_has_every_room_in_its_layer_as_its_docstring_says(package: str
 
 
 def test_the_page_names_the_ports_and_files_that_there_are() -> None:
-    names = [DOOR_SOCKET, COUNTERS_SOCKET, RAY_FOLDER, PEPPER, FOLDER_VARIABLE]
+    names = [LISTENER_SOCKET, COUNTERS_SOCKET, RAY_FOLDER, PEPPER, FOLDER_VARIABLE]
     names += [ServerSettings.model_fields["port"].default, OpsSettings.model_fields["port"].default]
     assert not [name for name in names if str(name) not in PAGE]
