@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, select
 
+from billing.store.dates import within
 from billing.store.schema import audit_log
 
 MAX_ACTOR_CHARS = 128
@@ -56,11 +57,7 @@ def entries(
         statement = statement.where(columns.workspace_id == workspace_id)
     if subject is not None:
         statement = statement.where(columns.subject == subject)
-    if since is not None:
-        statement = statement.where(columns.at >= since)
-    if until is not None:
-        statement = statement.where(columns.at < until)
-    rows = connection.execute(statement).all()
+    rows = connection.execute(within(statement, columns.at, since, until)).all()
     return [
         AuditEntry(row.at, row.actor, row.action, row.workspace_id, row.subject, json.loads(row.details))
         for row in reversed(rows)

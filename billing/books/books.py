@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
@@ -11,40 +10,13 @@ from billing.accounts import account_sql, audit_log
 from billing.accounts.audit_log import AuditEntry
 from billing.books import reconciliation
 from billing.books.rebuild import rebuild_balances
-from billing.books.reconciliation import Balances, Difference, MispricedEvent
+from billing.books.reconciliation import Difference, MispricedEvent, Reconciliation
 from billing.books.statement import Statement, statement
 from billing.books.usage_report import Dimension, UsageSum, usage
 from billing.spool.spool import Spool
 from billing.store.database import Database
 
 MOST_NAMED = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Reconciliation:
-    """Whether events, balances, holds and collections agree. What waits in the spool is in none of them yet."""
-
-    balances: tuple[Balances, ...]
-    # At most `MOST_NAMED` of each.
-    mispriced: tuple[MispricedEvent, ...]
-    spool_waiting: int
-    spool_refused: int
-
-    @property
-    def differences(self) -> list[Difference]:
-        return [difference for row in self.balances for difference in row.differences]
-
-    @property
-    def is_clean(self) -> bool:
-        return not self.differences and not self.mispriced
-
-    @property
-    def written_off_nano_usd(self) -> int:
-        return sum(row.written_off_nano_usd for row in self.balances)
-
-    def total(self, figure: str) -> int:
-        """Nano-dollars of one figure over all workspaces, as their rows have it."""
-        return sum(row.stored[figure] for row in self.balances)
 
 
 class Books:

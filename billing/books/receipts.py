@@ -9,6 +9,7 @@ from sqlalchemy import Connection, or_, select
 
 from billing.accounts import account_sql
 from billing.books.charges import CHARGED
+from billing.store.dates import within
 from billing.store.schema import projects, usage_events, workspaces
 
 _e = usage_events.c
@@ -64,9 +65,5 @@ def receipts(
         statement = statement.where(_e.project_id == account_sql.find_project(connection, project).id)
     if id is not None:
         statement = statement.where(or_(_e.event_id == id, _e.request_id == id))
-    if since is not None:
-        statement = statement.where(_e.settled_at >= since)
-    if until is not None:
-        statement = statement.where(_e.settled_at < until)
-    rows = connection.execute(statement).all()
+    rows = connection.execute(within(statement, _e.settled_at, since, until)).all()
     return [StoredReceipt(**row._mapping) for row in reversed(rows)]

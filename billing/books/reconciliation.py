@@ -90,6 +90,33 @@ class MispricedEvent:
     due: Cost
 
 
+@dataclass(frozen=True, slots=True)
+class Reconciliation:
+    """Whether events, balances, holds and collections agree. What waits in the spool is in none of them yet."""
+
+    balances: tuple[Balances, ...]
+    # At most `books.MOST_NAMED` of them.
+    mispriced: tuple[MispricedEvent, ...]
+    spool_waiting: int
+    spool_refused: int
+
+    @property
+    def differences(self) -> list[Difference]:
+        return [difference for row in self.balances for difference in row.differences]
+
+    @property
+    def is_clean(self) -> bool:
+        return not self.differences and not self.mispriced
+
+    @property
+    def written_off_nano_usd(self) -> int:
+        return sum(row.written_off_nano_usd for row in self.balances)
+
+    def total(self, figure: str) -> int:
+        """Nano-dollars of one figure over all workspaces, as their rows have it."""
+        return sum(row.stored[figure] for row in self.balances)
+
+
 def recent_events(
     connection: Connection, *, workspace_id: str | None, project_id: str | None, limit: int
 ) -> list[UsageEvent]:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, get_args
 
-from sqlalchemy import ColumnElement, Connection, func, select
+from sqlalchemy import ColumnElement, Connection, Select, func, select
 
 from billing.accounts import account_sql
 from billing.books.charges import CHARGED, charged_month
-from billing.store.dates import calendar
+from billing.store.dates import calendar, within
 from billing.store.schema import api_keys, projects, usage_events, workspaces
 
 Dimension = Literal["workspace", "project", "key", "model", "day", "month"]
@@ -58,7 +58,7 @@ def usage(
     Without a dimension there is one row, of zeros where nothing was used. Raises `UnknownAccount`.
     """
     groups = [column for name in by for column in _columns(connection, name)]
-    statement = select(
+    statement: Select[Any] = select(
         *groups,
         func.count().label("requests"),
         *(func.coalesce(func.sum(column), 0).label(name) for name, column in _SUMMED.items()),
@@ -69,10 +69,7 @@ def usage(
     )
     if workspace is not None:
         statement = statement.where(_e.workspace_id == account_sql.find_workspace(connection, workspace).id)
-    if since is not None:
-        statement = statement.where(_e.settled_at >= since)
-    if until is not None:
-        statement = statement.where(_e.settled_at < until)
+    statement = within(statement, _e.settled_at, since, until)
     if charged_in is not None:
         statement = statement.where(charged_month(connection) == charged_in)
     rows = connection.execute(statement.group_by(*groups).order_by(*groups)).all()

@@ -12,12 +12,12 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, Select, func, insert, select, update
-from sqlalchemy.engine import Row
 
 from billing.accounts import account_sql, audit_log
 from billing.accounts.audit_log import AuditEntry
 from billing.collections.collection import FINAL, NANO_PER_CENT, Collection, State, check_move, whole_cents
 from billing.errors import UnknownCollection
+from billing.store.dates import within
 from billing.store.schema import collections, workspaces
 
 _w, _c = workspaces.c, collections.c
@@ -101,7 +101,7 @@ def find(connection: Connection, collection_id: str) -> Collection:
         row = connection.execute(_selection().where(_c.id == collection_id)).one_or_none()
     if row is None:
         raise UnknownCollection(collection_id)
-    return _collection(row)
+    return Collection(**row._mapping)
 
 
 def listed(
@@ -119,11 +119,8 @@ def listed(
         statement = statement.where(_c.workspace_id == owner.id)
     if state is not None:
         statement = statement.where(_c.state == state)
-    if since is not None:
-        statement = statement.where(_c.created_at >= since)
-    if until is not None:
-        statement = statement.where(_c.created_at < until)
-    return [_collection(row) for row in connection.execute(statement)]
+    rows = connection.execute(within(statement, _c.created_at, since, until))
+    return [Collection(**row._mapping) for row in rows]
 
 
 def _locked_uncollected(connection: Connection, workspace_id: str) -> int:
@@ -164,7 +161,3 @@ def record(
 def _selection() -> Select[Any]:
     named = _w.name.label("workspace_name")
     return select(*_FIELDS, named).join(workspaces, _w.id == _c.workspace_id)
-
-
-def _collection(row: Row[Any]) -> Collection:
-    return Collection(**row._mapping)

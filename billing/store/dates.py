@@ -1,11 +1,12 @@
-"""Days and months of stored times, in UTC, as each database says them."""
+"""Stored times: their days and months in UTC, as each database writes them, and periods."""
 
 from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from typing import Any
 
-from sqlalchemy import Column, ColumnElement, Connection, func
+from sqlalchemy import Column, ColumnElement, Connection, Select, func
 
 _MONTH = re.compile(r"(\d{4})-(0[1-9]|1[0-2])")
 _CHARS = {"month": 7, "day": 10}
@@ -20,11 +21,20 @@ def calendar(connection: Connection, column: Column[datetime], span: str) -> Col
     return func.to_char(func.timezone("UTC", column), _PATTERNS[span])
 
 
+def within(
+    statement: Select[Any], column: Column[datetime], since: datetime | None, until: datetime | None
+) -> Select[Any]:
+    """Only the rows whose time is from `since` to before `until`; None leaves that end open."""
+    if since is not None:
+        statement = statement.where(column >= since)
+    return statement if until is None else statement.where(column < until)
+
+
 def month_bounds(month: str) -> tuple[datetime, datetime]:
     """The first moment of a month such as `2026-11`, and that of the next. Raises `ValueError`."""
     match = _MONTH.fullmatch(month)
     if match is None or not 1 <= int(match[1]) < 9999:
-        raise ValueError(f"{month!r} is no month such as 2026-11")
+        raise ValueError(f"{month!r} is not a month, such as 2026-11")
     year, number = int(match[1]), int(match[2])
     following = (year + 1, 1) if number == 12 else (year, number + 1)
     return datetime(year, number, 1, tzinfo=UTC), datetime(*following, 1, tzinfo=UTC)

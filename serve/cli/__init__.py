@@ -1,1 +1,1 @@
-"""The `pith` command, a module for each group of verbs."""
+"""The `pith` command: each verb in the module of its name, and what they share."""

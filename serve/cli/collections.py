@@ -12,8 +12,9 @@ from billing.collections.collection import Collection, State
 from billing.collections.collector import Collector
 from billing.price import exact_usd
 from serve.cli import table
-from serve.cli.accounts import Config, Json
-from serve.cli.ledger_access import Since, Until, on_books, period, stamp
+from serve.cli.ledger_access import on_books
+from serve.cli.options import Config, Json, OfWorkspace
+from serve.cli.period import Since, Until, period, stamp
 from serve.config.settings import DEFAULT_CONFIG
 from serve.money.ledger_setup import operator
 
@@ -40,7 +41,7 @@ EXPORTED = (
 
 @collection_commands.command("list")
 def list_collections(
-    workspace: Annotated[str | None, typer.Option(help="Only of this workspace (id or name).")] = None,
+    workspace: OfWorkspace = None,
     state: Annotated[State | None, typer.Option(help="Only in this state.")] = None,
     config: Config = DEFAULT_CONFIG,
     as_json: Json = False,
@@ -53,13 +54,13 @@ def list_collections(
 @collection_commands.command("mark")
 def mark_collection(
     collection: Annotated[str, typer.Argument(help="Id of the collection.")],
-    state: Annotated[State, typer.Argument(help="`open` is for one that failed: it is tried again.")],
+    state: Annotated[State, typer.Argument(help="`open` retries one that failed.")],
     reference: Annotated[str | None, typer.Option(help="What the payment system calls it.")] = None,
-    note: Annotated[str | None, typer.Option(help="Why, for those who read it later.")] = None,
+    note: Annotated[str | None, typer.Option(help="Why, for later readers.")] = None,
     config: Config = DEFAULT_CONFIG,
     as_json: Json = False,
 ) -> None:
-    """Say what became of a collection. `paid` and `void` are final."""
+    """Record what became of a collection. `paid` and `void` are final."""
     marked = on_books(
         config,
         lambda database, _: collector(database).mark(
@@ -75,7 +76,7 @@ def cut_collection(
     config: Config = DEFAULT_CONFIG,
     as_json: Json = False,
 ) -> None:
-    """Ask for a workspace's uncollected whole cents now, below the threshold too (a last bill, say)."""
+    """Ask for a workspace's uncollected whole cents now, below the threshold too (for a final bill, say)."""
     made = on_books(config, lambda database, _: collector(database).cut_now(workspace, now=now()))
     show([made] if made else [], as_json)
 
@@ -87,7 +88,7 @@ def export_collections(
     until: Until = None,
     config: Config = DEFAULT_CONFIG,
 ) -> None:
-    """Write the collections that were cut in a period, for another program."""
+    """Write the collections cut in a period, for another program."""
     begin, end = period(since, until)
     found = on_books(config, lambda database, _: collector(database).listed(since=begin, until=end))
     rows = [fields(one) for one in found]

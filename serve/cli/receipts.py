@@ -12,21 +12,22 @@ from billing.books.receipts import StoredReceipt
 from billing.books.receipts import receipts as read_receipts
 from billing.price import exact_usd
 from serve.cli import table
-from serve.cli.accounts import Config
-from serve.cli.ledger_access import Since, Until, on_books, period, stamp
+from serve.cli.ledger_access import on_books
+from serve.cli.options import Config, OfWorkspace
+from serve.cli.period import Since, Until, period, stamp
 from serve.config.settings import DEFAULT_CONFIG
 
 
 def receipts(
-    workspace: Annotated[str | None, typer.Option(help="Only of this workspace (id or name).")] = None,
-    project: Annotated[str | None, typer.Option(help="Only of this project (id or WORKSPACE/NAME).")] = None,
-    id: Annotated[str | None, typer.Option(help="Only of this usage event, or this request id.")] = None,
+    workspace: OfWorkspace = None,
+    project: Annotated[str | None, typer.Option(help="Only this project (id or WORKSPACE/NAME).")] = None,
+    id: Annotated[str | None, typer.Option(help="Only this usage event or request, by id.")] = None,
     since: Since = None,
     until: Until = None,
-    limit: Annotated[int, typer.Option(min=1, help="The last so many.")] = 1000,
+    limit: Annotated[int, typer.Option(min=1, help="How many of the latest to print.")] = 1000,
     config: Config = DEFAULT_CONFIG,
 ) -> None:
-    """Print the receipts of compressions, a line of JSON each, oldest first."""
+    """Print the receipts of compressions as lines of JSON, oldest first."""
     begin, end = period(since, until)
     read = partial(
         read_receipts,

@@ -13,7 +13,7 @@ import typer
 
 from billing.ledger.replay import replay
 from billing.spool.spool import Spool, SpooledEvent
-from serve.cli.accounts import Config, Json
+from serve.cli.options import Config, Json
 from serve.config.settings import DEFAULT_CONFIG, ConfigError, load_anchored
 
 T = TypeVar("T")

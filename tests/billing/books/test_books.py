@@ -53,7 +53,7 @@ async def edit(books: Books, statement: str, **values: object) -> None:
     "month", ["2026-13", "2026-00", "2026-1", "26-01", "", "0000-01", "9999-12", "2026-11 "]
 )
 def test_a_month_that_is_none_is_refused(month: str) -> None:
-    with pytest.raises(ValueError, match="is no month such as 2026-11"):
+    with pytest.raises(ValueError, match="is not a month, such as 2026-11"):
         month_bounds(month)
 
 

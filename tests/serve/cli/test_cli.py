@@ -15,8 +15,9 @@ import pytest
 import yaml
 
 from billing.errors import InvalidKey
-from serve.cli.accounts import nano_usd
-from serve.cli.main import main, with_ops_port
+from serve.cli.main import main
+from serve.cli.serve import with_ops_port
+from serve.cli.workspace import nano_usd
 from serve.config.settings import ConfigError, load_settings
 from serve.money.ledger_setup import open_accounts
 from tests.integration.running import free_port
@@ -317,14 +318,14 @@ BAD_AMOUNTS = [
 def test_what_is_no_amount_is_refused_with_the_option(amount: str) -> None:
     with pytest.raises(ConfigError) as caught:
         nano_usd(amount, "--limit-usd")
-    assert str(caught.value).startswith(f"--limit-usd: {amount!r} is no amount of US dollars")
+    assert str(caught.value).startswith(f"--limit-usd: {amount!r} is not an amount of US dollars")
 
 
 def test_a_bad_amount_is_one_line_and_exit_code_2_and_changes_nothing(on: Pith) -> None:
     for option in ("--limit-usd", "--monthly-limit-usd"):
         done = on("workspace", "create", "acme", f"{option}=1,5")
         assert done.code == 2
-        assert done.complaint().startswith(f"{option}: '1,5' is no amount of US dollars")
+        assert done.complaint().startswith(f"{option}: '1,5' is not an amount of US dollars")
     assert on("workspace", "list").out == "none\n"
 
 
@@ -438,10 +439,10 @@ def test_the_ops_port_of_the_command_line_wins_and_0_is_none(config: Path) -> No
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--ops-port", "-1"), "--ops-port: -1 is no TCP port"),
-        (("--ops-port", "65536"), "--ops-port: 65536 is no TCP port"),
-        (("--port", "0"), "--port: 0 is no TCP port"),
-        (("--port", "65536"), "--port: 65536 is no TCP port"),
+        (("--ops-port", "-1"), "--ops-port: -1 is not a TCP port"),
+        (("--ops-port", "65536"), "--ops-port: 65536 is not a TCP port"),
+        (("--port", "0"), "--port: 0 is not a TCP port"),
+        (("--port", "65536"), "--port: 65536 is not a TCP port"),
         (("--host", "192.0.2.1"), "cannot listen on 192.0.2.1:8000: "),
         (("--host", "a..b"), "cannot listen on a..b:8000: "),
         (("--host", "x" * 64), "cannot listen on xxx"),

@@ -1,12 +1,47 @@
-"""A reconciliation as `pith reconcile` prints it: fields for programs, sentences for people."""
+"""`pith reconcile`: the proof that the books add up, or where they do not."""
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from typing import Annotated, Any
 
-from billing.books.books import Reconciliation
-from billing.books.reconciliation import Difference
+import typer
+
+from billing.books.books import Books
+from billing.books.reconciliation import Difference, Reconciliation
+from billing.clock import now
 from billing.price import exact_usd
+from billing.spool.spool import Spool
+from billing.store.database import Database
+from serve.cli.ledger_access import on_books
+from serve.cli.options import Config, Json
+from serve.config.settings import DEFAULT_CONFIG, Settings
+from serve.money.ledger_setup import operator
+
+
+def reconcile(
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="First set every balance to what its rows add up to.")
+    ] = False,
+    config: Config = DEFAULT_CONFIG,
+    as_json: Json = False,
+) -> None:
+    """Prove that events, balances, holds, collections and prices agree; exit code 1 where they do not."""
+
+    async def run(database: Database, settings: Settings) -> tuple[list[Difference], Reconciliation]:
+        books, spool = Books(database), Spool(settings.billing.spool_path)
+        try:
+            changed = await books.rebuild(actor=operator(), now=now()) if rebuild else []
+            return changed, await books.reconcile(spool)
+        finally:
+            await spool.close()
+
+    changed, found = on_books(config, run)
+    fields = reconciliation_fields(found)
+    fields["rebuilt"] = [difference_fields(one) for one in changed]
+    typer.echo(json.dumps(fields) if as_json else reconciliation_text(fields))
+    if not found.is_clean:
+        raise typer.Exit(1)
 
 
 def reconciliation_fields(found: Reconciliation) -> dict[str, Any]:

@@ -1,20 +1,49 @@
-"""A monthly statement as `pith statement` prints it: fields for programs, a page for people."""
+"""`pith statement`: what a workspace owed, used, was asked for and paid in a month, as a page or as JSON."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+
+from billing.books.books import Books
 from billing.books.statement import Balance, Statement
+from billing.clock import now
 from billing.collections.collection import Collection
 from billing.price import exact_usd
+from billing.store.dates import month_bounds
 from serve.cli import table
-from serve.cli.ledger_access import stamp
+from serve.cli.ledger_access import on_books
+from serve.cli.options import Config, Json
+from serve.cli.period import stamp
+from serve.cli.usage import usage_fields
+from serve.config.settings import DEFAULT_CONFIG, ConfigError
 
 USAGE = ("project", "model", "requests", "prompt_tokens", "completion_tokens", "cached_tokens", "cost_usd")
 NUMBERS = USAGE[2:]
 COLLECTIONS = ("id", "cut_at", "usd", "state", "reference", "closed_at")
+
+
+def statement(
+    workspace: Annotated[str, typer.Argument(help="Workspace (id or name).")],
+    month: Annotated[str, typer.Argument(help="Calendar month in UTC, such as 2026-11.")],
+    config: Config = DEFAULT_CONFIG,
+    as_json: Json = False,
+) -> None:
+    """Print what a workspace owed, used, was asked for and paid in a month."""
+    try:
+        since, _ = month_bounds(month)
+    except ValueError as error:
+        raise ConfigError(f"MONTH: {error}") from error
+    asked_at = now()
+    if since > asked_at:
+        raise ConfigError(f"MONTH: {month} has not begun")
+    found = on_books(config, lambda database, _: Books(database).statement(workspace, month))
+    fields = statement_fields(found, asked_at)
+    typer.echo(json.dumps(fields) if as_json else statement_text(fields))
 
 
 def statement_fields(found: Statement, asked_at: datetime) -> dict[str, Any]:
@@ -28,18 +57,7 @@ def statement_fields(found: Statement, asked_at: datetime) -> dict[str, Any]:
         "month_has_ended": asked_at >= found.until,
         "asked_at": stamp(asked_at),
         "opening": _balance(found.opening),
-        "usage": [
-            {
-                **line.group,
-                "requests": line.requests,
-                "prompt_tokens": line.prompt_tokens,
-                "completion_tokens": line.completion_tokens,
-                "cached_tokens": line.cached_tokens,
-                "cost_usd": exact_usd(line.cost_nano_usd),
-                "written_off_usd": exact_usd(line.written_off_nano_usd),
-            }
-            for line in found.usage
-        ],
+        "usage": [usage_fields(line) for line in found.usage],
         "used_usd": exact_usd(found.used_nano_usd),
         "written_off_usd": exact_usd(found.written_off_nano_usd),
         "collections_cut": [_collection(one) for one in found.cut],

@@ -1,0 +1,76 @@
+"""`pith config check`: whether a configuration is valid, and whether it fits given machines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from serve.cli.table import as_table
+from serve.config.capacity.fit import Verdict, check_fit
+from serve.config.node import parse_node
+from serve.config.settings import ConfigError, Settings, load_settings
+from serve.config.unpinned_revisions import unpinned_revisions
+
+config_commands = typer.Typer(help="Work with configuration files.", no_args_is_help=True)
+
+COLUMNS = ("application", "started", "where", "memory", "verdict")
+
+
+@config_commands.command("check")
+def check(
+    file: Annotated[Path, typer.Argument(help="Configuration file.")],
+    node: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A machine, such as 8xH100-80GB or cpu:16-64GB, that everything must fit on; repeat it for a "
+            "cluster. Absent: the file's `nodes`."
+        ),
+    ] = None,
+) -> None:
+    """Validate a configuration without starting anything. Exit code 1 if it does not fit its machines."""
+    settings = load_settings(file)
+    nodes = node or settings.nodes
+    fits, said = fit_of(settings, nodes) if nodes else (True, "")
+    models = ", ".join(model.id for model in settings.models)
+    typer.echo(f"{file}: valid; serves {models}")
+    for line in unpinned_revisions(settings):
+        typer.echo(f"warning: {line}", err=True)
+    if said:
+        typer.echo(said)
+    if not fits:
+        raise SystemExit(1)
+
+
+def fit_of(settings: Settings, nodes: Sequence[str]) -> tuple[bool, str]:
+    """Whether everything fits, and a table. Raises `ConfigError` for a machine that cannot be parsed."""
+    try:
+        verdicts = check_fit(settings, [parse_node(node) for node in nodes])
+    except ValueError as error:
+        raise ConfigError(f"--node: {error}") from error
+    rows = [
+        {
+            "application": verdict.application,
+            "started": verdict.started,
+            "where": verdict.where,
+            "memory": verdict.memory,
+            "verdict": _said(verdict),
+        }
+        for verdict in verdicts
+    ]
+    missing = sum(not verdict.fits for verdict in verdicts)
+    machines = " + ".join(nodes)
+    said = (
+        f"{missing} of {len(verdicts)} replicas do not fit {machines}"
+        if missing
+        else f"everything fits {machines} (memory is an estimate)"
+    )
+    return not missing, f"{as_table(COLUMNS, rows)}\n{said}"
+
+
+def _said(verdict: Verdict) -> str:
+    if verdict.waits:
+        return "fits when others are idle"
+    return verdict.trouble or "fits"

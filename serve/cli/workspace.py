@@ -1,0 +1,119 @@
+"""`pith workspace`: accounts that pay, with what they may spend."""
+
+from __future__ import annotations
+
+from decimal import Decimal, InvalidOperation
+from typing import Annotated
+
+import typer
+
+from billing.accounts.account_sql import Workspace
+from billing.accounts.accounts import MAX_LIMIT_NANO_USD, Accounts
+from billing.clock import now
+from billing.price import NANO_PER_USD
+from serve.cli.account_output import fields_of, show, show_lines, state_of
+from serve.cli.ledger_access import on_accounts
+from serve.cli.options import All, Config, Json, require_one
+from serve.config.settings import DEFAULT_CONFIG, ConfigError
+
+workspace_commands = typer.Typer(help="Accounts that pay.", no_args_is_help=True)
+
+Usd = Annotated[str | None, typer.Option(help="US dollars, or `none` for no limit.")]
+
+
+@workspace_commands.command("create")
+def create_workspace(
+    name: str,
+    limit_usd: Usd = None,
+    monthly_limit_usd: Usd = None,
+    billing: Annotated[bool, typer.Option(help="Whether requests may be charged.")] = True,
+    config: Config = DEFAULT_CONFIG,
+    as_json: Json = False,
+) -> None:
+    """Make a workspace."""
+    show(
+        on_accounts(
+            config,
+            lambda accounts: accounts.create_workspace(
+                name,
+                spend_limit_nano_usd=nano_usd(limit_usd, "--limit-usd"),
+                monthly_limit_nano_usd=nano_usd(monthly_limit_usd, "--monthly-limit-usd"),
+                billing_enabled=billing,
+                now=now(),
+            ),
+            makes_ledger=True,
+            makes_pepper=True,
+        ),
+        as_json,
+    )
+
+
+@workspace_commands.command("set")
+def set_workspace(
+    workspace: str,
+    limit_usd: Usd = None,
+    monthly_limit_usd: Usd = None,
+    billing: Annotated[bool | None, typer.Option("--billing/--no-billing")] = None,
+    config: Config = DEFAULT_CONFIG,
+    as_json: Json = False,
+) -> None:
+    """Change a workspace's limits, or switch its billing on or off; what is not named stays."""
+    require_one(
+        {
+            "--limit-usd": limit_usd,
+            "--monthly-limit-usd": monthly_limit_usd,
+            "--billing/--no-billing": billing,
+        }
+    )
+
+    async def change(accounts: Accounts) -> Workspace:
+        found = await accounts.find_workspace(workspace)
+        if limit_usd is not None or monthly_limit_usd is not None:
+            total = (
+                nano_usd(limit_usd, "--limit-usd") if limit_usd is not None else found.spend_limit_nano_usd
+            )
+            month = (
+                nano_usd(monthly_limit_usd, "--monthly-limit-usd")
+                if monthly_limit_usd is not None
+                else found.monthly_limit_nano_usd
+            )
+            found = await accounts.set_spend_limits(
+                workspace, spend_limit_nano_usd=total, monthly_limit_nano_usd=month
+            )
+        return await accounts.set_billing(workspace, enabled=billing) if billing is not None else found
+
+    show(on_accounts(config, change), as_json)
+
+
+@workspace_commands.command("list")
+def list_workspaces(all_: All = False, config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
+    """List workspaces with what they have spent."""
+    found = on_accounts(config, lambda accounts: accounts.list_workspaces())
+    show_lines(
+        [{**fields_of(one), **state_of("workspace" if one.revoked_at else None)} for one in found],
+        all_,
+        as_json,
+    )
+
+
+@workspace_commands.command("revoke")
+def revoke_workspace(workspace: str, config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
+    """Revoke a workspace with all its keys."""
+    show(on_accounts(config, lambda accounts: accounts.revoke_workspace(workspace, now=now())), as_json)
+
+
+def nano_usd(text: str | None, option: str) -> int | None:
+    """An amount from the command line. Raises `ConfigError` if it is not one."""
+    if text is None or text.lower() == "none":
+        return None
+    most = Decimal(MAX_LIMIT_NANO_USD) / NANO_PER_USD
+    try:
+        usd = Decimal(text)
+    except InvalidOperation:
+        usd = Decimal(-1)
+    # The bound is checked before anything is computed: a million digits would take minutes.
+    if not (usd.is_finite() and 0 <= usd <= most and usd * NANO_PER_USD == int(usd * NANO_PER_USD)):
+        raise ConfigError(
+            f"{option}: {text!r} is not an amount of US dollars from 0 to {most} with at most 9 decimals"
+        )
+    return int(usd * NANO_PER_USD)
