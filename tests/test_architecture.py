@@ -19,8 +19,6 @@ from serve.processes.run_folder import COUNTERS_SOCKET, LISTENER_SOCKET, RAY_FOL
 from tests.import_graph import PACKAGES, ROOT, circle, folder_imports, folder_of
 
 CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-# The suites of cases and what is measured on them.
-MAY_BE_CIRCULAR = {"benchmarks/quality", "benchmarks/quality/suites", "benchmarks/quality/suites/logs"}
 
 
 def described(imports: list[tuple[str, str]]) -> str:
@@ -32,14 +30,8 @@ def described(imports: list[tuple[str, str]]) -> str:
 
 
 def test_the_folders_import_one_another_in_no_circle() -> None:
-    held = [pair for pair in folder_imports() if not set(pair) <= MAY_BE_CIRCULAR]
-    found = circle(held)
+    found = circle(folder_imports())
     assert not found, f"these folders import one another in a circle:\n{described(found)}"
-
-
-def test_a_folder_that_may_be_in_a_circle_is_in_one() -> None:
-    inside = [pair for pair in folder_imports() if set(pair) <= MAY_BE_CIRCULAR]
-    assert bool(circle(inside)) == bool(MAY_BE_CIRCULAR)
 
 
 def test_a_circle_is_found_and_named_in_order() -> None:

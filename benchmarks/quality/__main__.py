@@ -11,20 +11,13 @@ import httpx
 
 from benchmarks.load import machine
 from benchmarks.load.bars import bars
-from benchmarks.quality import (
-    comparing,
-    contexts,
-    document,
-    in_process,
-    options,
-    overview,
-    receipts,
-    report,
-)
-from benchmarks.quality.case import Case, Task
+from benchmarks.quality import comparing, document, in_process, options, overview, receipts, report
 from benchmarks.quality.client import Refused, Target, replies, told_by
-from benchmarks.quality.data import BadRow
 from benchmarks.quality.scoring import Outcome, judge, summarise
+from compression.evaluation.case import Case, Task
+from compression.evaluation.datasets import BadRow
+from compression.evaluation.minilm import NoEncoder
+from compression.evaluation.suites import catalogue
 
 UNPROCESSABLE = 422
 
@@ -64,7 +57,7 @@ def run_here(cases: Sequence[Case], asked: argparse.Namespace) -> None:
     tasks = list(options.tasks_of(cases, asked))
     try:
         outcomes = here(tasks, kind)
-    except (in_process.NoEncoder, in_process.CannotCompress) as error:
+    except (NoEncoder, in_process.CannotCompress) as error:
         raise SystemExit(str(error)) from error
     outcomes += baselines(tasks, asked)
     parts = [overview.table_of(summarise(outcomes)), receipts.receipts(outcomes, kind)]
@@ -114,7 +107,7 @@ def run_over_http(cases: Sequence[Case], asked: argparse.Namespace) -> None:
 def main() -> None:
     asked = options.arguments()
     try:
-        cases = options.chosen(contexts.makers(asked.data), asked)
+        cases = options.chosen(catalogue.makers(asked.data), asked)
     except (FileNotFoundError, BadRow) as error:
         raise SystemExit(f"--data {asked.data}: {error}") from error
     (run_here if asked.in_process else run_over_http)(cases, asked)

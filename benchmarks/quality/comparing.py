@@ -8,9 +8,9 @@ from pathlib import Path
 
 from benchmarks.load.bars import bars
 from benchmarks.quality.baselines import suited
-from benchmarks.quality.case import Task
 from benchmarks.quality.llmlingua2 import NAME, LLMLingua2
 from benchmarks.quality.scoring import Outcome, judge
+from compression.evaluation.case import Task
 
 PROCESSES = 2
 

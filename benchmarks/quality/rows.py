@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.quality import contexts
-from benchmarks.quality.case import Case, seeded
+from compression.evaluation.case import Case, seeded
+from compression.evaluation.suites import catalogue
 
 
 def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
@@ -35,7 +35,7 @@ def row_of(case: Case) -> dict[str, Any]:
 
 def main(words: Sequence[str] | None = None) -> None:
     options = arguments(words)
-    makers = contexts.makers(options.data)
+    makers = catalogue.makers(options.data)
     if options.suite not in makers:
         raise SystemExit(f"{options.suite}: {options.data} has {', '.join(makers) or 'no suite'}")
     cases = [case for case in makers[options.suite]() if case.is_held_out]

@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from benchmarks.quality.case import Task
-from benchmarks.quality.families import family_of
+from compression.evaluation.case import Task
+from compression.evaluation.suites.families import family_of
 
 WARNING = frozenset({"warning", "critical"})
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from benchmarks.quality.case import Case, Span
-from benchmarks.quality.metrics import tokens
+from compression.evaluation.case import Case, Span
+from compression.evaluation.metrics import tokens
 
 # A mark and a space end a sentence; an ideographic mark needs no space.
 SENTENCE = re.compile(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from benchmarks.quality.in_process import NoEncoder, encoder_checkpoint
+from compression.evaluation.minilm import NoEncoder, encoder_checkpoint
 
 MODEL = "minilm"
 

@@ -48,7 +48,7 @@ def prepare(
 ) -> Context:
     """`muted` units are read as if they were empty."""
     words = lex(segmentation)
-    texts = [segmentation.text(number) for number in range(len(segmentation.units))]
+    texts = segmentation.texts()
     if muted is not None and muted.any():
         words = words.without(muted)
         texts = ["" if is_muted else text for text, is_muted in zip(texts, muted.tolist(), strict=True)]

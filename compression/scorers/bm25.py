@@ -45,7 +45,7 @@ class BM25Scorer:
     def _read(self, wanted: Counter[str], text: Segmentation) -> tuple[list[dict[str, int]], list[int]]:
         """How often each unit, with its title, has each wanted term; and how many terms it has."""
         titles = {document.title: number for number, document in enumerate(text.documents)}
-        own = [terms(text.text(unit)) for unit in range(len(text.units))]
+        own = [terms(unit) for unit in text.texts()]
         counts: list[dict[str, int]] = []
         lengths: list[int] = []
         for unit, found in enumerate(own):

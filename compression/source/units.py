@@ -102,6 +102,10 @@ class Segmentation:
     def text(self, unit: int) -> str:
         return self.source[self.units[unit].start : self.units[unit].end]
 
+    def texts(self) -> list[str]:
+        """The text of every unit."""
+        return [self.source[unit.start : unit.end] for unit in self.units]
+
     def raw(self, slices: Sequence[Slice]) -> str:
         """The text of the input that `slices` of the source stand for."""
         return join(self.source, slices) if self.origin is None else self.origin.text(slices)

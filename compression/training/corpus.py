@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.quality import data
-from benchmarks.quality.contexts import seeded
+from compression.evaluation import datasets
+from compression.evaluation.case import seeded
 from compression.segmentation import segment
 
 MEETING_SHARE = 0.025
@@ -15,8 +15,7 @@ LONGEST = 400
 
 
 def sentences(text: str) -> list[str]:
-    found = segment(text)
-    return [found.text(number)[:LONGEST] for number in range(len(found.units))]
+    return [sentence[:LONGEST] for sentence in segment(text).texts()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +40,19 @@ def corpus(folder: Path) -> list[Text]:
     def add(name: str, texts: Iterable[str]) -> None:
         found.extend(Text(half_of(name), text[:LONGEST]) for text in texts if text.strip())
 
-    for number, row in enumerate(data.read(folder / "nq_open_oracle.jsonl.gz", data.passage)):
-        if not data.is_held_out(row.question):
+    for number, row in enumerate(datasets.read(folder / "nq_open_oracle.jsonl.gz", datasets.passage)):
+        if not datasets.is_held_out(row.question):
             rng = seeded(f"corpus {row.question}")
             pieces = [
                 f"{row.title}: {piece}" if rng.random() < 0.4 else piece for piece in sentences(row.text)
             ]
             add(f"nq-{number}", [row.question, *pieces])
-    for number, paragraph in enumerate(data.read(folder / "xquad_en.jsonl.gz", data.paragraph)):
-        if not data.is_held_out(f"xquad block {number // 10 * 10}"):
+    for number, paragraph in enumerate(datasets.read(folder / "xquad_en.jsonl.gz", datasets.paragraph)):
+        if not datasets.is_held_out(f"xquad block {number // 10 * 10}"):
             add(f"xquad_en-{number}", sentences(paragraph.text))
             add(f"xquad_en-{number}", (question for question, _ in paragraph.questions))
     rng = seeded("corpus meetings")
-    for number, meeting in enumerate(data.read(folder / "qmsum_train.jsonl.gz", data.meeting)):
+    for number, meeting in enumerate(datasets.read(folder / "qmsum_train.jsonl.gz", datasets.meeting)):
         add(f"qmsum_train-{number}", (query.query for query in meeting.queries))
         add(
             f"qmsum_train-{number}", (content for _, content in meeting.turns if rng.random() < MEETING_SHARE)

@@ -10,8 +10,8 @@ from functools import lru_cache, partial
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.quality.contexts import Case
-from benchmarks.quality.metrics import holds_answer
+from compression.evaluation.case import Case
+from compression.evaluation.metrics import holds_answer
 from compression.features.embeddings import TokenEmbeddings
 from compression.features.matrix import Context, extract, prepare
 from compression.segmentation import segment

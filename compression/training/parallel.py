@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from rich.progress import track
 
-from benchmarks.quality.case import Case
+from compression.evaluation.case import Case
 
 Made = TypeVar("Made")
 _make: Callable[[Case], Any] | None = None

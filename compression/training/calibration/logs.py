@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from benchmarks.quality.case import Case, Need, Span, join, seeded
+from compression.evaluation.case import Case, Need, Span, join, seeded, spans_of
 
 Stamp = Callable[[datetime, str, str, str], str]
 LINES = 300
@@ -101,8 +101,7 @@ def _case(rng: random.Random, suite: str, number: int) -> Case:
     context, spans = join(lines, "\n")
     asked, query = _query(rng, errors)
     needs = tuple(_need(event, events, lines, spans) for event in asked)
-    evidence = tuple(sorted({span for need in needs for span in need.spans}))
-    return Case(suite, f"{suite}-{number}", query, context, spans, None, (), evidence, True, needs)
+    return Case(suite, f"{suite}-{number}", query, context, spans, None, (), spans_of(needs), True, needs)
 
 
 def _events(rng: random.Random, parts: list[str], errors: list[_Event]) -> list[_Event]:

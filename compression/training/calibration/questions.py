@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from benchmarks.quality import contexts, data
-from benchmarks.quality.case import Case, Span, seeded
-from benchmarks.quality.data import Passage
-from benchmarks.quality.families import FAMILIES, family_of
-from benchmarks.quality.metrics import holds_answer
-from benchmarks.quality.suites import traces
-from benchmarks.quality.suites.logs import cases as logs
 from compression.choosing.assembly import Slice
+from compression.evaluation import datasets
+from compression.evaluation.case import Case, Span, seeded
+from compression.evaluation.datasets import Passage
+from compression.evaluation.metrics import holds_answer
+from compression.evaluation.retrieval import HardPassages
+from compression.evaluation.suites import catalogue, traces
+from compression.evaluation.suites.families import FAMILIES, family_of
+from compression.evaluation.suites.logs import cases as logs
 from compression.pipeline.request import CompressionResult
 from compression.training.calibration.logs import log_cases
 from compression.tuning.observing import Question
@@ -29,7 +30,7 @@ Holds = Callable[[CompressionResult], bool]
 
 def cases(folder: Path) -> Iterator[Case]:
     """All of them, suite by suite. Deterministic."""
-    makers = contexts.makers(folder)
+    makers = catalogue.makers(folder)
     for name, make in makers.items():
         family = name.split("_")[0]
         if name == "qmsum_train" or family not in MOST:
@@ -40,15 +41,15 @@ def cases(folder: Path) -> Iterator[Case]:
     yield from _traces(folder)
     yield from logs.log_cases("calibration", HELD_OUT_LOGS, held_out=True)
     yield from log_cases(LOGS)
-    yield from _short(data.read(folder / "nq_open_oracle.jsonl.gz", data.passage))
+    yield from _short(datasets.read(folder / "nq_open_oracle.jsonl.gz", datasets.passage))
 
 
 def _traces(folder: Path) -> Iterator[Case]:
     """The last moments of each trace that no ranker was trained on, as JSON and as text."""
     for path in sorted(folder.glob("tau*.jsonl.gz")):
         stem = path.name.removesuffix(".jsonl.gz")
-        for number, trace in enumerate(data.read(path, traces.trace)):
-            if not data.is_held_out(f"trace {trace.task}"):
+        for number, trace in enumerate(datasets.read(path, traces.trace)):
+            if not datasets.is_held_out(f"trace {trace.task}"):
                 continue
             for at, moment in enumerate(
                 list(traces.moments(trace, longer_than=LONG_TRACES))[-TRACE_MOMENTS:]
@@ -60,8 +61,8 @@ def _traces(folder: Path) -> Iterator[Case]:
 
 def _short(rows: Sequence[Passage]) -> Iterator[Case]:
     """The passage that answers by itself or beside one or two hard ones: what people try first is short."""
-    hard = contexts.HardPassages(rows)
-    held_out = [row for row in rows if data.is_held_out(row.question)]
+    hard = HardPassages(rows)
+    held_out = [row for row in rows if datasets.is_held_out(row.question)]
     for number, row in enumerate(seeded("calibration short").sample(held_out, min(SHORT, len(held_out)))):
         passages = [row, *(hard.beside(row, 2)[: number % 3])]
         seeded(f"short {row.question}").shuffle(passages)

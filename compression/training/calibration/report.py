@@ -1,25 +1,27 @@
-"""The page and the diagram that say how well the calibrations hold, on what they were not fitted on."""
+"""The page that says how well the calibrations hold on what they were not fitted on, and the figures of its diagram."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from benchmarks.load import plots
 from compression.calibration.boosting import sigmoid
 from compression.calibration.fitting import Floats, calibration_error
 from compression.tuning.artefact import Fitted
 from compression.tuning.measures import Kept, Line, lines, promised
 
-PAGE, DIAGRAM, KEEP, BINS = "calibration.md", "calibration.png", 0.95, 10
+PAGE, FIGURES, KEEP, BINS = "calibration.md", "reliability.json", 0.95, 10
 _HEAD = """# How well the calibrations hold
 
 `evidence_kept_probability`, the flag `evidence_at_risk` and `compression.keep` rest on a calibration, one for a kind of
 model (see [compression.md](compression.md#how-probable-it-is-that-the-evidence-was-kept)). This page is written by
 
     {command}
+    python -m benchmarks.quality.calibration_picture
 
 Each question is compressed at 14 ratios from 0.02 to 0.9; the scorers were trained on none of them. Each is judged by a
 calibration that saw other questions of its suite (five folds); *left out*: by one that saw no suite of its family. Kept
@@ -31,19 +33,20 @@ Warnings are counted at ratios from 0.05 to 0.5, the rest at all.
 """
 
 
-def publish(found: Mapping[str, Fitted], folder: Path, command: str) -> None:
-    """Write the page and the diagram into `folder`."""
+def publish(found: Mapping[str, Fitted], folder: Path, figures: Path, command: str) -> None:
+    """Writes the page into `folder`, and what its diagram shows into the folder `figures`."""
     parts = [_HEAD.format(command=command)]
     for kind, fitted in found.items():
         parts += [
             f"## `{kind}`\n",
             flags_table(fitted),
-            f"\nCalibration error over all suites alike: {overall_error(fitted):.3f}.\n",
+            f"\nCalibration error with all suites weighted alike: {overall_error(fitted):.3f}.\n",
         ]
         parts += [f"`keep: {KEEP:g}` on questions that were not fitted on:\n", promise_table(fitted), ""]
-        parts += ["What was foretold and what came, suites alike:\n", reliability_table(fitted), ""]
+        parts += ["Predicted and observed, all suites weighted alike:\n", reliability_table(fitted), ""]
     (folder / PAGE).write_text("\n".join(parts), encoding="utf-8")
-    draw(found, folder / DIAGRAM)
+    figures.mkdir(parents=True, exist_ok=True)
+    (figures / FIGURES).write_text(json.dumps(diagram(found)), encoding="utf-8")
 
 
 def flags_table(fitted: Fitted) -> str:
@@ -77,7 +80,7 @@ def promise_table(fitted: Fitted) -> str:
 
 
 def reliability(logits: Floats, fitted: Fitted) -> list[tuple[float, float, float]]:
-    """For each bin of foretold probability that has outputs: its weight, the mean foretold, and the share kept."""
+    """For each bin of predicted probability that has outputs: its weight, the mean prediction, and the share kept."""
     chances, kept, weights = sigmoid(logits), fitted.rows.kept, fitted.rows.weights
     which = np.minimum((chances * BINS).astype(int), BINS - 1)
     found = []
@@ -90,7 +93,7 @@ def reliability(logits: Floats, fitted: Fitted) -> list[tuple[float, float, floa
 
 
 def reliability_table(fitted: Fitted) -> str:
-    rows = ["| of outputs | foretold | kept |", "|---|---|---|"]
+    rows = ["| of outputs | predicted | kept |", "|---|---|---|"]
     rows += [
         f"| {100 * weight:.1f}% | {100 * told:.1f}% | {100 * kept:.1f}% |"
         for weight, told, kept in reliability(fitted.apart[0], fitted)
@@ -98,22 +101,22 @@ def reliability_table(fitted: Fitted) -> str:
     return "\n".join(rows)
 
 
-def draw(found: Mapping[str, Fitted], path: Path) -> None:
-    """One panel a kind: both ways of leaving out against the diagonal."""
-    lines: dict[str, dict[str, plots.Points]] = {kind: {} for kind in found}
-    for kind, fitted in found.items():
-        for name, logits in (
-            ("other questions seen", fitted.apart),
-            ("no suite of the family seen", fitted.other),
-        ):
-            if logits is not None:
-                lines[kind][name] = [(told, kept) for _, told, kept in reliability(logits[0], fitted)]
-    picture = plots.calibrations(lines, {kind: overall_error(fitted) for kind, fitted in found.items()})
-    plots.draw(path, picture.panels, title=picture.title)
+def diagram(found: Mapping[str, Fitted]) -> dict[str, Any]:
+    """For each kind its calibration error and its points, by either way of leaving out what is judged."""
+    ways = {"other questions seen": "apart", "no suite of the family seen": "other"}
+    lines = {
+        kind: {
+            name: [(told, kept) for _, told, kept in reliability(logits[0], fitted)]
+            for name, way in ways.items()
+            if (logits := getattr(fitted, way)) is not None
+        }
+        for kind, fitted in found.items()
+    }
+    return {"lines": lines, "errors": {kind: overall_error(fitted) for kind, fitted in found.items()}}
 
 
 def overall_error(fitted: Fitted) -> float:
-    """The calibration error over all suites alike."""
+    """The calibration error with all suites weighted alike."""
     return float(calibration_error(sigmoid(fitted.apart[0]), fitted.rows.kept, fitted.rows.weights))
 
 

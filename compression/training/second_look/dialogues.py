@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 
-from benchmarks.quality.case import Case, Span
-from benchmarks.quality.contexts import seeded
+from compression.evaluation.case import Case, Span, seeded
 from compression.segmentation import segment
 from compression.training.rendering import Quiz
 
@@ -86,8 +85,7 @@ def _case(quiz: Quiz, suite: str, context: str, gold: Sequence[Span]) -> Case:
 
 
 def _turns(text: str, rng: random.Random) -> Iterator[str]:
-    found = segment(text.replace("\n", " "))
-    sentences = [found.text(unit) for unit in range(len(found.units))]
+    sentences = segment(text.replace("\n", " ")).texts()
     at = 0
     while at < len(sentences):
         count = rng.choice((1, 1, 2))

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
-from benchmarks.quality.case import Case, Need, seeded
-from benchmarks.quality.metrics import holds_answer
-from benchmarks.quality.suites.traces import places, written
+from compression.evaluation.case import Case, Need, seeded
+from compression.evaluation.metrics import holds_answer
+from compression.evaluation.suites.traces import places, written
 from compression.segmentation import segment
 from compression.training.rendering import Quiz
 
@@ -90,8 +90,7 @@ def ticket(quiz: Quiz) -> Case:
 def _case(quiz: Quiz, suite: str, context: str) -> Case:
     """Any sentence of the gold passage that holds an answer will do."""
     text = quiz.documents[quiz.gold][1]
-    found = segment(text)
-    sentences = [found.text(unit) for unit in range(len(found.units))]
+    sentences = segment(text).texts()
     holding = [each for each in sentences if holds_answer(each, quiz.answers)] or sentences
     spans = tuple(sorted({span for each in holding for span in places(context, each, ((0, len(context)),))}))
     needs = (Need(quiz.answers[0], spans),) if spans else ()

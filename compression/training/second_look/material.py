@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.quality import contexts, data
-from benchmarks.quality.case import Case, Need, join, seeded
-from benchmarks.quality.suites import hops, traces
-from benchmarks.quality.suites.hops import Document, HopRow
-from benchmarks.quality.suites.logs import log_cases
-from benchmarks.quality.suites.traces import Moment, Trace
+from compression.evaluation import datasets
+from compression.evaluation.case import Case, Need, join, seeded, spans_of
+from compression.evaluation.suites import hops, plain, traces
+from compression.evaluation.suites.hops import Document, HopRow
+from compression.evaluation.suites.logs import log_cases
+from compression.evaluation.suites.traces import Moment, Trace
 from compression.training import quizzes
 from compression.training.rendering import DRESSES, SCRIPTS, Quiz, cover_of, disguise, dressed
 from compression.training.second_look import updates
@@ -41,20 +41,20 @@ def row_name(name: str) -> str:
 
 def training_cases(folder: Path) -> Iterator[Case]:
     """Cases of rows that are not held out. Raises `FileNotFoundError` where a file is missing."""
-    for quiz in quizzes.passage_quizzes(data.read(folder / "nq_open_oracle.jsonl.gz", data.passage)):
+    for quiz in quizzes.passage_quizzes(datasets.read(folder / "nq_open_oracle.jsonl.gz", datasets.passage)):
         yield from _of_passages(quiz)
     for path in sorted(folder.glob("xquad_*.jsonl.gz")):
         for quiz in quizzes.paragraph_quizzes(
-            data.read(path, data.paragraph), path.name.removesuffix(".jsonl.gz")
+            datasets.read(path, datasets.paragraph), path.name.removesuffix(".jsonl.gz")
         ):
             yield from _of_paragraphs(quiz)
     yield from _meetings(folder)
     yield from _records(folder)
     for stem, parse, variants in HOP_FILES:
-        yield from _hops(data.read(folder / f"{stem}.jsonl.gz", parse), stem.split("_")[0], variants)
+        yield from _hops(datasets.read(folder / f"{stem}.jsonl.gz", parse), stem.split("_")[0], variants)
     yield from updates.cases()
     yield from log_cases("second look", LOGS, held_out=False)
-    yield from trace_cases(data.read(folder / "tau_airline_dev.jsonl.gz", traces.trace))
+    yield from trace_cases(datasets.read(folder / "tau_airline_dev.jsonl.gz", traces.trace))
 
 
 def _of_passages(quiz: Quiz) -> Iterator[Case]:
@@ -90,14 +90,14 @@ def _of_paragraphs(quiz: Quiz) -> Iterator[Case]:
 
 
 def _meetings(folder: Path) -> Iterator[Case]:
-    meetings = data.read(folder / "qmsum_train.jsonl.gz", data.meeting)
-    for case in contexts.meeting_cases(meetings, "qmsum_train", is_held_out=False):
+    meetings = datasets.read(folder / "qmsum_train.jsonl.gz", datasets.meeting)
+    for case in plain.meeting_cases(meetings, "qmsum_train", is_held_out=False):
         if seeded(f"second {case.name}").random() < 0.5:
             yield case
 
 
 def _records(folder: Path) -> Iterator[Case]:
-    for case in contexts.record_cases(data.read(folder / "kv_75.jsonl.gz", data.records), "kv_75"):
+    for case in plain.record_cases(datasets.read(folder / "kv_75.jsonl.gz", datasets.records), "kv_75"):
         if not case.is_held_out:
             rng = seeded(f"dress {case.name}")
             yield replace(case, query=rng.choice(quizzes.KEY_QUERIES).format(key=case.answers[0]))
@@ -106,7 +106,7 @@ def _records(folder: Path) -> Iterator[Case]:
 def _hops(rows: Sequence[HopRow], suite: str, variants: int) -> Iterator[Case]:
     """Each training question several times: its documents in another order and dress, some in another script."""
     for number, row in enumerate(rows):
-        for variant in range(0 if data.is_held_out(row.question) else variants):
+        for variant in range(0 if datasets.is_held_out(row.question) else variants):
             yield _hop(row, f"{suite}-{number}-{variant}", suite)
 
 
@@ -117,8 +117,7 @@ def _hop(row: HopRow, name: str, suite: str) -> Case:
     context, spans = _written(documents, rng, cover)
     supporting = [span for span, document in zip(spans, documents, strict=True) if document.supports]
     needs = tuple(Need(text, hops.places(context, cover(text), supporting)) for text in row.needed)
-    evidence = tuple(sorted({span for need in needs for span in need.spans}))
-    return Case(suite, name, cover(row.question), context, spans, None, (), evidence, False, needs)
+    return Case(suite, name, cover(row.question), context, spans, None, (), spans_of(needs), False, needs)
 
 
 def _written(
@@ -132,7 +131,7 @@ def _written(
 def trace_cases(rows: Sequence[Trace]) -> Iterator[Case]:
     """Some moments of every training trace, each as JSON and as text."""
     for number, each in enumerate(rows):
-        if data.is_held_out(f"trace {each.task}"):
+        if datasets.is_held_out(f"trace {each.task}"):
             continue
         found = list(traces.moments(each, longer_than=SHORTEST_TRACE))
         seeded(f"trace {number}").shuffle(found)
@@ -149,7 +148,7 @@ def _anywhere(case: Case) -> Case:
     """The case with every place of its values, in calls and in what was said, too: any of them will do."""
     whole = ((0, len(case.context)),)
     needs = tuple(Need(need.text, traces.places(case.context, need.text, whole)) for need in case.needs)
-    return replace(case, needs=needs, evidence=tuple(sorted({span for need in needs for span in need.spans})))
+    return replace(case, needs=needs, evidence=spans_of(needs))
 
 
 def counts(samples: Sequence[Sample]) -> dict[str, int]:

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.quality.case import Case, Span
+from compression.evaluation.case import Case, Span
 from compression.features.runs import Floats, Ints
 from compression.scorers.lexical import LexicalScorer
 from compression.second_look.inputs import Inputs, read_inputs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from benchmarks.quality.case import Case, Need, seeded
+from compression.evaluation.case import Case, Need, seeded, spans_of
 
 COUNT = 300
 THINGS = (
@@ -65,7 +65,6 @@ def _ticket(number: int, rng: random.Random) -> Case:
     question = rng.choice(QUESTIONS).format(thing=wanted)
     start = len("\n".join(lines[:at])) + 1
     needs = (Need(newest, ((start, start + len(newest)),)),) if newest else ()
-    evidence = tuple(span for need in needs for span in need.spans)
     return Case(
         "updates",
         f"updates-{number}",
@@ -74,7 +73,7 @@ def _ticket(number: int, rng: random.Random) -> Case:
         (),
         None,
         (),
-        evidence,
+        spans_of(needs),
         False,
         needs,
     )

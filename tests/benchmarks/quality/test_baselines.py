@@ -7,15 +7,14 @@ from typing import Any
 
 import pytest
 
-from benchmarks.quality import contexts
 from benchmarks.quality.baselines import BASELINES, suited
-from benchmarks.quality.case import Case, Need, Task, join
-from benchmarks.quality.data import Passage, Records
 from benchmarks.quality.llmlingua2 import LLMLingua2
-from benchmarks.quality.metrics import holds_answer, pair_kept, tokens
-from benchmarks.quality.retrieval import Bm25
 from benchmarks.quality.scoring import judge
-from benchmarks.quality.suites import hops
+from compression.evaluation.case import Case, Need, Task, join
+from compression.evaluation.datasets import Passage, Records
+from compression.evaluation.metrics import holds_answer, pair_kept, tokens
+from compression.evaluation.retrieval import Bm25
+from compression.evaluation.suites import hops, plain
 
 ROWS = [
     Passage(
@@ -24,7 +23,7 @@ ROWS = [
     )
     for n in range(30)
 ]  # fmt: skip
-CASE = next(contexts.passage_cases(ROWS))
+CASE = next(plain.passage_cases(ROWS))
 FILLER = "Nothing here is of any use to anyone. It rains all day in this place. "
 CHAIN = hops.HopRow(
     "Where was the builder of Old Tower born?",
@@ -56,7 +55,7 @@ def test_documents_by_bm25_keep_the_gold_one() -> None:
 
 def test_json_stays_json() -> None:
     row = Records(tuple((f"key{n}", f"value{n}") for n in range(75)), "key40", "value40")
-    case = next(contexts.record_cases([row], "kv_75"))
+    case = next(plain.record_cases([row], "kv_75"))
     assert pair_kept(BASELINES["BM25 sentences"].select(case, 0.1), "key40", "value40")
 
 

@@ -7,15 +7,15 @@ import json
 import httpx
 import pytest
 
-from benchmarks.quality import contexts
-from benchmarks.quality.case import Task
 from benchmarks.quality.client import Refused, Target, compress, told_by
-from benchmarks.quality.data import Records
-from benchmarks.quality.families import family_of
 from benchmarks.quality.options import also_chosen, arguments, chosen, tasks_of
 from benchmarks.quality.scoring import Told
+from compression.evaluation.case import Task
+from compression.evaluation.datasets import Records
+from compression.evaluation.suites import plain
+from compression.evaluation.suites.families import family_of
 
-CASE = next(contexts.record_cases([Records((("a", "1"), ("b", "2")), "b", "2")], "kv_75"))
+CASE = next(plain.record_cases([Records((("a", "1"), ("b", "2")), "b", "2")], "kv_75"))
 TARGET = Target("http://server", "pith_k", "lexical", 1)
 RECEIPT = {"compression_ratio": 0.1, "latency_ms": 2.0, "risk_flags": []}
 
@@ -62,7 +62,7 @@ def test_cases_are_chosen_by_suite_and_an_unknown_suite_is_named() -> None:
 
 def test_a_second_model_is_asked_for_few_cases_of_its_suites() -> None:
     rows = [Records((("a", "1"), ("b", "2")), "b", str(number)) for number in range(20)]
-    cases = list(contexts.record_cases(rows, "kv_75"))
+    cases = list(plain.record_cases(rows, "kv_75"))
     asked = arguments(["--also", "slow", "--also-limit", "3", "--also-suites", "kv_75,nq"])
     few = also_chosen(cases, asked)
     assert len(few) == 3 and set(few) < set(cases)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.quality import contexts, in_process, overview
-from benchmarks.quality.case import Task
-from benchmarks.quality.data import Records
+from benchmarks.quality import in_process, overview
 from benchmarks.quality.scoring import summarise
+from compression.evaluation.case import Task
+from compression.evaluation.datasets import Records
+from compression.evaluation.suites import plain
 
 ROWS = [
     Records(tuple((f"key{n}", f"value{n}") for n in range(40)), f"key{at}", f"value{at}") for at in (3, 30)
@@ -16,7 +17,7 @@ ROWS = [
 
 @pytest.mark.thorough
 def test_tasks_run_in_processes_and_come_back_in_their_order() -> None:
-    tasks = [Task(case, ratio) for case in contexts.record_cases(ROWS, "kv_40") for ratio in (0.5, 0.2)]
+    tasks = [Task(case, ratio) for case in plain.record_cases(ROWS, "kv_40") for ratio in (0.5, 0.2)]
     outcomes = list(in_process.outcomes(tasks, "lexical", processes=1))
     assert [(one.case, one.ratio) for one in outcomes] == [(task.case.name, task.ratio) for task in tasks]
     assert all(one.has_evidence and one.told and one.told.ratio <= (one.ratio or 0) for one in outcomes)

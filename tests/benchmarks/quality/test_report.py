@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.quality import contexts, document, flagged, receipts, report, tables
-from benchmarks.quality.case import Case, Need, Task
-from benchmarks.quality.data import Records
+from benchmarks.quality import document, flagged, receipts, report, tables
 from benchmarks.quality.scoring import Outcome, Told, judge, summarise
 from benchmarks.quality.targets import target_of
+from compression.evaluation.case import Case, Need, Task
+from compression.evaluation.datasets import Records
+from compression.evaluation.suites import plain
 
-CASE = next(contexts.record_cases([Records((("a", "1"), ("b", "2")), "b", "2")], "kv_75"))
+CASE = next(plain.record_cases([Records((("a", "1"), ("b", "2")), "b", "2")], "kv_75"))
 WARNS = {"low_relevance": "warning"}
 KEPT, LOST = '{"b": "2"}', "{}"
 
@@ -68,7 +69,7 @@ def test_a_report_has_figures_tables_and_a_plot(tmp_path: Path) -> None:
 
 
 def test_a_slow_model_says_for_how_many_cases_its_figures_are() -> None:
-    other = next(contexts.record_cases([Records((("a", "1"),), "a", "1")], "kv_75"))
+    other = next(plain.record_cases([Records((("a", "1"),), "a", "1")], "kv_75"))
     slow = judge(Task(CASE, 0.25), "encoder", KEPT, Told(0.24, 900.0))
     both = [outcome(Told(0.2, 3.0), KEPT), judge(Task(other, 0.25), "lexical", "{}", Told(0.2, 3.0)), slow]
     assert tables.kept(summarise(both))[2].endswith("| 50.0 | 100.0 (1) |")

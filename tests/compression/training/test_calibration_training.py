@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from benchmarks.quality.case import Case, Need
 from compression.calibration.signals import NAMES
 from compression.choosing.assembly import Slice
+from compression.evaluation.case import Case, Need
 from compression.pipeline.receipt import Receipt
 from compression.pipeline.request import CompressionResult
 from compression.training.calibration.logs import log_cases
 from compression.training.calibration.questions import question_of, share_kept
-from compression.training.calibration.report import DIAGRAM, PAGE, publish
+from compression.training.calibration.report import FIGURES, PAGE, publish
 from compression.tuning.artefact import entry_of
 from compression.tuning.observing import RATIOS, Observed
 from compression.tuning.progress import NoBars
@@ -61,18 +62,20 @@ def observed(number: int, suite: str) -> Observed:
     return Observed(suite, f"g{number}", "prose", frozenset({"latin"}), 300, signals, np.array(RATIOS), kept)
 
 
-def test_the_page_has_every_suite_and_a_diagram(tmp_path: Path) -> None:
+def test_the_page_has_every_suite_and_its_diagram_every_figure(tmp_path: Path) -> None:
     fitted = entry_of(
         "pith-x",
         [observed(n, ("one", "two_a", "two_b")[n % 3]) for n in range(60)],
         NoBars(),
         leave_families_out=True,
     )
-    publish({"lexical": fitted}, tmp_path, "the command")
+    publish({"lexical": fitted}, tmp_path, tmp_path / "figures", "the command")
     page = (tmp_path / PAGE).read_text()
     assert "    the command\n" in page and "## `lexical`" in page
     assert all(
         f"| {suite} | 280 |" in page and f"| {suite} | 20 |" in page for suite in ("one", "two_a", "two_b")
     )
-    assert (tmp_path / DIAGRAM).read_bytes().startswith(b"\x89PNG")
+    figures = json.loads((tmp_path / "figures" / FIGURES).read_text())
+    assert figures["lines"]["lexical"].keys() == {"other questions seen", "no suite of the family seen"}
+    assert 0 <= figures["errors"]["lexical"] <= 1
     assert fitted.other is not None and not np.allclose(fitted.other[0], fitted.apart[0])

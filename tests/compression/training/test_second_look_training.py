@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.quality.metrics import holds_answer
+from compression.evaluation.metrics import holds_answer
 from compression.training.rendering import SCRIPTS, Quiz, cover_of
 from compression.training.second_look.dialogues import dialogue, paper
 from compression.training.second_look.exchanges import chat, ticket

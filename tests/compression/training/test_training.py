@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from benchmarks.quality.metrics import holds_answer
+from compression.evaluation.metrics import holds_answer
 from compression.features.network import Network
 from compression.training.corpus import half_of
 from compression.training.examples import Example, label

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks.quality.case import Case, Task
 from benchmarks.quality.scoring import judge
-from benchmarks.quality.suites import traces
-from benchmarks.quality.suites.traces import is_conversation
+from compression.evaluation.case import Case, Task
+from compression.evaluation.suites import traces
+from compression.evaluation.suites.traces import is_conversation
 
 FILLER = "It rains. " * 700
 

@@ -3,7 +3,7 @@
 # ruff: noqa: E501 - lines of logs are as long as they are
 from __future__ import annotations
 
-from benchmarks.quality.suites.logs.message import Entry, LogFormat, messages
+from compression.evaluation.suites.logs.message import Entry, LogFormat, messages
 
 
 def hdfs(entry: Entry) -> str:

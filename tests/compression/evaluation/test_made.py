@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from benchmarks.quality.case import Case, Task
-from benchmarks.quality.data import Passage
-from benchmarks.quality.families import family_of
 from benchmarks.quality.scoring import judge
-from benchmarks.quality.suites import dialogues, hops, made
-from benchmarks.quality.suites.quizzes import evidence_of, quizzes, sentences
-from benchmarks.quality.suites.traces import is_conversation
+from compression.evaluation.case import Case, Task
+from compression.evaluation.datasets import Passage
+from compression.evaluation.suites import dialogues, hops, made
+from compression.evaluation.suites.families import family_of
+from compression.evaluation.suites.quizzes import evidence_of, quizzes, sentences
+from compression.evaluation.suites.traces import is_conversation
 
 ROWS = [
     Passage(

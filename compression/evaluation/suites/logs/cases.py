@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 
-from benchmarks.quality.case import Case, Need, Span, seeded
-from benchmarks.quality.suites.logs.held_out_formats import HELD_OUT
-from benchmarks.quality.suites.logs.layouts import laid_out
-from benchmarks.quality.suites.logs.message import LogFormat, Message
-from benchmarks.quality.suites.logs.trained_formats import TRAINED
-from benchmarks.quality.suites.logs.values import Values
-from benchmarks.quality.suites.logs.writing import Written, write_log
+from compression.evaluation.case import Case, Need, Span, seeded, spans_of
+from compression.evaluation.suites.logs.held_out_formats import HELD_OUT
+from compression.evaluation.suites.logs.layouts import laid_out
+from compression.evaluation.suites.logs.message import LogFormat, Message
+from compression.evaluation.suites.logs.trained_formats import TRAINED
+from compression.evaluation.suites.logs.values import Values
+from compression.evaluation.suites.logs.writing import Written, write_log
 
 _ERRORS = (
     "Which errors occurred, and when?", "What errors are in this log?", "List the errors and say when each happened.",
@@ -54,8 +54,9 @@ def _case(suite: str, name: str, chosen: LogFormat, chance: random.Random, *, is
         )
         for message in wanted
     )
-    evidence = tuple(sorted(span for need in needs for span in need.spans))
-    return Case(suite, name, query, context, spans, evidence=evidence, is_held_out=is_held_out, needs=needs)
+    return Case(
+        suite, name, query, context, spans, evidence=spans_of(needs), is_held_out=is_held_out, needs=needs
+    )
 
 
 def _joined(written: Sequence[Written]) -> tuple[str, tuple[Span, ...]]:

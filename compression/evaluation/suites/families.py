@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
-from benchmarks.quality.case import Case
-from benchmarks.quality.metrics import holds_answer, normalise, pair_kept, parses, place, tokens
-from benchmarks.quality.suites.traces import holds_value, is_conversation, spellings
+from compression.evaluation.case import Case
+from compression.evaluation.metrics import holds_answer, normalise, pair_kept, parses, place, tokens
+from compression.evaluation.suites.traces import holds_value, is_conversation, spellings
 
 Measures = dict[str, float]
 

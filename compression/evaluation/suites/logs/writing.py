@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from benchmarks.quality.suites.logs.message import Entry, LogFormat, Message
-from benchmarks.quality.suites.logs.values import Values
+from compression.evaluation.suites.logs.message import Entry, LogFormat, Message
+from compression.evaluation.suites.logs.values import Values
 
 LINES = 300
 _JAVA = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.quality.metrics import evidence_kept, holds_answer, normalise, pair_kept, parses, place
+from compression.evaluation.metrics import evidence_kept, holds_answer, normalise, pair_kept, parses, place
 
 TURNS = [
     "A: we should buy the blue one for the office",

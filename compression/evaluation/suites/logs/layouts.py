@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
-from benchmarks.quality.suites.logs.message import Entry, LogFormat
+from compression.evaluation.suites.logs.message import Entry, LogFormat
 
 _TIMES = ("%Y-%m-%d %H:%M:%S", "%d/%b/%Y:%H:%M:%S", "%H:%M:%S", "%Y/%m/%d %H:%M:%S", "%d.%m.%Y %H:%M:%S",
           "%Y-%m-%dT%H:%M:%SZ", "%b %d %H:%M:%S", "%a %d %b %Y %H:%M:%S")  # fmt: skip

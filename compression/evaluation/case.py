@@ -17,6 +17,11 @@ class Need:
     spans: tuple[Span, ...]
 
 
+def spans_of(needs: Sequence[Need]) -> tuple[Span, ...]:
+    """The slices of all needs, each once and in order."""
+    return tuple(sorted({span for need in needs for span in need.spans}))
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """One question to one context, and what must survive: any of `answers`, the slices of `evidence`, all `needs`.

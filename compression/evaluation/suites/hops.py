@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.quality import data
-from benchmarks.quality.case import Case, Need, Span, join
-from benchmarks.quality.metrics import holds_answer, normalise
+from compression.evaluation import datasets
+from compression.evaluation.case import Case, Need, Span, join, spans_of
+from compression.evaluation.metrics import holds_answer, normalise
 
 YES_OR_NO = frozenset({"yes", "no"})
 
@@ -76,10 +76,9 @@ def cases(rows: Sequence[HopRow], suite: str, *, has_titles: bool) -> Iterator[C
         context, spans = join(parts, "\n\n")
         supporting = [span for span, document in zip(spans, row.documents, strict=True) if document.supports]
         needs = tuple(Need(text, places(context, text, supporting)) for text in row.needed)
-        evidence = tuple(sorted({span for need in needs for span in need.spans}))
         yield Case(
             suite, f"{suite}-{number}", row.question, context, spans, None, row.answers if is_asked(row) else (),
-            evidence, data.is_held_out(row.question), needs,
+            spans_of(needs), datasets.is_held_out(row.question), needs,
         )  # fmt: skip
 
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from benchmarks.quality.case import Case, Need, Span
-from benchmarks.quality.data import Passage
-from benchmarks.quality.suites.quizzes import Quiz, quizzes, sentences
-from benchmarks.quality.suites.traces import as_json, places
+from compression.evaluation.case import Case, Need, Span
+from compression.evaluation.datasets import Passage
+from compression.evaluation.suites.quizzes import Quiz, quizzes, sentences
+from compression.evaluation.suites.traces import as_json, places
 
 PARAGRAPHS = 48
 ENTRIES = 30

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from benchmarks.quality import data
-from benchmarks.quality.case import Case, Need, join, seeded
-from benchmarks.quality.data import Passage
-from benchmarks.quality.suites.hops import HopRow, is_asked
-from benchmarks.quality.suites.quizzes import Quiz, quizzes, sentences
+from compression.evaluation import datasets
+from compression.evaluation.case import Case, Need, join, seeded, spans_of
+from compression.evaluation.datasets import Passage
+from compression.evaluation.suites.hops import HopRow, is_asked
+from compression.evaluation.suites.quizzes import Quiz, quizzes, sentences
 
 PASSAGES = 60
 ROWS = 4  # rows of several hops whose documents one dialogue talks about
@@ -72,7 +72,7 @@ def hop_cases(rows: Sequence[HopRow], suite: str) -> Iterator[Case]:
         ]
         case = _case(
             suite, number, row.question, row.answers if is_asked(row) else (), topics,
-            data.is_held_out(row.question), rng,
+            datasets.is_held_out(row.question), rng,
         )  # fmt: skip
         # A sentence that is cut otherwise here than in the file is no turn of its own.
         if len(case.needs) == len(needed):
@@ -96,9 +96,8 @@ def _case(
         if text
     ]
     needs = tuple(Need(text, ((at, at + len(text)),)) for at, text in places)
-    evidence = tuple(span for need in needs for span in need.spans)
     return Case(
-        suite, f"{suite}-{number}", query, context, spans, None, answers, evidence, is_held_out, needs
+        suite, f"{suite}-{number}", query, context, spans, None, answers, spans_of(needs), is_held_out, needs
     )
 
 

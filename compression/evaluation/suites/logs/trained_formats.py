@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 
-from benchmarks.quality.suites.logs.message import Entry, LogFormat, messages
+from compression.evaluation.suites.logs.message import Entry, LogFormat, messages
 
 _LETTERS = {"debug": "D", "info": "I", "warn": "W", "error": "E", "fatal": "F"}
 

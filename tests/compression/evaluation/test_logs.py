@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.quality.suites.logs import log_cases
-from benchmarks.quality.suites.logs.held_out_formats import HELD_OUT
-from benchmarks.quality.suites.logs.trained_formats import TRAINED
+from compression.evaluation.suites.logs import log_cases
+from compression.evaluation.suites.logs.held_out_formats import HELD_OUT
+from compression.evaluation.suites.logs.trained_formats import TRAINED
 
 
 @pytest.mark.parametrize("held_out", [False, True])

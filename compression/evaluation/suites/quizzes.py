@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from benchmarks.quality import data
-from benchmarks.quality.case import seeded
-from benchmarks.quality.data import Passage
-from benchmarks.quality.metrics import holds_answer
-from benchmarks.quality.retrieval import HardPassages
+from compression.evaluation import datasets
+from compression.evaluation.case import seeded
+from compression.evaluation.datasets import Passage
+from compression.evaluation.metrics import holds_answer
+from compression.evaluation.retrieval import HardPassages
 
 QUESTIONS = 300
 HARD = 12
@@ -52,7 +52,7 @@ def quizzes(rows: Sequence[Passage], suite: str, passages: int) -> Iterator[Quiz
         near = hard.beside(gold, min(HARD, passages - 1))
         chosen = [gold, *near, *_any(rows, gold, near, passages - 1 - len(near), rng)]
         rng.shuffle(chosen)
-        yield Quiz(number, gold, tuple(chosen), sentence, rng, data.is_held_out(gold.question))
+        yield Quiz(number, gold, tuple(chosen), sentence, rng, datasets.is_held_out(gold.question))
 
 
 def _any(

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.quality.case import Case, Task
 from benchmarks.quality.scoring import judge
-from benchmarks.quality.suites import hops
+from compression.evaluation.case import Case, Task
+from compression.evaluation.suites import hops
 
 SENTENCES = {
     "question": "Where was the builder of Tower A born?",

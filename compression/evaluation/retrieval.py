@@ -7,8 +7,8 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from benchmarks.quality.data import Passage
-from benchmarks.quality.metrics import holds_answer
+from compression.evaluation.datasets import Passage
+from compression.evaluation.metrics import holds_answer
 
 WORD = re.compile(r"\w+")
 

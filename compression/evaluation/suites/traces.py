@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.quality import data
-from benchmarks.quality.case import Case, Need, Span, join
+from compression.evaluation import datasets
+from compression.evaluation.case import Case, Need, Span, join, spans_of
 
 LONG = 6_000  # characters of JSON
 SHORTEST_VALUE = 4  # characters
@@ -115,9 +115,8 @@ def case_of(now: Moment, task: str, suite: str, name: str, *, is_json: bool) -> 
     context, spans = written(now.history, is_json=is_json)
     results = [span for span, message in zip(spans, now.history, strict=True) if message["role"] == "tool"]
     needs = tuple(Need(value, places(context, value, results)) for value in now.values)
-    evidence = tuple(sorted({span for need in needs for span in need.spans}))
-    is_held_out = data.is_held_out(f"trace {task}")
-    return Case(suite, name, now.query, context, spans, None, (), evidence, is_held_out, needs)
+    is_held_out = datasets.is_held_out(f"trace {task}")
+    return Case(suite, name, now.query, context, spans, None, (), spans_of(needs), is_held_out, needs)
 
 
 def written(history: Sequence[Message], *, is_json: bool) -> tuple[str, tuple[Span, ...]]:
