@@ -1,0 +1,207 @@
+"""Each recipe of CONTRIBUTING.md, followed with a made-up addition in a copy of the checkout."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from billing.store.migration import head_revision
+from tests.recipe_trial import Trial
+
+GREETING_ROUTE = '''"""Greets who has a key."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from starlette.responses import JSONResponse, Response
+
+from serve.http.auth import Authenticate
+from serve.http.openapi import BEARER, REQUEST_ID_HEADER, error_responses
+
+
+def greeting_routes(authenticate: Authenticate) -> APIRouter:
+    routes = APIRouter(tags=["greetings"], dependencies=[BEARER])
+
+    @routes.get("/v1/greeting", responses={200: {"headers": REQUEST_ID_HEADER}, **error_responses(401, 403, 503)})
+    async def greet(request: Request) -> Response:
+        """A greeting."""
+        caller = await authenticate(request)
+        return JSONResponse({"hello": caller.workspace_id})
+
+    return routes
+'''
+ASK_THE_ROUTE = """
+import asyncio, json, sys, tempfile
+from dataclasses import replace
+from pathlib import Path
+from tests.serve.served import serving
+
+async def main(folder):
+    async with serving(Path(folder)) as service:
+        served = await service.renewed()
+        greeted = await served.get("/v1/greeting").run()
+        refused = await served.get("/v1/greeting", key="pith_wrong_key").run()
+        document = await served.get("/openapi.json").run()
+        print(json.dumps([greeted.status, list(greeted.json()), "x-request-id" in greeted.reply_headers,
+                          refused.status, "/v1/greeting" in document.json()["paths"]]))
+
+with tempfile.TemporaryDirectory() as folder:
+    asyncio.run(main(folder))
+"""
+
+
+def test_a_route(tmp_path: Path) -> None:
+    trial = Trial(tmp_path, "serve", "pyproject.toml", "docs")
+    trial.write("serve/greetings/__init__.py", '"""For a trial."""\n')
+    trial.write("serve/greetings/route.py", GREETING_ROUTE)
+    imported = "from serve.greetings.route import greeting_routes"
+    trial.insert("serve/api.py", imported, after="from serve.chat.service import")
+    included = "api.include_router(greeting_routes(authenticate))"
+    trial.insert("serve/api.py", included, after="api.include_router(chat_routes(")
+    assert json.loads(trial.runs("-c", ASK_THE_ROUTE)) == [200, ["hello"], True, 403, True]
+    rooms = "tests.test_architecture:test_the_page_has_every_room_in_its_layer_as_its_docstring_says"
+    trial.replace("pyproject.toml", '"chat | compress | catalog"', '"chat | compress | catalog | greetings"')
+    assert not trial.passes(rooms, "serve")
+    trial.insert("docs/architecture.md", "| 5 | `greetings/` | For a trial. |", after="| 5 | `catalog/` |")
+    assert trial.passes(rooms, "serve")
+    trial.is_as_told("A route")
+
+
+ASK_WITH_THE_OPTION = """
+import asyncio, json, sys, tempfile
+from pathlib import Path
+from tests.serve.served import serving
+
+async def main(folder):
+    async with serving(Path(folder)) as service:
+        served = await service.renewed()
+        taken = await served.chat(typical_p=0.5).run()
+        refused = await served.chat(typical_p=2).run()
+        print(json.dumps([taken.status, served.engine.requests[-1].options.get("typical_p"), refused.status]))
+
+with tempfile.TemporaryDirectory() as folder:
+    asyncio.run(main(folder))
+"""
+
+
+def test_an_option(tmp_path: Path) -> None:
+    trial = Trial(tmp_path, "models", "serve", "docs")
+    trial.insert("models/options/options.py", '"typical_p",', after='"min_p",')
+    field = 'typical_p: Probability | None = Field(default=None, description="For a trial.")'
+    trial.insert(
+        "serve/chat/request.py", field, after='stream: bool = Field(default=False, description="True'
+    )
+    assert json.loads(trial.runs("-c", ASK_WITH_THE_OPTION)) == [200, 0.5, 422]
+    documented = ("tests.test_docs:test_every_chat_option_is_documented", "typical_p")
+    assert not trial.passes(*documented)
+    trial.insert("docs/chat-options.md", "| `typical_p` | for a trial |", after="| `seed` |")
+    assert trial.passes(*documented)
+    trial.is_as_told("A chat option")
+
+
+GREET = '''"""`pith greet`: for a trial."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+
+def greet(name: Annotated[str, typer.Argument(help="Who is greeted.")]) -> None:
+    """Greet somebody."""
+    typer.echo(f"hello {name}")
+'''
+
+
+def test_a_cli_verb(tmp_path: Path) -> None:
+    trial = Trial(tmp_path, "serve")
+    trial.write("serve/cli/greet.py", GREET)
+    trial.insert(
+        "serve/cli/main.py", "from serve.cli.greet import greet", after="from serve.cli.compress import"
+    )
+    trial.insert("serve/cli/main.py", 'app.command("greet")(greet)', after='app.command("tune")(tune)')
+    pith = "from serve.cli.main import main; main()"
+    assert trial.runs("-c", pith, "greet", "world") == "hello world"
+    assert "Greet somebody." in trial.runs("-c", pith, "--help")
+    trial.is_as_told("A CLI verb")
+
+
+def test_a_metric(tmp_path: Path) -> None:
+    trial = Trial(tmp_path, "serve", "docs")
+    counter = 'self.greetings = Counter("pith_greetings", "For a trial.", registry=registry)'
+    trial.insert("serve/metrics/http.py", counter, after="self._refusals = _refusals(registry)")
+    counts = "self.greetings.inc()"
+    trial.insert("serve/metrics/http.py", counts, after="self._duration_of(route, method).observe(seconds)")
+    count = (
+        "from prometheus_client import CollectorRegistry; from serve.metrics.http import HttpMetrics;"
+        "registry = CollectorRegistry(); HttpMetrics(registry).end('/', 'GET', '200', 1.0);"
+        "print(registry.get_sample_value('pith_greetings_total'))"
+    )
+    assert trial.runs("-c", count) == "1.0"
+    page = "tests.test_docs:test_the_page_of_metrics_names_each_with_its_type_and_labels_and_no_other"
+    assert not trial.passes(page)
+    row = "| `pith_greetings_total` | counter | | for a trial |"
+    trial.insert("docs/metrics.md", row, after="| `pith_ingress_replicas` |")
+    assert trial.passes(page)
+    trial.is_as_told("A metric")
+
+
+MIGRATION = '''"""For a trial."""
+
+from __future__ import annotations
+
+from alembic import op
+
+revision = "{revision}"
+down_revision = "{before}"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.execute("ALTER TABLE projects ADD COLUMN greeting VARCHAR DEFAULT 'hello' NOT NULL")
+'''
+MIGRATE = """
+import asyncio, sys
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from billing.store.database import open_database
+from billing.store.migration import upgrade
+from billing.store.schema import metadata
+
+async def main(url, before):
+    await upgrade(url, revision=before)
+    print(await upgrade(url))
+    database = open_database(url)
+    print(await database.read(lambda c: compare_metadata(MigrationContext.configure(c), metadata)))
+    await database.close()
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+def test_a_migration(tmp_path: Path) -> None:
+    (tmp_path / "copy").mkdir()
+    trial = Trial(tmp_path / "copy", "billing")
+    before = head_revision()
+    revision = f"{int(before) + 1:04}"
+    versions = "billing/store/migrations/versions"
+    trial.write(f"{versions}/{revision}_greetings.py", MIGRATION.format(revision=revision, before=before))
+    arguments = ("-c", MIGRATE, f"sqlite:///{tmp_path / 'ledger.db'}", before)
+    found = trial.runs(*arguments).splitlines()
+    assert found[0] == revision and "remove_column" in found[1], "what the schema does not have must be seen"
+    column = 'Column("greeting", String, nullable=False, server_default="hello"),'
+    trial.insert("billing/store/schema.py", column, after='Column("weight", Integer')
+    (tmp_path / "ledger.db").unlink()
+    assert trial.runs(*arguments).splitlines() == [revision, "[]"]
+    trial.is_as_told("A migration")
+
+
+def test_a_trial_says_which_files_a_recipe_forgot(tmp_path: Path) -> None:
+    trial = Trial(tmp_path, "serve")
+    trial.write("serve/cli/greet.py", GREET)
+    with pytest.raises(AssertionError, match=r"serve/cli/main\.py.*needed were \['serve/cli/greet\.py'\]"):
+        trial.is_as_told("A CLI verb")
