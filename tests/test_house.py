@@ -23,6 +23,7 @@ from packaging.utils import canonicalize_name
 
 from serve.config.settings import load_settings
 from serve.config.unpinned_revisions import unpinned_revisions
+from tests.conftest import THOROUGH
 
 ROOT = Path(__file__).parents[1]
 PYTHONS = ("3.11", "3.12")
@@ -140,6 +141,18 @@ def test_no_module_is_a_drawer_for_what_has_no_name() -> None:
         str(path) for package in PACKAGES for path in (ROOT / package).rglob("*.py") if path.name in drawers
     ]
     assert not found
+
+
+def test_tests_are_in_the_rooms_of_what_they_test() -> None:
+    tests = ROOT / "tests"
+    folders = {
+        path.parent.relative_to(tests) for name in PACKAGES for path in (tests / name).rglob("test_*.py")
+    }
+    assert not [str(folder) for folder in folders if not (ROOT / folder).is_dir()]
+
+
+def test_what_is_kept_out_of_the_fast_lane_exists() -> None:
+    assert not [name for name in THOROUGH if not (ROOT / "tests" / name).exists()]
 
 
 def test_tests_are_no_package() -> None:
