@@ -1,4 +1,4 @@
-"""Every block of README.md is one that `integration/test_readme.py` runs, or what such a block prints."""
+"""Every block of README.md and docs/operating.md is one that `integration/test_readme.py` runs, or its output."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import pytest
 
 from tests.command_blocks import CannotRunError, blocks_of, differences, missing_lines
 
-README = Path(__file__).parents[1] / "README.md"
+ROOT = Path(__file__).parents[1]
 
 
-def test_every_block_of_the_readme_is_a_command_or_what_one_prints() -> None:
-    assert len(blocks_of(README.read_text())) >= 6
+@pytest.mark.parametrize(("page", "at_least"), [("README.md", 6), ("docs/operating.md", 1)])
+def test_every_block_of_a_page_is_a_command_or_what_one_prints(page: str, at_least: int) -> None:
+    assert len(blocks_of((ROOT / page).read_text())) >= at_least
 
 
 @pytest.mark.parametrize(

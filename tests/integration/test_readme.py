@@ -1,9 +1,10 @@
-"""Every command block of README.md, run against the real server, prints what README.md says.
+"""Every command block of README.md and docs/operating.md, run against the real server, prints what the page says.
 
 A block is run by its language: each `$` line of `console` and each `bash` or `sh` block by bash, `python` by Python.
-They run in a folder that is to the session's server what a reader's clone is to theirs. The address and the name of the
-workspace are changed, alike in all blocks. `make serve` alone is not run again: the session's server is what it starts,
-and what that server printed is its output. So a new block is run as it is written, and one that nothing could run is
+They run in a folder that is to the session's server what a reader's clone is to theirs. The address, the name of the
+workspace and the id of the key that was made last are changed, alike in all blocks of a page. `make serve` alone is not
+run again: the session's server is what it starts, and what that server printed is its output. So a new block is run as
+it is written, and one that nothing could run is
 refused (`tests/test_command_blocks.py`).
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import shlex
 import subprocess
@@ -24,8 +26,10 @@ import pytest
 from tests.command_blocks import Block, Step, blocks_of, differences, missing_lines
 from tests.integration.running import PITH, ROOT, Server
 
-BLOCKS = blocks_of((ROOT / "README.md").read_text())
-ADDRESS, WORKSPACE, START = "127.0.0.1:8000", "acme", "make serve"
+README, OPERATING = "README.md", "docs/operating.md"
+BLOCKS = {page: blocks_of((ROOT / page).read_text()) for page in (README, OPERATING)}
+ADDRESS, WORKSPACE, KEY, START = "127.0.0.1:8000", "acme", "KEY_ID", "make serve"
+KEY_MADE = re.compile(r"^This key is shown once\. Id: (\w+)$", re.MULTILINE)
 RUN_S = 120
 # Where time, or how a CPU rounds, decides. What the reply used is compared with its usage row below.
 VARYING = frozenset(
@@ -46,9 +50,13 @@ class Clone:
     folder: Path
     server: Server
     workspace: str
+    key_id: str = KEY
 
     def fit(self, text: str) -> str:
-        return text.replace(ADDRESS, f"127.0.0.1:{self.server.port}").replace(WORKSPACE, self.workspace)
+        names = {ADDRESS: f"127.0.0.1:{self.server.port}", WORKSPACE: self.workspace, KEY: self.key_id}
+        for written, here in names.items():
+            text = text.replace(written, here)
+        return text
 
     def run(self, step: Step) -> str:
         """What the step prints. Fails where it does not end with 0."""
@@ -59,13 +67,20 @@ class Clone:
             [*interpreter, self.fit(step.code)],
             cwd=self.folder,
             # curl ends with 22, and not with 0, for a status of 400 or more.
-            env={**os.environ, "PYTHONPATH": str(ROOT), "CURL_HOME": str(self.folder)},
+            env={
+                **os.environ,
+                "PATH": f"{self.folder}/.venv/bin:{os.environ['PATH']}",
+                "PYTHONPATH": str(ROOT),
+                "CURL_HOME": str(self.folder),
+            },
             capture_output=True,
             text=True,
             timeout=RUN_S,
             check=False,
         )
         assert done.returncode == 0, f"{step.code}\n{done.stdout}{done.stderr}"
+        if made := KEY_MADE.search(done.stdout):
+            self.key_id = made[1]
         return done.stdout
 
     def start(self) -> str:
@@ -78,7 +93,8 @@ class Clone:
 
 
 @pytest.fixture(scope="module")
-def clone(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Clone:
+def clones(server: Server, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Clone]:
+    """By page: each has a workspace of its own."""
     folder = tmp_path_factory.mktemp("clone")
     (folder / "configs").symlink_to(ROOT / "configs")
     (folder / "var").symlink_to(server.state_dir)
@@ -90,7 +106,7 @@ def clone(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Clone:
         folder / ".venv/bin/pith",
         f'[ "$1" != config ] || exec {pith} "$@"\nexec {pith} "$@" --config {shlex.quote(str(server.config))}',
     )
-    return Clone(folder, server, f"{WORKSPACE}-{secrets.token_hex(4)}")
+    return {page: Clone(folder, server, f"{WORKSPACE}-{secrets.token_hex(4)}") for page in BLOCKS}
 
 
 def program(path: Path, script: str) -> None:
@@ -99,8 +115,18 @@ def program(path: Path, script: str) -> None:
     path.chmod(0o755)
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: f"line {block.line}")
-def test_a_command_block_prints_what_the_readme_shows(clone: Clone, block: Block) -> None:
+@pytest.mark.parametrize(
+    ("page", "block"),
+    [
+        pytest.param(page, block, id=f"{page} line {block.line}")
+        for page, found in BLOCKS.items()
+        for block in found
+    ],
+)
+def test_a_command_block_prints_what_the_page_shows(
+    clones: dict[str, Clone], page: str, block: Block
+) -> None:
+    clone = clones[page]
     for step in block.steps:
         printed = clone.run(step)
         shown = [clone.fit(line) for line in step.output]
@@ -109,8 +135,9 @@ def test_a_command_block_prints_what_the_readme_shows(clone: Clone, block: Block
             assert not differences(json.loads(step.json), json.loads(printed), VARYING), printed
 
 
-def test_the_usage_row_is_what_the_first_curl_used(clone: Clone) -> None:
-    ask, usage = (block.steps[0] for block in BLOCKS[1:3])
+def test_the_usage_row_is_what_the_first_curl_used(clones: dict[str, Clone]) -> None:
+    clone = clones[README]
+    ask, usage = (block.steps[0] for block in BLOCKS[README][1:3])
     before = sums(clone.server)
     reply = json.loads(clone.run(ask))
     after = sums(clone.server)
