@@ -31,6 +31,7 @@ from serve.config.settings import IN_MEMORY, Settings
 from serve.http.server.server import PithServer, allow_open_files, http_config
 from serve.metrics.service import ServiceMetrics
 from serve.metrics.upkeep import UpkeepMetrics
+from serve.money.admission import Admissions
 from serve.money.ledger_setup import prices_of
 from serve.money.pepper import read_pepper
 from serve.money.price_book import PriceBook
@@ -173,25 +174,12 @@ def build_api(
     metrics = _metrics(settings, registry or CollectorRegistry())
     prices = PriceBook(ledger, prices_of(catalog, settings.compression.models))
     limiter = limiter or open_limiter(settings)
-    chat = ChatService(
-        catalog=catalog,
-        engines=engines,
-        prices=prices,
-        ledger=ledger,
-        limiter=limiter,
-        metrics=metrics.chat,
-        clock=now,
-    )
+    admissions = Admissions(prices=prices, ledger=ledger, limiter=limiter, clock=now)
+    chat = ChatService(catalog=catalog, engines=engines, admissions=admissions, metrics=metrics.chat)
     compress = None
     if compressors:
         compress = compress_collaborators(
-            settings.compression,
-            compressors,
-            prices=prices,
-            ledger=ledger,
-            limiter=limiter,
-            metrics=metrics.compress,
-            clock=now,
+            settings.compression, compressors, admissions=admissions, metrics=metrics.compress
         )
     return create_api(
         catalog=catalog,

@@ -16,8 +16,8 @@ from models.options.messages import MAX_REQUEST_PARTS, engine_messages
 from models.options.options import check_grammars, select_options
 from models.options.schemas import MAX_NODES
 from models.options.tool_calls import MAX_ARGUMENT_VALUES, MAX_REQUEST_CALLS
-from serve.chat.request import parse_chat_request
-from serve.http.body import MAX_VALUES, InvalidBody
+from serve.chat.request import ChatCompletionRequest
+from serve.http.body import MAX_VALUES, InvalidBody, parse_body
 
 BODY = 8 * 2**20
 ABLE = Capabilities(tools=True, template_roles=frozenset({"system", "user", "assistant", "tool"}))
@@ -125,7 +125,7 @@ def body_of(name: str, size: int) -> Work:
 
     def work() -> None:
         try:
-            body = parse_chat_request(raw, None)
+            body = parse_body(raw, None, ChatCompletionRequest)
             check_grammars(select_options(body.option_fields(), capabilities=ABLE))
             engine_messages(body.message_fields(), capabilities=ABLE)
         except (InvalidBody, InvalidField):

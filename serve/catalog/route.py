@@ -10,9 +10,7 @@ from models.catalog import Catalog, ChatModel
 from serve.catalog import response
 from serve.http.openapi import REQUEST_ID_HEADER, error_responses
 from serve.money.price_book import PriceBook, price_of
-
-MICRO = 10**6
-NANO = 10**9
+from serve.money.service_block import price_fields
 
 
 def model_fields(model: ChatModel, price: ModelPrice) -> response.Model:
@@ -21,9 +19,7 @@ def model_fields(model: ChatModel, price: ModelPrice) -> response.Model:
         id=model.id,
         name=model.name,
         context_length=model.context_length,
-        input_price_per_mtok=price.input_micro_usd_per_mtok / MICRO,
-        output_price_per_mtok=price.output_micro_usd_per_mtok / MICRO,
-        minimum_request_charge_usd=price.minimum_nano_usd / NANO,
+        **price_fields(price),
     )
 
 

@@ -1,7 +1,7 @@
 """What a caller may send to `POST /v1/chat/completions`: the contract's fields and the options that we use.
 
-Types are strict: a string taken for a number hides a client's mistake until it costs money. Options that are
-refused or ignored are no fields here; `models.options.options` judges them, because a refusal is a 400 and not a 422.
+Options that are refused or ignored are no fields here; `models.options.options` judges them, because a refusal is a 400
+and not a 422.
 """
 
 from __future__ import annotations
@@ -9,19 +9,17 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    BaseModel,
     ConfigDict,
     Field,
     PlainValidator,
     TypeAdapter,
     ValidationInfo,
     field_validator,
-    model_validator,
 )
 from pydantic_core import PydanticCustomError
 
 from serve.chat.message_shapes import STRICT, Message, NamedToolChoice, ResponseFormat, StreamOptions, Tool
-from serve.http.body import parse_body
+from serve.http.body import RequestShape
 
 DEFAULT_MAX_TOKENS = 512
 MAX_TOKENS_BOUND = 16_384
@@ -82,13 +80,11 @@ ToolChoice = Annotated[
 _NOT_OPTIONS = {"messages", "model", "max_tokens", "max_completion_tokens", "stream"}
 
 
-class ChatCompletionRequest(BaseModel):
+class ChatCompletionRequest(RequestShape):
     """A chat to complete. `null` counts as absent; properties unknown to us have no effect."""
 
     model_config = ConfigDict(
-        strict=True,
         extra="allow",
-        allow_inf_nan=False,
         json_schema_extra={
             "examples": [
                 {"messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 64},
@@ -165,13 +161,6 @@ class ChatCompletionRequest(BaseModel):
         default=None, description="Keeps generating past the model's end of text; for load tests."
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _null_counts_as_absent(cls, body: Any) -> Any:
-        if not isinstance(body, dict):
-            return body
-        return {name: value for name, value in body.items() if value is not None}
-
     @field_validator("stream_options")
     @classmethod
     def _only_in_a_stream(cls, value: StreamOptions, info: ValidationInfo) -> StreamOptions:
@@ -214,8 +203,3 @@ class ChatCompletionRequest(BaseModel):
     def message_fields(self) -> list[dict[str, Any]]:
         """The messages as the caller sent them, extra properties included."""
         return [message.fields() for message in self.messages]
-
-
-def parse_chat_request(raw: bytes, content_type: str | None) -> ChatCompletionRequest:
-    """Read the body of a chat completion. Raises `InvalidBody`."""
-    return parse_body(raw, content_type, ChatCompletionRequest)

@@ -8,11 +8,10 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from serve.chat.reply import ChatReply
-from serve.chat.request import parse_chat_request
+from serve.chat.request import ChatCompletionRequest
 from serve.chat.response import ChatCompletionResponse
 from serve.chat.service import ChatService
-from serve.http.auth import Authenticate, authenticated_body
-from serve.http.body_limit import refuse_oversized_body
+from serve.http.auth import Authenticate, authenticated_request
 from serve.http.fresh_id import fresh_id
 from serve.http.openapi import (
     BEARER,
@@ -20,20 +19,19 @@ from serve.http.openapi import (
     REQUEST_ID_HEADER,
     REQUEST_ID_PARAMETER,
     error_responses,
+    json_body,
+    metering_header,
 )
 from serve.http.plain_route import PlainRoute
-from serve.money.exchange import METERING_HEADER
 
 _OK: dict[str, Any] = {
     "description": "The completion; server-sent events when `stream` is true, the last one with usage and billing.",
     "headers": {
         **REQUEST_ID_HEADER,
         **RATE_LIMIT_HEADERS,
-        METERING_HEADER: {
-            "description": "Whether usage is recorded. When streaming it tells of the hold; the last event tells of "
-            "the settlement.",
-            "schema": {"type": "string", "enum": ["persisted", "degraded", "not_applicable"]},
-        },
+        **metering_header(
+            "Whether usage is recorded. When streaming it tells of the hold; the last event tells of the settlement."
+        ),
     },
     "content": {
         "text/event-stream": {
@@ -42,10 +40,6 @@ _OK: dict[str, Any] = {
             'data: {"object":"chat.completion.chunk","choices":[],"usage":{…},"service":{…}}\n\ndata: [DONE]\n\n',
         }
     },
-}
-_REQUEST_BODY = {
-    "required": True,
-    "content": {"application/json": {"schema": {"$ref": "#/components/schemas/ChatCompletionRequest"}}},
 }
 
 
@@ -56,13 +50,14 @@ def chat_routes(service: ChatService, authenticate: Authenticate) -> APIRouter:
         "/v1/chat/completions",
         response_model=ChatCompletionResponse,
         responses={200: _OK, **error_responses(400, 401, 402, 403, 422, 429, 500, 502, 503)},
-        openapi_extra={"requestBody": _REQUEST_BODY, "parameters": [REQUEST_ID_PARAMETER]},
+        openapi_extra={
+            "requestBody": json_body("ChatCompletionRequest"),
+            "parameters": [REQUEST_ID_PARAMETER],
+        },
     )
     async def create_chat_completion(request: Request) -> Response:
         """OpenAI-compatible chat completion; every reply carries its usage, its price and its metering status."""
-        caller, raw = await authenticated_body(request, authenticate)
-        refuse_oversized_body(request)
-        body = parse_chat_request(raw, request.headers.get("content-type"))
+        caller, body = await authenticated_request(request, authenticate, ChatCompletionRequest)
         chat = service.prepare(caller, body, fresh_id())
         return ChatReply(service, caller, chat, request.state.request_id)
 

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from functools import partial
 
 from billing.caller import Caller
-from billing.ledger.ledger import Ledger
-from billing.rate_limits.rate_limits import RateLimits
 from models.catalog import Catalog, ChatModel
 from models.engine import Engine, EngineRequest
 from models.options.messages import engine_messages
 from models.options.options import check_grammars, select_options
+from serve.chat.engine_reply import EngineReply
 from serve.chat.request import ChatCompletionRequest
+from serve.http.disconnect import Client
 from serve.metrics.chat import ChatMetrics
-from serve.money.admission import admit_worst_case
-from serve.money.exchange import Exchange
-from serve.money.hold import HoldTerms, hold_worst_case
-from serve.money.price_book import PriceBook, price_of
+from serve.money.admission import Admissions
 from serve.money.terms import MostTokens, TokenTerms
 
 
@@ -64,19 +61,13 @@ class ChatService:
         *,
         catalog: Catalog,
         engines: Mapping[str, Engine],
-        prices: PriceBook,
-        ledger: Ledger,
-        limiter: RateLimits,
+        admissions: Admissions,
         metrics: ChatMetrics,
-        clock: Callable[[], datetime],
     ) -> None:
         self._catalog = catalog
         self._engines = engines
-        self._prices = prices
-        self._ledger = ledger
-        self._limiter = limiter
+        self._admissions = admissions
         self._metrics = metrics
-        self._clock = clock
 
     def prepare(self, caller: Caller, body: ChatCompletionRequest, completion_id: str) -> PreparedChat:
         """Check what needs no I/O. Raises `UnknownModel`, `UnsupportedOption` or `InvalidField`."""
@@ -105,44 +96,23 @@ class ChatService:
         return model.context_length if bound is None else min(bound, model.context_length)
 
     @asynccontextmanager
-    async def open(self, caller: Caller, chat: PreparedChat, request_id: str) -> AsyncIterator[Exchange]:
+    async def open(
+        self, caller: Caller, chat: PreparedChat, request_id: str, client: Client
+    ) -> AsyncIterator[EngineReply]:
         """Admit the request, hold its worst-case cost, and on the way out settle or release, however that comes."""
-        price_list = await self._prices.current()
-        price = price_of(price_list, chat.model.id)
-        engine = self._engines[chat.model.id]
+        engine, request = self._engines[chat.model.id], chat.request
 
         async def count() -> MostTokens:
-            return chat.counted(await engine.count_tokens(chat.request))
+            return chat.counted(await engine.count_tokens(request))
 
-        tokens = TokenTerms(chat.bound, chat.least, count)
-        admission = await admit_worst_case(self._limiter, caller, tokens, clock=self._clock)
-        observed = self._metrics.begin(chat.model.id)
-        exchange: Exchange | None = None
-        try:
-            # Not before: it is work, and a project's limits bound it.
-            check_grammars(chat.request.options)
-            hold, most = await hold_worst_case(
-                self._ledger,
-                HoldTerms(caller, price, price_list.version, request_id, tokens),
-                clock=self._clock,
-            )
-            exchange = Exchange(
-                engine=engine,
-                request=chat.request,
-                hold=hold,
-                most=most,
-                price=price,
-                limits=admission.headers_state,
-                ledger=self._ledger,
-                observed=observed,
-                clock=self._clock,
-            )
-            yield exchange
-        except BaseException as failure:
-            observed.fail(failure)
-            if exchange is not None:
-                await exchange.close(failure)
-            raise
-        finally:
-            observed.end()
-            await admission.done(exchange.counted_tokens if exchange else 0)
+        tokens = TokenTerms(chat.model.id, chat.bound, chat.least, count)
+        async with self._admissions.admit(caller, request_id, [tokens]) as admitted:
+            observed = self._metrics.begin(chat.model.id)
+            async with admitted.hold(
+                tokens,
+                observed,
+                stream=request.stream,
+                client=client,
+                check=partial(check_grammars, request.options),
+            ) as held:
+                yield EngineReply(engine, request, admitted, held, observed)

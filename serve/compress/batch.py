@@ -15,15 +15,15 @@ from starlette.types import Send
 
 from billing.caller import Caller
 from billing.usage import MeteringStatus
-from serve.compress.reply import WorkingReply, compressed_fields
+from serve.compress.reply import compressed_fields
 from serve.compress.request import BatchCompressRequest, BatchItem
-from serve.compress.service import Admitted, Compressed, CompressService, PreparedCompression
+from serve.compress.service import Compressed, CompressService, PreparedCompression
 from serve.http.body import check_shape
+from serve.http.disconnect import Client, WorkingReply
 from serve.http.errors import Problem, problem_of, unexpected_problem
-from serve.http.rate_limit_headers import rate_limit_headers
-from serve.money.exchange import METERING_HEADER
+from serve.http.streaming import NDJSON, StreamedResponse
+from serve.money.admission import Admitted
 
-NDJSON = "application/x-ndjson"
 logger = logging.getLogger("pith.compress")
 
 
@@ -85,13 +85,8 @@ class Summary:
         }
 
 
-def read_entries(service: CompressService, body: BatchCompressRequest) -> list[BatchEntry]:
-    """Check each item by itself. Raises `UnknownCompressionModel`, which concerns them all."""
-    model_id = service.model_id(body.model)
-    return [_entry(service, model_id, body, index) for index in range(len(body.items))]
-
-
 def _entry(service: CompressService, model_id: str, body: BatchCompressRequest, index: int) -> BatchEntry:
+    """Each item is checked by itself."""
     raw = body.items[index]
     try:
         item = check_shape(raw, BatchItem)
@@ -102,6 +97,7 @@ def _entry(service: CompressService, model_id: str, body: BatchCompressRequest, 
 
 
 def _item_problem(error: Exception, index: int) -> Problem:
+    """What the item's result says of its failure."""
     try:
         return problem_of(error).within("items", index)
     except KeyError:
@@ -122,11 +118,11 @@ class BatchReply(WorkingReply):
         concurrency: int,
         as_lines: bool,
     ) -> None:
-        super().__init__(request_id)
+        super().__init__(request_id, logger)
         self._service = service
         self._caller = caller
         self._model_id = service.model_id(body.model)
-        self._entries = read_entries(service, body)
+        self._entries = [_entry(service, self._model_id, body, index) for index in range(len(body.items))]
         self._tokens = {
             entry.index: service.token_terms(caller, entry.work)
             for entry in self._entries
@@ -136,10 +132,11 @@ class BatchReply(WorkingReply):
         self._as_lines = as_lines
         self._summary = Summary("persisted" if caller.metered else "not_applicable")
 
-    async def work(self, send: Send) -> Response | None:
-        async with self._service.admitted(self._caller, list(self._tokens.values())) as admitted:
+    async def work(self, send: Send, client: Client) -> Response | None:
+        items = list(self._tokens.values())
+        async with self._service.admissions.admit(self._caller, self.request_id, items) as admitted:
             if self._as_lines:
-                await self._send_lines(admitted, send)
+                await self._send_lines(admitted, StreamedResponse(send, NDJSON))
                 return None
             results = [result async for result in self._results(admitted)]
         results.sort(key=lambda result: result.entry.index)
@@ -150,27 +147,18 @@ class BatchReply(WorkingReply):
             "summary": self._summary.fields(),
         }
         return Response(
-            orjson.dumps(body), headers=self._reply_headers(admitted), media_type="application/json"
+            orjson.dumps(body),
+            headers=admitted.reply_headers(self._summary.metering),
+            media_type="application/json",
         )
 
-    async def _send_lines(self, admitted: Admitted, send: Send) -> None:
-        headers = {
-            "content-type": NDJSON,
-            "cache-control": "no-store",
-            "x-accel-buffering": "no",
-            **self._reply_headers(admitted),
-        }
-        raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-        await send({"type": "http.response.start", "status": 200, "headers": raw})
+    async def _send_lines(self, admitted: Admitted, stream: StreamedResponse) -> None:
+        # The head leaves at once: from here on each item has its own error.
+        await stream.start(admitted.reply_headers(self._summary.metering))
         async with aclosing(self._results(admitted)) as results:
             async for result in results:
-                line = orjson.dumps(result.fields()) + b"\n"
-                await send({"type": "http.response.body", "body": line, "more_body": True})
-        last = {"object": "compression.summary", "summary": self._summary.fields()}
-        await send({"type": "http.response.body", "body": orjson.dumps(last) + b"\n", "more_body": False})
-
-    def _reply_headers(self, admitted: Admitted) -> dict[str, str]:
-        return {METERING_HEADER: self._summary.metering, **rate_limit_headers(admitted.limits)}
+                await stream.send(_line(result.fields()))
+        await stream.end(_line({"object": "compression.summary", "summary": self._summary.fields()}))
 
     async def _results(self, admitted: Admitted) -> AsyncGenerator[ItemResult, None]:
         """Each item's result when it is there; the next item starts once the last result was taken."""
@@ -179,30 +167,28 @@ class BatchReply(WorkingReply):
         try:
             while True:
                 while len(running) < self._concurrency and (entry := next(waiting, None)) is not None:
-                    running.add(asyncio.create_task(self._result(entry)))
+                    running.add(asyncio.create_task(self._result(admitted, entry)))
                 if not running:
                     return
                 done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 for task in sorted(done, key=lambda task: task.result().entry.index):
                     result = task.result()
-                    self._count(admitted, result)
+                    self._summary.add(result.outcome)
                     yield result
         finally:
             for task in running:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
 
-    def _count(self, admitted: Admitted, result: ItemResult) -> None:
-        self._summary.add(result.outcome)
-        admitted.used_tokens = self._summary.original_tokens
-
-    async def _result(self, entry: BatchEntry) -> ItemResult:
+    async def _result(self, admitted: Admitted, entry: BatchEntry) -> ItemResult:
         if isinstance(entry.work, Problem):
             return ItemResult(entry, entry.work)
         try:
-            outcome = await self._service.compress(
-                self._caller, entry.work, self.request_id, self._tokens[entry.index]
-            )
+            outcome = await self._service.compress(admitted, entry.work, self._tokens[entry.index])
         except Exception as error:
             return ItemResult(entry, _item_problem(error, entry.index))
         return ItemResult(entry, outcome)
+
+
+def _line(fields: dict[str, Any]) -> bytes:
+    return orjson.dumps(fields) + b"\n"

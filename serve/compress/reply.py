@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Send
 
 from billing.caller import Caller
 from compression.pipeline.served import JobTerms
@@ -15,9 +15,8 @@ from serve.compress.demo_limits import DemoLimits
 from serve.compress.receipt_json import receipt_fields
 from serve.compress.service import Compressed, CompressService, PreparedCompression
 from serve.http.client_address import client_of
-from serve.http.disconnect import ClientGone, cancelled_when_client_leaves
+from serve.http.disconnect import Client, WorkingReply
 from serve.http.rate_limit_headers import rate_limit_headers
-from serve.money.exchange import METERING_HEADER
 
 logger = logging.getLogger("pith.compress")
 
@@ -40,47 +39,22 @@ def compressed_fields(compressed: Compressed) -> dict[str, Any]:
     return {**fields, "receipt": receipt_fields(result.receipt)}
 
 
-class WorkingReply(Response):
-    """A response that does its work while it is sent, so that it hears its client leave."""
-
-    def __init__(self, request_id: str) -> None:
-        super().__init__()
-        self.request_id = request_id
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Raises domain errors only before anything was sent."""
-        try:
-            async with cancelled_when_client_leaves(receive):
-                response = await self.work(send)
-            if response is not None:
-                await response(scope, receive, send)
-        except ClientGone:
-            logger.info("request %s: the client left", self.request_id)
-
-    async def work(self, send: Send) -> Response | None:
-        """The response that is still to be sent; None where it was sent already."""
-        raise NotImplementedError
-
-
 class CompressReply(WorkingReply):
     """A project's compression: within its limits, and charged."""
 
     def __init__(
         self, service: CompressService, caller: Caller, prepared: PreparedCompression, request_id: str
     ) -> None:
-        super().__init__(request_id)
+        super().__init__(request_id, logger)
         self._service = service
         self._caller = caller
         self._prepared = prepared
 
-    async def work(self, send: Send) -> Response:
+    async def work(self, send: Send, client: Client) -> Response:
         tokens = self._service.token_terms(self._caller, self._prepared)
-        async with self._service.admitted(self._caller, [tokens]) as admitted:
-            compressed = await self._service.compress(self._caller, self._prepared, self.request_id, tokens)
-            admitted.used_tokens = compressed.result.receipt.original_tokens
-        return _response(
-            compressed, {METERING_HEADER: compressed.metering, **rate_limit_headers(admitted.limits)}
-        )
+        async with self._service.admissions.admit(self._caller, self.request_id, [tokens]) as admitted:
+            compressed = await self._service.compress(admitted, self._prepared, tokens)
+        return _response(compressed, admitted.reply_headers(compressed.metering))
 
 
 class DemoReply(WorkingReply):
@@ -96,14 +70,14 @@ class DemoReply(WorkingReply):
         *,
         deadline_s: float,
     ) -> None:
-        super().__init__(request_id)
+        super().__init__(request_id, logger)
         self._service = service
         self._limits = limits
         self._address = address
         self._prepared = prepared
         self._terms = JobTerms(payer=client_of(address), is_trial=True, deadline_s=deadline_s)
 
-    async def work(self, send: Send) -> Response:
+    async def work(self, send: Send, client: Client) -> Response:
         async with self._limits.admitted(self._address) as state:
             compressed = await self._service.compress_unmetered(self._prepared, self._terms)
         return _response(compressed, rate_limit_headers(state))

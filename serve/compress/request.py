@@ -5,17 +5,16 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    BaseModel,
     ConfigDict,
     Field,
     PlainValidator,
     ValidationInfo,
     field_validator,
-    model_validator,
 )
 from pydantic_core import PydanticCustomError, PydanticKnownError
 
 from serve.compress.messages import EXAMPLE, MessagesText
+from serve.http.body import RequestShape
 
 MAX_ITEMS = 256
 MAX_ID_CHARS = 256
@@ -36,20 +35,7 @@ _MESSAGES_EXAMPLE: dict[str, Any] = {
 Include = Literal["spans"]
 
 
-class _Shape(BaseModel):
-    """Strict types, and `null` counts as absent; properties unknown to us have no effect."""
-
-    model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _null_counts_as_absent(cls, body: Any) -> Any:
-        if not isinstance(body, dict):
-            return body
-        return {name: value for name, value in body.items() if value is not None}
-
-
-class CompressOptions(_Shape):
+class CompressOptions(RequestShape):
     """How much to keep, and in which order."""
 
     target_ratio: float | None = Field(
@@ -85,7 +71,7 @@ class CompressOptions(_Shape):
         return keep
 
 
-class Asked(_Shape):
+class Asked(RequestShape):
     """What a request says of itself, or a batch of all its items."""
 
     compression: CompressOptions | None = Field(default=None, description="How to compress.")

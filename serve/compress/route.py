@@ -8,35 +8,33 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from serve.compress.batch import NDJSON, BatchReply
+from serve.compress.batch import BatchReply
 from serve.compress.demo_limits import DemoLimits
 from serve.compress.reply import CompressReply, DemoReply
 from serve.compress.request import BatchCompressRequest, CompressRequest
 from serve.compress.response import BatchCompressResponse, CompressResponse
 from serve.compress.service import CompressService
-from serve.http.auth import Authenticate, authenticated_body
+from serve.http.auth import Authenticate, authenticated_request
 from serve.http.body import InvalidBody, Issue, parse_body
-from serve.http.body_limit import refuse_oversized_body
 from serve.http.openapi import (
     BEARER,
     RATE_LIMIT_HEADERS,
     REQUEST_ID_HEADER,
     REQUEST_ID_PARAMETER,
     error_responses,
+    json_body,
+    metering_header,
 )
-from serve.money.exchange import METERING_HEADER
+from serve.http.streaming import NDJSON
 
 # A character outside the first plane is twelve bytes when JSON escapes it. A query of 20,000 such comes on top.
 _MOST_BYTES_PER_CHAR = 12
 _DEMO_OTHER_BYTES = 256 * 1024
 
 _HEADERS = {**REQUEST_ID_HEADER, **RATE_LIMIT_HEADERS}
-_METERING: dict[str, Any] = {
-    METERING_HEADER: {
-        "description": "Whether usage is recorded. Of lines, it tells of the project; their summary tells the rest.",
-        "schema": {"type": "string", "enum": ["persisted", "degraded", "not_applicable"]},
-    }
-}
+_METERING = metering_header(
+    "Whether usage is recorded. Of lines, it tells of the project; their summary tells the rest."
+)
 _ERRORS = error_responses(401, 402, 403, 422, 429, 500, 502, 503)
 
 
@@ -62,14 +60,12 @@ def compress_routes(found: CompressRoutes, authenticate: Authenticate) -> APIRou
             200: {"description": "The compression.", "headers": {**_HEADERS, **_METERING}},
             **_ERRORS,
         },
-        openapi_extra={"requestBody": _body("CompressRequest"), "parameters": [REQUEST_ID_PARAMETER]},
+        openapi_extra={"requestBody": json_body("CompressRequest"), "parameters": [REQUEST_ID_PARAMETER]},
         dependencies=[BEARER],
     )
     async def create_compression(request: Request) -> Response:
         """The part of a context that matters to a query, within a ratio, with a receipt; charged to the project."""
-        caller, raw = await authenticated_body(request, authenticate)
-        refuse_oversized_body(request)
-        body = parse_body(raw, request.headers.get("content-type"), CompressRequest)
+        caller, body = await authenticated_request(request, authenticate, CompressRequest)
         prepared = found.service.prepare(body.model, body)
         return CompressReply(found.service, caller, prepared, request.state.request_id)
 
@@ -86,7 +82,7 @@ def _add_demo(routes: APIRouter, found: CompressRoutes) -> None:
             200: {"description": "The compression.", "headers": _HEADERS},
             **_demo_errors(found.demo_max_chars),
         },
-        openapi_extra={"requestBody": _body("CompressRequest")},
+        openapi_extra={"requestBody": json_body("CompressRequest")},
     )
     async def create_demo_compression(request: Request) -> Response:
         """The same without a key: a capped input, a few requests a minute, and on nobody's account."""
@@ -111,14 +107,15 @@ def _add_batch(routes: APIRouter, found: CompressRoutes, authenticate: Authentic
         "/v1/batch/compress",
         response_model=BatchCompressResponse,
         responses={200: _BATCH_OK, **_ERRORS},
-        openapi_extra={"requestBody": _body("BatchCompressRequest"), "parameters": [REQUEST_ID_PARAMETER]},
+        openapi_extra={
+            "requestBody": json_body("BatchCompressRequest"),
+            "parameters": [REQUEST_ID_PARAMETER],
+        },
         dependencies=[BEARER],
     )
     async def create_batch_compression(request: Request) -> Response:
         """Up to 256 compressions, each with its own result or error: as one object, or as lines when they finish."""
-        caller, raw = await authenticated_body(request, authenticate)
-        refuse_oversized_body(request)
-        body = parse_body(raw, request.headers.get("content-type"), BatchCompressRequest)
+        caller, body = await authenticated_request(request, authenticate, BatchCompressRequest)
         return BatchReply(
             found.service,
             caller,
@@ -141,11 +138,6 @@ _BATCH_OK: dict[str, Any] = {
         }
     },
 }
-
-
-def _body(name: str) -> dict[str, Any]:
-    reference = {"$ref": f"#/components/schemas/{name}"}
-    return {"required": True, "content": {"application/json": {"schema": reference}}}
 
 
 def _demo_errors(max_chars: int) -> dict[int | str, dict[str, Any]]:

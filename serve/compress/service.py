@@ -4,37 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, Protocol
 
 import orjson
 
-from billing.caller import Caller, LimitState
-from billing.errors import UsageNotRecorded
-from billing.ledger.ledger import Ledger
-from billing.price import ModelPrice
-from billing.rate_limits.rate_limits import RateLimits
-from billing.usage import Hold, MeteringStatus, UsageFigures
+from billing.caller import Caller
+from billing.usage import MeteringStatus
 from compression.pipeline.errors import (
     CompressionError,
+    CompressorFailed,
     InputTooLarge,
     RefusedRequest,
     UnknownCompressionModel,
 )
+from compression.pipeline.receipt import Receipt
 from compression.pipeline.request import CompressionRequest, CompressionResult
 from compression.pipeline.served import NO_TERMS, CompressionModel, JobTerms
-from serve.compress.charge import check_paid_for, cost_of
+from models.engine import TokenUsage
 from serve.compress.kept import KeptFields, kept_fields, kept_of_messages
 from serve.compress.options import request_of, wants_spans
 from serve.compress.receipt_json import receipt_fields
 from serve.compress.request import Asked, CompressInput
 from serve.http.fresh_id import fresh_id
-from serve.metrics.compress import CompressMetrics, ObservedCompression
-from serve.money.hold import HoldTerms, hold_worst_case
-from serve.money.price_book import PriceBook, price_of
+from serve.metrics.compress import CompressMetrics
+from serve.money.admission import Admissions, Admitted
+from serve.money.held_request import HeldRequest, MoreThanHeld
 from serve.money.terms import MostTokens, TokenTerms
 
 logger = logging.getLogger("pith.compress")
@@ -87,14 +84,6 @@ class Compressed:
     metering: MeteringStatus
 
 
-@dataclass(slots=True)
-class Admitted:
-    """What the project's limits say of a request that was let in. Add to `used_tokens` what was compressed."""
-
-    limits: LimitState
-    used_tokens: int = 0
-
-
 class CompressService:
     """Everything between a parsed compression request and its compressor. The first model is the default."""
 
@@ -102,20 +91,14 @@ class CompressService:
         self,
         *,
         models: Mapping[str, ServedCompressor],
-        prices: PriceBook,
-        ledger: Ledger,
-        limiter: RateLimits,
+        admissions: Admissions,
         metrics: CompressMetrics,
-        clock: Callable[[], datetime],
     ) -> None:
         if not models:
             raise ValueError("models: at least one compression model is needed")
         self._models = models
-        self._prices = prices
-        self._ledger = ledger
-        self._limiter = limiter
+        self.admissions = admissions
         self._metrics = metrics
-        self._clock = clock
 
     @property
     def model_ids(self) -> tuple[str, ...]:
@@ -149,7 +132,7 @@ class CompressService:
 
     def token_terms(self, caller: Caller, prepared: PreparedCompression) -> TokenTerms:
         """What the compression can come to. Where nothing is proven of its tokenizer, a byte counts as a token until
-        the input is counted, and `compress` counts it before it holds anything."""
+        the input is counted, and that is done before anything is held."""
         served = self._models[prepared.model_id]
         most = prepared.size * (served.tokens_per_byte or 1)
 
@@ -158,73 +141,39 @@ class CompressService:
             counted = await served.model.count_tokens(prepared.request.input, job)
             return MostTokens(counted, max(counted, most))
 
-        return TokenTerms(MostTokens(most, most), MostTokens(1, most), count)
-
-    @asynccontextmanager
-    async def admitted(self, caller: Caller, items: Sequence[TokenTerms]) -> AsyncIterator[Admitted]:
-        """One request of these inputs within the project's limits; counted exactly before it is refused.
-
-        Raises `RateLimited`, or `PricesUnavailable` before it counts, and what `count_tokens` raises.
-        """
-
-        async def count() -> int:
-            return sum([(await item.counted()).prompt for item in items])
-
-        await self._prices.current()
-        admission = await self._limiter.admit(
-            caller,
-            tokens_bound=sum(item.bound.prompt for item in items),
-            tokens_least=len(items),
-            count_tokens=count,
-            now=self._clock(),
+        return TokenTerms(
+            prepared.model_id,
+            MostTokens(most, most),
+            MostTokens(1, most),
+            count,
+            bound_is_proven=served.tokens_per_byte is not None,
+            limits_completion=False,
         )
-        admitted = Admitted(admission.headers_state)
-        try:
-            yield admitted
-        finally:
-            await admission.done(admitted.used_tokens)
 
     async def compress(
-        self, caller: Caller, prepared: PreparedCompression, request_id: str, tokens: TokenTerms
+        self, admitted: Admitted, prepared: PreparedCompression, tokens: TokenTerms
     ) -> Compressed:
         """Hold the worst-case cost, compress, and settle; a failure or a cancellation gives the hold back.
 
-        Raises what `Ledger.hold`, `Ledger.settle` and `CompressionModel.compress` raise.
+        Raises what `Admitted.hold`, `HeldRequest.settle` and `CompressionModel.compress` raise.
         """
-        with self._metrics.observed(prepared.model_id) as observed:
-            return await self._compress_for(caller, prepared, request_id, tokens, observed)
-
-    async def _compress_for(
-        self,
-        caller: Caller,
-        prepared: PreparedCompression,
-        request_id: str,
-        tokens: TokenTerms,
-        observed: ObservedCompression,
-    ) -> Compressed:
-        price_list = await self._prices.current()
-        price = price_of(price_list, prepared.model_id)
-        if caller.metered and self._models[prepared.model_id].tokens_per_byte is None:
-            await tokens.counted()
-        terms = HoldTerms(caller, price, price_list.version, request_id, tokens)
-        hold, most = await hold_worst_case(self._ledger, terms, clock=self._clock)
-        try:
-            result, kept = await self._run(prepared, JobTerms(payer=caller.project_id))
-            check_paid_for(hold, most, price, result)
-        except BaseException:
-            await self._ledger.release(hold, now=self._clock())
-            raise
-        observed.compressed(result.receipt)
-        # To its end, since the ledger's write goes on too when the caller is cancelled.
-        settling = asyncio.create_task(self._settle(hold, price, result, observed))
-        return self._compressed(prepared, result, kept, await asyncio.shield(settling))
+        observed = self._metrics.begin(prepared.model_id)
+        async with admitted.hold(tokens, observed) as held:
+            result, kept = await self._run(prepared, JobTerms(payer=admitted.caller.project_id))
+            _use(held, prepared.model_id, result.receipt)
+            observed.compressed(result.receipt)
+            receipt = orjson.dumps(receipt_fields(result.receipt)).decode()
+            metering = (await held.settle("completed", receipt=receipt)).settlement.status
+        return Compressed(f"cmp_{fresh_id()}", self.admissions.clock(), prepared, result, kept, metering)
 
     async def compress_unmetered(self, prepared: PreparedCompression, terms: JobTerms) -> Compressed:
         """Compress for nobody's account. Raises what `CompressionModel.compress` raises."""
         with self._metrics.observed(prepared.model_id) as observed:
             result, kept = await self._run(prepared, terms)
             observed.compressed(result.receipt)
-        return self._compressed(prepared, result, kept, "not_applicable")
+        return Compressed(
+            f"cmp_{fresh_id()}", self.admissions.clock(), prepared, result, kept, "not_applicable"
+        )
 
     async def _run(
         self, prepared: PreparedCompression, terms: JobTerms
@@ -243,40 +192,11 @@ class CompressService:
         # Of megabytes of messages this takes longer than the event loop may stand still.
         return result, await asyncio.to_thread(kept_of, text, result.kept)
 
-    async def _settle(
-        self, hold: Hold, price: ModelPrice, result: CompressionResult, observed: ObservedCompression
-    ) -> MeteringStatus:
-        receipt = result.receipt
-        figures = UsageFigures(
-            prompt_tokens=receipt.original_tokens,
-            completion_tokens=receipt.output_tokens,
-            cached_tokens=0,
-            stream=False,
-            receipt=orjson.dumps(receipt_fields(receipt)).decode(),
-        )
-        charged = cost_of(result, price)
-        try:
-            settlement = await self._ledger.settle(
-                hold, figures=figures, cost=charged, outcome="completed", now=self._clock()
-            )
-        except UsageNotRecorded:
-            observed.lose()
-            raise
-        observed.settle(charged, settlement.status)
-        return settlement.status
 
-    def _compressed(
-        self,
-        prepared: PreparedCompression,
-        result: CompressionResult,
-        kept: KeptFields | None,
-        metering: MeteringStatus,
-    ) -> Compressed:
-        return Compressed(
-            id=f"cmp_{fresh_id()}",
-            created=self._clock(),
-            prepared=prepared,
-            result=result,
-            kept=kept,
-            metering=metering,
-        )
+def _use(held: HeldRequest, model_id: str, receipt: Receipt) -> None:
+    """Note what the receipt says. Raises `CompressorFailed` for one of more than was held."""
+    try:
+        held.use(TokenUsage(receipt.original_tokens, receipt.output_tokens))
+    except MoreThanHeld:
+        logger.critical("%s: the receipt %r is more than was held: %r", model_id, receipt, held.most)
+        raise CompressorFailed(f"{model_id}: the compressor counted more tokens than it had said") from None

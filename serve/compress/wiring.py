@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from datetime import datetime
+from collections.abc import Mapping
 from typing import Protocol
 
-from billing.ledger.ledger import Ledger
-from billing.rate_limits.rate_limits import RateLimits
 from serve.compress.demo_limits import DemoLimits
 from serve.compress.route import CompressRoutes
 from serve.compress.service import CompressService, CountingModel, ServedCompressor
 from serve.config.compression_models import CompressionSettingsSection, spec_of
 from serve.metrics.compress import CompressMetrics
-from serve.money.price_book import PriceBook
+from serve.money.admission import Admissions
 from serve.money.tokenizer_growth import tokens_per_byte_of
 
 
@@ -33,11 +30,8 @@ def compress_collaborators(
     settings: CompressionSettingsSection,
     models: Mapping[str, CountingModel],
     *,
-    prices: PriceBook,
-    ledger: Ledger,
-    limiter: RateLimits,
+    admissions: Admissions,
     metrics: CompressMetrics,
-    clock: Callable[[], datetime],
 ) -> CompressRoutes | None:
     """What the compression routes need, or None where the configuration has no compression model."""
     if not settings.models:
@@ -53,15 +47,13 @@ def compress_collaborators(
         for model in settings.models
     }
     return CompressRoutes(
-        service=CompressService(
-            models=served, prices=prices, ledger=ledger, limiter=limiter, metrics=metrics, clock=clock
-        ),
+        service=CompressService(models=served, admissions=admissions, metrics=metrics),
         demo=DemoLimits(
-            limiter,
+            admissions.limiter,
             requests_per_minute_per_address=settings.demo.requests_per_minute_per_address,
             requests_per_minute=settings.demo.requests_per_minute,
             max_in_flight=DEMO_IN_FLIGHT,
-            clock=clock,
+            clock=admissions.clock,
         ),
         demo_max_chars=settings.demo.max_chars,
         batch_concurrency=BATCH_CONCURRENCY,

@@ -1,4 +1,4 @@
-"""Who is calling: the bearer key in a request, as a caller that billing knows."""
+"""Who is calling: the bearer key in a request, as a caller that billing knows; and what they ask."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from starlette.requests import Request
 from billing.accounts.accounts import Accounts
 from billing.caller import Caller
 from billing.errors import InvalidKey
+from serve.http.body import Body, parse_body
+from serve.http.body_limit import refuse_oversized_body
 from serve.http.client_address import client_of
 from serve.http.errors import MissingKey
 from serve.http.wrong_keys import WrongKeys
@@ -48,13 +50,16 @@ def authenticator(accounts: Accounts, clock: Callable[[], datetime]) -> Authenti
     return caller
 
 
-async def authenticated_body(request: Request, authenticate: Authenticate) -> tuple[Caller, bytes]:
-    """Who calls, known before a byte of the body is read, and its body. A key that was revoked while a slow body came
-    is refused as one that was revoked before. Raises what `authenticate` raises."""
+async def authenticated_request(
+    request: Request, authenticate: Authenticate, shape: type[Body]
+) -> tuple[Caller, Body]:
+    """Who calls, known before a byte of the body is read, and what they ask. A key that was revoked while a slow body
+    came is refused as one that was revoked before. Raises what `authenticate` raises, and `InvalidBody`."""
     loop = asyncio.get_running_loop()
     caller = await authenticate(request)
     began = loop.time()
     raw = await request.body()
     if loop.time() - began > RECHECK_AFTER_S:
         caller = await authenticate(request)
-    return caller, raw
+    refuse_oversized_body(request)
+    return caller, parse_body(raw, request.headers.get("content-type"), shape)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic_core import ErrorDetails, from_json
 
 from models.options.json_size import values_in
@@ -64,6 +64,20 @@ class InvalidBody(ValueError):
     def __init__(self, issues: tuple[Issue, ...]) -> None:
         super().__init__("; ".join(f"{'.'.join(map(str, issue.loc))}: {issue.msg}" for issue in issues))
         self.issues = issues
+
+
+class RequestShape(BaseModel):
+    """What a request may hold: strict types, since a string taken for a number hides a client's mistake until it costs
+    money; `null` counts as absent; properties unknown to us have no effect."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_counts_as_absent(cls, body: Any) -> Any:
+        if not isinstance(body, dict):
+            return body
+        return {name: value for name, value in body.items() if value is not None}
 
 
 def parse_body(raw: bytes, content_type: str | None, model_type: type[Body]) -> Body:

@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from logging import Logger
 
-from starlette.types import Receive
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 
 class ClientGone(Exception):
@@ -47,3 +49,26 @@ async def cancelled_when_client_leaves(receive: Receive) -> AsyncIterator[Client
         raise
     finally:
         watcher.cancel()
+
+
+class WorkingReply(Response):
+    """A response that does its `work` while it is sent, so that it hears its client leave."""
+
+    def __init__(self, request_id: str, logger: Logger) -> None:
+        super().__init__()
+        self.request_id = request_id
+        self._logger = logger
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Raises domain errors only before anything was sent."""
+        try:
+            async with cancelled_when_client_leaves(receive) as client:
+                response = await self.work(send, client)
+            if response is not None:
+                await response(scope, receive, send)
+        except ClientGone:
+            self._logger.info("request %s: the client left", self.request_id)
+
+    async def work(self, send: Send, client: Client) -> Response | None:
+        """The response that is still to be sent; None where it was sent already."""
+        raise NotImplementedError

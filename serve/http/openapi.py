@@ -41,6 +41,7 @@ RATE_LIMIT_HEADERS: dict[str, Any] = {
         ("reset", "Seconds to the reset"),
     )
 }
+METERING_HEADER = "X-Service-Metering-Status"
 _RETRY_AFTER = {
     "Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer", "minimum": 1}}
 }
@@ -58,6 +59,18 @@ def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
         }
         for status in statuses
     }
+
+
+def metering_header(description: str) -> dict[str, Any]:
+    """The documentation of the header that says whether usage is on record."""
+    schema = {"type": "string", "enum": ["persisted", "degraded", "not_applicable"]}
+    return {METERING_HEADER: {"description": description, "schema": schema}}
+
+
+def json_body(shape: str) -> dict[str, Any]:
+    """The documentation of a body that the route reads itself; `document_request_models` adds the shape."""
+    reference = {"$ref": f"#/components/schemas/{shape}"}
+    return {"required": True, "content": {"application/json": {"schema": reference}}}
 
 
 # The middleware reads it; declared as data, it adds no validation of its own to a route. No `maxLength`: a longer id is

@@ -11,8 +11,8 @@ from billing.price import Cost
 from billing.usage import MeteringStatus
 from models.engine import TokenUsage
 from serve.metrics.buckets import FIRST_TOKEN_SECONDS, SECONDS
-from serve.metrics.money import ModelMoney, MoneyMetrics
-from serve.metrics.outcome import OUTCOMES, Outcome, outcome_of
+from serve.metrics.money import MoneyMetrics
+from serve.metrics.observed import ModelEnds, ObservedRequest
 
 
 class ChatMetrics:
@@ -34,43 +34,31 @@ class ChatMetrics:
         return ObservedChat(self._models[model_id], self._clock)
 
 
-class ObservedChat:
-    """One admitted request. Call `end` on every way out."""
+class ObservedChat(ObservedRequest):
+    """One admitted request."""
 
     def __init__(self, model: _Model, clock: Callable[[], float]) -> None:
+        super().__init__(model, clock)
         self._model = model
-        self._clock = clock
-        self._began = clock()
-        self._outcome: Outcome = "completed"
         model.in_flight.inc()
 
     def deliver(self) -> None:
         """The first event of a stream is about to leave."""
-        self._model.first_token.observe(self._clock() - self._began)
+        self._model.first_token.observe(self._clock() - self.began)
 
     def settle(self, usage: TokenUsage, cost: Cost, status: MeteringStatus) -> None:
         self._model.prompt.inc(usage.prompt_tokens)
         self._model.completion.inc(usage.completion_tokens)
         self._model.cached.inc(usage.cached_tokens)
-        self._model.money.settle(cost, status)
-
-    def lose(self) -> None:
-        """What was used is in neither the ledger nor the spool."""
-        self._model.money.lose()
+        super().settle(usage, cost, status)
 
     def exceed(self) -> None:
         """The engine counted more tokens than were held for it."""
         self._model.exceeded.inc()
 
-    def fail(self, error: BaseException) -> None:
-        self._outcome = outcome_of(error)
-        self._model.money.refuse(error)
-
     def end(self) -> None:
         self._model.in_flight.dec()
-        self._model.outcomes[self._outcome].inc()
-        if self._outcome == "completed":
-            self._model.duration.observe(self._clock() - self._began)
+        super().end()
 
 
 class _Families:
@@ -109,18 +97,12 @@ class _Families:
         )
 
 
-class _Model:
-    """One model's series; all are there from the start, at 0."""
-
+class _Model(ModelEnds):
     def __init__(self, families: _Families, model_id: str, money: MoneyMetrics) -> None:
-        self.outcomes: dict[Outcome, Counter] = {
-            outcome: families.requests.labels(model_id, outcome) for outcome in OUTCOMES
-        }
+        super().__init__(families.requests, families.duration, money, model_id)
         self.prompt = families.prompt.labels(model_id)
         self.completion = families.completion.labels(model_id)
         self.cached = families.cached.labels(model_id)
         self.exceeded = families.exceeded.labels(model_id)
         self.in_flight = families.in_flight.labels(model_id)
         self.first_token = families.first_token.labels(model_id)
-        self.duration = families.duration.labels(model_id)
-        self.money: ModelMoney = money.of(model_id)

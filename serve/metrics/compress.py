@@ -8,13 +8,11 @@ from time import perf_counter
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from billing.price import Cost
-from billing.usage import MeteringStatus
 from compression.flags import CODES
 from compression.pipeline.receipt import Receipt
 from serve.metrics.buckets import RATIOS, SECONDS
-from serve.metrics.money import ModelMoney, MoneyMetrics
-from serve.metrics.outcome import OUTCOMES, Outcome, outcome_of
+from serve.metrics.money import MoneyMetrics
+from serve.metrics.observed import ModelEnds, ObservedRequest
 
 
 class CompressMetrics:
@@ -32,27 +30,27 @@ class CompressMetrics:
         self._models = {model_id: _Model(families, model_id, money) for model_id in model_ids}
         self._clock = clock
 
+    def begin(self, model_id: str) -> ObservedCompression:
+        return ObservedCompression(self._models[model_id], self._clock)
+
     @contextmanager
     def observed(self, model_id: str) -> Iterator[ObservedCompression]:
-        """Count one compression, whichever way the block ends."""
-        model, began = self._models[model_id], self._clock()
-        outcome: Outcome = "completed"
+        """One for which nothing is held."""
+        observed = self.begin(model_id)
         try:
-            yield ObservedCompression(model)
+            yield observed
         except BaseException as error:
-            outcome = outcome_of(error)
-            model.money.refuse(error)
+            observed.fail(error)
             raise
         finally:
-            model.outcomes[outcome].inc()
-            if outcome == "completed":
-                model.duration.observe(self._clock() - began)
+            observed.end()
 
 
-class ObservedCompression:
+class ObservedCompression(ObservedRequest):
     """One compression that was asked for."""
 
-    def __init__(self, model: _Model) -> None:
+    def __init__(self, model: _Model, clock: Callable[[], float]) -> None:
+        super().__init__(model, clock)
         self._model = model
 
     def compressed(self, receipt: Receipt) -> None:
@@ -61,13 +59,6 @@ class ObservedCompression:
         self._model.ratio.observe(receipt.compression_ratio)
         for flag in receipt.risk_flags:
             self._model.flags[flag.code].inc()
-
-    def settle(self, cost: Cost, status: MeteringStatus) -> None:
-        self._model.money.settle(cost, status)
-
-    def lose(self) -> None:
-        """What was used is in neither the ledger nor the spool."""
-        self._model.money.lose()
 
 
 class _Families:
@@ -95,16 +86,10 @@ class _Families:
         )
 
 
-class _Model:
-    """One model's series; all are there from the start, at 0."""
-
+class _Model(ModelEnds):
     def __init__(self, families: _Families, model_id: str, money: MoneyMetrics) -> None:
-        self.outcomes: dict[Outcome, Counter] = {
-            outcome: families.requests.labels(model_id, outcome) for outcome in OUTCOMES
-        }
+        super().__init__(families.requests, families.duration, money, model_id)
         self.original = families.original.labels(model_id)
         self.output = families.output.labels(model_id)
         self.flags = {code: families.flags.labels(model_id, code) for code in CODES}
         self.ratio = families.ratio.labels(model_id)
-        self.duration = families.duration.labels(model_id)
-        self.money: ModelMoney = money.of(model_id)

@@ -50,6 +50,8 @@ async def hold_worst_case(
         )
         return held, most
 
+    if terms.caller.metered and not terms.tokens.bound_is_proven:
+        await terms.tokens.counted()
     known = terms.tokens.best_known
     try:
         return await hold(known)

@@ -8,6 +8,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 SIMULATION = "tests/simulation/test_simulation.py::test_in_no_schedule_is_money_lost_or_spent_twice"
 
+HELD_REQUEST = "tests/serve/money/test_held_request.py"
+
 
 @dataclass(frozen=True)
 class Mutant:
@@ -208,5 +210,47 @@ MUTANTS = (
         (
             "tests/billing/collections/test_collections.py::test_a_voided_amount_is_collected_again_under_another_key",
         ),
+    ),
+    Mutant(
+        "a request is settled as often as it is asked for",
+        "serve/money/held_request.py",
+        "        if self._settling is None:\n",
+        "        if True:\n",
+        (f"{HELD_REQUEST}::test_settling_twice_is_settling_once",),
+    ),
+    Mutant(
+        "more than was held is charged",
+        "serve/money/held_request.py",
+        "not self.most.covers(usage)",
+        "not self.most.covers(self.usage)",
+        (f"{HELD_REQUEST}::test_more_than_was_held_is_never_charged",),
+    ),
+    Mutant(
+        "who leaves pays nothing for what was read",
+        "serve/money/held_request.py",
+        "        return self.usage.prompt_tokens > 0\n",
+        "        return False\n",
+        (f"{HELD_REQUEST}::test_who_leaves_pays_for_what_the_model_read_and_for_nothing_before",),
+    ),
+    Mutant(
+        "a request that failed keeps its hold",
+        "serve/money/held_request.py",
+        "            await self.ledger.release(self.hold, now=self.clock())\n",
+        "",
+        (f"{HELD_REQUEST}::test_a_failure_of_ours_costs_nothing",),
+    ),
+    Mutant(
+        "a request that failed counts against the limit",
+        "serve/money/held_request.py",
+        "            self._released = True\n",
+        "",
+        (f"{HELD_REQUEST}::test_limits_count_what_was_used_and_nothing_of_what_failed",),
+    ),
+    Mutant(
+        "a settlement ends with who waits for it",
+        "serve/money/held_request.py",
+        "        return await asyncio.shield(self._settling)\n",
+        "        return await self._settling\n",
+        (f"{HELD_REQUEST}::test_a_settlement_goes_on_when_nobody_waits_for_it_any_more",),
     ),
 )

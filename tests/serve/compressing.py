@@ -41,6 +41,7 @@ from serve.compress.route import CompressRoutes
 from serve.compress.service import CompressService, ServedCompressor
 from serve.config.settings import Settings
 from serve.metrics.service import ServiceMetrics
+from serve.money.admission import Admissions
 from serve.money.price_book import PriceBook
 from tests.serve.served import Client, PausingDatabase, at_rest, migrated_file, settings_document
 
@@ -233,9 +234,8 @@ async def compressing(
         )
         for name in ("lexical", "free")
     }
-    service = CompressService(
-        models=served, prices=book, ledger=ledger, limiter=limiter, metrics=metrics.compress, clock=clock
-    )
+    admissions = Admissions(prices=book, ledger=ledger, limiter=limiter, clock=clock)
+    service = CompressService(models=served, admissions=admissions, metrics=metrics.compress)
     demo = DemoLimits(
         limiter,
         requests_per_minute_per_address=per_address,
@@ -253,11 +253,8 @@ async def compressing(
         chat=ChatService(
             catalog=catalog,
             engines=engines,
-            prices=book,
-            ledger=ledger,
-            limiter=limiter,
+            admissions=admissions,
             metrics=metrics.chat,
-            clock=clock,
         ),
         accounts=accounts,
         limiter=limiter,

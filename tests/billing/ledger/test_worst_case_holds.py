@@ -36,7 +36,7 @@ async def hold(books: Books, caller: Caller, engine: FakeEngine) -> Hold:
     assert bound is not None
     most = bound.of(REQUEST)
     assert most is not None
-    tokens = TokenTerms(MostTokens(most, 10), MostTokens(1, 10), count)
+    tokens = TokenTerms("model-a", MostTokens(most, 10), MostTokens(1, 10), count)
     terms = HoldTerms(caller, PRICE, books.pricing_version, "request", tokens)
     held, _ = await hold_worst_case(books.ledger, terms, clock=lambda: books.now)
     return held

@@ -12,12 +12,16 @@ from models.catalog import Capabilities
 from models.errors import InvalidField, UnsupportedOption
 from models.options.messages import engine_messages
 from models.options.options import select_options
-from serve.chat.request import parse_chat_request
+from serve.chat.request import ChatCompletionRequest
 from serve.chat.response import Usage
 from serve.http.body import ABSENT, MAX_INPUT_CHARS, MAX_VALUES, InvalidBody, Issue, parse_body
 
 HI = {"role": "user", "content": "hi"}
 JSON = "application/json"
+
+
+def parse_chat_request(raw: bytes, content_type: str | None) -> ChatCompletionRequest:
+    return parse_body(raw, content_type, ChatCompletionRequest)
 
 
 def refused(raw: bytes, content_type: str | None = JSON) -> tuple[Issue, ...]:

@@ -38,7 +38,7 @@ from models.errors import (
     UnknownModel,
     UnsupportedOption,
 )
-from serve.chat.events import error_event
+from serve.chat.final_events import error_event
 from serve.http.body import InvalidBody, Issue
 from serve.http.errors import (
     RETRY_AFTER_S,

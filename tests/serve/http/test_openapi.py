@@ -17,9 +17,9 @@ from billing.store.database import open_database
 from models.fake_engine import FakeEngine
 from serve.api import INTERFACE_VERSION
 from serve.app import build_api
-from serve.chat.request import parse_chat_request
+from serve.chat.request import ChatCompletionRequest
 from serve.config.settings import Settings
-from serve.http.body import InvalidBody
+from serve.http.body import InvalidBody, parse_body
 from serve.http.errors import STATUSES
 from tests.serve.served import HI, Client, settings_document
 
@@ -274,7 +274,7 @@ def test_every_model_that_a_document_names_is_served(document: Any) -> None:
 def test_an_example_of_a_request_is_answered(api: Any, document: Any) -> None:
     """By the same parse that the route uses: what the document shows can be sent as it stands."""
     for example in document["components"]["schemas"]["ChatCompletionRequest"]["examples"]:
-        parse_chat_request(json.dumps(example).encode(), "application/json")
+        parse_body(json.dumps(example).encode(), "application/json", ChatCompletionRequest)
 
 
 @pytest.mark.parametrize("name", ["Tool", "NamedToolChoice"])
@@ -286,7 +286,7 @@ def test_a_tool_without_its_function_is_refused_by_the_document_and_by_the_servi
         body = {"messages": HI, **({"tools": [tool]} if name == "Tool" else {"tool_choice": tool})}
         assert not schema(document, "ChatCompletionRequest").is_valid(body)
         with pytest.raises(InvalidBody):
-            parse_chat_request(json.dumps(body).encode(), "application/json")
+            parse_body(json.dumps(body).encode(), "application/json", ChatCompletionRequest)
     assert schema(document, name).is_valid({"type": "function", "function": {"name": "f"}})
 
 
@@ -306,10 +306,10 @@ def test_a_response_format_needs_its_schema_in_the_document_and_in_the_service(
     assert schema(document, "ResponseFormat").is_valid(form) is fits
     raw = json.dumps({"messages": HI, "response_format": form}).encode()
     if fits:
-        parse_chat_request(raw, "application/json")
+        parse_body(raw, "application/json", ChatCompletionRequest)
     else:
         with pytest.raises(InvalidBody):
-            parse_chat_request(raw, "application/json")
+            parse_body(raw, "application/json", ChatCompletionRequest)
 
 
 def test_a_long_request_id_is_documented_as_the_service_takes_it(api: Any, document: Any) -> None:

@@ -1,0 +1,98 @@
+"""A reply in pieces, and a reply that works while it is sent, as the raw messages that leave."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import Message, Scope, Send
+
+from serve.http.disconnect import Client, WorkingReply
+from serve.http.streaming import EVENTS, NDJSON, StreamedResponse
+
+logger = logging.getLogger("pith.test")
+SCOPE: Scope = {"type": "http"}
+
+
+class Wire:
+    """A fake connection whose client leaves when `gone` is set."""
+
+    def __init__(self) -> None:
+        self.sent: list[Message] = []
+        self.gone = asyncio.Event()
+
+    async def send(self, message: Message) -> None:
+        self.sent.append(message)
+
+    async def receive(self) -> Message:
+        await self.gone.wait()
+        return {"type": "http.disconnect"}
+
+
+@pytest.mark.parametrize("content_type", [EVENTS, NDJSON])
+async def test_nothing_leaves_before_the_start_and_no_cache_keeps_what_does(content_type: str) -> None:
+    wire = Wire()
+    stream = StreamedResponse(wire.send, content_type)
+    assert not stream.started and wire.sent == []
+    await stream.start({"X-Ratelimit": "7"})
+    assert stream.started
+    await stream.send(b"one\n")
+    await stream.end(b"two\n")
+    head, one, two = wire.sent
+    assert (head["status"], head["headers"]) == (
+        200,
+        [
+            (b"content-type", content_type.encode()),
+            (b"cache-control", b"no-store"),
+            (b"x-accel-buffering", b"no"),
+            (b"x-ratelimit", b"7"),
+        ],
+    )
+    assert (one["body"], one["more_body"]) == (b"one\n", True)
+    assert (two["body"], two["more_body"]) == (b"two\n", False)
+
+
+class Answer(WorkingReply):
+    """Answers when it may, itself or by the response that it gives."""
+
+    def __init__(self, *, streams: bool) -> None:
+        super().__init__("find-me", logger)
+        self.may_go_on = asyncio.Event()
+        self.client: Client | None = None
+        self._streams = streams
+
+    async def work(self, send: Send, client: Client) -> Response | None:
+        self.client = client
+        await self.may_go_on.wait()
+        if not self._streams:
+            return PlainTextResponse("done")
+        stream = StreamedResponse(send, NDJSON)
+        await stream.start({})
+        await stream.end(b"done")
+        return None
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_the_answer_is_sent_once(streams: bool) -> None:
+    wire, answer = Wire(), Answer(streams=streams)
+    answer.may_go_on.set()
+    await answer(SCOPE, wire.receive, wire.send)
+    start, body = wire.sent
+    assert (start["type"], body["body"]) == ("http.response.start", b"done")
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_a_client_that_leaves_ends_the_work_and_is_noted(
+    streams: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    wire, answer = Wire(), Answer(streams=streams)
+    running = asyncio.create_task(answer(SCOPE, wire.receive, wire.send))
+    await asyncio.sleep(0)
+    wire.gone.set()
+    await running
+    assert wire.sent == [] and answer.client is not None and answer.client.gone
+    assert caplog.messages == ["request find-me: the client left"]
+    assert {record.name for record in caplog.records} == {"pith.test"}
