@@ -23,7 +23,9 @@ def calibration(page: Path) -> plots.Picture:
     """Of calibration.md: a panel for each kind of model."""
     text = page.read_text(encoding="utf-8")
     kinds = re.findall(r"^## `(\w+)`$", text, re.MULTILINE)
-    errors = re.findall(r"^Calibration error over all suites alike: ([0-9.]+)\.$", text, re.MULTILINE)
+    errors = re.findall(
+        r"^Calibration error with all suites weighted alike: ([0-9.]+)\.$", text, re.MULTILINE
+    )
     found = {
         kind: {SEEN: [(_share(said), _share(kept)) for _, said, kept in rows]}
         for kind, (_, rows) in zip(kinds, tables(page, "of outputs", "kept"), strict=True)
