@@ -11,7 +11,8 @@ from compression.pipeline.compressor import Compressor
 from compression.pipeline.model_calibration import calibration_of
 from compression.pipeline.served import BuiltModel, LocalModel
 from compression.pipeline.spec import ModelSpec
-from compression.scorers.lexical import LexicalScorer
+from compression.scorers.kinds import KINDS
+from compression.scorers.scorer import Scorer
 from compression.source.units import Segmentation
 
 
@@ -30,7 +31,7 @@ def build_model(spec: ModelSpec) -> BuiltModel:
     for neural kinds `compression.neural.errors.CheckpointRefused` and `TokenCounterUnavailable`.
     """
     counter = load_counter(spec.tokenizer, name=spec.tokenizer_name, revision=spec.tokenizer_revision)
-    if spec.kind != "lexical":
+    if KINDS[spec.kind].has_network:
         # torch takes seconds to import, and many servers never need it.
         from compression.neural.build import build_neural_model
 
@@ -39,8 +40,13 @@ def build_model(spec: ModelSpec) -> BuiltModel:
 
 
 def plain_compressor(spec: ModelSpec, counter: TokenCounter) -> Compressor:
-    """The lexical kind by itself. Raises `FileNotFoundError`, `BadWeights` and `BadCalibration`."""
-    return Compressor(LexicalScorer.load(), counter, spec.settings, calibration=calibration_of(spec))
+    """A kind without a network. Raises `FileNotFoundError`, `BadWeights` and `BadCalibration`."""
+    return Compressor(_plain_scorer(spec), counter, spec.settings, calibration=calibration_of(spec))
+
+
+def _plain_scorer(spec: ModelSpec) -> Scorer:
+    scorer: Scorer = KINDS[spec.kind].maker()()
+    return scorer
 
 
 def build_scoring(spec: ModelSpec) -> Callable[[str, Segmentation], Sequence[float]]:
@@ -48,12 +54,12 @@ def build_scoring(spec: ModelSpec) -> Callable[[str, Segmentation], Sequence[flo
 
     Raises what `build_model` does; `ValueError` for a token classifier, which scores words.
     """
-    if spec.kind == "lexical":
-        return LexicalScorer.load().score
-    if spec.kind == "token_classifier":
+    if KINDS[spec.kind].chooses_words:
         raise ValueError(
             f"{spec.id}: a token classifier chooses words, and no calibration can be fitted to it"
         )
+    if not KINDS[spec.kind].has_network:
+        return _plain_scorer(spec).score
     from compression.neural.build import build_neural_scoring
 
     return build_neural_scoring(spec)

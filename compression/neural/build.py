@@ -11,22 +11,21 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntry
 
 from compression.counting.counter import TokenCounter
 from compression.neural.checkpoints import WANTED_FILES
-from compression.neural.encoder import Encoder, EncoderSettings
 from compression.neural.errors import CheckpointRefused, TokenCounterUnavailable
 from compression.neural.llmlingua2 import LLMLingua2
 from compression.neural.networks import Placement
 from compression.neural.neural_model import Running
-from compression.neural.query_classifier import QueryClassifier, QueryClassifierSettings
 from compression.neural.service import NeuralService
 from compression.neural.token_classifier import TokenClassifier, TokenClassifierSettings
-from compression.neural.unit_selection import ScoredModel, blended
+from compression.neural.unit_selection import NetworkScorer, ScoredModel, blended
 from compression.neural.windows import Network
 from compression.neural.word_selection import FaithfulModel, Steering, WordModel
 from compression.pipeline.model_calibration import calibration_of
 from compression.pipeline.pipeline import Pipeline
 from compression.pipeline.served import BuiltModel
-from compression.pipeline.spec import Blend, ModelSpec
+from compression.pipeline.spec import ModelSpec
 from compression.scorers.bm25 import BM25Scorer
+from compression.scorers.kinds import KINDS, Blend
 from compression.scorers.lexical import LexicalScorer
 from compression.source.units import Segmentation
 
@@ -35,29 +34,28 @@ _LONGEST_WINDOW = 512
 
 def build_neural_model(spec: ModelSpec, counter: TokenCounter) -> BuiltModel:
     """Loads the checkpoint. Raises `CheckpointRefused`, `TokenCounterUnavailable`, and what lexical weights raise."""
-    checkpoint = _located(spec)
+    spec = _located(spec)
     try:
-        if spec.kind == "token_classifier":
-            return _word_model(spec, checkpoint, counter)
-        return _scored_model(spec, checkpoint, counter)
+        return (_word_model if KINDS[spec.kind].chooses_words else _scored_model)(spec, counter)
     except (CheckpointRefused, TokenCounterUnavailable):
         raise
     except (RuntimeError, AssertionError) as error:
         # What torch raises where a device is missing or full, or weights have other shapes than the config.
-        raise CheckpointRefused(checkpoint, f"does not load on {spec.device}: {error}") from error
+        raise CheckpointRefused(spec.checkpoint or "", f"does not load on {spec.device}: {error}") from error
 
 
-def _located(spec: ModelSpec) -> str:
-    """The checkpoint's name, or the folder of the revision that was asked for."""
+def _located(spec: ModelSpec) -> ModelSpec:
+    """The spec, with the folder of the revision that was asked for as its checkpoint."""
     reference = spec.checkpoint or ""
     if spec.revision is None or Path(reference).expanduser().is_dir():
-        return reference
+        return spec
     try:
-        return snapshot_download(reference, revision=spec.revision, allow_patterns=list(WANTED_FILES))
+        folder = snapshot_download(reference, revision=spec.revision, allow_patterns=list(WANTED_FILES))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         raise CheckpointRefused(
             f"{reference}@{spec.revision}", f"the hub did not give it: {error}"
         ) from error
+    return replace(spec, checkpoint=folder)
 
 
 def _running(spec: ModelSpec, counter: TokenCounter, network: Network) -> Running:
@@ -68,16 +66,12 @@ def _running(spec: ModelSpec, counter: TokenCounter, network: Network) -> Runnin
     return Running(pipeline, service, spec.max_waiting)
 
 
-def _placement(spec: ModelSpec) -> Placement:
-    return Placement(spec.device, spec.dtype, spec.threads)
-
-
 def build_neural_scoring(spec: ModelSpec) -> Callable[[str, Segmentation], list[float]]:
     """The blended scores that a `ScoredModel` of the spec keeps units by, without its queue.
 
     Raises what `build_neural_model` does.
     """
-    scorer, lexical, blend = _scorer(spec, _located(spec)), LexicalScorer.load(), _blend(spec)
+    scorer, lexical, blend = _scorer(_located(spec)), LexicalScorer.load(), _blend(spec)
 
     def score(query: str, text: Segmentation) -> list[float]:
         if not query.strip():
@@ -87,9 +81,14 @@ def build_neural_scoring(spec: ModelSpec) -> Callable[[str, Segmentation], list[
     return score
 
 
-def _scored_model(spec: ModelSpec, checkpoint: str, counter: TokenCounter) -> BuiltModel:
-    scorer = _scorer(spec, checkpoint)
+def _scored_model(spec: ModelSpec, counter: TokenCounter) -> BuiltModel:
+    scorer = _scorer(spec)
     return ScoredModel(_running(spec, counter, scorer.network), scorer, LexicalScorer.load(), _blend(spec))
+
+
+def _scorer(spec: ModelSpec) -> NetworkScorer:
+    scorer: NetworkScorer = KINDS[spec.kind].maker()(spec)
+    return scorer
 
 
 def _blend(spec: ModelSpec) -> Blend:
@@ -98,21 +97,11 @@ def _blend(spec: ModelSpec) -> Blend:
     return spec.blend_used
 
 
-def _scorer(spec: ModelSpec, checkpoint: str) -> Encoder | QueryClassifier:
-    if spec.kind == "encoder":
-        encoding = EncoderSettings(window=spec.window, token_budget=spec.batch_tokens)
-        return Encoder.load(checkpoint, _placement(spec), settings=encoding)
-    reading = QueryClassifierSettings(
-        window=spec.window, overlap=spec.overlap, token_budget=spec.batch_tokens
-    )
-    return QueryClassifier.load(checkpoint, _placement(spec), settings=reading)
-
-
-def _word_model(spec: ModelSpec, checkpoint: str, counter: TokenCounter) -> BuiltModel:
+def _word_model(spec: ModelSpec, counter: TokenCounter) -> BuiltModel:
     unit_scorer = BM25Scorer() if spec.steered_by == "bm25" else LexicalScorer.load()
     steering = Steering(unit_scorer, counter, spec.settings.selection)
     if spec.fidelity == "llmlingua2":
-        original = LLMLingua2.load(checkpoint, _placement(spec))
+        original = LLMLingua2.load(spec.checkpoint or "", Placement.of(spec))
         # It keeps words of the very input, JSON or not: no view of a conversation comes between.
         plain = replace(spec.settings.segmentation, conversations=False)
         spec = replace(spec, settings=replace(spec.settings, segmentation=plain))
@@ -121,6 +110,6 @@ def _word_model(spec: ModelSpec, checkpoint: str, counter: TokenCounter) -> Buil
         window=spec.window or _LONGEST_WINDOW, overlap=spec.overlap, token_budget=spec.batch_tokens
     )
     classifier = TokenClassifier.load(
-        checkpoint, _placement(spec), settings=settings, count=counter.count_many
+        spec.checkpoint or "", Placement.of(spec), settings=settings, count=counter.count_many
     )
     return WordModel(_running(spec, counter, classifier.network), steering, classifier)

@@ -21,6 +21,7 @@ from compression.neural.errors import CheckpointRefused, QueryTooLong
 from compression.neural.heads import Dense, Pooling
 from compression.neural.networks import CrossEncoderNetwork, EncoderNetwork, Placement, TorchNetwork
 from compression.neural.windows import Floats, Job, Network, Window, run_job
+from compression.pipeline.spec import ModelSpec
 from compression.source.units import Segmentation
 
 _HAS_WORD = re.compile(r"\w")
@@ -93,6 +94,12 @@ class Encoder:
             prompts=_prompts(folder, settings),
             lower=bool(said.get("do_lower_case")),
         )
+
+    @classmethod
+    def of(cls, spec: ModelSpec) -> Encoder:
+        """As a server's model has it. Raises CheckpointRefused."""
+        settings = EncoderSettings(window=spec.window, token_budget=spec.batch_tokens)
+        return cls.load(spec.checkpoint or "", Placement.of(spec), settings=settings)
 
     def compare_job(self, query: str, texts: Sequence[str]) -> Job[list[float]]:
         """How near each text is to the query: a cosine in [-1, 1], or for a cross-encoder a probability."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,8 +22,9 @@ from compression.neural.checkpoints import read_json
 from compression.neural.errors import CheckpointRefused
 from compression.neural.heads import Dense, Pooling, load_weights
 from compression.neural.windows import Floats, Window
+from compression.pipeline.spec import Dtype as Dtype
+from compression.pipeline.spec import ModelSpec
 
-Dtype = Literal["float32", "bfloat16", "float16"]
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -34,6 +35,10 @@ class Placement:
     device: str = "cpu"
     dtype: Dtype = "float32"
     threads: int | None = None
+
+    @classmethod
+    def of(cls, spec: ModelSpec) -> Placement:
+        return cls(spec.device, spec.dtype, spec.threads)
 
 
 class TorchNetwork:

@@ -26,6 +26,7 @@ from compression.neural.checkpoints import TextTokenizer, find_checkpoint, read_
 from compression.neural.errors import CheckpointRefused, QueryTooLong
 from compression.neural.networks import Placement, QueryClassifierNetwork
 from compression.neural.windows import Floats, Job, Network, cut, run_job
+from compression.pipeline.spec import ModelSpec
 from compression.source.units import Segmentation
 
 
@@ -78,6 +79,14 @@ class QueryClassifier:
         if window > network.longest_window:
             raise CheckpointRefused(checkpoint, f"window: {window} tokens, it takes {network.longest_window}")
         return cls(network, tokenizer, settings, window=window)
+
+    @classmethod
+    def of(cls, spec: ModelSpec) -> QueryClassifier:
+        """As a server's model has it. Raises CheckpointRefused."""
+        settings = QueryClassifierSettings(
+            window=spec.window, overlap=spec.overlap, token_budget=spec.batch_tokens
+        )
+        return cls.load(spec.checkpoint or "", Placement.of(spec), settings=settings)
 
     def score_job(self, query: str, text: Segmentation) -> Job[list[float]]:
         """A score in [0, 1] for each unit. Raises QueryTooLong."""

@@ -8,16 +8,19 @@ from typing import Protocol
 import numpy as np
 
 from compression.neural.neural_model import NeuralModel, Running
-from compression.neural.windows import Job
+from compression.neural.windows import Job, Network
 from compression.pipeline.pipeline import Prepared
 from compression.pipeline.request import CompressionResult
-from compression.pipeline.spec import Blend
-from compression.scorers.lexical import LexicalScorer, chances
+from compression.scorers.kinds import Blend
+from compression.scorers.lexical import chances
+from compression.scorers.scorer import Scorer, TwoLookScorer
 from compression.source.units import Segmentation
 
 
-class ScoreJobs(Protocol):
-    """A scorer whose forward passes are run by somebody else."""
+class NetworkScorer(Scorer, Protocol):
+    """A scorer that runs a network. `score` runs it at once; the windows of `score_job` are for a `NeuralService`."""
+
+    network: Network
 
     def score_job(self, query: str, text: Segmentation) -> Job[list[float]]: ...
 
@@ -25,7 +28,7 @@ class ScoreJobs(Protocol):
 class ScoredModel(NeuralModel):
     """Keeps the units that a network and the lexical scorer together score best."""
 
-    def __init__(self, running: Running, scorer: ScoreJobs, lexical: LexicalScorer, blend: Blend) -> None:
+    def __init__(self, running: Running, scorer: NetworkScorer, lexical: TwoLookScorer, blend: Blend) -> None:
         super().__init__(running)
         self._scorer = scorer
         self._lexical = lexical
@@ -45,7 +48,7 @@ class ScoredModel(NeuralModel):
 
 
 def blended(
-    scores: Sequence[float], lexical: LexicalScorer, blend: Blend, query: str, text: Segmentation
+    scores: Sequence[float], lexical: TwoLookScorer, blend: Blend, query: str, text: Segmentation
 ) -> list[float]:
     """A network's scores, one a unit, joined with those of the lexical scorer, and looked at again."""
     glance = lexical.glance(query, text)

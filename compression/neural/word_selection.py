@@ -15,7 +15,7 @@ from compression.neural.token_classifier import TokenClassifier
 from compression.neural.windows import Job
 from compression.pipeline.pipeline import Prepared
 from compression.pipeline.request import CompressionResult
-from compression.source.units import Scorer
+from compression.scorers.scorer import Scorer
 
 
 @dataclass(frozen=True, slots=True)

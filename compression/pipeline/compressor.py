@@ -10,7 +10,7 @@ from compression.counting.counter import TokenCounter
 from compression.pipeline.pipeline import Pipeline
 from compression.pipeline.request import CompressionRequest, CompressionResult
 from compression.pipeline.settings import CompressionSettings
-from compression.source.units import Scorer
+from compression.scorers.scorer import Scorer
 
 
 class Compressor:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from compression.calibration.calibration import Calibrated
-from compression.pipeline.spec import BLENDS, ModelSpec
+from compression.pipeline.spec import ModelSpec
+from compression.scorers.kinds import KINDS
 
 
 def calibration_of(spec: ModelSpec) -> Calibrated | None:
@@ -15,5 +16,5 @@ def calibration_of(spec: ModelSpec) -> Calibrated | None:
     """
     if spec.calibration is not None:
         return Calibrated.load(spec.kind, Path(spec.calibration).expanduser())
-    has_own_blend = spec.blend is not None and spec.blend != BLENDS.get(spec.kind)
+    has_own_blend = spec.blend_used != KINDS[spec.kind].blend
     return None if has_own_blend else Calibrated.load(spec.kind)

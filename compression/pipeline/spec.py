@@ -6,37 +6,11 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from compression.pipeline.settings import CompressionSettings
+from compression.scorers.kinds import KINDS, Blend, Kind
 
-Kind = Literal["lexical", "encoder", "token_classifier", "query_classifier"]
 Steering = Literal["lexical", "bm25"]
 Fidelity = Literal["default", "llmlingua2"]
 Dtype = Literal["float32", "bfloat16", "float16"]
-
-
-@dataclass(frozen=True, slots=True)
-class Blend:
-    """How a neural score s in [0, 1] joins the lexical scorer's logit l.
-
-    The blended score is sigmoid(lexical * l + neural * (s - midpoint)); weights are not negative.
-    """
-
-    lexical: float
-    neural: float
-    midpoint: float = 0.5
-
-    def __post_init__(self) -> None:
-        if self.lexical < 0 or self.neural < 0:
-            raise ValueError(f"blend: weights must not be negative, not {self.lexical:g} and {self.neural:g}")
-        if not self.lexical and not self.neural:
-            raise ValueError("blend: lexical and neural must not both be 0")
-
-
-BLENDS: dict[Kind, Blend] = {
-    # Measured with MiniLM on questions to twenty hard passages; a cosine c is the score (1 + c) / 2.
-    "encoder": Blend(lexical=0.5, neural=32.0, midpoint=0.72),
-    "query_classifier": Blend(lexical=0.5, neural=8.0, midpoint=0.5),
-}
-"""What each kind blends by unless its spec says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,19 +48,20 @@ class ModelSpec:
     calibration: str | None = None
 
     def __post_init__(self) -> None:
-        if (self.kind == "lexical") != (self.checkpoint is None):
-            need = "takes none, its weights come with pith" if self.kind == "lexical" else "needs one"
+        kind = KINDS[self.kind]
+        if kind.has_network == (self.checkpoint is None):
+            need = "needs one" if kind.has_network else "takes none, its weights come with pith"
             raise ValueError(f"{self.id}: checkpoint: a model of kind {self.kind} {need}")
-        if self.fidelity != "default" and self.kind != "token_classifier":
+        if self.fidelity != "default" and not kind.chooses_words:
             raise ValueError(f"{self.id}: fidelity: {self.fidelity} is for token classifiers only")
-        if self.calibration is not None and self.kind == "token_classifier":
+        if self.calibration is not None and kind.chooses_words:
             raise ValueError(
                 f"{self.id}: calibration: a token classifier chooses words, and none can be fitted to it"
             )
-        if self.blend is not None and self.kind not in BLENDS:
+        if self.blend is not None and kind.blend is None:
             raise ValueError(f"{self.id}: blend: a model of kind {self.kind} blends nothing")
 
     @property
     def blend_used(self) -> Blend | None:
         """The blend given, or the kind's own; None where nothing is blended."""
-        return self.blend or BLENDS.get(self.kind)
+        return self.blend or KINDS[self.kind].blend

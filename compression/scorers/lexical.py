@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from compression.features.echo import echoes
 from compression.features.embeddings import TokenEmbeddings
-from compression.features.matrix import Context, extract, prepare
+from compression.features.matrix import extract, prepare
 from compression.features.network import Network
 from compression.features.runs import Floats
+from compression.scorers.scorer import Glance
 from compression.second_look.inputs import read_inputs
 from compression.second_look.repeats import demoted
 from compression.second_look.rounds import SecondLook
@@ -54,21 +54,6 @@ def read_weights(path: Path = WEIGHTS) -> tuple[TokenEmbeddings, Network, tuple[
     if about["format"] != FORMAT:
         raise BadWeights(f"{path}: format {about['format']}, where this version reads {FORMAT}")
     return embeddings, network, tuple(about["features"])
-
-
-@dataclass(frozen=True)
-class Glance:
-    """A text and what the first look makes of it: `features` are (units, features), `logits` one a unit.
-
-    `muted` units only repeat the query.
-    """
-
-    query: str
-    context: Context
-    muted: NDArray[np.bool_]
-    names: list[str]
-    features: Floats
-    logits: Floats
 
 
 @dataclass(frozen=True)

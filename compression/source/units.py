@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from compression.source.origin import Origin
 from compression.source.slices import Slice, join
@@ -119,11 +119,3 @@ class Segmentation:
         if self.origin is None:
             return Slice(start, end)
         return Slice(self.origin.start(start), self.origin.end(end))
-
-
-class Scorer(Protocol):
-    """Says how much each unit matters to a query."""
-
-    def score(self, query: str, text: Segmentation) -> Sequence[float]:
-        """One score a unit, in [0, 1], comparable over the whole source. Deterministic."""
-        ...

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import Literal
 
-from compression.pipeline.spec import Kind
+from compression.scorers.kinds import KINDS, Kind
 
 LaneName = Literal["small", "large", "trial"]
 MOST_BY_DEFAULT = 4
@@ -54,8 +54,8 @@ class PoolPlan:
 def plan_of(
     kind: Kind, *, workers: int | None, large_bytes: int, max_waiting: int, deadline_s: float
 ) -> PoolPlan:
-    """`workers` of None: as many as there are cores, up to four, for the lexical kind; one of a kind with a network."""
-    if kind != "lexical":
+    """`workers` of None: as many as there are cores, up to four, for a kind without a network, else one."""
+    if KINDS[kind].has_network:
         count = workers or 1
         return PoolPlan(
             small=LanePlan(count * _SMALL_TOGETHER),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from compression.pipeline.request import CompressionRequest, CompressionResult
 from compression.pipeline.served import NO_TERMS, JobTerms
 from compression.pipeline.spec import ModelSpec
+from compression.scorers.kinds import KINDS
 from compression.workers.codec import count_message, request_message, result_of, tokens_of
 from compression.workers.message import Message
 from compression.workers.observer import PoolObserver, Unobserved
@@ -13,7 +14,7 @@ from compression.workers.pool import Pool
 from compression.workers.spawner import Program, Spawner
 
 # By name: what they import is for the workers' processes, and not for this one.
-_LEXICAL, _NEURAL = "compression.workers.programs:lexical", "compression.workers.programs:neural"
+_PLAIN, _NEURAL = "compression.workers.programs:plain", "compression.workers.programs:neural"
 # Of numpy. The tokenizer and torch have their own threads, from after the fork.
 _ONE_BLAS_THREAD = (("OPENBLAS_NUM_THREADS", "1"),)
 # A fork takes milliseconds, loading a network takes as long as its download.
@@ -48,10 +49,10 @@ class PooledModel:
 
 async def start_model(spec: ModelSpec, plan: PoolPlan, observer: PoolObserver | None = None) -> PooledModel:
     """Start the processes of a model; returns when it can work. Raises `WorkerCannotStart`."""
-    if spec.kind == "lexical":
-        spawner = Spawner(Program(_LEXICAL, spec), start_s=_FORKED_S)
-    else:
+    if KINDS[spec.kind].has_network:
         spawner = Spawner(Program(_NEURAL, spec, environment=_ONE_BLAS_THREAD), start_s=_LOADED_S)
+    else:
+        spawner = Spawner(Program(_PLAIN, spec), start_s=_FORKED_S)
     pool = Pool(spawner.start, plan, observer or Unobserved())
     try:
         await pool.start()

@@ -36,7 +36,7 @@ _FIRST = CompressionRequest(
 )
 
 
-def lexical(spec: ModelSpec) -> Callable[[socket.socket], None]:
+def plain(spec: ModelSpec) -> Callable[[socket.socket], None]:
     """The weights and the tokenizer are shared; a worker has one job at a time."""
     counter = load_counter(spec.tokenizer, name=spec.tokenizer_name)
     compressor = plain_compressor(spec, counter)

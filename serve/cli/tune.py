@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from compression.scorers.kinds import KINDS
 from serve.cli.compress import model_of
 from serve.config.compression_models import CompressionModelSettings, spec_of
 from serve.config.settings import DEFAULT_CONFIG, ConfigError, load_anchored
@@ -45,7 +46,7 @@ def tune(
     settings = load_anchored(config).compression.models
     models = [model_of(settings, name, config) for name in model or _FIRST]
     for chosen in models:
-        if chosen.kind == "token_classifier":
+        if KINDS[chosen.kind].chooses_words:
             raise ConfigError(f"--model: {chosen.id} chooses words, and no calibration can be fitted to it")
     known = good_rows(data, skip_bad=skip_bad)[:rows]
     console = Console(stderr=True)

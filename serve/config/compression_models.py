@@ -12,7 +12,8 @@ from pydantic import Field, field_validator, model_validator
 from compression.choosing.protection import Protection
 from compression.choosing.selection import SelectionSettings
 from compression.pipeline.settings import CompressionSettings
-from compression.pipeline.spec import BLENDS, Blend, Dtype, Fidelity, Kind, ModelSpec, Steering
+from compression.pipeline.spec import Dtype, Fidelity, ModelSpec, Steering
+from compression.scorers.kinds import KINDS, Blend, Kind
 from compression.workers.plan import PoolPlan, plan_of
 from models.embedded.roster import EMBEDDED_MODELS
 from serve.config.risk_flags import FlagThresholdSettings, Share
@@ -165,17 +166,18 @@ class CompressionModelSettings(Section):
 
     @model_validator(mode="after")
     def _fits_its_kind(self) -> CompressionModelSettings:
-        if self.kind == "lexical" and self.checkpoint is not None:
-            raise ValueError("checkpoint: kind lexical takes none, its weights come with pith")
-        if self.kind != "lexical" and self.checkpoint is None:
+        kind = KINDS[self.kind]
+        if not kind.has_network and self.checkpoint is not None:
+            raise ValueError(f"checkpoint: kind {self.kind} takes none, its weights come with pith")
+        if kind.has_network and self.checkpoint is None:
             raise ValueError(f"checkpoint: kind {self.kind} needs one")
         if self.window is not None and self.overlap >= self.window:
             raise ValueError(f"overlap ({self.overlap}) must be below window ({self.window})")
-        if self.fidelity != "default" and self.kind != "token_classifier":
+        if self.fidelity != "default" and not kind.chooses_words:
             raise ValueError(f"fidelity: {self.fidelity} is for kind token_classifier only")
-        if self.calibration is not None and self.kind == "token_classifier":
+        if self.calibration is not None and kind.chooses_words:
             raise ValueError("calibration: kind token_classifier chooses words, and none can be fitted to it")
-        if self.blend is not None and self.kind not in BLENDS:
+        if self.blend is not None and kind.blend is None:
             raise ValueError(f"blend: kind {self.kind} blends nothing")
         return self
 

@@ -14,7 +14,8 @@ from compression.pipeline.errors import CompressorOverloaded
 from compression.pipeline.request import CompressionRequest
 from compression.pipeline.served import LocalModel
 from compression.pipeline.settings import CompressionSettings
-from compression.pipeline.spec import BLENDS, Blend, ModelSpec
+from compression.pipeline.spec import ModelSpec
+from compression.scorers.kinds import KINDS, Blend
 from tests.compression.conftest import TOKENIZER
 
 LEXICAL = ModelSpec("lexical", "lexical", str(TOKENIZER), "pith-mini")
@@ -46,7 +47,7 @@ async def test_a_model_that_may_let_nothing_wait_refuses() -> None:
 
 def test_building_a_lexical_model_imports_no_torch() -> None:
     code = (
-        "import sys; from compression.build import build_model; from compression.spec import ModelSpec;"
+        "import sys; from compression.build import build_model; from compression.pipeline.spec import ModelSpec;"
         f"build_model(ModelSpec('l', 'lexical', {str(TOKENIZER)!r}, 'mini'));"
         "sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     )
@@ -87,7 +88,7 @@ def test_only_what_blends_takes_a_blend_and_has_one_by_default() -> None:
     with pytest.raises(ValueError, match="blends nothing"):
         replace(LEXICAL, blend=Blend(1, 1))
     encoder = replace(LEXICAL, kind="encoder", checkpoint="some/model")
-    assert encoder.blend_used == BLENDS["encoder"] and LEXICAL.blend_used is None
+    assert encoder.blend_used == KINDS["encoder"].blend and LEXICAL.blend_used is None
     assert replace(encoder, blend=Blend(1, 2)).blend_used == Blend(1, 2)
 
 

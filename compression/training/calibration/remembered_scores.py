@@ -8,8 +8,7 @@ import pickle
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from compression.neural.encoder import Encoder, EncoderSettings, titled
-from compression.neural.networks import Placement
+from compression.neural.encoder import Encoder, titled
 from compression.neural.unit_selection import blended
 from compression.pipeline.spec import ModelSpec
 from compression.scorers.lexical import LexicalScorer
@@ -58,9 +57,7 @@ class RememberingEncoder:
 
 def remembered_scoring(spec: ModelSpec, folder: Path) -> Callable[[str, Segmentation], Sequence[float]]:
     """What `build_scoring` gives for a bi-encoder."""
-    settings = EncoderSettings(window=spec.window, token_budget=spec.batch_tokens)
-    placement = Placement(spec.device, spec.dtype, spec.threads)
-    encoder = RememberingEncoder(Encoder.load(spec.checkpoint or "", placement, settings=settings), folder)
+    encoder = RememberingEncoder(Encoder.of(spec), folder)
     lexical, blend = LexicalScorer.load(), spec.blend_used
     assert blend is not None
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from compression.scorers.kinds import KINDS
 from serve.config.chat_models import ModelSettings
 from serve.config.compression_models import PACKAGED_CHECKPOINTS, CompressionModelSettings
 
@@ -65,7 +66,7 @@ def engine_on_cpus(model: ModelSettings) -> EngineMemory:
 
 def compressor_gb(model: CompressionModelSettings) -> float:
     """Of one replica, on its GPU or in its machine's memory. Raises `UnknownSize`."""
-    if model.kind == "lexical":
+    if not KINDS[model.kind].has_network:
         return COMPRESSOR_PROCESSES_GB
     workers = model.workers or 1
     each_gb = _compressor_weights_gb(model) + NETWORK_ACTIVATIONS_GB

@@ -23,8 +23,9 @@ from compression.counting.counter import FakeCounter
 from compression.pipeline.compressor import Compressor
 from compression.pipeline.request import CompressionRequest, CompressionResult
 from compression.pipeline.settings import CompressionSettings
-from compression.pipeline.spec import Blend, ModelSpec
+from compression.pipeline.spec import ModelSpec
 from compression.scorers.bm25 import BM25Scorer
+from compression.scorers.kinds import Blend
 from compression.segmentation import segment
 from compression.tuning.artefact import Fitted, entry_of, write
 from compression.tuning.observing import RATIOS, Observed, Question, observe

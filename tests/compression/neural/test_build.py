@@ -35,7 +35,8 @@ from compression.pipeline.pipeline import Pipeline
 from compression.pipeline.request import CompressionRequest, CompressionResult
 from compression.pipeline.served import CompressionModel
 from compression.pipeline.settings import CompressionSettings
-from compression.pipeline.spec import Blend, ModelSpec
+from compression.pipeline.spec import ModelSpec
+from compression.scorers.kinds import Blend
 from compression.scorers.lexical import LexicalScorer
 from compression.source.units import Segmentation
 from tests.compression.conftest import TOKENIZER

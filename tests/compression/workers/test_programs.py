@@ -31,7 +31,7 @@ def loaded(program: str, spec: ModelSpec) -> list[str]:
 
 
 def test_the_lexical_program_has_one_thread_and_no_torch() -> None:
-    assert loaded("lexical", ModelSpec("l", "lexical", str(TOKENIZER), "mini")) == ["numpy", "1"]
+    assert loaded("plain", ModelSpec("l", "lexical", str(TOKENIZER), "mini")) == ["numpy", "1"]
 
 
 @pytest.mark.integration

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from compression.flags import FlagSettings
 from compression.pipeline.settings import CompressionSettings
-from compression.pipeline.spec import BLENDS, Blend
+from compression.scorers.kinds import KINDS, Blend
 from serve.config.compression_models import (
     BlendSettings,
     ChoiceSettings,
@@ -168,4 +168,4 @@ def test_every_key_says_what_it_is(section: type[BaseModel]) -> None:
 
 
 def test_a_blend_is_for_the_kinds_that_score_by_a_network() -> None:
-    assert set(BLENDS) == {"encoder", "query_classifier"}
+    assert {name for name, kind in KINDS.items() if kind.blend} == {"encoder", "query_classifier"}
