@@ -44,7 +44,9 @@ def test_every_error_code_is_documented(code: str) -> None:
 @pytest.mark.parametrize("code", CODES)
 def test_every_risk_flag_has_a_section_with_its_severity_and_an_example(code: str) -> None:
     sections = (ROOT / "docs/compression.md").read_text().split("\n### ")
-    (section,) = [found for found in sections if found.startswith(f"`{code}`\n")]
+    found = [section for section in sections if section.startswith(f"`{code}`\n")]
+    assert len(found) == 1, f"docs/compression.md has {len(found)} sections of {code}"
+    section = found[0]
     assert section.split("\n\n")[1].startswith(f"{CODES[code].capitalize()}. ") and "Example: " in section
 
 

@@ -101,6 +101,85 @@ def test_an_option(tmp_path: Path) -> None:
     trial.is_as_told("A chat option")
 
 
+SHORTEST = '''"""For a trial: the fewer characters a unit has, the better."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from compression.source.units import Segmentation
+
+
+class ShortestFirst:
+    def score(self, query: str, text: Segmentation) -> Sequence[float]:
+        return [1 / len(unit) for unit in text.texts()]
+'''
+COMPRESS = """
+import asyncio
+from compression.build import build_model
+from compression.pipeline.request import CompressionRequest
+from serve.config.compression_models import CompressionModelSettings, spec_of
+
+settings = CompressionModelSettings(id="shortest", name="Shortest", blurb="For a trial.", kind="{kind}")
+source = "The committee met for a whole day in Geneva. It rained. Nobody who was there remembers why they had come."
+result = asyncio.run(build_model(spec_of(settings)).compress(CompressionRequest("Who came?", source, 0.2)))
+print(result.output, [flag.code for flag in result.receipt.risk_flags])
+"""
+
+
+def test_a_scorer(tmp_path: Path) -> None:
+    trial = Trial(tmp_path, "compression")
+    trial.write("compression/scorers/shortest.py", SHORTEST)
+    trial.replace(
+        "compression/scorers/kinds.py", 'Kind = Literal["lexical", ', 'Kind = Literal["shortest", "lexical", '
+    )
+    row = '"shortest": ScorerKind("compression.scorers.shortest:ShortestFirst"),'
+    trial.insert("compression/scorers/kinds.py", row, after='"lexical": ScorerKind(')
+    assert trial.runs("-c", COMPRESS.format(kind="shortest")).startswith("It rained. [")
+    trial.is_as_told("A scorer")
+
+
+WEATHER = '''"""Talk of the weather, for a trial."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from compression.flags.evidence import Evidence
+from compression.flags.flag import Flag
+
+
+def talk_of_the_weather(evidence: Evidence) -> Iterator[Flag]:
+    if "rained" in evidence.source:
+        yield evidence.flag("weather", count=1)
+'''
+
+
+def test_a_risk_flag(tmp_path: Path) -> None:
+    trial = Trial(tmp_path, "compression", "docs")
+    trial.write("compression/flags/weather.py", WEATHER)
+    trial.insert(
+        "compression/flags/flag.py", '"weather": "info",', after='"instruction_like_text": "critical"'
+    )
+    imported = "from compression.flags.weather import talk_of_the_weather"
+    trial.insert("compression/flags/check.py", imported, after="from compression.flags.text import")
+    trial.replace(
+        "compression/flags/check.py",
+        "    doubtful_text,\n)",
+        "    doubtful_text,\n    talk_of_the_weather,\n)",
+    )
+    assert "'weather'" in trial.runs("-c", COMPRESS.format(kind="lexical"))
+    documented = (
+        "tests.test_docs:test_every_risk_flag_has_a_section_with_its_severity_and_an_example",
+        "weather",
+    )
+    assert not trial.passes(*documented)
+    section = "\n### `weather`\n\nInfo. Somebody talks of the weather. Example: It rained."
+    trial.insert("docs/compression.md", section, after="Critical. The kept text tells a model what to do")
+    assert trial.passes(*documented)
+    trial.is_as_told("A risk flag")
+
+
 GREET = '''"""`pith greet`: for a trial."""
 
 from __future__ import annotations
