@@ -15,8 +15,7 @@ from billing.accounts.accounts import Accounts
 from billing.errors import RateLimited
 from billing.rate_limits.rate_limits import RateLimits
 from models.catalog import Catalog
-from serve.catalog.models import model_routes
-from serve.catalog.route import catalog_routes
+from serve.catalog.route import catalog_routes, model_routes
 from serve.chat.request import ChatCompletionRequest
 from serve.chat.route import chat_routes
 from serve.chat.service import ChatService

@@ -1,14 +1,29 @@
-"""The public price list: what is served here, and for how much."""
+"""The public price list, and the models that a key may use: what is served here, and for how much."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+
+import orjson
+from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from billing.caller import Caller, ProjectLimits
 from billing.price import ModelPrice
+from billing.rate_limits.rate_limits import RateLimits
 from models.catalog import Catalog, ChatModel
 from serve.catalog import response
-from serve.http.openapi import REQUEST_ID_HEADER, error_responses
+from serve.http.auth import Authenticate
+from serve.http.openapi import (
+    BEARER,
+    RATE_LIMIT_HEADERS,
+    REQUEST_ID_HEADER,
+    REQUEST_ID_PARAMETER,
+    error_responses,
+)
+from serve.http.rate_limit_headers import rate_limit_headers
 from serve.money.price_book import PriceBook, price_of
 from serve.money.service_block import price_fields
 
@@ -50,3 +65,48 @@ def catalog_routes(catalog: Catalog, prices: PriceBook, collection_threshold_cen
         return Response(body.model_dump_json(), media_type="application/json")
 
     return routes
+
+
+def model_routes(
+    catalog: Catalog,
+    prices: PriceBook,
+    limiter: RateLimits,
+    authenticate: Authenticate,
+    clock: Callable[[], datetime],
+) -> APIRouter:
+    routes = APIRouter(tags=["models"], dependencies=[BEARER])
+
+    @routes.get(
+        "/v1/models",
+        response_model=list[response.Model],
+        openapi_extra={"parameters": [REQUEST_ID_PARAMETER]},
+        responses={
+            200: {"headers": {**REQUEST_ID_HEADER, **RATE_LIMIT_HEADERS}},
+            **error_responses(401, 403, 429, 500, 503),
+        },
+    )
+    async def list_models(request: Request) -> Response:
+        """The models with their prices, in the catalog's order."""
+        caller = await authenticate(request)
+        admission = await limiter.admit(_for_lists(caller), tokens_bound=0, now=clock())
+        try:
+            price_list = await prices.current()
+            models = [
+                model_fields(model, price_of(price_list, model.id)).model_dump() for model in catalog.models
+            ]
+        finally:
+            await admission.done(0)
+        return Response(
+            orjson.dumps(models),
+            media_type="application/json",
+            headers=rate_limit_headers(admission.headers_state),
+        )
+
+    return routes
+
+
+def _for_lists(caller: Caller) -> Caller:
+    """As often a minute as the project may ask for completions, and counted apart from those: SDKs ask for the list
+    as they please, and it must not use up what the project's work needs."""
+    limits = ProjectLimits(requests_per_minute=caller.limits.requests_per_minute)
+    return replace(caller, project_id=f"{caller.project_id}:models", limits=limits)

@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 
+from models.engine import EngineRequest
 from serve.http.errors import Problem
 from serve.money.held_request import Receipt
 from serve.money.service_block import charged_fields
@@ -21,14 +22,14 @@ def completed_reply(reply: dict[str, Any], receipt: Receipt) -> bytes:
     return orjson.dumps({**reply, **charged_fields(receipt)})
 
 
-def final_events(receipt: Receipt, *, completion_id: str, model_id: str, first_event: bytes) -> bytes:
+def final_events(receipt: Receipt, request: EngineRequest, first_event: bytes) -> bytes:
     """The usage event and the terminator of a stream, with the id and time that the stream's chunks carry."""
     created = _CREATED.search(first_event)
     chunk = {
-        "id": f"chatcmpl-{completion_id}",
+        "id": f"chatcmpl-{request.request_id}",
         "object": "chat.completion.chunk",
         "created": int(created[1]) if created else int(time.time()),
-        "model": model_id,
+        "model": request.model_id,
         "choices": [],
         **charged_fields(receipt),
     }

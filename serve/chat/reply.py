@@ -19,7 +19,6 @@ from serve.chat.service import ChatService, PreparedChat
 from serve.http.disconnect import Client, WorkingReply
 from serve.http.errors import Problem, problem_of, unexpected_problem
 from serve.http.streaming import EVENTS, StreamedResponse
-from serve.money.held_request import Receipt
 
 logger = logging.getLogger("pith.chat")
 
@@ -57,7 +56,7 @@ class ChatReply(WorkingReply):
                 async with aclosing(answer.chunks()) as chunks:
                     first_event = await self._forward(chunks, answer, stream)
                 receipt = await answer.held.settle("completed")
-            await stream.end(self._final_events(receipt, first_event))
+            await stream.end(final_events(receipt, self._chat.request, first_event))
         except Exception as error:
             if not stream.started:
                 raise
@@ -81,12 +80,6 @@ class ChatReply(WorkingReply):
         if not stream.started:
             raise EngineFailed("the engine's stream ended without an event")
         return first_event
-
-    def _final_events(self, receipt: Receipt, first_event: bytes) -> bytes:
-        chat = self._chat.request
-        return final_events(
-            receipt, completion_id=chat.request_id, model_id=chat.model_id, first_event=first_event
-        )
 
     def _problem(self, error: Exception) -> Problem:
         if isinstance(error, (EngineError, BillingError)):

@@ -168,7 +168,7 @@ class CompressService:
 
     async def compress_unmetered(self, prepared: PreparedCompression, terms: JobTerms) -> Compressed:
         """Compress for nobody's account. Raises what `CompressionModel.compress` raises."""
-        with self._metrics.observed(prepared.model_id) as observed:
+        with self._metrics.begin(prepared.model_id) as observed:
             result, kept = await self._run(prepared, terms)
             observed.compressed(result.receipt)
         return Compressed(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from time import perf_counter
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -18,33 +18,25 @@ from serve.metrics.observed import ModelEnds, ObservedRequest
 class ChatMetrics:
     """Begin an observation for each request that the project's limits let in."""
 
-    def __init__(
-        self,
-        registry: CollectorRegistry,
-        model_ids: Iterable[str],
-        money: MoneyMetrics,
-        *,
-        clock: Callable[[], float] = perf_counter,
-    ) -> None:
+    def __init__(self, registry: CollectorRegistry, model_ids: Iterable[str], money: MoneyMetrics) -> None:
         families = _Families(registry)
         self._models = {model_id: _Model(families, model_id, money) for model_id in model_ids}
-        self._clock = clock
 
     def begin(self, model_id: str) -> ObservedChat:
-        return ObservedChat(self._models[model_id], self._clock)
+        return ObservedChat(self._models[model_id])
 
 
 class ObservedChat(ObservedRequest):
     """One admitted request."""
 
-    def __init__(self, model: _Model, clock: Callable[[], float]) -> None:
-        super().__init__(model, clock)
+    def __init__(self, model: _Model) -> None:
+        super().__init__(model)
         self._model = model
         model.in_flight.inc()
 
     def deliver(self) -> None:
         """The first event of a stream is about to leave."""
-        self._model.first_token.observe(self._clock() - self.began)
+        self._model.first_token.observe(perf_counter() - self.began)
 
     def settle(self, usage: TokenUsage, cost: Cost, status: MeteringStatus) -> None:
         self._model.prompt.inc(usage.prompt_tokens)

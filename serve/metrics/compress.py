@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from time import perf_counter
+from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
@@ -18,39 +16,19 @@ from serve.metrics.observed import ModelEnds, ObservedRequest
 class CompressMetrics:
     """Every compression is observed by itself, those of a batch and of the demo too."""
 
-    def __init__(
-        self,
-        registry: CollectorRegistry,
-        model_ids: Iterable[str],
-        money: MoneyMetrics,
-        *,
-        clock: Callable[[], float] = perf_counter,
-    ) -> None:
+    def __init__(self, registry: CollectorRegistry, model_ids: Iterable[str], money: MoneyMetrics) -> None:
         families = _Families(registry)
         self._models = {model_id: _Model(families, model_id, money) for model_id in model_ids}
-        self._clock = clock
 
     def begin(self, model_id: str) -> ObservedCompression:
-        return ObservedCompression(self._models[model_id], self._clock)
-
-    @contextmanager
-    def observed(self, model_id: str) -> Iterator[ObservedCompression]:
-        """One for which nothing is held."""
-        observed = self.begin(model_id)
-        try:
-            yield observed
-        except BaseException as error:
-            observed.fail(error)
-            raise
-        finally:
-            observed.end()
+        return ObservedCompression(self._models[model_id])
 
 
 class ObservedCompression(ObservedRequest):
     """One compression that was asked for."""
 
-    def __init__(self, model: _Model, clock: Callable[[], float]) -> None:
-        super().__init__(model, clock)
+    def __init__(self, model: _Model) -> None:
+        super().__init__(model)
         self._model = model
 
     def compressed(self, receipt: Receipt) -> None:

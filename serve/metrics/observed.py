@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from time import perf_counter
+from typing import Self
 
 from prometheus_client import Counter, Histogram
 
@@ -25,13 +26,20 @@ class ModelEnds:
 
 
 class ObservedRequest:
-    """One request that has begun. Call `end` on every way out."""
+    """One request that has begun. It is told of its failure, and of its end on every way out: `with` does both."""
 
-    def __init__(self, model: ModelEnds, clock: Callable[[], float]) -> None:
-        self.began = clock()
+    def __init__(self, model: ModelEnds) -> None:
+        self.began = perf_counter()
         self._ends = model
-        self._clock = clock
         self._outcome: Outcome = "completed"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            self.fail(error)
+        self.end()
 
     def settle(self, usage: TokenUsage, cost: Cost, status: MeteringStatus) -> None:
         self._ends.money.settle(cost, status)
@@ -47,4 +55,4 @@ class ObservedRequest:
     def end(self) -> None:
         self._ends.outcomes[self._outcome].inc()
         if self._outcome == "completed":
-            self._ends.duration.observe(self._clock() - self.began)
+            self._ends.duration.observe(perf_counter() - self.began)
