@@ -39,8 +39,8 @@ def report(facts: Facts, outcomes: Sequence[Outcome]) -> Report:
 def page(outcomes: Sequence[Outcome], summaries: Sequence[Summary], model: str) -> list[str]:
     """The tables, each under a heading; those that have no row are left out."""
     sections = {
-        "Kept, beside the targets": (tables.kept(summaries), ""),
-        "Beside baselines": (tables.compared(summaries), ""),
+        "Kept, compared with the targets": (tables.kept(summaries), ""),
+        "Compared with baselines": (tables.compared(summaries), ""),
     }
     for each in receipts.models(outcomes):
         sections[f"Receipts of `{each}`"] = (receipts.receipts(outcomes, each), NOTE)

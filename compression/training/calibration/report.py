@@ -17,8 +17,8 @@ from compression.tuning.measures import Kept, Line, lines, promised
 PAGE, FIGURES, KEEP, BINS = "calibration.md", "reliability.json", 0.95, 10
 _HEAD = """# How well the calibrations hold
 
-`evidence_kept_probability`, the flag `evidence_at_risk` and `compression.keep` rest on a calibration, one for a kind of
-model (see [compression.md](compression.md#how-probable-it-is-that-the-evidence-was-kept)). This page is written by
+`evidence_kept_probability`, the flag `evidence_at_risk` and `compression.keep` rest on a calibration, one for each kind
+of model (see [compression.md](compression.md#how-probable-it-is-that-the-evidence-was-kept)). This page is written by
 
     {command}
     python -m benchmarks.quality.calibration_picture
@@ -27,7 +27,7 @@ Each question is compressed at 14 ratios from 0.02 to 0.9; the scorers were trai
 calibration that saw other questions of its suite (five folds); *left out*: by one that saw no suite of its family. Kept
 means: an answer (nq, xquad, papers, tickets, chats), all needed sentences, answers or turns (hotpot, wiki2, musique,
 dialogues), all values (tau), a line of each kind (logs), the pair (kv), half of the evidence's tokens (qmsum).
-Warnings are counted at ratios from 0.05 to 0.5, the rest at all.
+Warnings are counted at ratios from 0.05 to 0.5, everything else at all ratios.
 
 ![Reliability](calibration.png)
 """

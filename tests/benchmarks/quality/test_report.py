@@ -145,7 +145,7 @@ def test_the_measured_part_of_a_page_is_replaced_and_the_rest_stays(tmp_path: Pa
     assert [path.name for path in written] == ["quality.md", "quality.png", "quality-latency.png"]
     assert text.startswith("# Mine\n\nIntro.\n") and text.endswith(f"{document.END}\n\n## Rest\n")
     assert "old" not in text and "http://x" not in text and "(quality.png)" in text
-    assert "- command: python -m benchmarks.quality" in text and "## Kept, beside the targets" in text
+    assert "- command: python -m benchmarks.quality" in text and "## Kept, compared with the targets" in text
     document.write(page, made)
     assert page.read_text(encoding="utf-8") == text
 
