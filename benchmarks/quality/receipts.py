@@ -11,7 +11,7 @@ from benchmarks.quality.targets import PROMISED_RATIO
 from compression.evaluation.suites.families import name_of_family
 
 FLAGS = ("lost (%)", "losses / kept that warn (%)", "mean probability", "calibration error")
-SIZES = ("below the target: mean, worst", "over it (%)", "p50 ms", "p95 ms")
+SIZES = ("ratio error: mean, worst", "over target (%)", "p50 ms", "p95 ms")
 
 
 def models(outcomes: Sequence[Outcome]) -> list[str]:
@@ -55,7 +55,7 @@ def _flags(suite: str, group: Sequence[Outcome]) -> list[str]:
 
 
 def _sizes(group: Sequence[Outcome]) -> list[str]:
-    """Over all ratios by how much outputs are below the target, and times at each."""
+    """Over all ratios how far outputs are from the target, and times at each."""
     found = summarise(at_ratios(group))
     if not found:
         return [""] * len(SIZES)
