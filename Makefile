@@ -50,11 +50,14 @@ test-mutants: install ## wrong changes of the code that moves money, and whether
 check: lint ## before a commit: lint, then the fast tests
 	$(BIN)/python -m pytest -q -n 2 -m "not integration and not thorough"
 
-lint: install ## what CI runs before the tests: format, lint, types, import arrows
+lint: install ## what CI runs before the tests: format, lint, types, import arrows, dependencies
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/deptry .
+	# Without the dev extra: a user has none of it.
+	$(BIN)/deptry serve models compression billing --optional-dependencies-dev-groups dev --ignore DEP002
 
 bench: bench-ledger bench-overhead bench-soak bench-burst ## every benchmark; those of compression on a server of its own (about half an hour)
 	$(BIN)/python -m benchmarks.served -- $(MAKE) bench-compress PORT={port} ARGS="--pid {pid}"

@@ -49,7 +49,6 @@ class AllowanceSpent(LedgerUnavailable):
             f"the ledger is unavailable, and this request may cost more than is left of the "
             f"{_usd(allowance_nano_usd)} that a workspace may spend meanwhile"
         )
-        self.allowance_nano_usd = allowance_nano_usd
 
 
 class RowRefused(BillingError):
@@ -98,7 +97,6 @@ class UsageNotRecorded(BillingError):
 
     def __init__(self, event_id: str, reason: str) -> None:
         super().__init__(f"usage event {event_id} is in neither the ledger nor the spool: {reason}")
-        self.event_id = event_id
 
 
 class SpoolFull(BillingError):
@@ -106,7 +104,6 @@ class SpoolFull(BillingError):
 
     def __init__(self, max_rows: int) -> None:
         super().__init__(f"the usage spool is full ({max_rows} events)")
-        self.max_rows = max_rows
 
 
 class UnknownSpooledEvent(BillingError, LookupError):
@@ -118,8 +115,6 @@ class UnknownAccount(BillingError, LookupError):
 
     def __init__(self, kind: str, ref: str) -> None:
         super().__init__(f"no {kind} has the id or name {ref!r}")
-        self.kind = kind
-        self.ref = ref
 
 
 class AccountExists(BillingError):
@@ -127,8 +122,6 @@ class AccountExists(BillingError):
 
     def __init__(self, kind: str, name: str) -> None:
         super().__init__(f"a {kind} named {name!r} already exists")
-        self.kind = kind
-        self.name = name
 
 
 class AccountRevoked(BillingError):
@@ -139,8 +132,6 @@ class AccountRevoked(BillingError):
             f"{kind} {ref!r} was revoked on {revoked_at:%Y-%m-%d}, which cannot be undone: "
             f"a {wanted} in it would never work"
         )
-        self.kind = kind
-        self.ref = ref
 
 
 class InvalidAccount(BillingError, ValueError):
@@ -152,7 +143,6 @@ class UnknownCollection(BillingError, LookupError):
 
     def __init__(self, ref: str) -> None:
         super().__init__(f"no collection has the id {ref!r}")
-        self.ref = ref
 
 
 class IllegalMove(BillingError):
@@ -161,7 +151,6 @@ class IllegalMove(BillingError):
     def __init__(self, collection_id: str, *, state: str, wanted: str, allowed: Sequence[str]) -> None:
         may = f"it may become {' or '.join(allowed)}" if allowed else f"{state} is final"
         super().__init__(f"collection {collection_id} is {state} and cannot become {wanted}: {may}")
-        self.state = state
         self.wanted = wanted
 
 
@@ -186,7 +175,6 @@ class RebuildRefused(BillingError):
             f"workspace {workspace_id}: its collections are {_usd(collected_nano_usd)} and its events only "
             f"{_usd(posted_nano_usd)}; void a collection that is open or failed, then rebuild again"
         )
-        self.workspace_id = workspace_id
 
 
 class RateLimited(BillingError):

@@ -52,7 +52,6 @@ THOROUGH = (
     "serve/money/test_tokenizer_growth.py",
     "serve/compress/test_ended.py",
     "serve/money/test_isolation.py",
-    "test_declared.py",
 )
 
 

@@ -1,4 +1,4 @@
-"""Reads the ledger back: its events, and whether balances and costs are what the rows say that they must be."""
+"""Whether the books add up: balances and costs recomputed from the rows beneath them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from billing.books.charges import CHARGED, charged_month
 from billing.price import Cost, ModelPrice, cost
 from billing.store.database import one_moment
 from billing.store.schema import collections, holds, prices, usage_events, workspace_months, workspaces
-from billing.usage import UsageEvent
 
 EVENTS_AT_ONCE = 5000
 _e = usage_events.c
@@ -115,20 +114,6 @@ class Reconciliation:
     def total(self, figure: str) -> int:
         """Nano-dollars of one figure over all workspaces, as their rows have it."""
         return sum(row.stored[figure] for row in self.balances)
-
-
-def recent_events(
-    connection: Connection, *, workspace_id: str | None, project_id: str | None, limit: int
-) -> list[UsageEvent]:
-    """The last events to be settled, newest first; None is any workspace, any project."""
-    statement = select(usage_events).order_by(
-        usage_events.c.settled_at.desc(), usage_events.c.event_id.desc()
-    )
-    if workspace_id is not None:
-        statement = statement.where(usage_events.c.workspace_id == workspace_id)
-    if project_id is not None:
-        statement = statement.where(usage_events.c.project_id == project_id)
-    return [UsageEvent(**row._mapping) for row in connection.execute(statement.limit(limit))]
 
 
 def balances_of_one_moment(connection: Connection) -> list[Balances]:

@@ -11,8 +11,6 @@ from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
-from billing.books import reconciliation
-from billing.books.reconciliation import Difference
 from billing.caller import Caller
 from billing.errors import (
     BillingDisabled,
@@ -161,20 +159,6 @@ class Ledger:
             return await replay(self._spool, self._database, written_off=self._written_off)
         finally:
             self._allowance.recount()
-
-    async def recent_events(
-        self, *, workspace_id: str | None = None, project_id: str | None = None, limit: int = 100
-    ) -> list[UsageEvent]:
-        """The last events to be settled, newest first."""
-        return await self._database.read(
-            lambda c: reconciliation.recent_events(
-                c, workspace_id=workspace_id, project_id=project_id, limit=limit
-            )
-        )
-
-    async def differences(self) -> list[Difference]:
-        """Balances that the ledger's own rows do not add up to: none, unless somebody edited the database."""
-        return await self._database.read(reconciliation.differences)
 
     async def close(self) -> None:
         """Waits for the writes whose callers have gone. Call it before the databases are closed."""

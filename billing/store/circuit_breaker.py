@@ -52,11 +52,6 @@ class CircuitBreaker:
         self._is_well(work.row)
         return result
 
-    def ask_again(self) -> None:
-        """Forget every pause."""
-        self._ledger_again_at = None
-        self._row_again_at.clear()
-
     def _pass(self, row: str) -> None:
         now = asyncio.get_running_loop().time()
         ledger, of_row = self._ledger_again_at, self._row_again_at.get(row)

@@ -7,7 +7,6 @@ from pathlib import Path
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 
 from billing.store.database import open_database
@@ -35,13 +34,6 @@ async def current_revision(database_url: str) -> str | None:
         return await database.read(_revision)
     finally:
         await database.close()
-
-
-def head_revision() -> str:
-    """The latest revision that this code knows."""
-    head = ScriptDirectory.from_config(_config()).get_current_head()
-    assert head is not None
-    return head
 
 
 def _upgrade(connection: Connection, revision: str) -> str:

@@ -33,9 +33,9 @@ class Round:
 class Loop:
     """Runs one kind of round until it is cancelled. After a failure it tries again sooner at first, then as always."""
 
-    def __init__(self, of: Round, *, observe: Observe = lambda name, seconds: None) -> None:
-        self.of = of
-        self.failing_since: float | None = None
+    def __init__(self, round_: Round, *, observe: Observe = lambda name, seconds: None) -> None:
+        self.round = round_
+        self._failing_since: float | None = None
         self._observe = observe
         self._begun_at: float | None = None
         self._failures = 0
@@ -45,7 +45,7 @@ class Loop:
         while True:
             self._begun_at = _now()
             try:
-                await self.of.once()
+                await self.round.once()
             except asyncio.CancelledError:
                 task = asyncio.current_task()
                 if task is None or task.cancelling():
@@ -61,33 +61,33 @@ class Loop:
 
     def stuck_for_s(self) -> float | None:
         """How long its round has taken, where that is too long."""
-        if self._begun_at is None or self.of.stuck_s is None:
+        if self._begun_at is None or self.round.stuck_s is None:
             return None
         taken = _now() - self._begun_at
-        return taken if taken > self.of.stuck_s else None
+        return taken if taken > self.round.stuck_s else None
 
     def _pause_s(self) -> float:
         if not self._failures:
-            return self.of.every_s
-        return min(self.of.every_s, FIRST_PAUSE_S * 2.0 ** min(self._failures - 1, 16))
+            return self.round.every_s
+        return min(self.round.every_s, FIRST_PAUSE_S * 2.0 ** min(self._failures - 1, 16))
 
     def _succeed(self) -> None:
-        if self.failing_since is not None:
-            log.warning("%s succeeds again, after %d failures", self.of.name, self._failures)
-        self.failing_since, self._failures = None, 0
-        self._observe(self.of.name, 0.0)
+        if self._failing_since is not None:
+            log.warning("%s succeeds again, after %d failures", self.round.name, self._failures)
+        self._failing_since, self._failures = None, 0
+        self._observe(self.round.name, 0.0)
 
     def _fail(self, error: Exception) -> None:
         now = _now()
-        if self.failing_since is None:
-            self.failing_since, self._logged_at = now, now - LOG_AGAIN_S
+        if self._failing_since is None:
+            self._failing_since, self._logged_at = now, now - LOG_AGAIN_S
         self._failures += 1
-        self._observe(self.of.name, max(now - self.failing_since, 1e-3))
+        self._observe(self.round.name, max(now - self._failing_since, 1e-3))
         if now - self._logged_at >= LOG_AGAIN_S:
             self._logged_at = now
             # What is no error of ours is a fault of the program or of the machine: with where it came from.
             trace = None if isinstance(error, BillingError) else error
-            log.warning("%s failed and is tried again: %s", self.of.name, error, exc_info=trace)
+            log.warning("%s failed and is tried again: %s", self.round.name, error, exc_info=trace)
 
 
 class Background:
@@ -107,15 +107,7 @@ class Background:
         for loop in self._loops:
             stuck_s = loop.stuck_for_s()
             if stuck_s is not None:
-                raise RuntimeError(f"the background task {loop.of.name!r} hangs for {stuck_s:.0f} s")
-
-    def failing(self) -> dict[str, float]:
-        """The tasks whose last round failed, and for how many seconds they have."""
-        return {
-            loop.of.name: _now() - loop.failing_since
-            for loop in self._loops
-            if loop.failing_since is not None
-        }
+                raise RuntimeError(f"the background task {loop.round.name!r} hangs for {stuck_s:.0f} s")
 
     async def stop(self) -> None:
         self._stopping = True
@@ -125,15 +117,15 @@ class Background:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _begin(self, loop: Loop) -> None:
-        task = asyncio.create_task(loop.run(), name=f"background {loop.of.name}")
-        self._tasks[loop.of.name] = task
+        task = asyncio.create_task(loop.run(), name=f"background {loop.round.name}")
+        self._tasks[loop.round.name] = task
         task.add_done_callback(lambda done: self._restart(loop, done))
 
     def _restart(self, loop: Loop, done: asyncio.Task[None]) -> None:
         why = "was cancelled" if done.cancelled() else f"ended: {done.exception()!r}"
         if self._stopping or done.get_loop().is_closed():
             return
-        log.error("the background task %s %s; it is begun again", loop.of.name, why)
+        log.error("the background task %s %s; it is begun again", loop.round.name, why)
         self._begin(loop)
 
 

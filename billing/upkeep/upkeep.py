@@ -17,17 +17,17 @@ log = logging.getLogger(__name__)
 LEASES_EVERY_S = 1.0
 
 
-def replaying(ledger: Ledger, *, every_s: float) -> Round:
+def replay_round(ledger: Ledger, *, every_s: float) -> Round:
     """Moves usage from the spool into the ledger."""
     return Round("replay", lambda: replay_once(ledger), every_s)
 
 
-def keeping_leases(ledger: Ledger, *, every_s: float = LEASES_EVERY_S) -> Round:
+def lease_round(ledger: Ledger, *, every_s: float = LEASES_EVERY_S) -> Round:
     """Renews this server's holds, and closes those that nobody needs."""
     return Round("leases", ledger.keep_leases, every_s)
 
 
-def collecting(
+def collection_round(
     collector: Collector,
     *,
     threshold_cents: int,

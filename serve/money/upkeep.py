@@ -10,7 +10,7 @@ from billing.leases.lease_times import LeaseTimes
 from billing.ledger.ledger import Ledger
 from billing.store.database import Database
 from billing.upkeep.background import Background, Loop, Round
-from billing.upkeep.upkeep import LEASES_EVERY_S, collecting, keeping_leases, replaying
+from billing.upkeep.upkeep import LEASES_EVERY_S, collection_round, lease_round, replay_round
 from serve.config.settings import Settings
 from serve.metrics.upkeep import UpkeepMetrics
 
@@ -20,8 +20,8 @@ def begin_upkeep(
 ) -> Background:
     """All of it, until `Background.stop`."""
     rounds = [
-        replaying(ledger, every_s=settings.billing.upkeep_s),
-        keeping_leases(ledger, every_s=min(LEASES_EVERY_S, lease.renew_every_s)),
+        replay_round(ledger, every_s=settings.billing.upkeep_s),
+        lease_round(ledger, every_s=min(LEASES_EVERY_S, lease.renew_every_s)),
         collecting_round(settings, database),
     ]
     background = Background([Loop(of, observe=metrics.observe) for of in rounds])
@@ -33,7 +33,7 @@ def collecting_round(settings: Settings, database: Database) -> Round:
     """Cut and hand over collections, as the configuration says."""
     billing = settings.billing
     argv, timeout_s = billing.collection_hook, billing.collection_hook_timeout_s
-    return collecting(
+    return collection_round(
         Collector(database, actor="upkeep"),
         threshold_cents=billing.collection_threshold_cents,
         hook=HookCommand(argv, timeout_s) if argv else None,

@@ -45,14 +45,14 @@ async def test_a_settled_compression_keeps_no_text(books: Books) -> None:
     await books.ledger.settle(
         hold, figures=figures, cost=Cost(1, 1, False), outcome="completed", now=books.now
     )
-    (event,) = await books.ledger.recent_events()
+    (event,) = await books.events()
     assert json.loads(event.receipt or "") == KEPT
 
 
 async def test_what_an_older_release_spooled_arrives_without_text(books: Books) -> None:
     hold = await books.hold(await books.new_caller())
     await books.settle(hold)
-    (event,) = await books.ledger.recent_events()
+    (event,) = await books.events()
     fields = json.loads(event_to_json(event)) | {"receipt": json.dumps(RECEIPT)}
     assert CANARY not in str(event_from_json(json.dumps(fields)))
 

@@ -17,7 +17,7 @@ from billing.errors import HookFailed
 from billing.ledger.ledger import Ledger
 from billing.spool.spool import Spool
 from billing.upkeep.background import Background, Loop, Round
-from billing.upkeep.upkeep import collecting, keeping_leases, replaying
+from billing.upkeep.upkeep import collection_round, lease_round, replay_round
 from tests.simulation.clock import Clock
 from tests.simulation.database import Link, SimulatedDatabase, Weather
 from tests.simulation.loop import Place, SimulatedLoop
@@ -101,13 +101,15 @@ class Server:
     def _rounds(self, database: SimulatedDatabase) -> list[Round]:
         every_s = self._schedule.upkeep_s
         rounds = [
-            replaying(self.ledger, every_s=every_s),
-            keeping_leases(self.ledger, every_s=self._schedule.leases_s),
+            replay_round(self.ledger, every_s=every_s),
+            lease_round(self.ledger, every_s=self._schedule.leases_s),
         ]
         if self.plan.collects:
             collector = Collector(database, actor="simulation", run=self._run_hook)
             rounds.append(
-                collecting(collector, threshold_cents=1, hook=HOOK, every_s=every_s, clock=self.clock.now)
+                collection_round(
+                    collector, threshold_cents=1, hook=HOOK, every_s=every_s, clock=self.clock.now
+                )
             )
         return rounds
 

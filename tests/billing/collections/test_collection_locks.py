@@ -76,7 +76,7 @@ async def test_two_servers_that_cut_one_balance_make_one_collection(books: Books
     made, nothing = await one_after_the_other(books, cut, cut)
     assert made is not None and made.cents == 9
     assert nothing is None
-    assert await books.ledger.differences() == []
+    assert await books.differences() == []
 
 
 async def test_two_operators_that_close_one_collection_close_it_once(books: Books) -> None:
@@ -88,4 +88,4 @@ async def test_two_operators_that_close_one_collection_close_it_once(books: Book
     void, paid = await one_after_the_other(books, partial(move, wanted="void"), partial(move, wanted="paid"))
     assert not isinstance(void, BaseException) and void.state == "void"
     assert isinstance(paid, IllegalMove)
-    assert await books.ledger.differences() == []
+    assert await books.differences() == []

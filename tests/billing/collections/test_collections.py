@@ -54,7 +54,7 @@ async def cut(books: Books) -> list[Collection]:
 
 
 async def uncollected(books: Books, caller: Caller) -> int:
-    assert await books.ledger.differences() == []
+    assert await books.differences() == []
     workspace = await books.accounts.find_workspace(caller.workspace_id)
     return workspace.posted_nano_usd - workspace.collected_nano_usd
 

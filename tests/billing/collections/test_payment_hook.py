@@ -23,7 +23,7 @@ from billing.collections.payment_hook import HookAnswer, HookCommand, read_answe
 from billing.errors import HookFailed
 from billing.store.fake_database import FakeOutageDatabase
 from billing.upkeep.background import Loop
-from billing.upkeep.upkeep import collect_once, collecting
+from billing.upkeep.upkeep import collect_once, collection_round
 
 if TYPE_CHECKING:
     from tests.billing.conftest import Books
@@ -261,7 +261,7 @@ async def test_what_an_operator_closed_meanwhile_stays_so(books: Books, tmp_path
         "collection.move",
         "collection.answer_late",
     ]
-    assert await books.ledger.differences() == []
+    assert await books.differences() == []
 
 
 async def test_one_that_failed_and_was_opened_again_is_handed_over_again(
@@ -354,7 +354,7 @@ async def test_upkeep_goes_on_after_an_outage_and_needs_no_hook(books: Books) ->
     await books.settle(await books.hold(caller, 9 * NANO_PER_CENT), 9 * NANO_PER_CENT)
     outage.is_down = True
     mine = Collector(outage, actor="upkeep")
-    round_ = collecting(mine, threshold_cents=9, hook=None, every_s=0.01, clock=lambda: books.now)
+    round_ = collection_round(mine, threshold_cents=9, hook=None, every_s=0.01, clock=lambda: books.now)
     running = asyncio.create_task(Loop(round_).run())
     try:
         async with asyncio.timeout(20):

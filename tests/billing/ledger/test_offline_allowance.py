@@ -119,7 +119,7 @@ async def test_a_ledger_that_comes_back_before_the_settlement_takes_it_at_once(
     outage.is_down = True
     hold = await books.hold(caller, ALLOWANCE)
     outage.is_down = False
-    books.ledger._requests.ask_again()
+    books.ledger._requests._ledger_again_at = None
     assert (await books.settle(hold, 400)).status == "persisted"
     assert await books.money(caller) == (400, 0)
     outage.is_down = True
@@ -179,7 +179,7 @@ async def test_a_full_spool_refuses_work_while_the_ledger_is_away_and_keeps_what
     assert (await books.settle(early, 10)).status == "degraded"
     outage.is_down = False
     # A full spool is no reason to refuse what the ledger itself can take.
-    books.ledger._requests.ask_again()
+    books.ledger._requests._ledger_again_at = None
     assert (await books.hold(caller, 10)).kind == "held"
     assert (await books.ledger.replay_spool()).posted == 21
     outage.is_down = True

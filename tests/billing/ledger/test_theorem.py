@@ -81,7 +81,7 @@ async def test_a_charge_within_its_hold_is_made_in_full_though_the_limit_was_low
 async def test_what_was_written_off_is_on_the_event_and_the_books_add_up(books: Books) -> None:
     caller = await books.new_caller(spend_limit_nano_usd=1000)
     await books.settle(await books.hold(caller, 100), 1500)
-    (event,) = await books.ledger.recent_events()
+    (event,) = await books.events()
     assert (event.cost_nano_usd, event.written_off_nano_usd, event.month) == (1500, 500, "2026-11")
     reader = Reader(books.database)
     found = await reader.reconcile(books.spool)
@@ -121,7 +121,7 @@ async def test_usage_under_the_allowance_is_charged_in_full_and_says_that_it_was
     await books.settle(await books.hold(caller, 5000), 5000)
     outage.is_down = False
     await books.ledger.replay_spool()
-    (event,) = await books.ledger.recent_events()
+    (event,) = await books.events()
     assert (event.offline, event.written_off_nano_usd) == (True, 0)
     assert await books.money(caller) == (5000, 0)
 
@@ -137,7 +137,7 @@ async def test_usage_under_the_allowance_is_charged_in_full_in_the_month_that_ta
     outage.is_down = False
     await books.at(books.now + timedelta(days=20))
     await books.ledger.replay_spool()
-    (event,) = await books.ledger.recent_events()
+    (event,) = await books.events()
     assert (event.offline, event.written_off_nano_usd, event.month) == (True, 0, "2026-12")
     assert await books.money(caller) == (5000, 0)
 
@@ -186,7 +186,7 @@ async def test_at_every_step_of_any_order_posted_and_held_stay_within_the_limit(
         await step(rng, books, outage, caller, held)
         posted, reserved = await money(books, caller)
         assert posted + reserved <= LIMIT, f"{posted} posted and {reserved} held"
-    assert await books.ledger.differences() == []
+    assert await books.differences() == []
 
 
 async def step(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from billing.ledger.ledger import Ledger
 from billing.store.fake_database import FakeOutageDatabase
 from billing.upkeep.background import Loop
-from billing.upkeep.upkeep import keeping_leases, replaying
+from billing.upkeep.upkeep import lease_round, replay_round
 
 if TYPE_CHECKING:
     from tests.billing.conftest import Books
@@ -22,7 +22,7 @@ async def test_it_goes_on_after_an_outage(books: Books) -> None:
     outage.is_down = True
     await books.settle(settled, 400)
     await books.ledger.release(released, now=books.now)
-    rounds = [replaying(books.ledger, every_s=0.01), keeping_leases(books.ledger, every_s=0.01)]
+    rounds = [replay_round(books.ledger, every_s=0.01), lease_round(books.ledger, every_s=0.01)]
     running = [asyncio.create_task(Loop(of).run()) for of in rounds]
     try:
         await asyncio.sleep(0.05)
