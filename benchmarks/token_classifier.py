@@ -18,9 +18,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from benchmarks.sample_checkpoints import TEXTS, make_checkpoint
 from compression.neural.llmlingua2 import LLMLingua2
 from compression.neural.networks import Dtype, Placement
-from compression.neural.sample_checkpoints import TEXTS, make_checkpoint
 from compression.neural.service import NeuralService
 from compression.neural.token_classifier import TokenClassifier, TokenClassifierSettings
 

@@ -11,13 +11,12 @@ from numpy.typing import NDArray
 
 from compression.calibration.occurrences import MOST_PLACES, units_with
 from compression.features.echo import echoes
-from compression.source.units import Segmentation
+from compression.source.units import STRUCTURE, Segmentation
 from compression.text.terms import content_terms
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-STRUCTURE = frozenset({"bracket", "fence", "speaker", "table_header", "heading"})
 _STEEPEST = 20.0
 _MOST_TERMS = 24
 _STRONG_UNITS = 8

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Literal, get_args
 
-from compression.source.units import Segmentation, Unit
+from compression.source.units import FRAMING, Segmentation, Unit
 
 Protection = Literal["code", "tables", "json", "headings", "numbers", "urls", "quotes"]
 
@@ -41,7 +41,7 @@ def _rule(text: Segmentation, protections: Collection[Protection]) -> Callable[[
     contents = [_CONTENTS[name] for name in protections if name in _CONTENTS]
 
     def is_protected(unit: Unit) -> bool:
-        if unit.kind in ("bracket", "fence", "speaker"):
+        if unit.kind in FRAMING:
             return False
         return unit.kind in kinds or any(
             pattern.search(text.source, unit.start, unit.end) for pattern in contents

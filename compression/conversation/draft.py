@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from compression.conversation.layout import Layout
-from compression.source.units import Document, Frame, Segmentation, Unit, UnitKind
+from compression.source.units import FRAMING, Document, Frame, Segmentation, Unit, UnitKind
 
 
 @dataclass(slots=True)
@@ -92,7 +92,7 @@ class Draft:
             tuple(documents),
             tuple(self.frames),
             layout.origin,
-            tuple(unit for unit in wanted if self.units[unit].kind not in ("bracket", "speaker", "fence")),
+            tuple(unit for unit in wanted if self.units[unit].kind not in FRAMING),
         )
 
 

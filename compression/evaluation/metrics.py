@@ -58,14 +58,6 @@ def _end_of(piece: Sequence[str], line: Sequence[str], start: int) -> int:
     return at + 1
 
 
-def evidence_kept(context: str, evidence: Sequence[tuple[int, int]], output: str) -> float:
-    """Share of the tokens of the evidence, whole lines of the context, that the output has."""
-    kept = place(context, output)
-    wanted = [context.count("\n", 0, start) for start, _ in evidence]
-    total = sum(len(tokens(context[start:end])) for start, end in evidence)
-    return sum(kept[line] for line in wanted) / total if total else 1.0
-
-
 def pair_kept(output: str, key: str, value: str) -> bool:
     """Whether the output is JSON that still gives the key its value."""
     try:

@@ -9,11 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compression.segmentation.cutting.lines import SPEAKER
-from compression.source.units import Segmentation
+from compression.source.units import FRAMING, Segmentation
 
 _WORD = re.compile(r"\w+")
 _FEWEST = 3
-_FRAMING = frozenset({"bracket", "fence", "speaker"})
 _MOST_WORDS = 4_000
 
 
@@ -40,13 +39,13 @@ def echoes(query: str, text: Segmentation) -> NDArray[np.bool_]:
 def _candidates(text: Segmentation) -> Iterator[int]:
     is_conversation = text.origin is not None
     for number, unit in enumerate(text.units):
-        if unit.kind == "turn" or (is_conversation and unit.kind not in _FRAMING):
+        if unit.kind == "turn" or (is_conversation and unit.kind not in FRAMING):
             yield number
 
 
 def _from_the_end(text: Segmentation) -> Iterator[int]:
     for number in range(len(text.units) - 1, -1, -1):
-        if text.units[number].kind not in _FRAMING:
+        if text.units[number].kind not in FRAMING:
             yield number
 
 

@@ -11,9 +11,9 @@ from itertools import accumulate
 
 from compression.flags.evidence import Evidence
 from compression.flags.flag import Flag
+from compression.source.units import STRUCTURE
 from compression.text.terms import content_terms
 
-_STRUCTURE = frozenset({"bracket", "fence", "speaker", "table_header", "heading"})
 _LEAST_ODDS = 1e-9
 # A text of megabytes is searched for each term, so a long query must not have many.
 _MOST_TERMS = 256
@@ -80,7 +80,7 @@ def _absent_terms(evidence: Evidence, wanted: list[str]) -> Iterator[Flag]:
 
 def _score_flags(evidence: Evidence, scores: Sequence[float]) -> Iterator[Flag]:
     units = evidence.text.units
-    content = [index for index, unit in enumerate(units) if unit.kind not in _STRUCTURE]
+    content = [index for index, unit in enumerate(units) if unit.kind not in STRUCTURE]
     if not content:
         return
     best = max(scores[index] for index in content)

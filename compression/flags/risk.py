@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from compression.flags.evidence import Evidence
 from compression.flags.flag import Flag, Severity
+from compression.source.units import STRUCTURE
 
 _SEVERITIES: tuple[Severity, Severity, Severity] = ("critical", "warning", "info")
-_STRUCTURE = frozenset({"bracket", "fence", "speaker", "table_header", "heading"})
 
 
 def risk_flags(evidence: Evidence) -> Iterator[Flag]:
@@ -38,6 +38,6 @@ def _best_left_out(evidence: Evidence) -> list[tuple[int, int]]:
     scores, units, kept = evidence.scores, evidence.text.units, set(evidence.kept_units)
     if scores is None:
         return []
-    left_out = [n for n, unit in enumerate(units) if n not in kept and unit.kind not in _STRUCTURE]
+    left_out = [n for n, unit in enumerate(units) if n not in kept and unit.kind not in STRUCTURE]
     best = sorted(left_out, key=lambda unit: -scores[unit])[:3]
     return [(units[unit].start, units[unit].end) for unit in best]

@@ -14,10 +14,10 @@ from compression.salience.salience import Bools, Floats, Ints, Salience
 from compression.salience.states import changed_lines, changes
 from compression.salience.templates import Templates, find_templates
 from compression.segmentation.cutting.log_lines import LOG_LINE
-from compression.source.units import Segmentation
+from compression.source.units import FRAMING, Segmentation
 
 # Never chosen for themselves: they come with what they hold.
-_ENDS = frozenset({"bracket", "fence", "table_header", "speaker"})
+_ENDS = FRAMING | {"table_header"}
 _LONGEST_LINES = 2_000
 _LINES = frozenset({"line", "code_block", "list_item"})
 _TIMED = re.compile(r'"@?(?:timestamp|time|ts|t|date|datetime|level|severity|lvl|log\.level)"\s?:')

@@ -32,9 +32,6 @@ class Templates:
     first: Ints
     last: Ints
 
-    def by_unit(self, values: Sequence[float], otherwise: float) -> list[float]:
-        return [values[number] if number >= 0 else otherwise for number in self.of.tolist()]
-
 
 def _candidates(text: Segmentation) -> Ints:
     """What is written line by line; of JSON only an object that stands on a line by itself."""

@@ -23,6 +23,9 @@ UnitKind = Literal[
     "bracket",
     "line",
 ]
+# What only frames other units, and never is chosen for itself; and with it what says what they are about.
+FRAMING: frozenset[UnitKind] = frozenset({"bracket", "fence", "speaker"})
+STRUCTURE: frozenset[UnitKind] = FRAMING | {"table_header", "heading"}
 FrameKind = Literal["json", "string", "code", "table", "turn", "tag", "message", "block"]
 
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
-import platform
 import time
-from pathlib import Path
 
-import numpy as np
 import torch
 
 from compression.features.embeddings import TokenEmbeddings
@@ -20,27 +17,9 @@ from compression.training.artefact import write_record, write_weights
 from compression.training.corpus import corpus, half_of
 from compression.training.distillation import distil, distil_for_training
 from compression.training.examples import Example, make_all
+from compression.training.options import parser_of, read, versions
 from compression.training.teacher import Teacher, find_teacher
 from compression.training.validation import validate
-
-
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m compression.training", description=__doc__)
-    parser.add_argument(
-        "--data", type=Path, default=Path("../shared/eval"), help="folder of the .jsonl.gz files"
-    )
-    parser.add_argument(
-        "--out", type=Path, default=Path("compression/weights"), help="folder for weights and record"
-    )
-    parser.add_argument(
-        "--teacher", type=Path, help="folder of the sentence encoder; default: the installed package"
-    )
-    parser.add_argument("--seed", type=int, default=20261120)
-    parser.add_argument("--steps", type=int, default=2000, help="of tuning the embeddings")
-    parser.add_argument("--epochs", type=int, default=12)
-    parser.add_argument("--networks", type=int, default=4, help="how many are averaged")
-    parser.add_argument("--workers", type=int, default=2, help="processes that compute features")
-    return parser.parse_args()
 
 
 def make_tables(
@@ -71,12 +50,9 @@ def make_examples(
 
 
 def main() -> None:
-    options = arguments()
-    if not options.data.is_dir():
-        raise SystemExit(f"--data {options.data}: no such folder")
+    options = read(parser_of("compression.training", __doc__, seed=20261120, epochs=12, networks=4))
     started = time.perf_counter()
     torch.set_num_threads(options.workers)
-    torch.use_deterministic_algorithms(True)
     teacher = Teacher(find_teacher(options.teacher))
     vocabulary = teacher.vocabulary()
     tables = make_tables(teacher, vocabulary, options)
@@ -99,8 +75,7 @@ def main() -> None:
         "examples": {"training": len(training), "held_out": len(examples) - len(training)},
         "held_out_percent_kept": kept,
         "seconds": round(time.perf_counter() - started),
-        "versions": {"python": platform.python_version(), "numpy": np.__version__, "torch": torch.__version__,
-                     "transformers": importlib.metadata.version("transformers")},
+        "versions": {**versions(), "transformers": importlib.metadata.version("transformers")},
     }  # fmt: skip
     write_record(options.out / "record.json", options.data, weights, facts)
     for suite, by_ratio in kept.items():

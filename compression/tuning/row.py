@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from compression.conversation import fault_in
+from compression.evaluation.metrics import normalise
 from compression.pipeline.request import CompressionResult
 from compression.tuning.observing import Question
 
 _MEMBERS = frozenset({"query", "input", "messages", "evidence", "answers"})
 _SPACE = re.compile(r"\s+")
-_MARK = re.compile(r"[^\w\s]")
-_ARTICLE = re.compile(r"\b(?:a|an|the)\b")
 _DEEPEST = 200
 
 
@@ -132,7 +131,7 @@ def _spaced(text: str) -> str:
 
 
 def _normal(text: str) -> str:
-    return " ".join(_ARTICLE.sub(" ", _MARK.sub("", _read(text).lower())).split())
+    return normalise(_read(text))
 
 
 def _read(text: str) -> str:

@@ -7,7 +7,6 @@ import re
 _CLOCK = r"\d\d?:\d\d(?::\d\d)?"
 _MONTH = r"[A-Z][^\W\d_]{2,4}\.?"
 _DAY = r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]{0,6},?"
-_ZONE = r"(?:[A-Z]{1,5}|[+-]\d{4}|Z)?"
 _LEVELS = "TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|ERR|SEVERE|FATAL|CRITICAL|CRIT|EMERG"
 _DATES = (
     # 2015-10-18 18:01:47,978; 2020/01/01T10:00; 2005-06-03-15.42.50; 20171223-22:15:29:606

@@ -79,7 +79,6 @@ class _Event:
     level: str
     part: str
     template: str
-    is_error: bool
 
 
 def log_cases(count: int, suite: str = "logs_made") -> Iterator[Case]:
@@ -90,7 +89,7 @@ def log_cases(count: int, suite: str = "logs_made") -> Iterator[Case]:
 
 def _case(rng: random.Random, suite: str, number: int) -> Case:
     style, parts = rng.choice(STYLES), rng.sample(PARTS, 4)
-    errors = [_Event(rng.choice(("ERROR", "ERROR", "FATAL", "WARN")), rng.choice(parts), template, True)
+    errors = [_Event(rng.choice(("ERROR", "ERROR", "FATAL", "WARN")), rng.choice(parts), template)
               for template in rng.sample(ERRORS, rng.randint(2, 6))]  # fmt: skip
     events = _events(rng, parts, errors)
     at = datetime(2025, rng.randint(1, 12), rng.randint(1, 28), rng.randint(0, 23), tzinfo=UTC)
@@ -105,8 +104,8 @@ def _case(rng: random.Random, suite: str, number: int) -> Case:
 
 
 def _events(rng: random.Random, parts: list[str], errors: list[_Event]) -> list[_Event]:
-    noise = [_Event("INFO", rng.choice(parts), template, False) for template in rng.sample(NOISE, 6)]
-    retry = _Event(rng.choice(("WARN", "INFO")), rng.choice(parts), rng.choice(RETRIES), False)
+    noise = [_Event("INFO", rng.choice(parts), template) for template in rng.sample(NOISE, 6)]
+    retry = _Event(rng.choice(("WARN", "INFO")), rng.choice(parts), rng.choice(RETRIES))
     events = [rng.choice(noise) for _ in range(LINES)]
     start, length = rng.randrange(LINES // 2), rng.randint(10, 110)
     events[start : start + length] = [

@@ -8,7 +8,6 @@ first more than it may.
 from __future__ import annotations
 
 import argparse
-import platform
 import time
 import zlib
 from collections.abc import Sequence
@@ -29,6 +28,7 @@ from compression.training.artefact import write_record, write_second_look
 from compression.training.corpus import corpus, half_of
 from compression.training.distillation import distil_for_training
 from compression.training.examples import Example
+from compression.training.options import parser_of, read, versions
 from compression.training.ranker import stack
 from compression.training.second_look import material
 from compression.training.second_look.rounds import FOLDS, add_relations, crossed, train
@@ -41,26 +41,14 @@ SEEN = ("nq", "xquad", "qmsum", "kv", *material.MADE)
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m compression.training.second_look", description=__doc__)
-    parser.add_argument(
-        "--data", type=Path, default=Path("../shared/eval"), help="folder of the .jsonl.gz files"
-    )
-    parser.add_argument("--out", type=Path, default=WEIGHTS.parent, help="folder for weights and record")
+    parser = parser_of("compression.training.second_look", __doc__, seed=20261122, epochs=7, networks=2)
     parser.add_argument(
         "--tables",
         type=Path,
         default=Path("var/training/tables.npz"),
         help="made where it is missing: the tables of the two halves",
     )
-    parser.add_argument(
-        "--teacher", type=Path, help="folder of the sentence encoder; default: the installed package"
-    )
-    parser.add_argument("--seed", type=int, default=20261122)
-    parser.add_argument("--steps", type=int, default=2000, help="of tuning the embeddings")
-    parser.add_argument("--epochs", type=int, default=7)
-    parser.add_argument("--networks", type=int, default=2, help="how many are averaged in a round")
-    parser.add_argument("--workers", type=int, default=2, help="processes that compute features")
-    return parser.parse_args()
+    return read(parser)
 
 
 def half_tables(
@@ -179,12 +167,9 @@ def labels_of(scorer: LexicalScorer) -> list[str]:
 
 def main() -> None:
     options = arguments()
-    if not options.data.is_dir():
-        raise SystemExit(f"--data {options.data}: no such folder")
     started = time.perf_counter()
     # The networks are so small that a second thread only waits for the first.
     torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
     samples = training_samples(options)
     rounds = train_rounds(samples, options)
     weights = options.out / WEIGHTS.name
@@ -194,7 +179,7 @@ def main() -> None:
         f"--networks {options.networks}",
         "examples": material.counts(samples),
         "seconds": round(time.perf_counter() - started),
-        "versions": {"python": platform.python_version(), "numpy": np.__version__, "torch": torch.__version__},
+        "versions": versions(),
     }  # fmt: skip
     write_record(options.out / "second_look.json", options.data, weights, facts)
 

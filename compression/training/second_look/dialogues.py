@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 
-from compression.evaluation.case import Case, Span, seeded
+from compression.evaluation.case import Case, Span, join, seeded
 from compression.segmentation import segment
 from compression.training.rendering import Quiz
 
@@ -46,9 +46,9 @@ def dialogue(quiz: Quiz) -> Case:
                 lines.append(f"{_speaker(speakers, len(lines), style)} {rng.choice(FILLERS)}")
             gold.append((len(lines), at == quiz.gold))
             lines.append(f"{_speaker(speakers, len(lines), style)} {turn}")
-    context = "\n".join(lines).lstrip("\n")
-    spans = _line_spans(context, "\n".join(lines), lines)
-    mine = [spans[line] for line, is_gold in gold if is_gold]
+    # Without the empty line before the first session.
+    context, spans = join(lines[1:], "\n")
+    mine = [spans[line - 1] for line, is_gold in gold if is_gold]
     return _case(quiz, "dialogue", context, mine)
 
 
@@ -65,22 +65,15 @@ def paper(quiz: Quiz) -> Case:
         left -= 1
         gold = len(parts) if at == quiz.gold else gold
         parts.append(text)
-    context = "\n\n".join(parts)
-    start = len("\n\n".join(parts[:gold])) + 2 if gold > 0 else 0
-    return _case(quiz, "paper", context, [(start, start + len(parts[gold]))] if gold >= 0 else [])
+    context, spans = join(parts, "\n\n")
+    return _case(quiz, "paper", context, spans[gold : gold + 1] if gold >= 0 else [])
 
 
 def _case(quiz: Quiz, suite: str, context: str, gold: Sequence[Span]) -> Case:
     whole = (gold[0][0], gold[-1][1]) if gold else None
+    name = f"{suite}-{quiz.name}"
     return Case(
-        suite,
-        f"{suite}-{quiz.name}",
-        quiz.question,
-        context,
-        tuple(gold),
-        whole,
-        quiz.answers,
-        is_held_out=quiz.is_held_out,
+        suite, name, quiz.question, context, tuple(gold), whole, quiz.answers, is_held_out=quiz.is_held_out
     )
 
 
@@ -106,12 +99,3 @@ def _session(number: int, rng: random.Random, style: int) -> str:
 
 def _speaker(speakers: Sequence[str], line: int, style: int) -> str:
     return f"[{speakers[line % 2]}]" if style == 3 else f"{speakers[line % 2]}:"
-
-
-def _line_spans(context: str, joined: str, lines: Sequence[str]) -> list[Span]:
-    cut = len(joined) - len(context)
-    spans, at = [], -cut
-    for line in lines:
-        spans.append((at, at + len(line)))
-        at += len(line) + 1
-    return spans

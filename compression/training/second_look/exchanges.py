@@ -95,14 +95,6 @@ def _case(quiz: Quiz, suite: str, context: str) -> Case:
     spans = tuple(sorted({span for each in holding for span in places(context, each, ((0, len(context)),))}))
     needs = (Need(quiz.answers[0], spans),) if spans else ()
     return Case(
-        suite,
-        f"{suite}-{quiz.name}",
-        quiz.question,
-        context,
-        (),
-        None,
-        quiz.answers,
-        spans,
-        quiz.is_held_out,
-        needs,
-    )
+        suite, f"{suite}-{quiz.name}", quiz.question, context, (), answers=quiz.answers, evidence=spans,
+        is_held_out=quiz.is_held_out, needs=needs,
+    )  # fmt: skip

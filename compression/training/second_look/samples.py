@@ -14,12 +14,10 @@ from compression.features.runs import Floats, Ints
 from compression.scorers.lexical import LexicalScorer
 from compression.second_look.inputs import Inputs, read_inputs
 from compression.segmentation import segment
-from compression.source.units import Segmentation
+from compression.source.units import FRAMING, Segmentation
 from compression.training import parallel
 from compression.training.examples import TOKEN, label
 
-# Kept for others, never for themselves.
-FRAMING = frozenset({"bracket", "fence", "speaker"})
 MOST_GROUPS = 60
 
 

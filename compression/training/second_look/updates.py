@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from compression.evaluation.case import Case, Need, seeded, spans_of
+from compression.evaluation.case import Case, Need, join, seeded, spans_of
 
 COUNT = 300
 THINGS = (
@@ -61,22 +61,12 @@ def _ticket(number: int, rng: random.Random) -> Case:
             if thing == wanted:
                 newest, at = sentence, len(lines) - 1
         lines += [*rng.sample(CHATTER, rng.randint(0, 2)), ""]
-    context = "\n".join(lines)
+    context, spans = join(lines, "\n")
     question = rng.choice(QUESTIONS).format(thing=wanted)
-    start = len("\n".join(lines[:at])) + 1
-    needs = (Need(newest, ((start, start + len(newest)),)),) if newest else ()
-    return Case(
-        "updates",
-        f"updates-{number}",
-        question[0].upper() + question[1:],
-        context,
-        (),
-        None,
-        (),
-        spans_of(needs),
-        False,
-        needs,
-    )
+    question = question[0].upper() + question[1:]
+    needs = (Need(newest, (spans[at],)),) if newest else ()
+    name, evidence = f"updates-{number}", spans_of(needs)
+    return Case("updates", name, question, context, (), evidence=evidence, is_held_out=False, needs=needs)
 
 
 def _state(rng: random.Random) -> str:

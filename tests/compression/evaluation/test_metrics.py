@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from compression.evaluation.metrics import evidence_kept, holds_answer, normalise, pair_kept, parses, place
+from compression.evaluation.case import Case
+from compression.evaluation.metrics import holds_answer, normalise, pair_kept, parses, place
+from compression.evaluation.suites.families import meeting
 
 TURNS = [
     "A: we should buy the blue one for the office",
@@ -50,7 +52,8 @@ def test_normalising_leaves_words() -> None:
     ],
 )
 def test_evidence_counts_the_tokens_that_the_output_has(output: str, share: float) -> None:
-    assert evidence_kept(CONTEXT, [FIRST, LAST], output) == pytest.approx(share)
+    case = Case("qmsum", "qmsum-0", "What?", CONTEXT, (), evidence=(FIRST, LAST))
+    assert meeting(case, output)["evidence"] == pytest.approx(share)
 
 
 def test_a_line_that_stands_twice_counts_once_and_none_is_lost() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from compression.neural.sample_checkpoints import Architecture, make_checkpoint, make_query_classifier
+from benchmarks.sample_checkpoints import Architecture, make_checkpoint, make_query_classifier
 
 # PromptCompressor goes by these names; it knows none for ModernBERT, so that one is tested under BERT's.
 NAMES: dict[Architecture, str] = {

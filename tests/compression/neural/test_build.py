@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.sample_checkpoints import Architecture
 from compression.build import build_model
 from compression.choosing.assembly import join
 from compression.counting.tokenizer_counter import TokenizerCounter
@@ -21,7 +22,6 @@ from compression.neural.errors import CheckpointRefused
 from compression.neural.llmlingua2 import LLMLingua2
 from compression.neural.networks import Placement
 from compression.neural.neural_model import Running
-from compression.neural.sample_checkpoints import Architecture
 from compression.neural.service import NeuralService
 from compression.neural.unit_selection import ScoredModel
 from compression.neural.windows import Floats, Job, Window

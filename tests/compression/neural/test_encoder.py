@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.sample_checkpoints import config_of, train_tokenizer
 from compression.neural.encoder import Encoder, EncoderSettings
 from compression.neural.errors import QueryTooLong
 from compression.neural.networks import Placement
-from compression.neural.sample_checkpoints import config_of, train_tokenizer
 from compression.neural.service import NeuralService
 from compression.source.units import Document, Segmentation, Unit
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from benchmarks.sample_checkpoints import TEXTS, Architecture
 from compression.neural.errors import TokenCounterUnavailable
 from compression.neural.llmlingua2 import LLMLingua2, gpt35_counter
 from compression.neural.networks import Placement
-from compression.neural.sample_checkpoints import TEXTS, Architecture
 from compression.neural.windows import run_job
 
 ARCHITECTURES: tuple[Architecture, ...] = ("bert", "xlm-roberta", "modernbert")

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.sample_checkpoints import TEXTS, Architecture
 from compression.neural.errors import CheckpointRefused
 from compression.neural.networks import Placement, TokenClassifierNetwork
-from compression.neural.sample_checkpoints import TEXTS, Architecture
 from compression.neural.token_classifier import TokenClassifier, TokenClassifierSettings
 from compression.neural.windows import Window
 
