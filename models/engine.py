@@ -1,4 +1,4 @@
-"""What the service asks of an engine: bytes with the usage so far, and a prompt's tokens.
+"""What is asked of an engine, in its replica and by the service: bytes with the usage so far, and a prompt's tokens.
 
 The engine's side builds the bytes, where the typed outputs are at hand; the service forwards them untouched
 and keeps the last usage, so that a caller who leaves is billed for what was generated.
@@ -6,14 +6,12 @@ and keeps the last usage, so that a caller who leaves is billed for what was gen
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from models.errors import EngineError, EngineFailed, EngineRejected, EngineUnavailable
-
-if TYPE_CHECKING:
-    from models.prompt_bound import PromptBound
+from models.prompt_bound import PromptBound, PromptMaking
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +66,16 @@ class EngineChunk:
 
 
 @dataclass(frozen=True, slots=True)
+class Embeddings:
+    """The vectors of several texts, in their order."""
+
+    vectors: tuple[tuple[float, ...], ...]
+    usage: TokenUsage
+
+
+@dataclass(frozen=True, slots=True)
 class EngineFault:
-    """An engine's refusal or failure as a value, since exceptions with fields do not survive every process hop."""
+    """An engine's refusal or failure as a value, since exceptions with fields do not survive a change of process."""
 
     kind: Literal["rejected", "unavailable", "failed"]
     message: str
@@ -84,9 +90,61 @@ class EngineFault:
             return EngineUnavailable(self.message, retry_after_s=self.retry_after_s)
         return EngineFailed(self.message)
 
+    @classmethod
+    def of(cls, error: EngineError) -> EngineFault:
+        """The fault that stands for an exception."""
+        if isinstance(error, EngineRejected):
+            return cls("rejected", error.message, error.param)
+        if isinstance(error, EngineUnavailable):
+            return cls("unavailable", str(error), retry_after_s=error.retry_after_s)
+        return cls("failed", str(error))
+
+
+class ReplicaEngine(Protocol):
+    """One started engine in its replica: what a backend offers. `models.engine_kinds` has a row for each."""
+
+    @property
+    def places(self) -> int:
+        """How many sequences it works on at once."""
+        ...
+
+    @property
+    def dead(self) -> bool:
+        """Its health, looked at ten times a second: whether it can never answer again, and another must be started."""
+        ...
+
+    @property
+    def prompt_making(self) -> PromptMaking | None:
+        """What it makes a prompt of a conversation with; None where a prompt cannot be bounded by that."""
+        ...
+
+    def generate(self, request: EngineRequest) -> AsyncGenerator[EngineChunk | EngineFault, None]:
+        """Yield at least one item; the last one, and only the last, is a fault or has `finished`.
+
+        Something comes at least every half second, if only an empty chunk. Closing the iterator aborts the generation.
+        """
+        ...
+
+    async def count_tokens(self, request: EngineRequest) -> int | EngineFault:
+        """The tokens of the prompt as `generate` would feed it; nothing is generated."""
+        ...
+
+    async def stop(self) -> None:
+        """End what it runs, also where it is dead already."""
+        ...
+
+
+@runtime_checkable
+class Embeds(Protocol):
+    """What an engine offers beside `ReplicaEngine` if its model makes vectors of texts: ask with `isinstance`."""
+
+    async def embed(self, texts: Sequence[str]) -> Embeddings | EngineFault:
+        """A vector for each text, all of one length, and the tokens of all texts."""
+        ...
+
 
 class Engine(Protocol):
-    """One model's engine, wherever it runs."""
+    """One model's engine as the HTTP service has it, wherever its replicas run."""
 
     def generate(self, request: EngineRequest) -> AsyncGenerator[EngineChunk, None]:
         """Yield at least one chunk; the last one, and only the last, has `finished`.

@@ -1,23 +1,27 @@
 """A fake engine, for the fast test lane and for injecting faults: it computes nothing and says a fixed text.
 
-It keeps the `Engine` protocol and OpenAI's chunk shape, so that all else can be tested without a model.
+`FakeEngine` keeps the `Engine` protocol and OpenAI's chunk shape, so that all else can be tested without a model;
+`FakeReplicaEngine` is the same in a replica, for `engine.kind: fake`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from itertools import chain, cycle, islice
 from typing import Any
 
-from models.engine import EngineChunk, EngineRequest, TokenUsage
+from models.engine import Embeddings, EngineChunk, EngineFault, EngineRequest, TokenUsage
+from models.engine_kinds import EngineSpec
 from models.errors import EngineError, EngineRejected
 from models.prompt_bound import PromptBound
 
 TEXT = "The quick brown fox jumps over the lazy dog while seven tired owls look on from their old tree."
+# What a served fake says, so that nobody takes it for a model.
+SERVED_TEXT = "This is a fake engine for tests. It computes nothing: it says this text to everybody."
 CREATED = 1_700_000_000
 # Of `prompt_tokens` below: a message, and an empty text, are a token each; a part is written with four words.
 WORDS_ARE_TOKENS = PromptBound(per_byte=1, per_message=2, per_part=4, fixed=0)
@@ -126,6 +130,43 @@ class FakeEngine:
 
     def _data(self, data: bytes) -> bytes:
         return data if self.garbage is None else self.garbage
+
+
+@dataclass(kw_only=True)
+class FakeReplicaEngine:
+    """`engine` as the `models.engine.ReplicaEngine` of a replica; it also `Embeds`, each text as its length."""
+
+    engine: FakeEngine = field(default_factory=FakeEngine)
+    places: int = 256
+    dead: bool = False
+    prompt_making: None = None
+
+    async def generate(self, request: EngineRequest) -> AsyncGenerator[EngineChunk | EngineFault, None]:
+        try:
+            async with aclosing(self.engine.generate(request)) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+        except EngineError as error:
+            yield EngineFault.of(error)
+
+    async def count_tokens(self, request: EngineRequest) -> int | EngineFault:
+        try:
+            return await self.engine.count_tokens(request)
+        except EngineError as error:
+            return EngineFault.of(error)
+
+    async def embed(self, texts: Sequence[str]) -> Embeddings | EngineFault:
+        words = sum(len(text.split()) for text in texts)
+        return Embeddings(tuple((float(len(text)),) for text in texts), TokenUsage(words))
+
+    async def stop(self) -> None:
+        self.dead = True
+
+
+async def start(spec: EngineSpec) -> FakeReplicaEngine:
+    """For `engine.kind: fake`; its `engine.options` are knobs of `FakeEngine`."""
+    knobs = {"text": SERVED_TEXT, "context_length": spec.context_length, **spec.options}
+    return FakeReplicaEngine(engine=FakeEngine(**knobs))
 
 
 def reply_pieces(text: str, request: EngineRequest) -> tuple[list[str], str]:

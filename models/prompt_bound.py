@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-from models.engine import EngineRequest
 from models.template.values import ROLE_BYTES
 
 # These put more into a prompt than its messages' texts, or parse them and print them again.
 REWRITING_OPTIONS = ("tools", "chat_template_kwargs", "reasoning_effort")
 PLAIN_FIELDS = frozenset({"role", "content"})
+
+
+class Prompt(Protocol):
+    """What a bound looks at of a request."""
+
+    @property
+    def messages(self) -> Sequence[Mapping[str, Any]]: ...
+
+    @property
+    def options(self) -> Mapping[str, Any]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PromptMaking:
+    """What makes a prompt of a conversation: the template's source, how it is given contents (`parts`: as lists), and
+    the tokenizer as its file says it."""
+
+    template: str
+    parts: bool
+    special_tokens: Mapping[str, str]
+    tokenizer: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +43,7 @@ class PromptBound:
     per_part: int
     fixed: int
 
-    def of(self, request: EngineRequest) -> int | None:
+    def of(self, request: Prompt) -> int | None:
         """A count that the prompt's tokens cannot pass; None for a request that is more than roles and texts."""
         if any(name in request.options for name in REWRITING_OPTIONS):
             return None

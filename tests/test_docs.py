@@ -13,7 +13,8 @@ from billing.errors import LimitName
 from billing.usage import MeteringStatus
 from compression.flags import CODES
 from compression.workers.observer import REASONS
-from models.options.options import ACCEPTED_WITHOUT_EFFECT, REFUSED, REFUSED_PREFIXES, USED
+from models.options.options import USED
+from models.options.unsupported import ACCEPTED_WITHOUT_EFFECT, REFUSED, REFUSED_PREFIXES
 from serve.config.compression_models import CompressionModelSettings
 from serve.http.errors import STATUSES
 from serve.metrics.compression_workers import PoolMetrics

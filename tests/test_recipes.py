@@ -180,6 +180,67 @@ def test_a_risk_flag(tmp_path: Path) -> None:
     trial.is_as_told("A risk flag")
 
 
+ECHO_ENGINE = '''"""Says what it is told, for a trial."""
+
+from __future__ import annotations
+
+from models.engine import EngineChunk, TokenUsage
+
+
+class EchoEngine:
+    places, dead, prompt_making = 8, False, None
+
+    def __init__(self, spec):
+        self.greeting = spec.options["greeting"]
+
+    async def generate(self, request):
+        said = f"{self.greeting} {request.messages[-1]['content']}"
+        yield EngineChunk(said.encode(), TokenUsage(await self.count_tokens(request), 1), finished=True)
+
+    async def count_tokens(self, request):
+        return len(request.messages)
+
+    async def stop(self):
+        self.dead = True
+
+
+async def start(spec):
+    return EchoEngine(spec)
+'''
+ASK_THE_ENGINE = """
+import asyncio
+from models.engine import EngineRequest
+from models.engine_kinds import EngineSpec, start_engine
+from serve.cluster.replicas.client import ReplicaClient
+from serve.cluster.replicas.port import ADDRESS_KEY, Address
+from serve.cluster.replicas.replica import Replica
+from serve.config.chat_models import EngineSettings
+from serve.fairness.places import Shares
+
+async def main():
+    given = EngineSettings(kind="echo", options={"greeting": "hello"})
+    engine = await start_engine(given.kind, EngineSpec("m", "checkpoint", 100, 0.03, given.options))
+    replica, client = Replica(engine, lambda: None, shares=Shares(1, 1), give_up=lambda: None), ReplicaClient()
+    await replica.open("127.0.0.1")
+    asked = EngineRequest("1", "m", ({"role": "user", "content": "world"},), 5, False, "salt")
+    address = Address(**replica.metadata()[ADDRESS_KEY])
+    print([item.data.decode() async for item in client.generate(address, asked)])
+    await client.close()
+    await replica.close()
+
+asyncio.run(main())
+"""
+
+
+def test_an_engine_backend(tmp_path: Path) -> None:
+    """From the configuration to a reply at the replica's port, without Ray."""
+    trial = Trial(tmp_path, "models")
+    trial.write("models/echo.py", ECHO_ENGINE)
+    trial.insert("models/engine_kinds.py", '"echo": EngineKind("models.echo"),', after="VLLM: EngineKind(")
+    assert trial.runs("-c", ASK_THE_ENGINE) == "['hello world']"
+    trial.is_as_told("An engine backend")
+
+
 GREET = '''"""`pith greet`: for a trial."""
 
 from __future__ import annotations

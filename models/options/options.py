@@ -1,4 +1,4 @@
-"""Which chat options reach an engine, which are accepted without effect, and which are refused, and why.
+"""Which chat options reach an engine, and on what terms.
 
 Only what the tables name is ever forwarded: engines take many options that cross a boundary between callers.
 """
@@ -11,6 +11,7 @@ from typing import Any
 from models.catalog import Capabilities
 from models.errors import InvalidField, UnsupportedOption
 from models.options.schemas import check_schemas
+from models.options.unsupported import MAX_NAMED_CHARS, refuse_custom_tools, refuse_unsupported
 
 # The service acts on these itself: they are fields of the engine request, or of its own events.
 HANDLED_BY_THE_SERVICE = frozenset({"messages", "model", "max_tokens", "max_completion_tokens", "stream"})
@@ -50,55 +51,10 @@ CONDITIONAL = frozenset(
 
 USED = HANDLED_BY_THE_SERVICE | FORWARDED | CONDITIONAL
 
-ACCEPTED_WITHOUT_EFFECT = frozenset(
-    {"user", "metadata", "safety_identifier", "prompt_cache_key", "store", "service_tier", "modalities"}
-)
-
-_ENGINE_INTERNAL = "is internal to the engine and cannot be set by callers"
-_TEMPLATE = "the chat template belongs to the model and cannot be set by callers"
-
-REFUSED: Mapping[str, str] = {
-    "functions": "superseded by tools",
-    "function_call": "superseded by tool_choice",
-    "audio": "replies are text only",
-    "prediction": "predicted outputs are not offered",
-    "verbosity": "no model here takes it",
-    "web_search_options": "the service does not search the web",
-    "chat_template": _TEMPLATE,
-    "documents": "no model here takes documents apart from messages",
-    "echo": "a reply never repeats the prompt",
-    "structured_outputs": "use response_format",
-    "use_beam_search": "beam search is not offered",
-    "prompt_logprobs": "log probabilities are given for generated tokens only",
-    "mm_processor_kwargs": _ENGINE_INTERNAL,
-    "media_io_kwargs": _ENGINE_INTERNAL,
-    "priority": _ENGINE_INTERNAL,
-    "request_id": "is set by the service; send the header X-Request-ID",
-    "cache_salt": "is set by the service, for each workspace",
-    "kv_transfer_params": _ENGINE_INTERNAL,
-    "ec_transfer_params": _ENGINE_INTERNAL,
-    "vllm_xargs": _ENGINE_INTERNAL,
-    "allowed_token_ids": _ENGINE_INTERNAL,
-}
-
-REFUSED_PREFIXES: Mapping[str, str] = {
-    "guided_": "use response_format",
-    "return_": "token ids and other internals of the engine are not returned",
-}
-
-MAX_NAMED_CHARS = 64
 MAX_VARIABLE_CHARS = 256
 
 # The contract's default; an engine's own is 1, or what a model's generation config says.
 DEFAULT_TEMPERATURE = 0.0
-# vLLM takes temperatures below 1e-5 for greedy sampling, and lifts those below 0.01 to that.
-GREEDY_BELOW = 1e-5
-COLDEST = 0.01
-# vLLM wants top_p above 0; the likeliest token is kept however small it is.
-SMALLEST_TOP_P = 1e-6
-# vLLM reads -1 as "no seed"; the contract's seed repeats whatever it is, so -1 stands for another number.
-VLLM_NO_SEED = -1
-STAND_IN_SEED = 2**62 + 1
 
 
 def select_options(fields: Mapping[str, Any], *, capabilities: Capabilities) -> dict[str, Any]:
@@ -108,45 +64,12 @@ def select_options(fields: Mapping[str, Any], *, capabilities: Capabilities) -> 
     for what is refused here or by this model, and `InvalidField` for a value that could harm an engine.
     """
     given = {name: value for name, value in fields.items() if value is not None}
-    for name in given:
-        _refuse(name)
-    _check_accepted(given)
+    refuse_unsupported(given)
     options = {name: value for name, value in given.items() if name in FORWARDED}
     for rule in (_response_format, _tools, _stream_options, _reasoning_effort, _template_kwargs):
         options |= rule(given, capabilities)
-    return _as_engines_take_it(options)
-
-
-def _refuse(name: str) -> None:
-    reason = REFUSED.get(name)
-    if reason is None:
-        reason = next((why for prefix, why in REFUSED_PREFIXES.items() if name.startswith(prefix)), None)
-    if reason is not None:
-        raise UnsupportedOption(name[:MAX_NAMED_CHARS], reason)
-
-
-def _check_accepted(given: Mapping[str, Any]) -> None:
-    """Of the options without effect, three ask for something at one value and for nothing at another."""
-    store, tier = given.get("store", False), given.get("service_tier", "auto")
-    if not isinstance(store, bool):
-        raise InvalidField(("store",), "must be true or false", kind="bool_type")
-    if store:
-        raise UnsupportedOption("store", "completions are not stored; omit it or send false")
-    if not isinstance(tier, str):
-        raise InvalidField(("service_tier",), "must be a string", kind="string_type")
-    if tier not in {"auto", "default"}:
-        raise UnsupportedOption("service_tier", "only auto and default are offered")
-    _check_modalities(given.get("modalities", ["text"]))
-
-
-def _check_modalities(modalities: Any) -> None:
-    if not isinstance(modalities, list):
-        raise InvalidField(("modalities",), "must be a list", kind="list_type")
-    for index, modality in enumerate(modalities):
-        if modality == "audio":
-            raise UnsupportedOption("modalities", "replies are text only")
-        if modality != "text":
-            raise InvalidField(("modalities", index), "must be text", kind="literal_error")
+    options.setdefault("temperature", DEFAULT_TEMPERATURE)
+    return options
 
 
 def _response_format(given: Mapping[str, Any], _: Capabilities) -> dict[str, Any]:
@@ -174,7 +97,7 @@ def _schemas(options: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], tu
 def _tools(given: Mapping[str, Any], capabilities: Capabilities) -> dict[str, Any]:
     """An empty list is no tools, and without tools only a choice that demands one is wrong."""
     tools, choice = given.get("tools", []), given.get("tool_choice", "auto")
-    _refuse_custom_tools(tools, choice)
+    refuse_custom_tools(tools, choice)
     if not tools:
         if choice not in ("none", "auto"):
             raise InvalidField(("tool_choice",), "demands a tool, and the request offers none in tools")
@@ -186,14 +109,6 @@ def _tools(given: Mapping[str, Any], capabilities: Capabilities) -> dict[str, An
         raise InvalidField(("tool_choice", "function", "name"), "is none of the functions in tools")
     beside = {name: given[name] for name in ("tool_choice", "parallel_tool_calls") if name in given}
     return {"tools": tools, **beside}
-
-
-def _refuse_custom_tools(tools: list[Any], choice: Any) -> None:
-    if isinstance(choice, Mapping) and choice["type"] != "function":
-        raise UnsupportedOption("tool_choice.type", "only function is offered")
-    for index, tool in enumerate(tools):
-        if tool["type"] != "function":
-            raise UnsupportedOption(f"tools[{index}].type", "only function is offered")
 
 
 def _stream_options(given: Mapping[str, Any], _: Capabilities) -> dict[str, Any]:
@@ -228,16 +143,3 @@ def _template_kwargs(given: Mapping[str, Any], capabilities: Capabilities) -> di
 
 def _is_short_text(value: Any) -> bool:
     return isinstance(value, str) and len(value) <= MAX_VARIABLE_CHARS
-
-
-def _as_engines_take_it(options: dict[str, Any]) -> dict[str, Any]:
-    """Say in vLLM's terms what the contract allows and vLLM refuses; what is sampled stays the same."""
-    temperature = options.setdefault("temperature", DEFAULT_TEMPERATURE)
-    if options.get("top_p") == 0:
-        options["top_p"] = SMALLEST_TOP_P
-    if options.get("n", 1) > 1 and temperature < GREEDY_BELOW:
-        # vLLM samples no two choices greedily, but does sample them among the one likeliest token.
-        options |= {"temperature": COLDEST, "top_k": 1}
-    if options.get("seed") == VLLM_NO_SEED:
-        options["seed"] = STAND_IN_SEED
-    return options

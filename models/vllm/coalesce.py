@@ -1,6 +1,6 @@
 """Gathers an engine's many small pieces into few, without holding the first one back.
 
-Each hop between processes costs about as much as computing a small model's token, so pieces that come within
+Each step from one process to another costs about as much as computing a small model's token, so pieces that come within
 one interval travel together; the first leaves at once, since the time to it is what a reader feels.
 """
 

@@ -41,7 +41,7 @@ def run_forked(
 
 def fork_cores() -> None:
     """From now on the cores of this process's engines are forked."""
-    from vllm.v1.engine import utils
+    from models.vllm.insides import start_cores_with
 
     context = ForkedContext()
-    utils.get_mp_context = lambda: context
+    start_cores_with(lambda: context)

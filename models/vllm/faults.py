@@ -4,13 +4,38 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
 
 from models.engine import EngineFault, EngineRequest
+
+if TYPE_CHECKING:
+    from vllm.entrypoints.serve.engine.protocol import ErrorResponse
 
 # vLLM appends its own parameter's name and value; xgrammar begins with a time and a line of its source.
 _EXTRAS = re.compile(r" \(parameter=\w++(?:, value=|\)$)")
 _SOURCE_LINE = re.compile(r"\[\d\d:\d\d:\d\d\] [^\s:]++:\d++: ")
 _PROMPT = {"input_tokens": "messages", "input_text": "messages", "prompt": "messages"}
+
+
+def refusal(error: Exception, request: EngineRequest) -> EngineFault:
+    """What vLLM raised while it read a request."""
+    if isinstance(error, ValidationError):
+        message = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+    else:
+        message = str(error)
+    return located(EngineFault("rejected", message, getattr(error, "parameter", None)), request)
+
+
+def fault_of(reply: ErrorResponse) -> EngineFault:
+    """vLLM's error object as a fault, by the status that vLLM gave it."""
+    error = reply.error
+    if error.code < 500:
+        return EngineFault("rejected", error.message, param=error.param)
+    if error.code == 503:
+        return EngineFault("unavailable", "the engine is too busy to take this request")
+    return EngineFault("failed", "the engine could not complete this request")
 
 
 def located(fault: EngineFault, request: EngineRequest) -> EngineFault:

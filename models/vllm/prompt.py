@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from vllm.renderers.hf import (
@@ -12,15 +10,7 @@ from vllm.renderers.hf import (
     resolve_chat_template_content_format,
 )
 
-
-@dataclass(frozen=True, slots=True)
-class PromptMaking:
-    """A template's source, how it is given contents (`parts`: as lists), and the tokenizer as its file says it."""
-
-    template: str
-    parts: bool
-    special_tokens: Mapping[str, str]
-    tokenizer: str
+from models.prompt_bound import PromptMaking
 
 
 def prompt_making(serving_chat: Any) -> PromptMaking | None:

@@ -22,7 +22,7 @@ def children_of_this_process() -> frozenset[int]:
     return frozenset(child.pid for child in psutil.Process().children())
 
 
-def bury_orphans(started: Collection[int]) -> None:
+def reap_orphans(started: Collection[int]) -> None:
     """Take the exit status of adopted processes that have ended; those in `started` have a parent that asks."""
     for child in psutil.Process().children():
         try:

@@ -12,10 +12,21 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
-from serve.cluster.descendants import adopt_orphans, bury_orphans, children_of_this_process, stop_descendants
-from serve.cluster.loopback import SETUP_HOOK
+import psutil
+
+from models.engine_kinds import ENGINE_KINDS
+from serve.cluster.descendants import adopt_orphans, children_of_this_process, reap_orphans, stop_descendants
 from serve.cluster.progress import Progress
+from serve.cluster.ray_insides.loopback import SETUP_HOOK, PortsOpen, refuse_open_ports
+from serve.cluster.ray_insides.ray_serve import (
+    RAY_ENVIRONMENT,
+    InsidesChanged,
+    deploy,
+    own_addresses,
+    stay_on_this_machine,
+)
 from serve.cluster.replicas.applications import INGRESS_APP, SETTLE_S, compressor_app, model_app
 from serve.config.chat_models import ModelSettings
 from serve.config.settings import Settings
@@ -23,34 +34,12 @@ from serve.processes.coordinator import Coordinator, open_coordinator
 from serve.processes.run_folder import RAY_FOLDER, TEMPORARY_FOLDER, FolderInUse, run_folder
 
 POLL_S = 0.25
-BURY_S = 2.0
+REAP_EVERY_S = 2.0
 # Beyond the drain time and what the ingress gets to settle: for Ray to say so to the replicas.
 SHUTDOWN_S = 2.0
 FIRST_START_CHECKPOINTS = "embedded:"
 
-# Ray reads these once, when it is imported and when its processes start.
-RAY_ENVIRONMENT = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    # Ray's own ports take code from whoever reaches them: only holders of this server's token may.
-    "RAY_AUTH_MODE": "token",
-    "RAY_enable_worker_prestart": "0",
-    "RAY_prestart_worker_first_driver": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
-    "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",
-    "RAY_SERVE_REQUEST_PATH_LOG_BUFFER_SIZE": "1000",
-    # Ray's own are 0.1 s, at which they take some 5% of a core with nothing to do.
-    "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.25",
-    "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS": "1000",
-    "RAY_SERVE_LOG_TO_STDERR": "0",
-    # A replica that is not needed any more may end its requests; one that hangs must make way.
-    "RAY_SERVE_FORCE_STOP_UNHEALTHY_REPLICAS": "1",
-    "RAYLLM_ENABLE_REQUEST_PROMPT_LOGS": "0",
-    # Ray Serve LLM's own hook does nothing and would take the place of ours.
-    "RAYLLM_ENABLE_WORKER_PROCESS_SETUP_HOOK": "0",
-    "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_LOGGING_LEVEL": "ERROR",
-}
+VLLM_ENVIRONMENT = {"VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
 
 
 class StartError(Exception):
@@ -77,9 +66,11 @@ def run_server(settings: Settings, *, announce: Callable[[], None], progress: Pr
         start(settings, progress, folder, has_coordinator=coordinator is not None)
         announce()
         started, tick = children_of_this_process(), threading.Event()
-        while not tick.wait(BURY_S):
-            bury_orphans(started)
+        while not tick.wait(REAP_EVERY_S):
+            reap_orphans(started)
             take_in_ended()
+    except (InsidesChanged, PortsOpen) as error:
+        raise StartError(str(error)) from error
     except Stopped:
         progress.say("stopping …")
     finally:
@@ -127,8 +118,9 @@ def open_ops_port(settings: Settings, until: ExitStack) -> Callable[[], None]:
 
 def start(settings: Settings, progress: Progress, folder: Path, *, has_coordinator: bool) -> None:
     """Bring up Ray, the models that are kept up, and the ingress. Returns when the service can answer."""
+    tell_of_fakes(settings, progress)
     checkpoints = {model.id: checkpoint_of(model, settings.state_dir, progress) for model in settings.models}
-    os.environ.update(RAY_ENVIRONMENT)
+    os.environ.update(RAY_ENVIRONMENT | VLLM_ENVIRONMENT)
     os.environ.update(temporary_files(folder))
     # What torch compiles is kept for the next run.
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(settings.state_dir / "compiled"))
@@ -153,6 +145,8 @@ def start(settings: Settings, progress: Progress, folder: Path, *, has_coordinat
     # Ray has put its own handlers in place.
     stop_on_signals()
     serve.start(proxy_location="Disabled")
+    if not settings.ray.address:
+        refuse_open_ports(psutil.Process().children(recursive=True))
     for model in settings.models:
         progress.begin(
             f"deploying {model.id}" + ("" if model.replicas.min else " (starts on its first request)")
@@ -162,21 +156,24 @@ def start(settings: Settings, progress: Progress, folder: Path, *, has_coordinat
             checkpoints[model.id],
             coalesce_s=settings.server.coalesce_ms / 1000,
             longest_s=settings.server.longest_request_s,
+            on_loopback=not settings.ray.address,
         )
-        serve._run(application, name=model_app(model.id), route_prefix=None, _blocking=False)
+        deploy(application, model_app(model.id))
     for compressor in settings.compression.models:
         progress.begin(f"deploying {compressor.id}")
-        name = compressor_app(compressor.id)
-        serve._run(build_compressor(compressor, settings), name=name, route_prefix=None, _blocking=False)
-    serve._run(
-        build_ingress(settings, folder if has_coordinator else None),
-        name=INGRESS_APP,
-        route_prefix=None,
-        _blocking=False,
-    )
+        deploy(build_compressor(compressor, settings), compressor_app(compressor.id))
+    deploy(build_ingress(settings, folder if has_coordinator else None), INGRESS_APP)
     wanted = [INGRESS_APP, *(model_app(model.id) for model in settings.models if model.replicas.min)]
     wanted += [compressor_app(model.id) for model in settings.compression.models if model.replicas.min]
     wait_until_running(wanted, progress)
+
+
+def tell_of_fakes(settings: Settings, progress: Progress) -> None:
+    for model in settings.models:
+        if not ENGINE_KINDS[model.engine.kind].computes:
+            progress.say(
+                f"WARNING: {model.id} is a fake engine, for tests: every reply is the same made-up text"
+            )
 
 
 def temporary_files(folder: Path) -> dict[str, str]:
@@ -189,16 +186,12 @@ def temporary_files(folder: Path) -> dict[str, str]:
 
 def local_cluster(settings: Settings, folder: Path) -> dict[str, object]:
     """Ray's arguments for a cluster of this machine alone, on loopback and without a dashboard."""
-    from ray._private import ray_constants
-
-    # What Ray does on desktops, where no cluster spans machines: every port is bound to loopback.
-    ray_constants.ENABLE_RAY_CLUSTER = False
+    stay_on_this_machine()
     return {
         "num_cpus": settings.ray.logical_cpus,
         "object_store_memory": settings.ray.object_store_mb * 10**6,
         "include_dashboard": False,
-        "_node_ip_address": "127.0.0.1",
-        "_temp_dir": str(folder / RAY_FOLDER),
+        **own_addresses(folder / RAY_FOLDER),
         "runtime_env": {"worker_process_setup_hook": SETUP_HOOK},
     }
 
@@ -216,12 +209,18 @@ def wait_until_running(applications: list[str], progress: Progress) -> None:
                 ApplicationStatus.DEPLOY_FAILED,
                 ApplicationStatus.UNHEALTHY,
             ):
-                raise StartError(f"{name} cannot start: {' '.join(states[name].message.split())[:2000]}")
+                raise StartError(f"{name} cannot start: {_reason(states[name])}")
         waiting = [name for name in applications if name not in states or states[name].status != "RUNNING"]
         if not waiting:
             return
         progress.begin("loading " + ", ".join(name.partition(":")[2] or name for name in waiting))
         tick.wait(POLL_S)
+
+
+def _reason(application: Any) -> str:
+    """What went wrong, on one line. Of a traceback the end, where the exception is."""
+    said = [application.message, *(each.message for each in application.deployments.values())]
+    return "; ".join(" ".join(text.split())[-1000:] for text in said if text)
 
 
 def checkpoint_of(model: ModelSettings, state_dir: Path, progress: Progress) -> str:

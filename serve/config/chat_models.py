@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from models.engine_kinds import ENGINE_KINDS, VLLM
 from serve.config.strict_section import Section
 from serve.fairness.places import Shares
 
@@ -34,8 +35,18 @@ class CapabilitySettings(Section):
 
 
 class EngineSettings(Section):
-    """vLLM engine arguments, under vLLM's names (https://docs.vllm.ai, `EngineArgs`). Remote code has no key."""
+    """The engine, and vLLM's arguments under vLLM's names (https://docs.vllm.ai, `EngineArgs`). Remote code has no key.
 
+    A file may name the fake, since `pith serve` has no other way in and one that starts in seconds is good for tests of
+    all that is around an engine; the start says so for each such model, and so does every reply.
+    """
+
+    kind: str = Field(
+        VLLM, description="The engine: `vllm`, or `fake`, which computes nothing and is for tests alone."
+    )
+    options: dict[str, Any] = Field(
+        {}, description="Arguments of an engine of another kind, under its own names."
+    )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] | None = None
     quantization: str | None = None
     tensor_parallel_size: int | None = Field(None, ge=1)
@@ -67,6 +78,20 @@ class EngineSettings(Section):
     speculative_config: dict[str, Any] | None = None
     compilation_config: dict[str, Any] | None = None
     structured_outputs_config: dict[str, Any] | None = None
+
+    @model_validator(mode="after")
+    def _known(self) -> EngineSettings:
+        if self.kind not in ENGINE_KINDS:
+            raise ValueError(f"kind {self.kind!r} is none of {', '.join(ENGINE_KINDS)}")
+        if self.kind == VLLM and self.options:
+            raise ValueError("options is for engines of another kind; vLLM's arguments are keys of engine")
+        if self.kind != VLLM and (given := self.vllm_arguments()):
+            raise ValueError(f"{', '.join(given)}: for kind vllm only; give {self.kind} its own in options")
+        return self
+
+    def vllm_arguments(self) -> dict[str, Any]:
+        """Those that are given."""
+        return self.model_dump(exclude_none=True, exclude={"kind", "options"})
 
 
 class AcceleratorSettings(Section):

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
-from models.prompt_bound import PromptBound
+from models.prompt_bound import PromptBound, PromptMaking
 from serve.money.tokenizer_growth import tokens_per_byte
-
-if TYPE_CHECKING:
-    from models.vllm.prompt import PromptMaking
 
 # Between parts that are joined, and between messages that are put together.
 JOINT_BYTES = 2

@@ -123,7 +123,7 @@ class HoppedEngine:
 
     async def start(self) -> None:
         from serve.cluster.replicas.client import ReplicaClient
-        from serve.cluster.replicas.server import Address
+        from serve.cluster.replicas.port import Address
 
         self._process = await asyncio.create_subprocess_exec(*self._command, stdout=asyncio.subprocess.PIPE)
         assert self._process.stdout is not None
@@ -149,7 +149,7 @@ class HoppedEngine:
 
 
 async def _serve_replica(tokens_per_chunk: int) -> None:
-    from serve.cluster.replicas.server import ReplicaPort
+    from serve.cluster.replicas.port import ReplicaPort
 
     told_to_stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, told_to_stop.set)

@@ -8,6 +8,7 @@ from ray import serve
 
 from compression.pipeline.request import CompressionRequest, CompressionResult
 from compression.pipeline.served import CompressionFault, JobTerms, as_value
+from serve.cluster.ray_insides.loopback import PortCheck
 from serve.cluster.replicas.applications import HEALTH_CHECK_PERIOD_S, HEALTH_CHECK_TIMEOUT_S, SETTLE_S
 from serve.config.compression_models import CompressionModelSettings, plan_of_model, spec_of
 from serve.config.settings import Settings
@@ -28,6 +29,7 @@ class CompressReplica:
         from compression.workers.pooled_model import start_model
         from serve.metrics.compression_workers import PoolMetrics
 
+        self._ports = PortCheck(on_loopback=not settings.ray.address)
         metrics = PoolMetrics(CollectorRegistry(), model.id)
         self._model = await start_model(spec_of(model), plan_of_model(model), metrics)
 
@@ -40,6 +42,7 @@ class CompressReplica:
         return await as_value(self._model.count_tokens(text, terms))
 
     async def check_health(self) -> None:
+        self._ports.pass_once()
         self._model.check()
 
     async def __del__(self) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ray import serve
 
+from serve.cluster.ray_insides.loopback import PortCheck
 from serve.cluster.replicas.applications import (
     HEALTH_CHECK_PERIOD_S,
     HEALTH_CHECK_TIMEOUT_S,
@@ -33,10 +34,12 @@ class IngressReplica:
     async def __init__(self, settings: Settings, run_folder: Path | None) -> None:  # type: ignore[misc]
         # Before anything imports prometheus_client.
         count_in_files(settings)
+        self._ports = PortCheck(on_loopback=not settings.ray.address, but_for=[settings.server.port])
         self._service = _start(settings, run_folder)
         freeze_heap()
 
     async def check_health(self) -> None:
+        self._ports.pass_once()
         self._service.check()
 
     async def __del__(self) -> None:

@@ -1,4 +1,4 @@
-"""The ingress's side of the hop: one request to a replica's port, its reply item by item."""
+"""The ingress's side of the way to a replica: one request to its port, the reply item by item."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from io import BytesIO
 import aiohttp
 
 from models.engine import EngineChunk, EngineFault, EngineRequest
-from serve.cluster.replicas.server import Address
+from serve.cluster.replicas.port import Address
 from serve.cluster.replicas.wire import GENERATE_PATH, is_last, read_frame, request_bytes
 
 CONNECT_S = 5.0

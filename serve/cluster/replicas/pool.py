@@ -1,7 +1,7 @@
 """A model's replicas: which one takes a request, how many wait, and what Ray is told of it.
 
 Ray starts, stops and scales replicas by the load that its handles report. Requests that go past the handle are
-entered in the handle's own counts here, so that autoscaling sees them; this is the one place that reaches into them.
+entered in the handle's own counts here, so that autoscaling sees them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from models.engine import EngineRequest
-from serve.cluster.replicas.server import ADDRESS_KEY, Address
+from serve.cluster.ray_insides.ray_serve import RoutedHandle, replica_id_of
+from serve.cluster.replicas.port import ADDRESS_KEY, Address
 from serve.fairness.claims import claim_of
 from serve.fairness.places import FairPlaces, Shares
 from serve.fairness.queue import Claim
@@ -37,20 +38,12 @@ class Replicas:
     its share of the places, as `FairPlaces` has it."""
 
     def __init__(self, handle: DeploymentHandle, *, max_queued: int, shares: Shares) -> None:
-        if not handle.is_initialized:
-            handle._init(_run_router_in_separate_loop=False)
-        self._handle = handle.options(method_name="generate")
-        self._awake = handle.options(method_name="awake")
+        self._handle = RoutedHandle(handle)
         self._places = FairPlaces(self._room, shares=shares, max_waiting=max_queued)
 
     @property
-    def _ray(self) -> Any:
-        return self._handle._router._asyncio_router
-
-    @property
     def _router(self) -> ReplicaRouter | None:
-        """Ray's, once it knows the deployment."""
-        router: ReplicaRouter | None = self._ray.request_router
+        router: ReplicaRouter | None = self._handle.router
         if router is not None:
             router.on_change = self._places.let_in
         return router
@@ -91,9 +84,8 @@ class Replicas:
         if len(running) == 1:
             ((replica_id, only),) = running.items()
             return Lease(Address(**only.replica_metadata[ADDRESS_KEY]), replica_id)
-        async with self._handle.choose_replica(request, _reserve=False) as chosen:
-            replica_id = chosen._replica.replica_id
-            return Lease(Address(**chosen.replica_metadata[ADDRESS_KEY]), replica_id)
+        async with self._handle.choose(request) as chosen:
+            return Lease(Address(**chosen.replica_metadata[ADDRESS_KEY]), replica_id_of(chosen))
 
     def lost(self, lease: Lease) -> None:
         """Nothing listens there any more: no request goes to that replica until Ray names it again."""
@@ -105,25 +97,24 @@ class Replicas:
         while True:
             if self._room() == 0:
                 # Through Ray's own queue, which makes the controller start a replica.
-                await self._awake.remote()
+                await self._handle.wake()
             elif self._places.try_enter(claim) or await self._turn(claim):
                 return
 
     async def _turn(self, claim: Claim) -> bool:
         """Wait for a place, or (False) until no replica runs any more."""
-        counts = self._ray._metrics_manager
-        counts.inc_num_queued_requests()
+        self._handle.count_waiting(1)
         try:
             return await self._places.wait(claim)
         finally:
-            counts.dec_num_queued_requests()
+            self._handle.count_waiting(-1)
 
     def _begin(self, replica_id: Any) -> None:
         if self._router is not None:
             self._router.begin(replica_id)
-        self._ray._metrics_manager.inc_num_running_requests_for_replica(replica_id)
+        self._handle.count_running(replica_id, 1)
 
     def _end(self, replica_id: Any) -> None:
         if self._router is not None:
             self._router.end(replica_id)
-        self._ray._metrics_manager.dec_num_running_requests_for_replica(replica_id)
+        self._handle.count_running(replica_id, -1)

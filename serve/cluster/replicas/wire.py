@@ -1,4 +1,4 @@
-"""What travels on the hop: a request as JSON, its reply as frames of a fixed head and bytes."""
+"""What travels to a replica's port and back: a request as JSON, its reply as frames of a fixed head and bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a trial's end reaches the caller of a real `VLLMChat`, whose engine never sees the grammar."""
+"""How a trial's end reaches the caller of a real `VLLMEngine`, whose engine never sees the grammar."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def test_a_grammar_that_fails_its_trial_is_refused_and_the_engine_is_left_
     monkeypatch: pytest.MonkeyPatch, stream: bool, error: Exception, kind: str, param: str | None
 ) -> None:
     from models.grammar.trials import GrammarTrials
-    from models.vllm.engine import VLLMChat
+    from models.vllm.engine import VLLMEngine
 
     tried: list[tuple[str, str]] = []
 
@@ -77,7 +77,7 @@ async def test_a_grammar_that_fails_its_trial_is_refused_and_the_engine_is_left_
 
     monkeypatch.setattr(GrammarTrials, "check", check)
     client = FakeEngineClient()
-    chat = VLLMChat("m", FakeServing(), client, coalesce_s=0.0)
+    chat = VLLMEngine("m", FakeServing(), client, coalesce_s=0.0)
     request = EngineRequest("1", "m", ({"role": "user", "content": "hi"},), 5, stream, "ws", OPTIONS)
     items = [item async for item in chat.generate(request)]
     last = items[-1]

@@ -9,16 +9,14 @@ from hypothesis import strategies as st
 from models.catalog import Capabilities
 from models.errors import InvalidField, UnsupportedOption
 from models.options.options import (
-    ACCEPTED_WITHOUT_EFFECT,
     CONDITIONAL,
     FORWARDED,
     HANDLED_BY_THE_SERVICE,
-    REFUSED,
-    REFUSED_PREFIXES,
     USED,
     check_grammars,
     select_options,
 )
+from models.options.unsupported import ACCEPTED_WITHOUT_EFFECT, REFUSED, REFUSED_PREFIXES
 
 PLAIN = Capabilities()
 ABLE = Capabilities(tools=True, reasoning_effort=True, chat_template_kwargs=frozenset({"enable_thinking"}))
@@ -258,17 +256,6 @@ def test_the_temperature_is_the_contracts_default_and_not_the_engines() -> None:
     assert select_options({}, capabilities=PLAIN) == {"temperature": 0}
 
 
-def test_several_greedy_choices_are_sampled_among_the_one_likeliest_token() -> None:
-    assert select_options({"n": 3}, capabilities=PLAIN) == {"n": 3, "temperature": 0.01, "top_k": 1}
-    warm = {"n": 3, "temperature": 0.4}
-    assert select_options(warm, capabilities=PLAIN) == warm
-    assert select_options({"n": 1}, capabilities=PLAIN) == {"n": 1, "temperature": 0}
-
-
-def test_a_top_p_of_zero_is_the_least_that_engines_take() -> None:
-    assert 0 < selected(top_p=0)["top_p"] < 1e-5
-
-
 def test_the_given_fields_are_left_as_they_were() -> None:
     fields: dict[str, Any] = {"n": 3, "top_p": 0}
     select_options(fields, capabilities=PLAIN)
@@ -277,7 +264,3 @@ def test_the_given_fields_are_left_as_they_were() -> None:
 
 def test_the_tables_of_the_engines_options_hold_nothing_that_crosses_a_boundary() -> None:
     assert not (FORWARDED | CONDITIONAL) & {"cache_salt", "priority", "request_id", "kv_transfer_params"}
-
-
-def test_a_seed_of_minus_one_is_a_seed_and_not_vllms_word_for_none() -> None:
-    assert select_options({"seed": -1}, capabilities=Capabilities())["seed"] not in (None, -1)

@@ -15,7 +15,7 @@ from compression.pipeline.served import CompressionModel, as_value
 from models.fake_engine import FakeEngine
 from serve.cluster.replicas.applications import BOUND_KEY
 from serve.cluster.replicas.client import ReplicaClient
-from serve.cluster.replicas.server import ADDRESS_KEY, ReplicaPort
+from serve.cluster.replicas.port import ADDRESS_KEY, ReplicaPort
 from serve.fairness.generation import FairGeneration
 from serve.fairness.places import Shares
 

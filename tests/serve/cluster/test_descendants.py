@@ -10,7 +10,7 @@ SCRIPT = textwrap.dedent(
     """
     import subprocess, sys, threading, time
     import psutil
-    from serve.cluster.descendants import adopt_orphans, bury_orphans, children_of_this_process, stop_descendants
+    from serve.cluster.descendants import adopt_orphans, reap_orphans, children_of_this_process, stop_descendants
 
     def until(condition):
         deadline = time.monotonic() + 10
@@ -30,8 +30,8 @@ SCRIPT = textwrap.dedent(
     orphan = children()[0]
     orphan.kill()
     until(lambda: children(psutil.STATUS_ZOMBIE))
-    bury_orphans(started=())
-    assert not children(), "the orphan was adopted and not buried"
+    reap_orphans(started=())
+    assert not children(), "the orphan was adopted and not reaped"
     subprocess.run([sys.executable, "-c", parent, sleeper], check=True)
     until(lambda: len(children()) == 1)
     stop_descendants()
@@ -40,7 +40,7 @@ SCRIPT = textwrap.dedent(
 )
 
 
-def test_orphans_are_adopted_buried_and_stopped() -> None:
+def test_orphans_are_adopted_reaped_and_stopped() -> None:
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=60, check=False
     )

@@ -1,4 +1,4 @@
-"""The hop to a replica over real HTTP on loopback: what is sent arrives, and every way of breaking has a name."""
+"""The way to a replica over real HTTP on loopback: what is sent arrives, and every way of breaking has a name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 from models.engine import EngineChunk, EngineFault, EngineRequest, TokenUsage
 from serve.cluster.replicas.client import ReplicaClient, ReplicaGone, ReplyBroken
-from serve.cluster.replicas.server import Address, ReplicaPort
+from serve.cluster.replicas.port import Address, ReplicaPort
 
 DEADLINE_S = 10
 CHUNKS = (
@@ -40,7 +40,7 @@ def answering(*items: Item) -> Generate:
 
 
 @asynccontextmanager
-async def hop(generate: Generate) -> AsyncIterator[tuple[ReplicaClient, Address]]:
+async def reaching(generate: Generate) -> AsyncIterator[tuple[ReplicaClient, Address]]:
     port, client = ReplicaPort(generate), ReplicaClient()
     try:
         async with asyncio.timeout(DEADLINE_S):
@@ -55,7 +55,7 @@ async def all_of(client: ReplicaClient, address: Address, asked: EngineRequest) 
 
 
 async def test_a_reply_arrives_item_by_item_as_it_was_sent() -> None:
-    async with hop(answering(*CHUNKS)) as (client, address):
+    async with reaching(answering(*CHUNKS)) as (client, address):
         assert await all_of(client, address, request()) == list(CHUNKS)
 
 
@@ -68,14 +68,14 @@ async def test_a_request_arrives_as_it_was_sent() -> None:
 
     # Larger than aiohttp's own bound on a body, and an integer that is none in most JSON libraries.
     sent = request("wörd \u2028 " * 400_000, seed=2**70, logit_bias={"5": -1.5}, stop=None)
-    async with hop(generate) as (client, address):
+    async with reaching(generate) as (client, address):
         await all_of(client, address, sent)
     assert seen == [sent]
 
 
 async def test_a_fault_arrives_as_it_was_sent_and_ends_the_reply() -> None:
     fault = EngineFault("rejected", "no such thing", "tools", retry_after_s=7)
-    async with hop(answering(CHUNKS[0], fault, CHUNKS[1])) as (client, address):
+    async with reaching(answering(CHUNKS[0], fault, CHUNKS[1])) as (client, address):
         assert await all_of(client, address, request()) == [CHUNKS[0], fault]
 
 
@@ -87,7 +87,10 @@ async def test_the_first_item_leaves_before_the_second_is_there() -> None:
         await go_on.wait()
         yield CHUNKS[2]
 
-    async with hop(generate) as (client, address), aclosing(client.generate(address, request())) as items:
+    async with (
+        reaching(generate) as (client, address),
+        aclosing(client.generate(address, request())) as items,
+    ):
         assert await anext(items) == CHUNKS[0]
         go_on.set()
         assert await anext(items) == CHUNKS[2]
@@ -103,14 +106,14 @@ async def test_who_stops_listening_ends_the_generation() -> None:
         finally:
             ended.set()
 
-    async with hop(generate) as (client, address):
+    async with reaching(generate) as (client, address):
         async with aclosing(client.generate(address, request())) as items:
             await anext(items)
         await ended.wait()
 
 
 async def test_a_connection_is_kept_for_the_next_request() -> None:
-    async with hop(answering(*CHUNKS)) as (client, address):
+    async with reaching(answering(*CHUNKS)) as (client, address):
         for _ in range(5):
             await all_of(client, address, request())
         connector = client._session.connector
@@ -119,7 +122,7 @@ async def test_a_connection_is_kept_for_the_next_request() -> None:
 
 
 async def test_a_reply_without_its_last_item_is_broken() -> None:
-    async with hop(answering(*CHUNKS[:2])) as (client, address):
+    async with reaching(answering(*CHUNKS[:2])) as (client, address):
         with pytest.raises(ReplyBroken):
             await all_of(client, address, request())
 
@@ -129,7 +132,7 @@ async def test_a_replica_that_fails_in_the_middle_is_broken() -> None:
         yield CHUNKS[0]
         raise RuntimeError("on purpose")
 
-    async with hop(generate) as (client, address):
+    async with reaching(generate) as (client, address):
         with pytest.raises(ReplyBroken):
             await all_of(client, address, request())
 
@@ -149,21 +152,21 @@ async def test_a_replica_is_not_gone_because_this_process_is_out_of_files(
     async def no_socket(*arguments: object, **options: object) -> None:
         raise OSError(EMFILE, "too many open files")
 
-    async with hop(answering(*CHUNKS)) as (client, address):
+    async with reaching(answering(*CHUNKS)) as (client, address):
         monkeypatch.setattr(aiohappyeyeballs, "start_connection", no_socket)
         with pytest.raises(ReplyBroken):
             await all_of(client, address, request())
 
 
 async def test_a_replica_that_cannot_read_a_request_is_not_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with hop(answering(*CHUNKS)) as (client, address):
+    async with reaching(answering(*CHUNKS)) as (client, address):
         monkeypatch.setattr("serve.cluster.replicas.client.request_bytes", lambda request: b"{}")
         with pytest.raises(ReplyBroken, match="500"):
             await all_of(client, address, request())
 
 
 async def test_a_stranger_on_the_replicas_port_is_no_replica() -> None:
-    async with hop(answering(*CHUNKS)) as (client, address):
+    async with reaching(answering(*CHUNKS)) as (client, address):
         with pytest.raises(ReplicaGone, match="401"):
             await all_of(client, Address(address.url, "another token"), request())
 
@@ -176,7 +179,7 @@ async def test_nothing_is_generated_without_the_token(headers: dict[str, str]) -
         asked.append(request)
         yield CHUNKS[-1]
 
-    async with hop(generate) as (_, address), aiohttp.ClientSession(address.url) as session:
+    async with reaching(generate) as (_, address), aiohttp.ClientSession(address.url) as session:
         response = await session.post("/generate", headers=headers, data=b"{}")
         assert response.status == 401
     assert asked == []
@@ -196,7 +199,7 @@ async def test_nothing_is_generated_without_the_token(headers: dict[str, str]) -
 async def test_no_bytes_in_the_place_of_the_token_do_more_than_be_refused(
     headers: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with hop(answering(*CHUNKS)) as (_, address):
+    async with reaching(answering(*CHUNKS)) as (_, address):
         where = urlsplit(address.url)
         reader, writer = await asyncio.open_connection(where.hostname, where.port)
         headers = headers.replace(b"TOKEN", address.token.encode())

@@ -14,7 +14,7 @@ import pytest
 
 from models.engine import EngineRequest
 from serve.cluster.replicas.pool import Replicas
-from serve.cluster.replicas.server import ADDRESS_KEY
+from serve.cluster.replicas.port import ADDRESS_KEY
 from serve.fairness.places import QueueFull, Shares
 
 REQUEST = EngineRequest("id", "model", ({"role": "user", "content": "hi"},), 16, False, "salt")

@@ -1,4 +1,4 @@
-"""Chat completions of an engine whose own process may die: another is started in its place, and requests wait."""
+"""An engine whose own process may die: another is started in its place, and requests wait for it."""
 
 from __future__ import annotations
 
@@ -7,35 +7,27 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from typing import Protocol
 
-from models.engine import EngineChunk, EngineFault, EngineRequest
+from models.engine import EngineChunk, EngineFault, EngineRequest, ReplicaEngine
 
-LOOK_S = 0.1
-# Time for the faults of the requests that were running to reach their callers: a start may keep the event loop.
-LAST_WORDS_S = 0.3
+LOOK_EVERY_S = 0.1
+# For the faults of the requests that were running to reach their callers: a start may keep the event loop.
+DELIVER_FAULTS_S = 0.3
 logger = logging.getLogger("pith.engine")
 
 
-class MortalChat(Protocol):
-    """An engine's chat completions, until it is dead."""
-
-    @property
-    def dead(self) -> bool: ...
-
-    def generate(self, request: EngineRequest) -> AsyncGenerator[EngineChunk | EngineFault, None]: ...
-
-    async def count_tokens(self, request: EngineRequest) -> int | EngineFault: ...
-
-
-class LastingChat:
+class RestartingEngine:
     """Requests that an engine was working on when it died are at fault; those that come later wait for the next one."""
 
     def __init__(
-        self, first: MortalChat, start: Callable[[], Awaitable[MortalChat]], *, give_up: Callable[[], None]
+        self,
+        first: ReplicaEngine,
+        start: Callable[[], Awaitable[ReplicaEngine]],
+        *,
+        give_up: Callable[[], None],
     ) -> None:
-        """`start` makes the next engine; `give_up` is called where it cannot."""
-        self._chat = first
+        """`start` makes the next engine, once the dead one was stopped; `give_up` is called where it cannot."""
+        self._engine = first
         self._start = start
         self._give_up = give_up
         self._up = asyncio.Event()
@@ -44,6 +36,11 @@ class LastingChat:
     @property
     def is_up(self) -> bool:
         return self._up.is_set()
+
+    @property
+    def dead(self) -> bool:
+        """Whether the engine has died and nobody looks after it yet."""
+        return self.is_up and self._engine.dead
 
     async def generate(self, request: EngineRequest) -> AsyncGenerator[EngineChunk | EngineFault, None]:
         """As the engine's own. Nothing comes while there is no engine: who asks knows how long to wait."""
@@ -54,18 +51,22 @@ class LastingChat:
     async def count_tokens(self, request: EngineRequest) -> int | EngineFault:
         return await (await self._living()).count_tokens(request)
 
+    async def stop(self) -> None:
+        await self._engine.stop()
+
     async def keep_up(self) -> None:
         """Look after the engine until cancelled, or until it is given up."""
         while True:
-            await asyncio.sleep(LOOK_S)
-            if not self._chat.dead:
+            await asyncio.sleep(LOOK_EVERY_S)
+            if not self._engine.dead:
                 continue
             self._up.clear()
             died_at = time.monotonic()
             logger.error("the engine's process has died; another is started")
-            await asyncio.sleep(LAST_WORDS_S)
+            await asyncio.sleep(DELIVER_FAULTS_S)
             try:
-                self._chat = await self._start()
+                await self._engine.stop()
+                self._engine = await self._start()
             except Exception:
                 logger.exception("no engine can be started in its place")
                 self._give_up()
@@ -73,9 +74,9 @@ class LastingChat:
             self._up.set()
             logger.warning("another engine is up after %.1f s", time.monotonic() - died_at)
 
-    async def _living(self) -> MortalChat:
-        if self._chat.dead:
+    async def _living(self) -> ReplicaEngine:
+        if self._engine.dead:
             # It has not been noticed yet.
             self._up.clear()
         await self._up.wait()
-        return self._chat
+        return self._engine

@@ -9,18 +9,22 @@ from contextlib import asynccontextmanager
 import pytest
 
 from models.engine import EngineChunk, EngineFault, EngineRequest, TokenUsage
-from models.lasting_chat import LastingChat
+from models.restarting_engine import RestartingEngine
 
 REQUEST = EngineRequest("r", "m", ({"role": "user", "content": "hi"},), 4, False, "salt", {})
 
 
-class FakeMortalChat:
+class FakeMortalEngine:
     """A fake: it answers with its name, or fails once it is dead."""
+
+    places = 1
+    prompt_making = None
 
     def __init__(self, name: bytes) -> None:
         self.name = name
         self.dead = False
         self.hangs = asyncio.Event()
+        self.stopped = False
 
     async def generate(self, request: EngineRequest) -> AsyncGenerator[EngineChunk | EngineFault, None]:
         if request.stream:
@@ -33,6 +37,9 @@ class FakeMortalChat:
     async def count_tokens(self, request: EngineRequest) -> int | EngineFault:
         return len(self.name)
 
+    async def stop(self) -> None:
+        self.stopped = True
+
     def die(self) -> None:
         self.dead = True
         self.hangs.set()
@@ -42,24 +49,24 @@ class FakeStarter:
     """A fake: starts are held until `go`; `failing` makes them raise."""
 
     def __init__(self) -> None:
-        self.started: list[FakeMortalChat] = []
+        self.started: list[FakeMortalEngine] = []
         self.go = asyncio.Event()
         self.begun = asyncio.Event()
         self.failing = False
         self.given_up = asyncio.Event()
 
-    async def start(self) -> FakeMortalChat:
+    async def start(self) -> FakeMortalEngine:
         self.begun.set()
         await self.go.wait()
         if self.failing:
             raise RuntimeError("no memory")
-        self.started.append(FakeMortalChat(b"next"))
+        self.started.append(FakeMortalEngine(b"next"))
         return self.started[-1]
 
 
 @asynccontextmanager
-async def kept_up(first: FakeMortalChat, starter: FakeStarter) -> AsyncIterator[LastingChat]:
-    chat = LastingChat(first, starter.start, give_up=starter.given_up.set)
+async def kept_up(first: FakeMortalEngine, starter: FakeStarter) -> AsyncIterator[RestartingEngine]:
+    chat = RestartingEngine(first, starter.start, give_up=starter.given_up.set)
     keeping = asyncio.create_task(chat.keep_up())
     try:
         async with asyncio.timeout(10):
@@ -69,7 +76,7 @@ async def kept_up(first: FakeMortalChat, starter: FakeStarter) -> AsyncIterator[
         await asyncio.gather(keeping, return_exceptions=True)
 
 
-async def answer(chat: LastingChat, *, stream: bool = False) -> EngineChunk | EngineFault:
+async def answer(chat: RestartingEngine, *, stream: bool = False) -> EngineChunk | EngineFault:
     request = EngineRequest("r", "m", REQUEST.messages, 4, stream, "salt", {})
     async for item in chat.generate(request):
         return item
@@ -77,7 +84,7 @@ async def answer(chat: LastingChat, *, stream: bool = False) -> EngineChunk | En
 
 
 async def test_a_request_that_comes_after_the_death_waits_for_the_next_engine() -> None:
-    first, starter = FakeMortalChat(b"first"), FakeStarter()
+    first, starter = FakeMortalEngine(b"first"), FakeStarter()
     async with kept_up(first, starter) as chat:
         first.die()
         # Before the death is noticed, and after.
@@ -94,7 +101,7 @@ async def test_a_request_that_comes_after_the_death_waits_for_the_next_engine() 
 
 
 async def test_a_request_that_was_running_is_told_before_the_next_engine_is_up() -> None:
-    first, starter = FakeMortalChat(b"first"), FakeStarter()
+    first, starter = FakeMortalEngine(b"first"), FakeStarter()
     async with kept_up(first, starter) as chat:
         running = asyncio.create_task(answer(chat, stream=True))
         await asyncio.sleep(0)
@@ -105,7 +112,7 @@ async def test_a_request_that_was_running_is_told_before_the_next_engine_is_up()
 
 
 async def test_an_engine_that_dies_again_is_started_again() -> None:
-    first, starter = FakeMortalChat(b"first"), FakeStarter()
+    first, starter = FakeMortalEngine(b"first"), FakeStarter()
     starter.go.set()
     async with kept_up(first, starter) as chat:
         first.die()
@@ -113,10 +120,11 @@ async def test_an_engine_that_dies_again_is_started_again() -> None:
         starter.started[0].die()
         await answer(chat)
         assert len(starter.started) == 2
+        assert first.stopped and starter.started[0].stopped and not starter.started[1].stopped
 
 
 async def test_an_engine_that_cannot_be_started_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
-    first, starter = FakeMortalChat(b"first"), FakeStarter()
+    first, starter = FakeMortalEngine(b"first"), FakeStarter()
     starter.failing = True
     starter.go.set()
     async with kept_up(first, starter):

@@ -53,7 +53,7 @@ class Choices:
         return list(self.processor.process_outputs([output]).request_outputs)
 
     def meter(self) -> Any:
-        from models.vllm.meter import UsageMeter
+        from models.vllm.usage import UsageMeter
 
         return UsageMeter(SimpleNamespace(output_processor=self.processor), "outer", 100)
 

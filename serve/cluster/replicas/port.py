@@ -13,6 +13,7 @@ from typing import Any
 from aiohttp import web
 
 from models.engine import EngineChunk, EngineFault, EngineRequest
+from serve.cluster.replicas.aiohttp_insides import LateHead
 from serve.cluster.replicas.wire import GENERATE_PATH, frame, is_last, read_request
 
 # Longer than the ingress keeps an idle connection, so that none is closed while a request is on its way.
@@ -21,7 +22,7 @@ KEEP_ALIVE_S = 3600.0
 ADDRESS_KEY = "pith_port"
 BACKLOG = 4096
 Generate = Callable[[EngineRequest], AsyncGenerator[EngineChunk | EngineFault, None]]
-logger = logging.getLogger("pith.hop")
+logger = logging.getLogger("pith.replica_port")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +31,6 @@ class Address:
 
     url: str
     token: str
-
-
-class _Reply(web.StreamResponse):
-    """Its head leaves with its first item: a packet less for each request."""
-
-    _send_headers_immediately = False
 
 
 class ReplicaPort:
@@ -82,7 +77,7 @@ class ReplicaPort:
     async def _send(
         self, request: web.BaseRequest, items: AsyncGenerator[EngineChunk | EngineFault, Any]
     ) -> web.StreamResponse:
-        response = _Reply()
+        response = LateHead()
         async with aclosing(items):
             async for item in items:
                 if not response.prepared:

@@ -1,7 +1,12 @@
-"""What Ray Serve LLM does at the start of an engine, done otherwise: where a CPU's model runs, and what is fetched."""
+"""What pith uses of Ray Serve LLM that it does not promise to keep: the one module that may, with each reason.
+
+Beside `serve.cluster.ray_insides.ray_serve`, since a process that imports this has vLLM in memory. The pinned version
+is held to these meanings by `tests/serve/cluster/ray_insides/`.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from ray.llm._internal.common.callbacks.base import CallbackBase
@@ -33,3 +38,27 @@ class NothingToFetch(CallbackBase):
 
     async def on_before_node_init(self) -> None:
         self.ctx.run_init_node = False
+
+
+@dataclass(frozen=True, slots=True)
+class StartedEngine:
+    """vLLM, as Ray Serve LLM has started it."""
+
+    model_id: str
+    serving_chat: Any
+    client: Any
+
+
+def started_engine(server: Any) -> StartedEngine:
+    """Of an `LLMServer` (`_llm_config`, and its engine's `_oai_serving_chat` and `_engine_client`).
+
+    Ray Serve LLM's own replies know usage only at their end; without these nothing is counted before.
+    """
+    engine = server.engine
+    return StartedEngine(server._llm_config.model_id, engine._oai_serving_chat, engine._engine_client)
+
+
+def fetch_nothing_again(server: Any) -> None:
+    """Before `LLMServer.start` is called again: what the first start fetched is there. Without it each restart begins
+    with a process that looks for the checkpoint."""
+    server._llm_config.get_or_create_callback().ctx.run_init_node = False

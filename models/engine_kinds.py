@@ -1,0 +1,44 @@
+"""The engines that a model's `engine.kind` may name, and how a replica starts one. A new backend is a row here."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from models.engine import ReplicaEngine
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSpec:
+    """What an engine is told at its start. `options` are its own, under its own names."""
+
+    model_id: str
+    checkpoint: str
+    context_length: int
+    coalesce_s: float
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineKind:
+    """`module` has `async def start(spec: EngineSpec) -> ReplicaEngine`, and is imported by replicas alone. None: Ray
+    Serve LLM starts the engine (`serve.cluster.deployments.vllm_chat`), which knows how to place it on several GPUs."""
+
+    module: str | None
+    computes: bool = True
+
+
+VLLM, FAKE = "vllm", "fake"
+ENGINE_KINDS: dict[str, EngineKind] = {
+    VLLM: EngineKind(module=None),
+    FAKE: EngineKind(module="models.fake_engine", computes=False),
+}
+
+
+async def start_engine(kind: str, spec: EngineSpec) -> ReplicaEngine:
+    """A started engine that has a module of its own. Raises what its `start` raises."""
+    module = ENGINE_KINDS[kind].module
+    assert module is not None, f"{kind} is started by Ray Serve LLM"
+    return cast(ReplicaEngine, await importlib.import_module(module).start(spec))

@@ -1,0 +1,31 @@
+"""The chat options in vLLM's words: what the contract allows and vLLM refuses or reads otherwise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from models.engine import EngineRequest
+
+# vLLM takes temperatures below 1e-5 for greedy sampling, and lifts those below 0.01 to that.
+GREEDY_BELOW = 1e-5
+COLDEST = 0.01
+# vLLM wants top_p above 0; the likeliest token is kept however small it is.
+SMALLEST_TOP_P = 1e-6
+# vLLM reads -1 as "no seed"; the contract's seed repeats whatever it is, so -1 stands for another number.
+NO_SEED = -1
+STAND_IN_SEED = 2**62 + 1
+
+
+def vllm_options(request: EngineRequest) -> dict[str, Any]:
+    """A request's options as vLLM takes them; what is sampled stays the same."""
+    options = dict(request.options)
+    if not request.stream:
+        options.pop("stream_options", None)
+    if options.get("top_p") == 0:
+        options["top_p"] = SMALLEST_TOP_P
+    if options.get("n", 1) > 1 and options.get("temperature", 1) < GREEDY_BELOW:
+        # vLLM samples no two choices greedily, but does sample them among the one likeliest token.
+        options |= {"temperature": COLDEST, "top_k": 1}
+    if options.get("seed") == NO_SEED:
+        options["seed"] = STAND_IN_SEED
+    return options

@@ -1,0 +1,136 @@
+"""What pith uses of Ray and Ray Serve that they do not promise to keep: the one module that may, with each reason.
+
+It imports Ray only where it is called: every process of a cluster of our own reads this before its work. The pinned
+version is held to these meanings by `tests/serve/cluster/ray_insides/`, without a Ray that runs. What Ray Serve LLM
+keeps for itself is in `serve.cluster.ray_insides.ray_serve_llm`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ray.serve.handle import DeploymentHandle
+
+
+class InsidesChanged(RuntimeError):
+    """This Ray does not have what is relied on here."""
+
+
+# Ray reads these once, when it is imported and when its processes start.
+RAY_ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # Ray's own ports take code from whoever reaches them: only holders of this server's token may.
+    "RAY_AUTH_MODE": "token",
+    "RAY_enable_worker_prestart": "0",
+    "RAY_prestart_worker_first_driver": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
+    "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",
+    "RAY_SERVE_REQUEST_PATH_LOG_BUFFER_SIZE": "1000",
+    # Ray's own are 0.1 s, at which they take some 5% of a core with nothing to do.
+    "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.25",
+    "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS": "1000",
+    "RAY_SERVE_LOG_TO_STDERR": "0",
+    # A replica that is not needed any more may end its requests; one that hangs must make way.
+    "RAY_SERVE_FORCE_STOP_UNHEALTHY_REPLICAS": "1",
+    "RAYLLM_ENABLE_REQUEST_PROMPT_LOGS": "0",
+    # Ray Serve LLM's own hook does nothing and would take the place of ours.
+    "RAYLLM_ENABLE_WORKER_PROCESS_SETUP_HOOK": "0",
+}
+
+
+def stay_on_this_machine() -> None:
+    """Before `ray.init`: what Ray does on desktops, where no cluster spans machines
+    (`ray_constants.ENABLE_RAY_CLUSTER`). Without it its processes listen on all interfaces. Raises `InsidesChanged`."""
+    from ray._private import ray_constants
+
+    if not isinstance(getattr(ray_constants, "ENABLE_RAY_CLUSTER", None), bool):
+        raise InsidesChanged("ray._private.ray_constants.ENABLE_RAY_CLUSTER is gone")
+    ray_constants.ENABLE_RAY_CLUSTER = False
+
+
+def own_addresses(folder: Path) -> dict[str, str]:
+    """Arguments of `ray.init` for a cluster of this machine alone (`_node_ip_address`, `_temp_dir`): loopback, and
+    sockets in a folder of ours. Without the first, machines of the network could reach Ray."""
+    return {"_node_ip_address": "127.0.0.1", "_temp_dir": str(folder)}
+
+
+def wrap_grpc_port(wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Put a function around the one by which gRPC servers of this process get their ports
+    (`ray._common.tls_utils.add_port_to_grpc_server`): Serve's replicas have no setting for theirs. Raises
+    `InsidesChanged`, also where the module that would call it has been imported and has the old one."""
+    import sys
+
+    from ray._common import tls_utils
+
+    if "ray.serve._private.replica" in sys.modules:
+        raise InsidesChanged(
+            "ray.serve._private.replica is imported before its ports can be bound to loopback"
+        )
+    inner = getattr(tls_utils, "add_port_to_grpc_server", None)
+    if inner is None:
+        raise InsidesChanged("ray._common.tls_utils.add_port_to_grpc_server is gone")
+    tls_utils.add_port_to_grpc_server = wrap(inner)
+
+
+def deploy(application: Any, name: str) -> None:
+    """`serve.run` without waiting, so that all applications start together: `serve._run` has `_blocking`."""
+    from ray import serve
+
+    serve._run(application, name=name, route_prefix=None, _blocking=False)
+
+
+class RoutedHandle:
+    """A deployment's handle, as far as requests go past it: which replicas run, which one takes a request, and what
+    Ray is told of the load, by which it scales. To be made in the event loop in which it is used.
+
+    `DeploymentHandle._init(_run_router_in_separate_loop)`: the router in this loop, so that it may be read without a
+    lock. `._router._asyncio_router`: its `request_router` and `_metrics_manager`. `choose_replica(_reserve=False)`:
+    a reservation would be two calls through Ray for each request. `_replica` of what was chosen.
+    """
+
+    def __init__(self, handle: DeploymentHandle) -> None:
+        if not handle.is_initialized:
+            handle._init(_run_router_in_separate_loop=False)
+        self._handle = handle.options(method_name="generate")
+        self._awake = handle.options(method_name="awake")
+
+    @property
+    def _ray(self) -> Any:
+        return self._handle._router._asyncio_router
+
+    @property
+    def router(self) -> Any:
+        """The request router that the deployment asked for; None before Ray knows the deployment."""
+        return self._ray.request_router
+
+    async def wake(self) -> None:
+        """Return when a replica runs, which Ray starts where none does."""
+        await self._awake.remote()
+
+    def choose(self, request: Any) -> AbstractAsyncContextManager[Any]:
+        """The replica that the router ranks first and that has room; `replica_id_of` tells which."""
+        chosen: AbstractAsyncContextManager[Any] = self._handle.choose_replica(request, _reserve=False)
+        return chosen
+
+    def count_waiting(self, change: int) -> None:
+        """Tell Ray that one request more (1) or less (-1) waits for a replica."""
+        counts = self._ray._metrics_manager
+        (counts.inc_num_queued_requests if change > 0 else counts.dec_num_queued_requests)()
+
+    def count_running(self, replica_id: Any, change: int) -> None:
+        """Tell Ray that one request more (1) or less (-1) runs on a replica."""
+        counts = self._ray._metrics_manager
+        if change > 0:
+            counts.inc_num_running_requests_for_replica(replica_id)
+        else:
+            counts.dec_num_running_requests_for_replica(replica_id)
+
+
+def replica_id_of(chosen: Any) -> Any:
+    """Of what `RoutedHandle.choose` gave: the key under which the router and Ray's counts know the replica."""
+    return chosen._replica.replica_id

@@ -1,0 +1,64 @@
+"""One replica of a chat model, whatever its engine: kept up, shared among projects, reached at a port of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import asdict
+from typing import Any
+
+from models.engine import EngineChunk, EngineFault, EngineRequest, ReplicaEngine
+from models.errors import EngineFailed
+from models.restarting_engine import RestartingEngine
+from serve.cluster.replicas.applications import BOUND_KEY
+from serve.cluster.replicas.port import ADDRESS_KEY, ReplicaPort
+from serve.fairness.generation import FairGeneration
+from serve.fairness.places import Shares
+from serve.money.prompt_bound import proven_bound
+
+
+class Replica:
+    """To be made and used in one event loop. `start_again` makes an engine in the place of one that died; `give_up` is
+    called where it cannot."""
+
+    def __init__(
+        self,
+        engine: ReplicaEngine,
+        start_again: Callable[[], Awaitable[ReplicaEngine]],
+        *,
+        shares: Shares,
+        give_up: Callable[[], None],
+    ) -> None:
+        making = engine.prompt_making
+        bound = proven_bound(making) if making is not None else None
+        # Of every engine that follows too: template and tokenizer stay.
+        self._bound = asdict(bound) if bound is not None else None
+        self._engine = RestartingEngine(engine, start_again, give_up=give_up)
+        self._fair = FairGeneration(self._engine.generate, places=engine.places, shares=shares)
+        self._port = ReplicaPort(self.generate)
+
+    async def open(self, host: str) -> None:
+        """Take requests on any free port of `host`. Raises `OSError`."""
+        self._address = await self._port.open(host)
+        self._keeping_up = asyncio.create_task(self._engine.keep_up())
+
+    def metadata(self) -> dict[str, Any]:
+        """What every handle's process gets to know of this replica."""
+        return {ADDRESS_KEY: asdict(self._address), BOUND_KEY: self._bound}
+
+    def generate(self, request: EngineRequest) -> AsyncGenerator[EngineChunk | EngineFault, None]:
+        return self._fair.generate(request)
+
+    async def count_tokens(self, request: EngineRequest) -> int | EngineFault:
+        return await self._engine.count_tokens(request)
+
+    def check(self) -> None:
+        """Raises `EngineFailed` where the engine is dead. One that is being started again is looked after already."""
+        if self._engine.dead:
+            raise EngineFailed("the engine has died")
+
+    async def close(self) -> None:
+        """Take no more requests, and return when the running ones have ended and the engine is stopped."""
+        await self._port.close()
+        self._keeping_up.cancel()
+        await self._engine.stop()

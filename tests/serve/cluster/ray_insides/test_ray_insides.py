@@ -1,0 +1,146 @@
+"""Each of Ray's names that `ray_serve` and `ray_serve_llm` use means at the pinned version what is relied on.
+
+Read from the source: Ray takes seconds to import.
+"""
+
+from __future__ import annotations
+
+import ast
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from serve.cluster.ray_insides.ray_serve import RAY_ENVIRONMENT
+from tests.vendor_source import found, parameters, source, text
+
+ROUTER = "ray.serve._private.router"
+LLM_SERVER = "ray.llm._internal.serve.core.server.llm_server"
+VLLM_ENGINE = "ray.llm._internal.serve.engines.vllm.vllm_engine"
+
+
+def test_without_clusters_ray_calls_this_machine_loopback() -> None:
+    assert isinstance(found("ray._private.ray_constants", "ENABLE_RAY_CLUSTER"), ast.Assign)
+    address = text("ray._private.services", "get_node_ip_address")
+    assert "if not ray_constants.ENABLE_RAY_CLUSTER:\n        return get_localhost_ip()" in address
+
+
+def test_ray_takes_an_address_and_a_folder_of_ours() -> None:
+    init = text("ray._private.worker", "init")
+    assert "kwargs.pop('_node_ip_address'" in init and "kwargs.pop('_temp_dir'" in init
+
+
+def test_the_port_of_a_serve_replica_is_opened_by_the_function_that_is_wrapped() -> None:
+    assert parameters("ray._common.tls_utils", "add_port_to_grpc_server") == ["server", "address"]
+    replica = "ray.serve._private.replica"
+    bound = [
+        ast.unparse(node)
+        for node in ast.walk(source(replica))
+        if isinstance(node, ast.ImportFrom) and node.module == "ray._common.tls_utils"
+    ]
+    assert bound == ["from ray._common.tls_utils import add_port_to_grpc_server"]
+    whole = ast.unparse(source(replica))
+    assert "add_port_to_grpc_server(self._server, '[::]:0')" in whole
+    assert "add_insecure_port" not in whole and "add_secure_port" not in whole
+
+
+def test_a_workers_setup_hook_that_fails_ends_the_worker() -> None:
+    main = ast.unparse(source("ray._private.workers.default_worker"))
+    assert "error = load_and_execute_setup_hook(worker_process_setup_hook_key)" in main
+    assert "worker.core_worker.drain_and_exit_worker('system', error)" in main
+
+
+def test_a_replica_passes_a_health_check_after_its_ports_are_open_and_before_it_is_used() -> None:
+    begins = next(
+        ast.unparse(node)
+        for node in ast.walk(source("ray.serve._private.replica"))
+        if isinstance(node, ast.AsyncFunctionDef)
+        and node.name == "initialize"
+        and "_on_initialized" in ast.unparse(node)
+    )
+    assert begins.index("await self._on_initialized()") < begins.index("await self.check_health()")
+    assert begins.index("record_replica_metadata") < begins.index("await self.check_health()")
+
+
+def test_an_application_is_deployed_without_waiting() -> None:
+    assert {"target", "_blocking", "name", "route_prefix"} <= set(parameters("ray.serve.api", "_run"))
+    assert "wait_for_applications_running=_blocking" in text("ray.serve.api", "_run")
+
+
+def test_a_handle_makes_its_router_once_in_the_loop_that_asks() -> None:
+    handle = "ray.serve.handle"
+    assert "self._router = self._create_router(" in text(handle, "_DeploymentHandleBase._init")
+    assert found("ray.serve._private.handle_options", "InitHandleOptionsBase._run_router_in_separate_loop")
+    choose = text("ray.serve._private.default_impl", "create_router")
+    assert "handle_options._run_router_in_separate_loop" in choose and "CurrentLoopRouter" in choose
+    assert "self._asyncio_router = AsyncioRouter(" in text(ROUTER, "CurrentLoopRouter")
+
+
+def test_a_replica_is_chosen_without_a_reservation() -> None:
+    choose = text(ROUTER, "AsyncioRouter.choose_replica")
+    assert "reserve = request_kwargs.pop('_reserve', True)" in choose
+    selection = "ray.serve._private.request_router.replica_wrapper"
+    assert found(selection, "ReplicaSelection._replica")
+    assert "replica_metadata" in text(selection, "ReplicaSelection")
+
+
+def test_the_counts_by_which_ray_scales_are_the_handles_own() -> None:
+    assert "self._metrics_manager = RouterMetricsManager(" in text(ROUTER, "AsyncioRouter")
+    counts = "RouterMetricsManager"
+    for sign, name in (("+", "inc"), ("-", "dec")):
+        queued = text(ROUTER, f"{counts}.{name}_num_queued_requests")
+        assert f"self.num_queued_requests {sign}= 1" in queued
+        running = f"{counts}.{name}_num_running_requests_for_replica"
+        assert parameters(ROUTER, running) == ["replica_id"]
+        assert f"self.num_requests_sent_to_replicas[replica_id] {sign}= 1" in text(ROUTER, running)
+
+
+def test_the_router_has_the_replicas_and_forgets_a_dead_one() -> None:
+    router = "ray.serve._private.request_router.request_router"
+    assert "return self._replicas" in text(router, "RequestRouter.curr_replicas")
+    assert parameters(router, "RequestRouter.on_replica_actor_died") == ["replica_id"]
+    assert "self._replicas.pop(replica_id, None)" in text(router, "RequestRouter.on_replica_actor_died")
+    assert parameters(router, "RequestRouter.update_replicas") == ["replicas"]
+    assert "return self._request_router" in text(ROUTER, "AsyncioRouter.request_router")
+
+
+@pytest.mark.parametrize("name", sorted(RAY_ENVIRONMENT))
+def test_ray_reads_each_variable_that_is_set_for_it(name: str) -> None:
+    spec = find_spec("ray")
+    assert spec is not None and spec.submodule_search_locations
+    ray = Path(spec.submodule_search_locations[0])
+    read_in = (
+        "_private/utils.py",
+        "_common/usage/usage_constants.py",
+        "serve/_private/constants.py",
+        "llm/_internal/serve/constants.py",
+        "core/src/ray/raylet/raylet",
+    )
+    assert any(name.encode() in (ray / place).read_bytes() for place in read_in)
+
+
+def test_ray_serve_llms_server_starts_the_engine_class_that_it_is_given() -> None:
+    assert "engine_cls" in parameters(LLM_SERVER, "LLMServer.__init__")
+    assert "self.engine = self._engine_cls(self._llm_config)" in text(LLM_SERVER, "LLMServer.start")
+    assert "self._llm_config = llm_config" in text(LLM_SERVER, "LLMServer._init_shared")
+
+
+def test_ray_serve_llms_engine_keeps_vllm_where_it_is_looked_for() -> None:
+    starts = text(VLLM_ENGINE, "VLLMEngine.start")
+    assert "self._engine_client = self._start_async_llm_engine(" in starts
+    assert "self._oai_serving_chat = getattr(state, 'openai_serving_chat', None)" in starts
+
+
+def test_ray_serve_llm_takes_the_executor_from_what_it_has_prepared() -> None:
+    prepared = text(VLLM_ENGINE, "VLLMEngine._prepare_engine_config")
+    assert "return (vllm_engine_args, vllm_frontend_args, vllm_engine_config)" in prepared
+    assert "self._prepare_engine_config(callback.ctx)" in text(VLLM_ENGINE, "VLLMEngine.start")
+
+
+def test_ray_serve_llm_fetches_nothing_where_a_callback_says_so() -> None:
+    callbacks = "ray.llm._internal.common.callbacks.base"
+    assert "run_init_node: bool = True" in text(callbacks, "CallbackCtx")
+    assert "on_before_node_init" in text(callbacks, "CallbackBase")
+    starts = text(VLLM_ENGINE, "VLLMEngine.start")
+    asked = "await callback.run_callback('on_before_node_init')\n    if callback.ctx.run_init_node:"
+    assert asked in starts
