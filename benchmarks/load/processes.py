@@ -27,7 +27,7 @@ ROLES = (
     (r"postgres|prisma|query-engine", "database"),
     (r"gcs_server|raylet", "Ray core (gcs, raylet)"),
     (r"ingress_cost\S* --replica", "replica of a fake engine"),
-    (r"ingress_cost\S* .*--hop", "ingress on a fake engine"),
+    (r"ingress_cost\S* .*--two-processes", "ingress on a fake engine"),
     (r"pith serve|serve\.cli", "pith serve (this command)"),
     (r"ray", "Ray helpers (agents, monitors, idle workers)"),
 )

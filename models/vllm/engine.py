@@ -11,6 +11,7 @@ from contextlib import aclosing
 from typing import Any
 
 from pydantic import ValidationError
+from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.entrypoints.serve.engine.protocol import ErrorResponse
 from vllm.exceptions import GenerationError, GracefulHTTPError, VLLMClientError
 
@@ -21,9 +22,9 @@ from models.vllm import insides
 from models.vllm.client import CountingClient
 from models.vllm.faults import constrained_by, fault_of, located, refusal
 from models.vllm.grammars import trials_of
+from models.vllm.options import vllm_fields
 from models.vllm.prompt import prompt_making
 from models.vllm.reply_pieces import completed, streamed
-from models.vllm.request import vllm_request
 from models.vllm.usage import UsageMeter
 
 RESTART_S = 10
@@ -82,7 +83,7 @@ class VLLMEngine:
     def _pieces(
         self, request: EngineRequest, meter: UsageMeter
     ) -> AsyncGenerator[EngineChunk | EngineFault, None]:
-        asked = vllm_request(request)
+        asked = ChatCompletionRequest(**vllm_fields(request))
         if request.stream:
             return streamed(self._serving, asked, meter, coalesce_s=self._coalesce_s)
         return completed(self._serving, asked, meter)
@@ -97,7 +98,8 @@ class VLLMEngine:
     async def count_tokens(self, request: EngineRequest) -> int | EngineFault:
         """The prompt's tokens, rendered and tokenized as for a generation."""
         try:
-            counted = await insides.prompt_tokens(self._serving, vllm_request(request))
+            asked = ChatCompletionRequest(**vllm_fields(request))
+            counted = await insides.prompt_tokens(self._serving, asked)
         except (VLLMClientError, ValidationError, ValueError) as error:
             return refusal(error, request)
         return located(fault_of(counted), request) if isinstance(counted, ErrorResponse) else counted

@@ -1,4 +1,4 @@
-"""The chat options in vLLM's words: what the contract allows and vLLM refuses or reads otherwise."""
+"""A chat request in vLLM's words: what the contract allows and vLLM refuses, or reads otherwise."""
 
 from __future__ import annotations
 
@@ -14,6 +14,21 @@ SMALLEST_TOP_P = 1e-6
 # vLLM reads -1 as "no seed"; the contract's seed repeats whatever it is, so -1 stands for another number.
 NO_SEED = -1
 STAND_IN_SEED = 2**62 + 1
+
+
+def vllm_fields(request: EngineRequest) -> dict[str, Any]:
+    """The fields of vLLM's `ChatCompletionRequest`."""
+    fields: dict[str, Any] = {
+        "model": request.model_id,
+        "messages": [dict(message) for message in request.messages],
+        "stream": request.stream,
+        "cache_salt": request.cache_salt,
+        "request_id": request.request_id,
+    }
+    # Without a limit the engine takes what the prompt leaves, and its meter holds it to the default.
+    if request.max_tokens_field is not None:
+        fields[request.max_tokens_field] = request.max_tokens
+    return fields | vllm_options(request)
 
 
 def vllm_options(request: EngineRequest) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The real HTTP server on a canned engine, in a process of its own: what is left is what the ingress itself costs.
 
 It is started by path, so that the same harness serves two source trees. It prints its port and a key, then serves until
-SIGTERM. With --hop the engine is in a second process, behind the port that a replica has.
+SIGTERM. With --two-processes the engine is in a second process, behind the port that a replica has.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _prompt_bound() -> Any:
 
 
 class CannedEngine:
-    """A fake that has its replies ready and gives the event loop a turn for each chunk, as a hop does."""
+    """A fake that has its replies ready and gives the event loop a turn for each chunk, as a second process does."""
 
     def __init__(self, tokens_per_chunk: int) -> None:
         self._per_chunk = tokens_per_chunk
@@ -115,7 +115,7 @@ class CannedEngine:
         yield EngineChunk(b"", TokenUsage(12, request.max_tokens), finished=True)
 
 
-class HoppedEngine:
+class RemoteEngine:
     """The canned engine in a process of its own, reached as a replica is."""
 
     def __init__(self, tokens_per_chunk: int) -> None:
@@ -160,19 +160,19 @@ async def _serve_replica(tokens_per_chunk: int) -> None:
     await port.close()
 
 
-async def _serve(settings: Any, tokens_per_chunk: int, hop: bool) -> None:
+async def _serve(settings: Any, tokens_per_chunk: int, two_processes: bool) -> None:
     from billing.store.database import open_database
     from serve.app import start_service
 
-    hopped = HoppedEngine(tokens_per_chunk) if hop else None
-    if hopped:
-        await hopped.start()
+    remote = RemoteEngine(tokens_per_chunk) if two_processes else None
+    if remote:
+        await remote.start()
     told_to_stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, told_to_stop.set)
     key = await _key(settings)
     service = start_service(
         settings,
-        engines={MODEL: hopped or CannedEngine(tokens_per_chunk)},
+        engines={MODEL: remote or CannedEngine(tokens_per_chunk)},
         compressors={},
         database=open_database(settings.billing.database_url),
     )
@@ -182,15 +182,15 @@ async def _serve(settings: Any, tokens_per_chunk: int, hop: bool) -> None:
     print(json.dumps({"port": settings.server.port, "key": key}), flush=True)
     await told_to_stop.wait()
     await service.stop()
-    if hopped:
-        await hopped.stop()
+    if remote:
+        await remote.stop()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--tokens-per-chunk", type=int, default=1)
-    parser.add_argument("--hop", action="store_true")
-    parser.add_argument("--replica", action="store_true", help="the second process of --hop")
+    parser.add_argument("--two-processes", action="store_true")
+    parser.add_argument("--replica", action="store_true", help="the second process of --two-processes")
     given = parser.parse_args()
     import uvloop
 
@@ -205,7 +205,7 @@ def main() -> None:
         os.environ[FOLDER_VARIABLE] = str(metrics_folder(settings))
         count_in_files(settings)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(settings, given.tokens_per_chunk, given.hop))
+            runner.run(_serve(settings, given.tokens_per_chunk, given.two_processes))
 
 
 if __name__ == "__main__":

@@ -6,15 +6,14 @@ vLLM is started by Ray Serve LLM instead: `serve.cluster.deployments.vllm_chat`.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
 import ray
 from ray import serve
 
-from models.engine import EngineChunk, EngineFault, EngineRequest, ReplicaEngine
+from models.engine import EngineFault, EngineRequest, ReplicaEngine
 from models.engine_kinds import ENGINE_KINDS, EngineSpec, start_engine
 from serve.cluster.deployments.deployment_options import deployment_options
 from serve.cluster.ray_insides.loopback import PortCheck
@@ -26,7 +25,8 @@ from serve.processes.garbage_collection import freeze_heap
 
 
 class ChatReplica:
-    """What Ray Serve calls. Its logic is `serve.cluster.replicas.replica.Replica`."""
+    """What Ray Serve calls; requests go past it, to the replica's own port. Its logic is
+    `serve.cluster.replicas.replica.Replica`."""
 
     async def __init__(  # type: ignore[misc]
         self, kind: str, spec: EngineSpec, *, shares: Shares, on_loopback: bool
@@ -50,11 +50,6 @@ class ChatReplica:
     async def record_replica_metadata(self) -> dict[str, Any]:
         """Asked by Ray Serve once."""
         return self._replica.metadata()
-
-    async def generate(self, request: EngineRequest) -> AsyncGenerator[EngineChunk | EngineFault, None]:
-        async with aclosing(self._replica.generate(request)) as items:
-            async for item in items:
-                yield item
 
     async def awake(self) -> None:
         """Answered by a replica that runs: Ray starts one for it."""

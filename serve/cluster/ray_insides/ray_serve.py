@@ -96,8 +96,7 @@ class RoutedHandle:
     def __init__(self, handle: DeploymentHandle) -> None:
         if not handle.is_initialized:
             handle._init(_run_router_in_separate_loop=False)
-        self._handle = handle.options(method_name="generate")
-        self._awake = handle.options(method_name="awake")
+        self._handle = handle.options(method_name="awake")
 
     @property
     def _ray(self) -> Any:
@@ -110,7 +109,7 @@ class RoutedHandle:
 
     async def wake(self) -> None:
         """Return when a replica runs, which Ray starts where none does."""
-        await self._awake.remote()
+        await self._handle.remote()
 
     def choose(self, request: Any) -> AbstractAsyncContextManager[Any]:
         """The replica that the router ranks first and that has room; `replica_id_of` tells which."""

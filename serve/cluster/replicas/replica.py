@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import Any
 
-from models.engine import EngineChunk, EngineFault, EngineRequest, ReplicaEngine
+from models.engine import EngineFault, EngineRequest, ReplicaEngine
 from models.errors import EngineFailed
 from models.restarting_engine import RestartingEngine
 from serve.cluster.replicas.applications import BOUND_KEY
@@ -34,8 +34,8 @@ class Replica:
         # Of every engine that follows too: template and tokenizer stay.
         self._bound = asdict(bound) if bound is not None else None
         self._engine = RestartingEngine(engine, start_again, give_up=give_up)
-        self._fair = FairGeneration(self._engine.generate, places=engine.places, shares=shares)
-        self._port = ReplicaPort(self.generate)
+        fair = FairGeneration(self._engine.generate, places=engine.places, shares=shares)
+        self._port = ReplicaPort(fair.generate)
 
     async def open(self, host: str) -> None:
         """Take requests on any free port of `host`. Raises `OSError`."""
@@ -45,9 +45,6 @@ class Replica:
     def metadata(self) -> dict[str, Any]:
         """What every handle's process gets to know of this replica."""
         return {ADDRESS_KEY: asdict(self._address), BOUND_KEY: self._bound}
-
-    def generate(self, request: EngineRequest) -> AsyncGenerator[EngineChunk | EngineFault, None]:
-        return self._fair.generate(request)
 
     async def count_tokens(self, request: EngineRequest) -> int | EngineFault:
         return await self._engine.count_tokens(request)
