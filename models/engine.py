@@ -106,32 +106,26 @@ class ReplicaEngine(Protocol):
     @property
     def places(self) -> int:
         """How many sequences it works on at once."""
-        ...
 
     @property
     def dead(self) -> bool:
         """Its health, looked at ten times a second: whether it can never answer again, and another must be started."""
-        ...
 
     @property
     def prompt_making(self) -> PromptMaking | None:
         """What it makes a prompt of a conversation with; None where a prompt cannot be bounded by that."""
-        ...
 
     def generate(self, request: EngineRequest) -> AsyncGenerator[EngineChunk | EngineFault, None]:
         """Yield at least one item; the last one, and only the last, is a fault or has `finished`.
 
         Something comes at least every half second, if only an empty chunk. Closing the iterator aborts the generation.
         """
-        ...
 
     async def count_tokens(self, request: EngineRequest) -> int | EngineFault:
         """The tokens of the prompt as `generate` would feed it; nothing is generated."""
-        ...
 
     async def stop(self) -> None:
         """End what it runs, also where it is dead already."""
-        ...
 
 
 @runtime_checkable
@@ -140,7 +134,6 @@ class Embeds(Protocol):
 
     async def embed(self, texts: Sequence[str]) -> Embeddings | EngineFault:
         """A vector for each text, all of one length, and the tokens of all texts."""
-        ...
 
 
 class Engine(Protocol):
@@ -152,19 +145,15 @@ class Engine(Protocol):
         Closing the iterator aborts the generation. Raises `EngineRejected`, `EngineUnavailable` or
         `EngineFailed`, before the first chunk or after any.
         """
-        ...
 
     def prompt_bound(self) -> PromptBound | None:
         """What is proven of this model's prompts; None while nothing is known of it."""
-        ...
 
     async def count_tokens(self, request: EngineRequest) -> int:
         """The tokens of the prompt as `generate` would feed it, template and tools included; nothing is generated.
 
         Raises what `generate` raises.
         """
-        ...
 
     async def ready(self) -> bool:
         """Say whether a replica is up and healthy, without starting one."""
-        ...

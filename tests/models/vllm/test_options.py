@@ -7,7 +7,7 @@ from typing import Any
 from models.catalog import Capabilities
 from models.engine import EngineRequest
 from models.options.options import select_options
-from models.vllm.options import vllm_options
+from models.vllm.options import vllm_fields, vllm_options
 
 
 def phrased(*, stream: bool = False, **fields: Any) -> dict[str, Any]:
@@ -41,3 +41,11 @@ def test_a_requests_own_options_are_left_as_they_were() -> None:
     request = EngineRequest("1", "m", (), 5, False, "ws", {"top_p": 0, "seed": -1})
     vllm_options(request)
     assert request.options == {"top_p": 0, "seed": -1}
+
+
+def test_a_limit_goes_by_the_name_that_the_caller_gave_it_and_else_not_at_all() -> None:
+    for name in ("max_tokens", "max_completion_tokens"):
+        assert vllm_fields(EngineRequest("1", "m", (), 5, False, "ws", max_tokens_field=name))[name] == 5
+    left = vllm_fields(EngineRequest("1", "m", (), 5, False, "ws", max_tokens_field=None))
+    assert not {"max_tokens", "max_completion_tokens"} & left.keys()
+    assert (left["request_id"], left["cache_salt"]) == ("1", "ws")
