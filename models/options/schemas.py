@@ -37,13 +37,9 @@ _NAMED = frozenset({"properties", "patternProperties", "$defs", "definitions", "
 _LITERAL = frozenset({"const", "enum", "default", "examples"})
 
 
-def check_schema(schema: Mapping[str, Any], loc: Loc) -> None:
-    """Raise `InvalidField` where the schema is too large, too deep, or malformed in what engines compile."""
-    check_schemas([(schema, loc)])
-
-
 def check_schemas(schemas: Iterable[tuple[Mapping[str, Any], Loc]]) -> None:
-    """Check all schemas of one request, each at its place, against the bounds that hold for them together.
+    """Check all schemas of one request, each at its place, against the bounds that hold for them together. Raises
+    `InvalidField` where one is too large, too deep, or malformed in what engines compile.
 
     The cost is linear in the values and the text that these bounds let through.
     """

@@ -13,10 +13,13 @@ from models.options.schemas import (
     MAX_REPETITIONS,
     MAX_REQUEST_TEXT_CHARS,
     MAX_TEXT_CHARS,
-    check_schema,
     check_schemas,
 )
 from tests.work import growth
+
+
+def check_schema(schema: dict[str, Any], loc: tuple[str | int, ...]) -> None:
+    check_schemas([(schema, loc)])
 
 
 def refused(schema: dict[str, Any]) -> tuple[tuple[str | int, ...], str]:
