@@ -9,8 +9,8 @@ MAX_WEIGHT = 1000
 
 @dataclass(frozen=True, slots=True)
 class ProjectLimits:
-    """Limits of one project; None is without limit. Where projects wait for the same engine, each gets places and turns
-    by its `weight`."""
+    """Limits of one project; None means no limit. Projects that wait for the same engine get places and turns in
+    proportion to `weight`."""
 
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
@@ -37,7 +37,7 @@ NO_LIMITS = ProjectLimits()
 
 @dataclass(frozen=True, slots=True)
 class WindowState:
-    """What a client is told of one limit: when `reset_s` has passed unused, `remaining` is `limit` again."""
+    """What a client is told about one limit. Unused for `reset_s`, `remaining` is back at `limit`."""
 
     limit: int
     remaining: int

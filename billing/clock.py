@@ -1,4 +1,4 @@
-"""The time of day in UTC, for those who are given no other clock."""
+"""The current time in UTC, for those that are given no other clock."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _LIMIT_WORDS: dict[LimitName, str] = {
 
 
 class BillingError(Exception):
-    """Base of every error of this folder."""
+    """Base of every error in this package."""
 
 
 class InvalidKey(BillingError):
@@ -34,15 +34,15 @@ class InvalidKey(BillingError):
 
 
 class LedgerUnavailable(BillingError):
-    """The ledger's database could not be reached, was locked, or broke off; the write may have failed."""
+    """The ledger's database could not be reached, was locked, or dropped the connection; the write may have failed."""
 
 
 class SpoolUnavailable(LedgerUnavailable):
-    """The usage spool cannot be written: an outage of the ledger now would lose what is used."""
+    """The usage spool cannot be written: if the ledger failed now, usage would be lost."""
 
 
 class AllowanceSpent(LedgerUnavailable):
-    """The ledger is away, and the workspace has spent what it may until it is back. Nothing was held."""
+    """The ledger is down, and the workspace has spent what it may until it is back. Nothing was held."""
 
     def __init__(self, allowance_nano_usd: int) -> None:
         super().__init__(
@@ -52,7 +52,7 @@ class AllowanceSpent(LedgerUnavailable):
 
 
 class RowRefused(BillingError):
-    """The ledger's database answered, and a constraint refused the row: trying again cannot help."""
+    """The ledger's database answered, and a constraint refused the row: retrying cannot help."""
 
 
 class DatabaseConfigError(BillingError, ValueError):
@@ -64,7 +64,7 @@ class PricesUnavailable(BillingError):
 
 
 class QuotaExceeded(BillingError):
-    """The worst case of this request would pass the workspace's spend limit. Nothing was held."""
+    """The worst case of this request would exceed the workspace's spend limit. Nothing was held."""
 
     def __init__(
         self, *, span: Span, limit_nano_usd: int, committed_nano_usd: int, wanted_nano_usd: int
@@ -100,18 +100,18 @@ class UsageNotRecorded(BillingError):
 
 
 class SpoolFull(BillingError):
-    """The ledger is away, and the spool holds as many events as it may: no more work is taken on."""
+    """The ledger is down, and the spool is at its limit: no more work is accepted."""
 
     def __init__(self, max_rows: int) -> None:
         super().__init__(f"the usage spool is full ({max_rows} events)")
 
 
 class UnknownSpooledEvent(BillingError, LookupError):
-    """The spool holds no event of this id, or one that is not set aside."""
+    """The spool has no event with this id that is set aside."""
 
 
 class UnknownAccount(BillingError, LookupError):
-    """No workspace, project or key answers to this id or name."""
+    """No workspace, project or key has this id or name."""
 
     def __init__(self, kind: str, ref: str) -> None:
         super().__init__(f"no {kind} has the id or name {ref!r}")
@@ -135,7 +135,7 @@ class AccountRevoked(BillingError):
 
 
 class InvalidAccount(BillingError, ValueError):
-    """A name or a figure of a workspace, project or key cannot be used; the message names it."""
+    """A name or a figure of a workspace, project or key is invalid; the message names it."""
 
 
 class UnknownCollection(BillingError, LookupError):
@@ -178,7 +178,7 @@ class RebuildRefused(BillingError):
 
 
 class RateLimited(BillingError):
-    """A limit of the project is used up; no limit has counted the request.
+    """A limit of the project is used up. No limit has counted the request.
 
     `state` is for the response's headers. `retry_after_s` is the soonest that the same request can fit; one whose
     `amount` is above the limit never does, and is told so. `scope` says whose limit it is.

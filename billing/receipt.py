@@ -9,7 +9,7 @@ TEXT = "text"
 
 
 def without_text(receipt: str | None) -> str | None:
-    """The receipt without the excerpts of its flags' examples; what is no JSON object is kept as nothing."""
+    """The receipt without the excerpts of its flags' examples; None if it is not JSON."""
     if receipt is None or f'"{TEXT}"' not in receipt:
         return receipt
     try:

@@ -78,7 +78,7 @@ class UsageEvent:
     receipt: str | None = None
     # Taken under the allowance, while the ledger was away.
     offline: bool = False
-    # Both are the ledger's to say, when it posts the event.
+    # Both are set by the ledger when it posts the event.
     written_off_nano_usd: int = 0
     month: str | None = None
 
@@ -89,7 +89,7 @@ class Settlement:
 
     event_id: str
     status: MeteringStatus
-    # What of the cost nobody is charged for; of usage in the spool it is known once that was replayed.
+    # The part of the cost that nobody is charged for; of spooled usage it is known only after the replay.
     written_off_nano_usd: int = 0
 
     @property
@@ -98,12 +98,12 @@ class Settlement:
 
 
 def mint_event_id(now: datetime) -> str:
-    """32 hex digits: the millisecond, then 80 random bits, so that new rows land at the index's end."""
+    """32 hex digits: the millisecond, then 80 random bits, so that new rows go to the end of the index."""
     return f"{int(now.timestamp() * 1000):012x}{secrets.token_hex(10)}"
 
 
 def usage_event(hold: Hold, figures: UsageFigures, cost: Cost, outcome: Outcome, now: datetime) -> UsageEvent:
-    """What is recorded of a request that was held and has ended."""
+    """The event of a held request that has ended."""
     return UsageEvent(
         event_id=hold.event_id,
         request_id=hold.request_id,

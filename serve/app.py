@@ -142,7 +142,7 @@ def open_ledger(
     lease: LeaseTimes | None = None,
     written_off: WrittenOff = log_written_off,
 ) -> Ledger:
-    """The ledger with what its settings allow while its database is away."""
+    """The ledger with what its settings allow while its database is down."""
     allowance = int(settings.billing.offline_allowance_usd * 10**9)
     return Ledger(database, spool, offline_allowance_nano_usd=allowance, lease=lease, written_off=written_off)
 
@@ -169,7 +169,7 @@ def build_api(
     registry: CollectorRegistry | None = None,
 ) -> Any:
     """The ASGI application, from settings, engines, compression models and a ledger. Without compression models it has
-    no compression routes. `registry` is given by who wants to read the metrics in this process."""
+    no compression routes. Give a `registry` to read the metrics in this process."""
     catalog = catalog_of(settings)
     metrics = _metrics(settings, registry or CollectorRegistry())
     prices = PriceBook(ledger, prices_of(catalog, settings.compression.models))

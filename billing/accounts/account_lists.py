@@ -34,7 +34,7 @@ class ListedKey:
 
 
 def listed_projects(connection: Connection, workspace: str | None = None) -> list[ListedProject]:
-    """Oldest first. Raises `UnknownAccount` for a workspace that is none."""
+    """Oldest first. Raises `UnknownAccount` for an unknown workspace."""
     owners = {owner.id: owner for owner in account_sql.all_workspaces(connection)}
     return [
         ListedProject(project, owner, _revoked(owner, project))
@@ -46,7 +46,7 @@ def listed_projects(connection: Connection, workspace: str | None = None) -> lis
 def listed_keys(
     connection: Connection, workspace: str | None = None, project: str | None = None
 ) -> list[ListedKey]:
-    """Oldest first. Raises `UnknownAccount` for a workspace or a project that is none."""
+    """Oldest first. Raises `UnknownAccount` for an unknown workspace or project."""
     owners = {listed.project.id: listed for listed in listed_projects(connection, workspace)}
     return [
         ListedKey(key, owner.project, owner.workspace, owner.revoked or ("key" if key.revoked_at else None))

@@ -21,9 +21,9 @@ AnyRow = Row[tuple[Any, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """An account that pays. A limit of None is without limit; `month` is the one `month_posted` counts.
+    """An account that pays. None means no limit; `month` is the month that `month_posted` covers.
 
-    `collected` is what of the posted is cut into collections; the rest is uncollected.
+    `collected` is the part of `posted` that was cut into collections; the rest is uncollected.
     """
 
     id: str
@@ -55,7 +55,7 @@ class Project:
 
 @dataclass(frozen=True, slots=True)
 class KeyRecord:
-    """What is known of a key after it was shown: not its secret."""
+    """What is kept of a key after it was shown: all but its secret."""
 
     id: str
     project_id: str
@@ -66,7 +66,7 @@ class KeyRecord:
 
 @dataclass(frozen=True, slots=True)
 class StoredKey:
-    """What authentication needs of one key. Inactive: the key, its project or its workspace is revoked."""
+    """What authentication needs to know about a key. Inactive: the key, its project or its workspace is revoked."""
 
     digest: str
     active: bool
@@ -201,7 +201,7 @@ def all_keys(connection: Connection, project: str | None) -> list[KeyRecord]:
 
 
 def lock(connection: Connection, table: Table, row_id: str) -> None:
-    """Nobody else changes the row until this transaction ends; rows that refer to it are still taken."""
+    """Nobody else changes the row until this transaction ends; rows that refer to it can still be inserted."""
     locking = select(table.c.id).where(table.c.id == row_id).with_for_update(key_share=True)
     connection.execute(locking).one_or_none()
 
@@ -240,7 +240,7 @@ def _require_active(kind: str, owner: Workspace | Project, *, wanted: str) -> No
 
 
 def _check_storable(kind: str, ref: str) -> None:
-    """NUL and lone surrogates, which databases refuse each in its own way, name nothing."""
+    """NUL and lone surrogates name nothing; each database would refuse them in its own way."""
     if not ref.isprintable():
         raise UnknownAccount(kind, ref)
 

@@ -1,4 +1,4 @@
-"""Accounts: who a key belongs to, and the making, listing and revoking of workspaces, projects and keys."""
+"""Accounts: who a key belongs to, and how workspaces, projects and keys are made, listed and revoked."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ A = TypeVar("A", Workspace, Project, KeyRecord)
 Find = Callable[[Connection, str], A]
 
 _KINDS: dict[type, str] = {Workspace: "workspace", Project: "project", KeyRecord: "key"}
-# Money moves meanwhile, and is no setting.
+# Balances change by themselves and are not settings.
 _FIGURES = {"posted_nano_usd", "held_nano_usd", "collected_nano_usd", "month", "month_posted_nano_usd"}
 
 MAX_NAME_CHARS = 64
@@ -34,7 +34,7 @@ MAX_LIMIT_NANO_USD = 2**63 - 1
 
 
 class Accounts:
-    """The accounts of one ledger. They are named by id, or by name: `acme`, and `acme/search` for a project.
+    """The accounts of one ledger. Refer to them by id or by name: `acme`, and `acme/search` for a project.
 
     Every method raises `LedgerUnavailable`; those that take an id or a name `UnknownAccount`; those that make
     something `AccountExists`, `InvalidAccount` and, in what was revoked, `AccountRevoked`. Every change is in the audit
@@ -60,7 +60,7 @@ class Accounts:
         """The caller behind a bearer token. Raises `InvalidKey`."""
         key = keys.parse(token)
         stored = await self._cache.get(key.key_id, now)
-        # Compared against something in every case, so that the time taken tells nothing of the id.
+        # Compared against something in every case, so that the time taken reveals nothing about the id.
         fits = keys.matches(key, stored.digest if stored else "0" * 64, self._pepper)
         if stored is None or not fits:
             raise InvalidKey("unknown id" if stored is None else "wrong secret")
@@ -111,7 +111,7 @@ class Accounts:
         return await self._create("project", _checked_name(name), now, work)
 
     async def create_key(self, project: str, name: str, *, now: datetime) -> tuple[KeyRecord, str]:
-        """The record and the token. The token cannot be had again: only its HMAC is kept."""
+        """The record and the token. The token cannot be recovered: only its HMAC is kept."""
         key = keys.mint()
         work = partial(
             account_sql.insert_key,
@@ -214,7 +214,7 @@ class Accounts:
         audit_log.record(connection, AuditEntry(now, self._actor, action, workspace_id, record.id, details))
 
     async def _write_and_forget(self, work: Work[A]) -> A:
-        # Forgotten even when the write's fate is unknown: the next request reads what is true.
+        # Cleared even if nobody knows whether the write succeeded: the next request reads the truth.
         try:
             return await self._database.write(work)
         finally:

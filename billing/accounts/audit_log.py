@@ -29,7 +29,7 @@ class AuditEntry:
 
 
 def record(connection: Connection, entry: AuditEntry) -> None:
-    """Call it in the transaction of the change itself: neither is there without the other."""
+    """Call it in the transaction of the change itself: then neither exists without the other."""
     row = {
         "at": entry.at,
         "actor": entry.actor[:MAX_ACTOR_CHARS],

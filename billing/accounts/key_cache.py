@@ -1,4 +1,4 @@
-"""Keeps what the database said of a key for a few seconds, so that authentication costs no query and a
+"""Remembers for a few seconds what the database said about a key, so that authentication costs no query and a
 revocation still takes effect within a bound that can be published."""
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from datetime import datetime, timedelta
 from billing.accounts.account_sql import StoredKey
 from billing.errors import LedgerUnavailable
 
-# While the ledger is away, how long keys that may outlive it are trusted until one of them is read again.
+# During an outage of the ledger: how long known keys are trusted before one of them is looked up again.
 PAUSE = timedelta(seconds=1)
 Fetch = Callable[[str], Awaitable[StoredKey | None]]
 
 
 @dataclass(frozen=True, slots=True)
 class KeyCacheTimes:
-    """`ttl_s` bounds how long a revoked key still works. While the ledger is away, a key that worked before
+    """`ttl_s` bounds how long a revoked key still works. While the ledger is down, a key that worked before
     goes on working for `outage_s` after it was last read."""
 
     ttl_s: float = 5.0
@@ -51,7 +51,7 @@ class KeyCache:
         if entry is not None and self._is_fresh(entry, now):
             self._entries.move_to_end(key_id)
             return entry.key
-        if entry is None or not self._may_outlive_the_ledger(entry, now):
+        if entry is None or not self._survives_an_outage(entry, now):
             return (await self._read_once(key_id, now)).key
         if self._away_until is not None:
             if now < self._away_until:
@@ -65,7 +65,7 @@ class KeyCache:
             return entry.key
 
     def clear(self) -> None:
-        """Forgets everything, also what is being read now: it may have been read before the change."""
+        """Forgets everything, including reads in progress: they may have begun before the change."""
         self._generation += 1
         self._entries.clear()
         self._reads.clear()
@@ -85,7 +85,7 @@ class KeyCache:
 
     async def _read(self, key_id: str, now: datetime) -> _Entry:
         generation = self._generation
-        # Dated at the start of the read: a revocation during it must not be outlived by more than the TTL.
+        # Dated at the start of the read: a key that is revoked meanwhile must not work for longer than the TTL.
         entry = _Entry(await self._fetch(key_id), now)
         self._away_until = None
         if generation == self._generation:
@@ -100,6 +100,6 @@ class KeyCache:
         ttl_s = self._times.ttl_s if works else self._times.negative_ttl_s
         return timedelta(0) <= now - entry.read_at < timedelta(seconds=ttl_s)
 
-    def _may_outlive_the_ledger(self, entry: _Entry, now: datetime) -> bool:
+    def _survives_an_outage(self, entry: _Entry, now: datetime) -> bool:
         works = entry.key is not None and entry.key.active
         return works and now - entry.read_at < timedelta(seconds=self._times.outage_s)

@@ -13,7 +13,7 @@ from billing.errors import InvalidKey
 
 PREFIX = "pith"
 ID_CHARS = 16
-# 43 letters of 62 carry 256 bits. Neither "_", which only separates, nor "-", which ends a double click.
+# 43 of 62 letters carry 256 bits. No "_", which is the separator, and no "-", at which a double click stops.
 SECRET_CHARS = 43
 TOKEN_CHARS = len(PREFIX) + 1 + ID_CHARS + 1 + SECRET_CHARS
 MIN_PEPPER_BYTES = 16

@@ -36,7 +36,7 @@ class Books:
         return await self._database.read(partial(usage, by=by, workspace=workspace, since=since, until=until))
 
     async def statement(self, workspace: str, month: str) -> Statement:
-        """Raises `ValueError` for a month that is none."""
+        """Raises `ValueError` for an invalid month."""
         return await self._database.read(partial(statement, workspace=workspace, month=month))
 
     async def audit_log(
@@ -55,7 +55,7 @@ class Books:
         return await self._database.read(read)
 
     async def reconcile(self, spool: Spool) -> Reconciliation:
-        # Balances are of one moment. Costs are of events, which never change, and are read piece by piece.
+        # Balances must be of one moment. Costs belong to events, which never change, so they are read in pieces.
         balances = await self._database.read(reconciliation.balances_of_one_moment)
         mispriced = await self._mispriced()
         return Reconciliation(
@@ -74,5 +74,5 @@ class Books:
         return found[:MOST_NAMED]
 
     async def rebuild(self, *, actor: str, now: datetime) -> list[Difference]:
-        """Makes every balance anew from the rows below it; what was different. Raises `RebuildRefused`."""
+        """Recomputes every balance from the rows beneath it; returns what was different. Raises `RebuildRefused`."""
         return await self._database.write(lambda c: rebuild_balances(c, actor=actor, now=now))

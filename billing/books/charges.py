@@ -1,4 +1,4 @@
-"""What a usage event charged, and the month that it counts to: said once, for everything that adds events up."""
+"""What a usage event charged and the month it counts toward: defined once, for everything that sums events."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from billing.store.dates import calendar
 from billing.store.schema import usage_events
 
 _e = usage_events.c
-# The cost of its tokens, less what of that was written off.
+# The cost of its tokens, less what was written off.
 CHARGED: ColumnElement[int] = _e.cost_nano_usd - _e.written_off_nano_usd
 
 

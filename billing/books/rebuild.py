@@ -1,4 +1,4 @@
-"""Makes the balances anew from what cannot be rewritten, where somebody edited a row or restored half a backup."""
+"""Recomputes balances from what cannot be rewritten, after somebody edited a row or restored half a backup."""
 
 from __future__ import annotations
 

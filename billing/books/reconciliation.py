@@ -10,7 +10,7 @@ from sqlalchemy.engine import Row
 
 from billing.books.charges import CHARGED, charged_month
 from billing.price import Cost, ModelPrice, cost
-from billing.store.database import one_moment
+from billing.store.database import use_one_snapshot
 from billing.store.schema import collections, holds, prices, usage_events, workspace_months, workspaces
 
 EVENTS_AT_ONCE = 5000
@@ -56,13 +56,13 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Balances:
-    """The balances of one workspace twice: as its row has them, and as the rows below add up to."""
+    """One workspace's balances as its row has them, and as the rows beneath it add up to."""
 
     workspace_id: str
     events: int
     stored: dict[str, int]
     rebuilt: dict[str, int]
-    # What of the events' cost is charged to nobody; in no balance.
+    # The part of the events' cost that nobody is charged for; it is in no balance.
     written_off_nano_usd: int = 0
 
     @property
@@ -117,15 +117,15 @@ class Reconciliation:
 
 
 def balances_of_one_moment(connection: Connection) -> list[Balances]:
-    """Every workspace's; begin a transaction with it. A settlement between two statements would look like a loss."""
-    one_moment(connection)
+    """Every workspace's. Call it first in a transaction: a settlement between two reads would look like a loss."""
+    use_one_snapshot(connection)
     return balances(connection)
 
 
 def balances(connection: Connection) -> list[Balances]:
     """Every workspace's, where nothing is charged meanwhile.
 
-    Beside `FIGURES` there is one named after each other month, such as `2026-10`.
+    Besides `FIGURES`, each other month has a figure named after it, such as `2026-10`.
     """
     found = [_balances(row) for row in connection.execute(_sums(connection))]
     by_id = {one.workspace_id: one for one in found}
@@ -171,7 +171,7 @@ def differences(connection: Connection) -> list[Difference]:
 
 
 def mispriced_events(connection: Connection, *, after: str) -> tuple[list[MispricedEvent], str | None]:
-    """Works out again what the next events behind the id `after` cost; and the last one's id, or None at the end.
+    """Recomputes what the next events after the id `after` cost. Also returns the last one's id, or None at the end.
 
     In Python's integers: the product of a token count and a price may pass 64 bits.
     """
@@ -193,7 +193,7 @@ def _due(row: Row[*tuple[Any, ...]]) -> Cost:
         price,
         prompt_tokens=row.prompt_tokens,
         completion_tokens=row.completion_tokens,
-        # A failure after the first token pays for its tokens alone.
+        # A request that failed after its first token pays for its tokens, and never the minimum.
         minimum=row.outcome != "failed",
     )
 

@@ -1,8 +1,8 @@
 """The statement of a workspace for one calendar month (UTC): what it owed, used, was asked for and paid.
 
-Owed at a moment is all that was posted until then less all that was paid: neither cutting nor voiding a collection
-changes it. Both ends of a collection are final, and usage counts to the month in which it was charged, so a past month
-reads the same whenever it is asked for.
+What is owed at a moment is all that was posted until then less all that was paid: neither cutting nor voiding a
+collection changes it. Both ends of a collection are final, and usage counts toward the month in which it was charged,
+so a past month reads the same whenever it is asked for.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from billing.books.charges import CHARGED, charged_month
 from billing.books.usage_report import UsageSum, usage
 from billing.collections import collection_sql
 from billing.collections.collection import Collection
-from billing.store.database import one_moment
+from billing.store.database import use_one_snapshot
 from billing.store.dates import month_bounds
 from billing.store.schema import collections, usage_events
 
@@ -26,7 +26,7 @@ _c = collections.c
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """What is owed at one moment: `asked` is cut into collections that are neither paid nor void."""
+    """What is owed at one moment. `asked` is the part in collections that are neither paid nor void."""
 
     owed_nano_usd: int
     asked_nano_usd: int
@@ -53,7 +53,7 @@ class Statement:
 
     @property
     def written_off_nano_usd(self) -> int:
-        """What of the use's cost is charged to nobody, and in no balance."""
+        """The part of the cost that nobody is charged for; it is in no balance."""
         return sum(line.written_off_nano_usd for line in self.usage)
 
     @property
@@ -66,12 +66,12 @@ class Statement:
 
 
 def statement(connection: Connection, workspace: str, month: str) -> Statement:
-    """Raises `UnknownAccount`, and `ValueError` for a month that is none."""
+    """Raises `UnknownAccount`, and `ValueError` for an invalid month."""
     since, until = month_bounds(month)
     # Or a settlement between the statements would be in the lines and not in the sum.
-    one_moment(connection)
+    use_one_snapshot(connection)
     owner = account_sql.find_workspace(connection, workspace)
-    all_of_it = collection_sql.listed(connection, workspace=owner.id, until=until)
+    collections_so_far = collection_sql.listed(connection, workspace=owner.id, until=until)
     lines = usage(connection, ["project", "model"], workspace=owner.id, charged_in=month)
     return Statement(
         workspace_id=owner.id,
@@ -81,8 +81,8 @@ def statement(connection: Connection, workspace: str, month: str) -> Statement:
         until=until,
         opening=_balance(connection, owner.id, month, since, including=False),
         usage=tuple(lines),
-        cut=tuple(one for one in all_of_it if one.created_at >= since),
-        closed=tuple(one for one in all_of_it if one.closed_at and since <= one.closed_at < until),
+        cut=tuple(one for one in collections_so_far if one.created_at >= since),
+        closed=tuple(one for one in collections_so_far if one.closed_at and since <= one.closed_at < until),
         closing=_balance(connection, owner.id, month, until, including=True),
     )
 

@@ -1,4 +1,4 @@
-"""What was used and what it cost, added up by whatever an operator asks: workspace, project, key, model, day, month."""
+"""What was used and what it cost, summed by what an operator asks for: workspace, project, key, model, day, month."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class UsageSum:
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int
-    # What was charged; what of the cost was written off is not in it.
+    # What was charged, without what was written off.
     cost_nano_usd: int
     written_off_nano_usd: int = 0
 
@@ -52,7 +52,7 @@ def usage(
     until: datetime | None = None,
     charged_in: str | None = None,
 ) -> list[UsageSum]:
-    """Sums of the events settled from `since` to before `until`, or charged in one month, a row a group, in the
+    """Sums of the events settled from `since` to before `until`, or charged in one month: one row per group, in the
     groups' order.
 
     Without a dimension there is one row, of zeros where nothing was used. Raises `UnknownAccount`.

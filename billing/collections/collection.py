@@ -50,7 +50,7 @@ class Collection:
 
 
 def whole_cents(uncollected_nano_usd: int, *, threshold_cents: int) -> int:
-    """The cents that a collection of this balance asks for: 0 below the threshold. The rest carries."""
+    """The cents that a collection of this balance asks for: 0 below the threshold. The remainder carries over."""
     if threshold_cents < 1:
         raise ValueError(f"threshold_cents: must be at least 1, not {threshold_cents}")
     cents = uncollected_nano_usd // NANO_PER_CENT

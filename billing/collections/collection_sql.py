@@ -34,7 +34,7 @@ def due_workspaces(connection: Connection, threshold_cents: int) -> list[str]:
 def cut(
     connection: Connection, workspace_id: str, *, threshold_cents: int, actor: str, now: datetime
 ) -> Collection | None:
-    """Cuts the whole cents of the uncollected balance; None when another cut was first, or it is too small."""
+    """Cuts the whole cents of the uncollected balance; None if another server cut first, or it is too small."""
     uncollected = _locked_uncollected(connection, workspace_id)
     cents = whole_cents(uncollected, threshold_cents=threshold_cents)
     if cents == 0:
@@ -96,7 +96,7 @@ def move(
 def find(connection: Connection, collection_id: str) -> Collection:
     """Raises `UnknownCollection`."""
     row = None
-    # NUL and lone surrogates, which databases refuse each in its own way, name nothing.
+    # NUL and lone surrogates name nothing; each database would refuse them in its own way.
     if collection_id.isprintable():
         row = connection.execute(_selection().where(_c.id == collection_id)).one_or_none()
     if row is None:

@@ -1,4 +1,4 @@
-"""Collections as upkeep and an operator meet them: cut what is due, hand it over, list it, mark what became of it."""
+"""Collections as upkeep and operators use them: cut what is due, hand it over, list it, mark what became of it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Collector:
         return cuts
 
     async def cut_now(self, workspace: str, *, now: datetime) -> Collection | None:
-        """Cuts what whole cents there are, below the threshold too; None where there is not one.
+        """Cuts the whole cents there are, even below the threshold; None if there is not even one.
 
         Raises `UnknownAccount`.
         """

@@ -1,4 +1,4 @@
-"""The SQL of the way from an open collection to a payment system: claimed, then handed over or put off.
+"""The SQL that hands an open collection to a payment system: it is claimed, then handed over or put off.
 
 A claim is a time until which other servers leave the collection alone. A server that dies in between leaves a claim
 that ends, and the next attempt carries the same idempotency key.

@@ -88,7 +88,7 @@ async def run_hook(command: HookCommand, request: bytes) -> HookAnswer:
 def read_answer(printed: bytes) -> HookAnswer:
     """What a command that ended well said. Nothing means that it will say later.
 
-    Raises `HookFailed` for what is no answer: money may have moved, and nobody would know.
+    Raises `HookFailed` for anything else: money may have moved, and nobody would know.
     """
     text = printed.decode("utf-8", "replace").strip()
     if not text:
@@ -98,7 +98,7 @@ def read_answer(printed: bytes) -> HookAnswer:
     except (ValueError, RecursionError) as error:
         raise _not_understood("it is not one JSON object", text) from error
     if not isinstance(fields, dict) or not fields.keys() & {"state", "reference"}:
-        raise _not_understood("it is no JSON object with state or reference", text)
+        raise _not_understood("it is not a JSON object with state or reference", text)
     state, reference = fields.get("state", "open"), fields.get("reference")
     if not isinstance(state, str) or state not in _ANSWERS:
         raise _not_understood(f"state must be one of {', '.join(map(str, _ANSWERS))}", text)
@@ -156,7 +156,7 @@ def _wait(process: _Process, timeout_s: float) -> int | None:
 
 
 def _kill(process: _Process) -> None:
-    """With all that it started."""
+    """Kills it with everything that it started."""
     if process.returncode is None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

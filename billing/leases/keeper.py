@@ -1,4 +1,4 @@
-"""Keeps the leases of holds: renews what lives here, closes what nobody knows, and what no owner renews."""
+"""Keeps the leases of holds: renews this server's, and closes those that nobody needs or that no owner renews."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ log = logging.getLogger(__name__)
 class LeaseKeeper:
     """A hold lives while its request runs here (`begin` to `end`), or its usage waits in this server's spool.
 
-    What the ledger has of this owner beside those was meant to be closed, and is: a release that failed, or an opening
-    whose answer was lost. So nothing has to be remembered of either but that there may be some (`doubt`).
+    Any other hold of this owner in the ledger was meant to be closed, and is: its release failed, or the answer to its
+    opening was lost. So all that must be remembered is that there may be some (`doubt`).
     """
 
     def __init__(self, database: Database, spool: Spool, *, owner: str, times: LeaseTimes) -> None:
@@ -52,7 +52,7 @@ class LeaseKeeper:
         self._in_doubt = True
 
     async def keep(self) -> None:
-        """What is due of it all; to be called every second or so. Raises `LedgerUnavailable`."""
+        """Does what is due; to be called about once a second. Raises `LedgerUnavailable`."""
         now = asyncio.get_running_loop().time()
         if self._tended_at is None or now - self._tended_at >= self.times.renew_every_s:
             await self.tend()
@@ -60,10 +60,10 @@ class LeaseKeeper:
             await self.close_unknown()
 
     async def tend(self) -> None:
-        """Renews, closes this server's unknown holds, and then those of owners that are dead.
+        """Renews leases, closes this server's unknown holds, and then those of dead owners.
 
-        Raises `LedgerUnavailable`; then the others' leases are watched anew, since their owners renew them first when
-        the ledger is back.
+        Raises `LedgerUnavailable`; then the others' leases are watched from scratch, since their owners renew them
+        first when the ledger is back.
         """
         try:
             await self._database.write(
@@ -82,7 +82,7 @@ class LeaseKeeper:
         self._tended_at = asyncio.get_running_loop().time()
 
     async def close_unknown(self) -> int:
-        """Closes the holds of this owner that belong to no request and no spooled usage; how many they were."""
+        """Closes the holds of this owner that belong to no request and no spooled usage; returns how many."""
         self._in_doubt = False
         try:
             owned = await self._database.read(partial(lease_sql.owned, owner=self.owner))
@@ -92,7 +92,7 @@ class LeaseKeeper:
                 unknown -= await self._spool.waiting_ids()
             if not unknown:
                 return 0
-            # What was closed meanwhile is not there any more, and an id is never used again.
+            # Holds that were closed meanwhile are gone, and ids are never reused.
             closed = await self._database.write(
                 partial(lease_sql.close_own, event_ids=unknown, owner=self.owner)
             )

@@ -1,4 +1,4 @@
-"""The SQL of leases. The database's clock gives and ends them; `pith_now()` is its name for it.
+"""The SQL of leases, which begin and end by the database's clock (`pith_now()`).
 
 Holds that another transaction has locked are skipped, since it closes them: two that wait for each other's rows
 would deadlock. SQLite has one writer, and ignores the clause.
@@ -39,7 +39,7 @@ _given = _h.event_id.in_(bindparam("given", expanding=True))
 
 
 def _extending(whose: ColumnElement[bool]) -> Update:
-    """Of these, the leases that are due, and those of a clock that was set back."""
+    """Those of these leases that are due, or were granted before the clock was set back."""
     due = or_(_h.expires_at < _now + bindparam("due_s"), _h.expires_at > _now + bindparam("ttl_s"))
     free = select(_h.event_id).where(whose, due).with_for_update(skip_locked=True)
     renewed = {"owner": _mine, "expires_at": _now + bindparam("ttl_s")}
@@ -85,7 +85,7 @@ class Neglected:
 
 
 def renew(connection: Connection, owner: str, times: LeaseTimes) -> None:
-    """Every lease of this owner that is due; those of a clock that was set back as well."""
+    """Renews every lease of this owner that is due, or was granted before the clock was set back."""
     connection.execute(_RENEW, {"mine": owner, "due_s": times.due_s, "ttl_s": times.ttl_s})
 
 
@@ -115,7 +115,7 @@ def neglected(connection: Connection, owner: str, times: LeaseTimes) -> list[Neg
 
 
 def close_ended(connection: Connection, event_ids: Collection[str], times: LeaseTimes) -> int:
-    """Closes those of these holds whose lease has ended, or ends absurdly late: one renewed meanwhile is neither."""
+    """Closes those of these holds whose lease has ended, or ends absurdly late: neither is true of one just renewed."""
     return _close(connection, _CLOSE_ENDED, event_ids, {"absurd_s": times.absurd_s})
 
 

@@ -1,4 +1,4 @@
-"""How long the leases of holds last, and how sure a server must be before it closes one of another server."""
+"""How long the leases of holds last, and when a server may close one of another server's."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LeaseTimes:
-    """The same in every server of a ledger, and so no settings; tests have them shorter."""
+    """The same on every server of a ledger, hence not settings; tests use shorter ones."""
 
     ttl_s: float = 60.0
     renew_every_s: float = 15.0
-    # A lease is the owner's no more when so many looks at it, a renewal apart from each other, found it unrenewed.
+    # An owner counts as dead after this many looks, a renewal apart, that found its lease unrenewed.
     looks: int = 3
-    # A lease that ends later than this was given by a clock that has been set back.
+    # A lease that ends later than this was granted before the clock was set back.
     absurd_s: float = 600.0
-    # Holds of a release that knew no leases.
+    # For holds of releases without leases.
     ownerless_s: float = 7200.0
 
     @property
     def due_s(self) -> float:
-        """What is left of a lease that its owner renews; requests that end sooner are never renewed."""
+        """A lease with less left is due for renewal; the leases of short requests never are."""
         return self.ttl_s - self.renew_every_s / 2
 
     @property
     def neglected_s(self) -> float:
-        """What is left of a lease that a living owner would have renewed twice."""
+        """A lease with less left would have been renewed twice by a living owner."""
         return self.due_s - self.renew_every_s * 1.5

@@ -1,4 +1,4 @@
-"""The ledger as a request meets it: prices, then hold, then settle or release, come what may."""
+"""The ledger as a request uses it: prices, then a hold, then its settlement or release, whatever happens."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PUBLISH_ATTEMPTS = 10
 
 
 class Ledger:
-    """Money moves here and nowhere else. Every write goes on to its end when its caller is cancelled."""
+    """Money moves here and nowhere else. Every write runs to its end, even if its caller is cancelled."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Ledger:
         owner: str | None = None,
         written_off: WrittenOff = log_written_off,
     ) -> None:
-        """`offline_allowance_nano_usd` is what each workspace may spend while the ledger is away; 0: nothing.
+        """`offline_allowance_nano_usd` is what each workspace may spend while the ledger is down; 0: nothing.
 
         `owner` names this server in the leases of its holds and is never used twice; None: a new one.
         """
@@ -75,7 +75,7 @@ class Ledger:
         raise LedgerUnavailable(f"other servers published prices {PUBLISH_ATTEMPTS} times meanwhile")
 
     async def current_prices(self, of: Sequence[ModelPrice] | None = None) -> PriceList:
-        """The list that has exactly the prices `of` a server; None: the last that anybody published.
+        """The latest list with exactly these prices; None: the last that anybody published.
 
         Raises `PricesUnavailable` when it was never published or cannot be read.
         """
@@ -98,7 +98,7 @@ class Ledger:
         request_id: str,
         now: datetime,
     ) -> Hold:
-        """Sets the worst case aside, in the ledger or, while that is away, in the workspace's allowance.
+        """Sets the worst case aside, in the ledger or, while that is down, in the workspace's allowance.
 
         Raises `QuotaExceeded`, `BillingDisabled`, `InvalidKey` (the workspace was revoked), `LedgerUnavailable`
         or `SpoolFull`, and then nothing is held.
@@ -139,7 +139,7 @@ class Ledger:
         return await asyncio.shield(self._begin(self._settle(hold, event)))
 
     async def release(self, hold: Hold, *, now: datetime) -> bool:
-        """Gives the hold back uncharged. False when it was closed already, or when the ledger is away: then
+        """Gives the hold back uncharged. False when it was closed already, or when the ledger is down: then
         `keep_leases` closes it once the ledger is back."""
         if hold.kind == "not_applicable":
             return False
@@ -179,7 +179,7 @@ class Ledger:
             self._leases.end(hold.event_id)
             raise
         except BaseException:
-            # The answer may be what was lost.
+            # It may have been opened, and only the answer lost.
             self._leases.doubt(hold.event_id)
             raise
 
@@ -202,7 +202,7 @@ class Ledger:
         try:
             settlement = await self._record(event)
             persisted = settlement.persisted
-            # In the ledger its hold is closed, and in the spool it keeps its hold.
+            # In the ledger its hold is closed now; in the spool it keeps its hold.
             self._leases.end(hold.event_id)
             return settlement
         except BaseException:

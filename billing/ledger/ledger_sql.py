@@ -2,7 +2,7 @@
 
 Rows are locked in one order, hold before workspace, and each statement that moves money names the row's
 own figures, so no interleaving of callers can lose or double an amount. No statement here lets what is posted and
-held pass a limit (docs/adr/0010-posted-within-the-limit.md).
+held exceed a limit (docs/adr/0010-posted-within-the-limit.md).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _RESERVE = PrecompiledStatement(
         or_(_w.spend_limit_nano_usd.is_(None), _committed + _amount <= _w.spend_limit_nano_usd),
         or_(
             _w.monthly_limit_nano_usd.is_(None),
-            # Where the row counts another month, `locked_in_month` turns it first.
+            # If the row is in another month, `locked_in_month` moves it first.
             _month_committed + _amount <= _w.monthly_limit_nano_usd,
         ),
         _w.month == this_month(),
@@ -67,7 +67,7 @@ _CHARGE = PrecompiledStatement(
     .values(_MOVE)
     .returning(_w.month)
 )
-# For every other: never past a limit, but for what its hold covers.
+# For every other: never past a limit, except for what its hold covers.
 _CHARGE_WITHIN = (
     update(workspaces)
     .where(
@@ -162,7 +162,7 @@ def post(connection: Connection, event: UsageEvent) -> Posting:
     values |= {"written_off_nano_usd": written_off, "month": month}
     if _RECORD[connection.dialect.name].count(connection, values) == 1:
         return Posting(True, written_off)
-    # It was there. Its hold is given back, and nothing else has happened.
+    # The event was there already: only its hold is given back.
     connection.execute(_UNCHARGE, {"workspace": event.workspace_id, "charge": charge})
     return Posting(False)
 
@@ -197,7 +197,7 @@ def _charge_locked(connection: Connection, event: UsageEvent, freed: int) -> tup
 
 
 def _room(row: Row[Any], freed: int) -> int:
-    """What the limits let be posted, once this request's own hold is gone."""
+    """What the limits leave room for, once this request's own hold is gone."""
     held = row.held_nano_usd - freed
     rooms = [
         limit - posted - held
@@ -212,7 +212,7 @@ def _room(row: Row[Any], freed: int) -> int:
 
 
 def _reserve_in_another_month(connection: Connection, hold: Hold, parameters: dict[str, Any]) -> None:
-    """After a refusal: again where only the month was another one, else raises why."""
+    """After a refusal: tries again if only the month had changed, and else raises the reason."""
     row = connection.execute(_WHY_NOT, {"workspace": hold.workspace_id}).one_or_none()
     if row is not None and row.month != row.now_month:
         row = locked_in_month(connection, hold.workspace_id)
@@ -228,7 +228,7 @@ def _refusal(connection: Connection, row: Row[Any] | None, hold: Hold) -> Except
         return BillingDisabled()
     wanted, committed = hold.amount_nano_usd, row.posted_nano_usd + row.held_nano_usd
     total, in_month = row.spend_limit_nano_usd, row.monthly_limit_nano_usd
-    # The row may have changed between the two statements: the limit nearest to its end is named.
+    # The row may have changed between the two statements: the limit closest to being used up is named.
     if total is not None and (in_month is None or committed + wanted > total):
         return QuotaExceeded(
             span="total", limit_nano_usd=total, committed_nano_usd=committed, wanted_nano_usd=wanted

@@ -1,8 +1,7 @@
-"""Which month a workspace's charges count to: its row has the sum of one month, and `workspace_months` has the others'.
+"""Which month a workspace's charges count toward: its row has one month's total, `workspace_months` the others'.
 
-The row turns to the month that the database's clock says, whichever way the clock went, and finds what was charged
-there before. So a clock that was a month ahead, once, leaves a sum behind in a month that has not come, and no limit
-is forgotten.
+The row moves to the month of the database's clock, whichever way the clock went, and picks up what was charged in that
+month before. So a clock that was once a month ahead leaves a total behind in a future month, and no limit is lost.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ _KEPT = select(func.coalesce(func.sum(_m.posted_nano_usd), 0)).where(
 
 
 def locked_in_month(connection: Connection, workspace_id: str) -> Row[Any] | None:
-    """The workspace's row, locked, with its month turned to the one that it is, as `now_month` says.
+    """The workspace's row, locked and moved to the present month, `now_month`; None if there is no such workspace.
 
-    It stays where it is when the month was charged before and what is held now would pass its limit there: then the
-    held money is charged where it was found free. None where there is no such workspace.
+    It stays where it is if the present month was charged before and what is held now would exceed the limit there:
+    then held money is charged to the month that had room for it.
     """
     parameters = {"workspace": workspace_id}
     row = connection.execute(_LOCK, parameters).one_or_none()
@@ -42,20 +41,20 @@ def locked_in_month(connection: Connection, workspace_id: str) -> Row[Any] | Non
     limit = row.monthly_limit_nano_usd
     if kept and limit is not None and kept + row.held_nano_usd > limit:
         return row
-    _turn(connection, row, kept)
+    _move_to_present(connection, row, kept)
     return connection.execute(_LOCK, parameters).one()
 
 
 def posted_in(connection: Connection, workspace_id: str, month: str) -> int:
-    """What was charged in a month that the row does not count now."""
+    """What was charged in a month other than the row's."""
     return int(connection.execute(_KEPT, {"workspace": workspace_id, "in_month": month}).scalar_one())
 
 
-def _turn(connection: Connection, row: Row[Any], kept: int) -> None:
+def _move_to_present(connection: Connection, row: Row[Any], kept: int) -> None:
     left = {"workspace_id": row.id, "month": row.month, "posted_nano_usd": row.month_posted_nano_usd}
     connection.execute(_keeping(connection.dialect.name), left)
-    turning = update(workspaces).where(_w.id == row.id)
-    connection.execute(turning.values(month=row.now_month, month_posted_nano_usd=kept))
+    moving = update(workspaces).where(_w.id == row.id)
+    connection.execute(moving.values(month=row.now_month, month_posted_nano_usd=kept))
 
 
 def _keeping(dialect: str) -> Insert:

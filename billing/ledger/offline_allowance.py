@@ -1,4 +1,4 @@
-"""What a workspace may spend while the ledger is away: bounded here, since its limits cannot be asked."""
+"""What a workspace may spend while the ledger is down: bounded here, since its limits cannot be checked."""
 
 from __future__ import annotations
 

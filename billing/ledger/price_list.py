@@ -35,7 +35,7 @@ def newest_equal_to(connection: Connection, wanted: Sequence[ModelPrice]) -> Pri
     ordered = _in_order(wanted)
     if not ordered:
         return None
-    # Any list that is equal prices the first model so.
+    # Any equal list prices the first model the same.
     first = {name: value for name, value in _row(0, ordered[0]).items() if name != "version"}
     alike = select(prices.c.version).where(*(prices.c[name] == value for name, value in first.items()))
     for version in connection.execute(alike.order_by(prices.c.version.desc())).scalars():

@@ -1,4 +1,4 @@
-"""The way from the spool back to the ledger: exactly once, in order."""
+"""Moves usage from the spool back into the ledger: exactly once, in order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from billing.store.database import Database
 from billing.usage import UsageEvent, event_from_json
 
 log = logging.getLogger(__name__)
-# Told of an event and what of its cost is charged to nobody.
+# Called with an event and the part of its cost that nobody is charged for.
 WrittenOff = Callable[[UsageEvent, int], None]
 
 
@@ -40,7 +40,7 @@ def log_written_off(event: UsageEvent, nano_usd: int) -> None:
 async def replay(
     spool: Spool, ledger: Database, *, batch: int = 100, written_off: WrittenOff = log_written_off
 ) -> Replayed:
-    """Moves what waits into the ledger, oldest first, and stops where the ledger is away.
+    """Moves what waits into the ledger, oldest first, and stops where the ledger is down.
 
     A crash between the ledger's commit and the spool's removal is harmless: the event id is known next time.
     """

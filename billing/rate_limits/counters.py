@@ -1,4 +1,4 @@
-"""What a project's requests are counted in: the question that a store answers whole, and a store in memory."""
+"""The counters behind rate limits: what a store is asked, in one step, and a store in memory."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class MemoryCounters:
             del self._in_flight[ask.project_id]
         for kind, amount in unused.items():
             key = (ask.project_id, kind, ask.minute)
-            # Elsewhere than in the minute that counted it, it would open room that was never taken.
+            # In any other minute it would free room that was never taken.
             if key in self._counts:
                 self._counts[key] -= amount
 

@@ -20,7 +20,7 @@ from billing.rate_limits.window import WINDOW_S, Window, retry_after_s
 log = logging.getLogger(__name__)
 NO_STATE = LimitState(requests=None, tokens=None)
 SHARED_SCHEMES = ("redis", "rediss", "unix")
-# With a store that is away, how long the counts of this server alone do before it is asked again.
+# After the store failed: how long this server counts by itself before it asks the store again.
 PAUSE_S = 1.0
 
 CountTokens = Callable[[], Awaitable[int]]
@@ -28,7 +28,7 @@ OutagePolicy = Literal["refuse", "allow"]
 
 
 class Admission:
-    """A request that was let in. Whoever holds it calls `done` once the request is over, in `finally`."""
+    """A request that was let in. Call `done` once the request is over, in `finally`."""
 
     def __init__(self, headers_state: LimitState) -> None:
         self.headers_state = headers_state
@@ -40,7 +40,7 @@ class Admission:
 class RateLimits:
     """The limiter of one server. Its counts are its own unless `counters` are of a store that several share.
 
-    While that store is away, `on_outage` decides: nobody with a limit is let in, or each server counts by itself.
+    While that store is down, `on_outage` decides: nobody with a limit is let in, or each server counts by itself.
     """
 
     def __init__(self, counters: Counters | None = None, *, on_outage: OutagePolicy = "refuse") -> None:
@@ -60,8 +60,8 @@ class RateLimits:
     ) -> Admission:
         """Counts the request, and `tokens_bound` tokens until it is known how many it used.
 
-        Where the tokens' limit alone has no room for the bound, but for `tokens_least`, they are counted first. Raises
-        `RateLimited`, and then no limit has counted anything, `LimitsUnavailable`, or what `count_tokens` raises.
+        If only the token limit lacks room for the bound, but has room for `tokens_least`, the tokens are counted first.
+        Raises `RateLimited`, and then nothing was counted, `LimitsUnavailable`, or what `count_tokens` raises.
         """
         if caller.limits.unlimited:
             return _UNLIMITED
@@ -94,7 +94,7 @@ class RateLimits:
         return _admission(counters, ask, answer)
 
     async def _counted(self, project_id: str, count: CountTokens) -> int:
-        """One count at a time for each project: who is about to be refused has paid for none."""
+        """One count at a time for each project, so that a flood of requests about to be refused costs little."""
         lock = self._counting.get(project_id)
         if lock is None:
             lock = self._counting[project_id] = asyncio.Lock()
@@ -187,7 +187,7 @@ def _refuses(ask: Ask, answer: Answer) -> bool:
 
 
 def _refusal(ask: Ask, answer: Answer) -> RateLimited:
-    """Names the limit that takes longest to have room, and of the counts what they are without this request."""
+    """Names the limit that takes longest to have room, with the counts as they are without this request."""
     asked = {
         charge.kind: (window, charge.amount)
         for charge, window in zip(ask.charges, answer.windows, strict=True)

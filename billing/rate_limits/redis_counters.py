@@ -1,4 +1,4 @@
-"""The rim to Redis: counts and requests in flight that several servers share, each request one script.
+"""Counts and requests in flight that several servers share in Redis, with one script for each request.
 
 A script is Redis's transaction, so what is let in is exactly the limit however many servers ask at once.
 """
@@ -73,7 +73,7 @@ redis.call('PEXPIRE', KEYS[1], math.ceil(ARGV[1] * 1000))
 
 
 class RedisCounters:
-    """A slot in flight is a lease, renewed while its request runs: that of a server that died frees itself."""
+    """A slot in flight is a lease, renewed while its request runs: the slots of a dead server free themselves."""
 
     def __init__(self, url: str, *, timeout_s: float = 2.0, lease_s: float = 30.0) -> None:
         self._timeout_s = timeout_s
@@ -91,7 +91,7 @@ class RedisCounters:
         try:
             return await asyncio.shield(taking)
         except asyncio.CancelledError:
-            # The script may be under way, and nobody else knows what it counts: it is taken back from here.
+            # The script may be running, and nobody else knows what it counts: it is undone from here.
             self._begin(self._undo(taking, ask))
             raise
 
@@ -139,12 +139,12 @@ class RedisCounters:
 
     def _keep_lease(self, ask: Ask) -> None:
         self._leases[ask.ticket] = ask.project_id
-        # Only `close` cancels it: one that was told to end and has not yet would be taken for one that renews.
+        # Only `close` cancels it: a task that is cancelled but has not ended would look like one that renews.
         if self._renewing is None or self._renewing.done():
             self._renewing = asyncio.create_task(self._renew_leases())
 
     async def _renew_leases(self) -> None:
-        """Ends at the first look that finds none."""
+        """Ends when it finds none."""
         while self._leases:
             await asyncio.sleep(self._lease_s / 3)
             tickets = defaultdict(list)
@@ -177,7 +177,7 @@ class RedisCounters:
     def _forget(self, done: asyncio.Task[Any]) -> None:
         self._calls.discard(done)
         if not done.cancelled():
-            # Taken note of here too: who waited for it may have been cancelled.
+            # Retrieved here too: whoever awaited it may have been cancelled.
             done.exception()
 
 

@@ -1,4 +1,4 @@
-"""Giving up a charge that the ledger refused: taken out of the spool for good, with an entry in the audit log."""
+"""Drops a charge that the ledger refused: out of the spool for good, with an entry in the audit log."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def drop_event(
 
 
 def _fields(spooled: SpooledEvent) -> dict[str, Any]:
-    """The event but for its receipt; text that is none as it stands."""
+    """The event without its receipt; its text if it is not JSON."""
     try:
         fields = json.loads(spooled.event)
     except ValueError:

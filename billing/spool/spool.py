@@ -23,7 +23,7 @@ from billing.usage import UsageEvent
 
 log = logging.getLogger(__name__)
 
-# For so long a write that succeeded speaks for the next one, and below so much free space it does not.
+# How long a successful write vouches for the next one, unless the disk has less than this left.
 TRUST_S = 2.0
 MIN_FREE_BYTES = 2**20
 
@@ -41,7 +41,7 @@ class SpooledEvent:
 class Spool:
     """A bounded queue of events in a SQLite file of its own, each synced to disk before `append` returns.
 
-    The bound is kept at the door: `require_room` refuses work, and the usage of work that was let in is always
+    The bound applies before work begins: `require_room` refuses work, and the usage of admitted work is always
     taken. Every method raises `LedgerUnavailable` when the file cannot be read or written.
     """
 
@@ -62,7 +62,7 @@ class Spool:
         self._checking: asyncio.Task[None] | None = None
 
     async def require_writable(self) -> None:
-        """Raises `SpoolUnavailable` where the disk refuses writes or is about to. A good answer serves for a while."""
+        """Raises `SpoolUnavailable` if the disk refuses writes or is about to. A good answer is reused for a while."""
         if asyncio.get_running_loop().time() < self._trusted_until:
             return
         if self._checking is None or self._checking.done():
@@ -82,7 +82,7 @@ class Spool:
             raise SpoolFull(self._max_rows)
 
     async def append(self, event: UsageEvent) -> None:
-        """Keeps the event; one that is here already is not kept twice."""
+        """Stores the event, unless it is here already."""
         try:
             self._rows += await self._database.write(lambda c: append(c, event))
         except LedgerUnavailable:
@@ -90,7 +90,7 @@ class Spool:
             raise
 
     async def waiting_ids(self) -> frozenset[str]:
-        """The ids of every event that the ledger has not refused: their holds stand for money that was spent."""
+        """The ids of every event that the ledger has not refused: their holds cover money that was spent."""
         if not self._exists():
             return frozenset()
         statement = select(spooled_events.c.event_id).where(spooled_events.c.refusal.is_(None))
@@ -102,7 +102,7 @@ class Spool:
         return await self._select(refused=False, limit=limit)
 
     async def refused(self, limit: int = 100) -> list[SpooledEvent]:
-        """The events set aside."""
+        """The events that were set aside."""
         return await self._select(refused=True, limit=limit)
 
     async def count_waiting(self) -> int:
@@ -112,7 +112,7 @@ class Spool:
         return await self._count(spooled_events.c.refusal.is_not(None))
 
     async def costs_by_workspace(self) -> dict[str, int]:
-        """Nano-dollars that wait for the ledger. What it refused is charged to nobody."""
+        """Nano-dollars that wait for the ledger, without what it refused: nobody is charged for that."""
         if not self._exists():
             return {}
         workspace = func.json_extract(spooled_events.c.event, "$.workspace_id")
@@ -130,11 +130,11 @@ class Spool:
 
     async def retry(self, event_id: str) -> None:
         """Lets an event that was set aside wait for the ledger again. Raises `UnknownSpooledEvent`."""
-        await self._of_the_refused(update(spooled_events).values(refusal=None), event_id)
+        await self._change_refused(update(spooled_events).values(refusal=None), event_id)
 
     async def drop(self, event_id: str) -> SpooledEvent:
         """Takes out an event that was set aside, for good, and returns it. Raises `UnknownSpooledEvent`."""
-        return await self._of_the_refused(delete(spooled_events), event_id)
+        return await self._change_refused(delete(spooled_events), event_id)
 
     async def remove(self, event_id: str) -> None:
         statement = delete(spooled_events).where(spooled_events.c.event_id == event_id)
@@ -167,14 +167,14 @@ class Spool:
             self._rows = await self._database.write(probe)
             free = shutil.disk_usage(self._path.parent).free
         except (LedgerUnavailable, OSError) as error:
-            # What SQLite says names a path: it is the log's, not the caller's.
+            # SQLite's message names a path: it is for the log, not for the caller.
             log.error("the usage spool %s cannot be written: %s", self._path, error)
             raise SpoolUnavailable("the usage spool cannot be written") from error
         if free < MIN_FREE_BYTES:
             raise SpoolUnavailable("the usage spool cannot be written: its disk is full")
         self._trusted_until = asyncio.get_running_loop().time() + TRUST_S
 
-    async def _of_the_refused(self, statement: Update | Delete, event_id: str) -> SpooledEvent:
+    async def _change_refused(self, statement: Update | Delete, event_id: str) -> SpooledEvent:
         mine = spooled_events.c.event_id == event_id, spooled_events.c.refusal.is_not(None)
 
         def work(connection: Connection) -> SpooledEvent | None:

@@ -1,7 +1,7 @@
-"""Writes for requests that can do without the ledger: they do not all wait for one that hangs.
+"""A circuit breaker for the ledger: requests that can do without it do not all wait while it hangs.
 
-What failed is told apart: a workspace's row that somebody keeps locked is no outage of the ledger, and only that
-workspace does without it.
+An outage of the ledger is told apart from a workspace's row that somebody keeps locked: then only that workspace does
+without it.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from billing.store.database import Database, RowWork
 
 T = TypeVar("T")
 
-# How long until the ledger, or a row of it, is asked again, and how long one request may wait for it.
+# How long until the ledger, or a row of it, is tried again, and how long one request may wait for it.
 PAUSE_S = 1.0
 LONGEST_WRITE_S = 15.0
-# A ledger that is well answers a write that touches nothing within this.
+# A healthy ledger answers an empty write within this.
 PROBE_S = 1.0
 MOST_ROWS = 10_000
 
 
 class CircuitBreaker:
-    """Where `may_skip`, one request at a time waits for what hangs, and after a failure none does for a moment."""
+    """If `may_skip`, one request at a time waits for what hangs, and after a failure none does for a moment."""
 
     def __init__(self, database: Database, *, may_skip: bool) -> None:
         self._database = database
         self._may_skip = may_skip
-        # When each may be asked again; what is not here is well.
+        # When each may be tried again; what is not here is healthy.
         self._ledger_again_at: float | None = None
         self._row_again_at: dict[str, float] = {}
         self._probe: asyncio.Task[bool] | None = None
@@ -39,20 +39,20 @@ class CircuitBreaker:
         """Raises what `Database.write` raises."""
         if not self._may_skip:
             return await self._database.write(work, durable=durable)
-        self._pass(work.row)
+        self._require_closed(work.row)
         try:
             result = await self._database.write(work, durable=durable)
         except LedgerUnavailable:
-            await self._blame(work.row)
+            await self._trip(work.row)
             raise
         except BaseException:
             # It answered.
-            self._is_well(work.row)
+            self._reset(work.row)
             raise
-        self._is_well(work.row)
+        self._reset(work.row)
         return result
 
-    def _pass(self, row: str) -> None:
+    def _require_closed(self, row: str) -> None:
         now = asyncio.get_running_loop().time()
         ledger, of_row = self._ledger_again_at, self._row_again_at.get(row)
         if (ledger is not None and now < ledger) or (of_row is not None and now < of_row):
@@ -62,11 +62,11 @@ class CircuitBreaker:
         if of_row is not None:
             self._row_again_at[row] = now + LONGEST_WRITE_S
 
-    def _is_well(self, row: str) -> None:
+    def _reset(self, row: str) -> None:
         self._ledger_again_at = None
         self._row_again_at.pop(row, None)
 
-    async def _blame(self, row: str) -> None:
+    async def _trip(self, row: str) -> None:
         if self._probe is None or self._probe.done():
             self._probe = asyncio.create_task(self._answers())
         answers = await asyncio.shield(self._probe)

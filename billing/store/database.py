@@ -1,4 +1,4 @@
-"""The rim to SQLAlchemy: opens a database by URL, and runs a unit of work in one transaction of it.
+"""Opens a database by URL, and runs units of work in its transactions.
 
 A unit of work is a plain function of a synchronous `Connection`: one body of SQL serves both databases.
 """
@@ -31,8 +31,8 @@ Work = Callable[[Connection], T]
 
 @dataclass(frozen=True, slots=True)
 class RowWork(Generic[T]):
-    """Work that says which row it makes others wait for, such as a workspace's id; it locks no other that is
-    shared. Such works may share a transaction, which is rolled back and run again when one of them fails."""
+    """Work that names the one shared row that it locks, such as a workspace's id. Several may share a transaction,
+    which is rolled back and run again when one of them fails."""
 
     row: str
     work: Work[T]
@@ -54,7 +54,7 @@ class Database(ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """Finishes what was begun, and lets go of every connection."""
+        """Finishes what was begun, and closes every connection."""
 
 
 def open_database(
@@ -91,7 +91,7 @@ def parse_url(url: str) -> URL:
     return parsed.set(drivername="postgresql+asyncpg")
 
 
-def one_moment(connection: Connection) -> None:
+def use_one_snapshot(connection: Connection) -> None:
     """Makes the statements of this transaction see the database as it is now; call it first. SQLite does so anyway."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
@@ -116,7 +116,7 @@ def blames_the_row(error: Exception) -> bool:
     if isinstance(error, IntegrityError | DataError | OverflowError | UnicodeError):
         return True
     if not isinstance(error, DBAPIError):
-        # A value that could not even be bound.
+        # The value could not even be bound.
         return isinstance(error, StatementError)
     # asyncpg's own classes arrive without a type of SQLAlchemy's; SQLSTATE 22 is bad data, 23 a constraint.
     state = getattr(error.orig, "sqlstate", None) or ""

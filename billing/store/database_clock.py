@@ -1,7 +1,7 @@
 """The database's clock, which decides what several servers must agree on: when a lease ends, and which month it is.
 
 Both names are functions of the database: on PostgreSQL a migration makes them, on SQLite, whose clock is the machine's,
-each connection brings them. Tests put other clocks in their place.
+each connection installs them. Tests put other clocks in their place.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def this_month() -> ColumnElement[str]:
     return func.pith_month(type_=String)
 
 
-def bring_clock(connection: SqliteConnection, clock: Callable[[], float]) -> None:
-    """Gives a connection of SQLite both functions. `clock` says the seconds since 1970."""
+def install_clock(connection: SqliteConnection, clock: Callable[[], float]) -> None:
+    """Gives a connection of SQLite both functions. `clock` returns the seconds since 1970."""
     connection.create_function("pith_now", 0, clock)
     # Each request asks twice.
     of_day = lru_cache(maxsize=2)(_month_of_day)

@@ -1,4 +1,4 @@
-"""Stored times: their days and months in UTC, as each database writes them, and periods."""
+"""Stored times: their days and months in UTC, as each database writes them, and periods of them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Decides which waiting works share a transaction: while a row's transaction is under way, the jobs that want
-the row gather into the next one, and no row ever has two."""
+"""Decides which waiting jobs share a transaction: while a row's transaction is running, the jobs that want the row
+gather for the next one, and no row ever has two at once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Run = Callable[[list["Job"]], Awaitable[list[list["Job"]]]]
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """One work that waits. Its caller may cancel `done` before it has started; after that it goes to its end."""
+    """Work that is waiting. Its caller may cancel `done` before it has started; after that it goes to its end."""
 
     work: RowWork[Any]
     durable: bool
@@ -36,7 +36,7 @@ class Job:
     def fail(self, error: BaseException) -> None:
         if not self.done.done():
             self.done.set_exception(error)
-            # Its caller may be gone, and asyncio would log that nobody has looked.
+            # Its caller may be gone, and asyncio would log an exception that nobody retrieved.
             self.done.exception()
 
 

@@ -18,7 +18,7 @@ _ADVISORY_LOCK = 0x70697468
 async def upgrade(database_url: str, *, revision: str = "head", timeout_s: float = 300.0) -> str:
     """Migrates up to `revision` in one transaction and returns the revision that is now in force.
 
-    Does nothing where the database is there already. Raises `LedgerUnavailable` or `DatabaseConfigError`.
+    Does nothing if the database is there already. Raises `LedgerUnavailable` or `DatabaseConfigError`.
     """
     database = open_database(database_url, timeout_s=timeout_s, pool_size=1)
     try:

@@ -1,9 +1,9 @@
-"""PostgreSQL as a ledger, through asyncpg: pools, timeouts, one retry when a connection was dead, and works that
-name their row in groups with one commit.
+"""PostgreSQL as a ledger, through asyncpg: pools, timeouts, one retry when a connection was dead, and group commits of
+work that names its row.
 
 Measured with 64 clients on one workspace (docs/ledger-benchmark.md): groups made three times the settlements of single
-transactions, and a savepoint around each work took half of that gain away again. So a group has none, and only a row
-whose works were refused lately gets them.
+transactions, and a savepoint around each job took half of that gain away again. So a group has none, and only a row
+whose jobs were refused recently gets them.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class PostgresDatabase(Database):
         self._group_commit = GroupCommit(
             self._run_group, lanes=pool_size, max_group=MAX_GROUP, stall_s=STALL_S
         )
-        # Rows whose works were refused lately, such as a workspace without money: they get savepoints.
+        # Rows whose jobs were refused recently, such as a workspace without money: they get savepoints.
         self._refusing: set[str] = set()
 
     async def write(self, work: Work[T], *, durable: bool = True) -> T:
-        """A work that names its row may wait `timeout_s` for its turn, and never starts after that."""
+        """Work that names its row may wait `timeout_s` for its turn, and never starts after that."""
         if not isinstance(work, RowWork):
             return await self._run(self._durable if durable else self._relaxed, work)
         job = Job(work, durable)
@@ -76,7 +76,7 @@ class PostgresDatabase(Database):
         await self._relaxed.dispose()
 
     async def _run_group(self, group: list[Job]) -> list[list[Job]]:
-        """Ends every job of the group one way or another, or returns them by row, to be run apart."""
+        """Ends every job of the group one way or another, or returns them by row, to be run separately."""
         try:
             return await self._commit(group, self._refusing)
         except BaseException as error:
@@ -92,7 +92,7 @@ class PostgresDatabase(Database):
             patience_s = min(PATIENCE_S, self._timeout_s / 2)
             results = await self._in_time(engine, partial(_run_jobs, group, careful, patience_s))
         except Exception as error:
-            if len(group) == 1 or not _blames_a_work(error):
+            if len(group) == 1 or not _blames_a_job(error):
                 raise
             return await self._divide(group, careful, error)
         for job, result in zip(group, results, strict=True):
@@ -153,11 +153,11 @@ class PostgresDatabase(Database):
 def _run_jobs(
     group: Sequence[Job], careful: Collection[str], patience_s: float, connection: Connection
 ) -> list[Any]:
-    """What each work returned, or the refusal that a careful one raised; any other error undoes the group."""
+    """What each job returned, or the refusal that one with a savepoint raised; any other error undoes the group."""
     if len(group) == 1:
         return [group[0].work(connection)]
     if group[0].row != group[-1].row:
-        # So that a row which another process keeps locked does not keep the rest of them long.
+        # So that a row which another process keeps locked does not hold up the others for long.
         connection.exec_driver_sql(f"SET LOCAL lock_timeout = {int(patience_s * 1000)}")
     return [_attempt(connection, job.work) if job.row in careful else job.work(connection) for job in group]
 
@@ -174,15 +174,15 @@ def _attempt(connection: Connection, work: Work[Any]) -> Any:
         raise
 
 
-def _blames_a_work(error: Exception) -> bool:
-    """False where the database is at fault, as when no connection is to be had: then all of a group fail."""
+def _blames_a_job(error: Exception) -> bool:
+    """False where the database is at fault, such as when there is no connection: then the whole group fails."""
     if not isinstance(error, SQLAlchemyError | OSError):
         return True
     return blames_the_row(error) or _state(error).startswith(_TOO_LONG)
 
 
 def _state(error: BaseException) -> str:
-    """PostgreSQL's five letters for what went wrong, or none."""
+    """PostgreSQL's five-letter error code, or an empty string."""
     return getattr(getattr(error, "orig", None), "sqlstate", None) or ""
 
 

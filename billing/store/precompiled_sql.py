@@ -1,5 +1,5 @@
-"""Statements that every request runs: on SQLite they are compiled once for the life of the process, since there
-SQLAlchemy's own way to an execution costs ten times what SQLite needs for it.
+"""Statements that every request runs: on SQLite they are compiled once for the life of the process, since
+SQLAlchemy's own work for an execution costs ten times what SQLite needs for it.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class PrecompiledStatement:
         self._on_sqlite: _Compiled | None = None
 
     def count(self, connection: Connection, parameters: Mapping[str, Any]) -> int:
-        """Execute it; how many rows it made, changed or deleted."""
+        """Execute it; returns how many rows it made, changed or deleted."""
         if connection.dialect.name != "sqlite":
             return connection.execute(self._statement, parameters).rowcount
         return self._execute(connection, parameters).rowcount
 
     def returned(self, connection: Connection, parameters: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
-        """Execute it; the rows that its RETURNING gives, as the driver has them."""
+        """Execute it; returns the rows of its RETURNING clause, as the driver has them."""
         if connection.dialect.name != "sqlite":
             return connection.execute(self._statement, parameters).all()
         return self._execute(connection, parameters).fetchall()

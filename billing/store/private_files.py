@@ -14,20 +14,20 @@ FOLDER_MODE = 0o700
 
 
 def make_file_private(path: Path) -> None:
-    """Takes every right of others from a file that is there already; says so in the log where that is refused."""
+    """Takes away everybody else's access to a file that exists; logs a warning if that is refused."""
     _set_mode(path, FILE_MODE)
 
 
 def make_folder_private(path: Path) -> None:
-    """The same of a folder, unless it is one that all share, such as /tmp."""
+    """The same for a folder, unless it is one that everybody shares, such as /tmp."""
     _set_mode(path, FOLDER_MODE)
 
 
 def make_database_private(path: Path) -> None:
-    """A file of SQLite with those beside it, also before it is there: SQLite makes the others as this one is."""
+    """A SQLite file and those beside it, even before they exist: SQLite gives the others the mode of this one."""
     try:
         # Only where nobody can have it open: closing a file drops every lock that this process has on it, SQLite's
-        # too, and whoever closes the ledger next in another process would think itself the last, and delete its log.
+        # too, and the next process to close the ledger would take itself for the last, and delete its log.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, FILE_MODE))
     except FileExistsError:
         pass

@@ -70,7 +70,7 @@ workspaces = Table(
     Column("month_posted_nano_usd", BigInteger, nullable=False),
     Column("created_at", UtcDateTime, nullable=False),
     Column("revoked_at", UtcDateTime),
-    # What of the posted is cut into collections that are not void.
+    # The part of `posted` that is in collections that are not void.
     Column("collected_nano_usd", BigInteger, nullable=False, server_default="0"),
     UniqueConstraint("name"),
     CheckConstraint("posted_nano_usd >= 0", name="posted"),
@@ -133,7 +133,7 @@ workspace_months = Table(
     Column("posted_nano_usd", BigInteger, nullable=False),
 )
 
-# An open hold is a row, and a closed one is none: the table stays as small as what is in flight.
+# Only open holds have a row: the table stays as small as what is in flight.
 holds = Table(
     "holds",
     metadata,
@@ -141,7 +141,7 @@ holds = Table(
     Column("workspace_id", String(32), ForeignKey("workspaces.id"), nullable=False),
     Column("amount_nano_usd", BigInteger, nullable=False),
     Column("created_at", UtcDateTime, nullable=False),
-    # The server that it belongs to; empty in a hold of a release that did not say.
+    # The server that it belongs to; empty in holds of releases without leases.
     Column("owner", String(32), nullable=False, server_default=""),
     # By the database's clock, in seconds since 1970: numbers compare alike on both databases.
     Column("expires_at", Double, nullable=False, server_default="0"),
@@ -171,7 +171,7 @@ usage_events = Table(
     Column("receipt", Text),
     # Taken while the ledger was away, under the stated allowance.
     Column("offline", Boolean, nullable=False, server_default=false()),
-    # What of the cost is charged to nobody, since it exceeded the hold and the limits had no room for it.
+    # The part of the cost that nobody is charged for: it exceeded the hold, and the limits had no room for it.
     Column("written_off_nano_usd", BigInteger, nullable=False, server_default="0"),
     # The month that it was charged to, by the database's clock. In older rows: that of `settled_at`.
     Column("month", String(7)),
@@ -194,7 +194,7 @@ collections = Table(
     Column("note", String(1024)),
     Column("times_opened", Integer, nullable=False),
     Column("hook_attempts", Integer, nullable=False),
-    # Until then the hook leaves it alone: a server runs it just now, or it failed a while ago.
+    # Until then the hook is not run for it: a server is running it now, or it failed recently.
     Column("hook_due_at", UtcDateTime),
     Column("handed_over_at", UtcDateTime),
     Column("created_at", UtcDateTime, nullable=False),

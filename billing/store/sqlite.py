@@ -23,7 +23,7 @@ from sqlalchemy.pool import NullPool, QueuePool
 
 from billing.errors import BillingError, LedgerUnavailable
 from billing.store.database import Database, Work, translated_errors
-from billing.store.database_clock import bring_clock
+from billing.store.database_clock import install_clock
 from billing.store.private_files import make_database_private
 
 T = TypeVar("T")
@@ -43,7 +43,7 @@ class Job:
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """What one turn of an event loop submits: it reaches the writer as one, and so does its answer the loop."""
+    """What one turn of an event loop submits: it reaches the writer together, as do its answers the loop."""
 
     loop: asyncio.AbstractEventLoop
     jobs: list[Job] = field(default_factory=list)
@@ -51,10 +51,10 @@ class Batch:
 
 class SqliteDatabase(Database):
     """WAL with one writer thread. A commit that must be durable syncs the log; the work that queues meanwhile
-    shares the next commit, so that throughput does not end at the disk's syncs a second."""
+    shares the next commit, so that throughput is not limited to the disk's syncs per second."""
 
     def __init__(self, path: str, *, timeout_s: float, clock: Callable[[], float] = time.time) -> None:
-        """`clock` says the seconds since 1970: it is the database's own."""
+        """`clock` returns the seconds since 1970: it is the database's own."""
         self._path = path
         self._timeout_s = timeout_s
         self._writer = Writer(_engine(path, timeout_s, clock, read_only=False), Path(path))
@@ -150,7 +150,7 @@ class Writer:
         self._disconnect()
 
     def _gather(self, waiting: deque[Job], *, is_open: bool) -> bool:
-        """Take in all that was sent, and where that is nothing wait for it; false after the closing mark."""
+        """Take in all that was sent, and wait if that is nothing; false once `close` was called."""
         while is_open and (not waiting or not self._batches.empty()):
             jobs = self._batches.get()
             if jobs is None:
@@ -162,10 +162,10 @@ class Writer:
         try:
             results = self._transact(group)
         except Exception as raised:
-            # Of the driver's own, what was asked of it past SQLAlchemy.
+            # The driver's own error, from a call that bypassed SQLAlchemy.
             error = DBAPIError(None, None, raised) if isinstance(raised, SqliteError) else raised
             if len(group) > 1 and not isinstance(error, SQLAlchemyError | OSError):
-                # One job is at fault and the rest was rolled back with it: each again, by itself.
+                # One job is at fault and the rest was rolled back with it: each is run again by itself.
                 for job in group:
                     self._commit([job])
                 return
@@ -184,7 +184,7 @@ class Writer:
     @staticmethod
     def _attempt(connection: Connection, job: Job) -> Any:
         """Within a group, a refusal undoes its own job alone. Any other error undoes the group."""
-        # Past SQLAlchemy, which compiles these anew each time: that costs as much as the job itself.
+        # Bypasses SQLAlchemy, which would compile these each time: that costs as much as the job itself.
         driver = _driver(connection)
         driver.execute("SAVEPOINT job")
         try:
@@ -203,7 +203,7 @@ class Writer:
             self._synchronous = ""
         synchronous = "FULL" if durable else "NORMAL"
         if synchronous != self._synchronous:
-            # Past SQLAlchemy, since a pragma within a transaction would have no effect.
+            # Bypasses SQLAlchemy, since a pragma within a transaction would have no effect.
             _driver(self._connection).execute(f"PRAGMA synchronous={synchronous}")
             self._synchronous = synchronous
         return self._connection
@@ -224,12 +224,12 @@ def _next_group(waiting: deque[Job]) -> list[Job]:
 
 
 def _answer(group: list[Job], results: list[Any]) -> None:
-    """Wakes each event loop once. What is an exception is one that the job raised."""
+    """Wakes each event loop once. A result that is an exception was raised by its job."""
     answers: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any]]] = {}
     for job, result in zip(group, results, strict=True):
         answers.setdefault(job.done.get_loop(), []).append((job.done, result))
     for loop, told in answers.items():
-        # A closed loop has nobody who waits.
+        # Nobody waits in a closed loop.
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(_deliver, told)
 
@@ -260,7 +260,7 @@ def _engine(path: str, timeout_s: float, clock: Callable[[], float], *, read_onl
     @event.listens_for(engine, "connect")
     def configure(connection: SqliteConnection, _: object) -> None:
         connection.execute("PRAGMA foreign_keys=ON")
-        bring_clock(connection, clock)
+        install_clock(connection, clock)
         # Setting the mode takes a lock, and it is a property of the file: readers find it set.
         if read_only:
             connection.execute("PRAGMA query_only=ON")

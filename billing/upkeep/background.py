@@ -1,4 +1,4 @@
-"""Work that a server does beside its requests, round after round: no error ends it, and what fails can be seen."""
+"""Work that a server does alongside its requests, round after round: no error ends it, and failures are reported."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from billing.errors import BillingError
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE_S = 0.5
-# A round that takes longer hangs: it is bounded by the timeouts of what it asks.
+# A round that takes longer is stuck: everything that it waits for has a timeout.
 STUCK_S = 900.0
 # The same failure is logged again after this long, and not every second.
 LOG_AGAIN_S = 60.0
-# Told of a task's name, and for how many seconds it has been failing: 0 after a round that succeeded.
+# Called with a task's name and how many seconds it has been failing: 0 after a round that succeeded.
 Observe = Callable[[str, float], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What is done `every_s` seconds. Above `stuck_s` a round hangs; None where it may take any time."""
+    """What is done every `every_s` seconds. A round longer than `stuck_s` is stuck; None: it may take any time."""
 
     name: str
     once: Callable[[], Awaitable[object]]
@@ -31,7 +31,7 @@ class Round:
 
 
 class Loop:
-    """Runs one kind of round until it is cancelled. After a failure it tries again sooner at first, then as always."""
+    """Runs one kind of round until it is cancelled. After a failure it retries sooner at first."""
 
     def __init__(self, round_: Round, *, observe: Observe = lambda name, seconds: None) -> None:
         self.round = round_
@@ -50,7 +50,7 @@ class Loop:
                 task = asyncio.current_task()
                 if task is None or task.cancelling():
                     raise
-                # Not this task was cancelled, but something that it waited for.
+                # Something that it waited for was cancelled, not this task.
                 self._fail(RuntimeError("what it waited for was cancelled"))
             except Exception as error:
                 self._fail(error)
@@ -85,13 +85,13 @@ class Loop:
         self._observe(self.round.name, max(now - self._failing_since, 1e-3))
         if now - self._logged_at >= LOG_AGAIN_S:
             self._logged_at = now
-            # What is no error of ours is a fault of the program or of the machine: with where it came from.
+            # Any other error is a bug or a fault of the machine: logged with its traceback.
             trace = None if isinstance(error, BillingError) else error
             log.warning("%s failed and is tried again: %s", self.round.name, error, exc_info=trace)
 
 
 class Background:
-    """The loops of one server, each in a task that is begun again should it end."""
+    """The loops of one server, each in a task that is restarted if it ends."""
 
     def __init__(self, loops: Sequence[Loop]) -> None:
         self._loops = loops
@@ -103,11 +103,13 @@ class Background:
             self._begin(loop)
 
     def check(self) -> None:
-        """Raises `RuntimeError` where a round hangs: only another process can help."""
+        """Raises `RuntimeError` if a round is stuck: only another process can help."""
         for loop in self._loops:
             stuck_s = loop.stuck_for_s()
             if stuck_s is not None:
-                raise RuntimeError(f"the background task {loop.round.name!r} hangs for {stuck_s:.0f} s")
+                raise RuntimeError(
+                    f"the background task {loop.round.name!r} has been stuck for {stuck_s:.0f} s"
+                )
 
     async def stop(self) -> None:
         self._stopping = True
@@ -125,7 +127,7 @@ class Background:
         why = "was cancelled" if done.cancelled() else f"ended: {done.exception()!r}"
         if self._stopping or done.get_loop().is_closed():
             return
-        log.error("the background task %s %s; it is begun again", loop.round.name, why)
+        log.error("the background task %s %s; it is restarted", loop.round.name, why)
         self._begin(loop)
 
 

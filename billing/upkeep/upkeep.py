@@ -1,4 +1,4 @@
-"""What the ledger needs done now and then: spooled usage replayed, leases kept, and what is due collected."""
+"""Regular upkeep of the ledger: replays spooled usage, keeps leases, and collects what is due."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def collection_round(
     every_s: float,
     clock: Callable[[], datetime],
 ) -> Round:
-    """Apart from the others: a payment system may take long, and usage must not wait."""
+    """Separate from the others: a payment system may take long, and usage must not wait."""
 
     async def once() -> None:
         await collect_once(collector, threshold_cents=threshold_cents, hook=hook, clock=clock)

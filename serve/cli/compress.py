@@ -52,13 +52,13 @@ def compress_file(
     explain: Annotated[bool, typer.Option(help="Print how each unit scored.")] = False,
     by_relevance: Annotated[bool, typer.Option(help="The best parts first, not the source's order.")] = False,
     mark_gaps: Annotated[bool, typer.Option(help="Put […] where something was left out.")] = False,
-    spans: Annotated[bool, typer.Option(help="Print where in the text each kept part stands.")] = False,
+    spans: Annotated[bool, typer.Option(help="Print the position of each kept part.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Compress a text with one model, here, and show what was kept of it.
 
     On a terminal the source is shown with what was kept of it. Into a pipe or a file goes the compressed text alone,
-    byte for byte; what else there is to say stands on standard error.
+    byte for byte; everything else goes to standard error.
     """
     chosen = model_of(load_anchored(config).compression.models, model, config)
     source = read_text(file)
@@ -82,7 +82,7 @@ def compress_file(
 
 
 def write_text(output: str) -> None:
-    """The very bytes: no line end is added or changed."""
+    """Byte for byte: no line end is added or changed."""
     sys.stdout.buffer.write(output.encode("utf-8"))
     # Here, so that a reader who has gone is noticed where the command can end quietly.
     sys.stdout.buffer.flush()
@@ -114,7 +114,7 @@ def read_text(file: str) -> str:
         raise ConfigError(f"{file}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         name = "standard input" if file == "-" else file
-        raise ConfigError(f"{name}: is not UTF-8: byte {error.start} is no text") from error
+        raise ConfigError(f"{name}: is not UTF-8 at byte {error.start}") from error
 
 
 def run(model: CompressionModelSettings, request: CompressionRequest) -> CompressionResult:
@@ -136,12 +136,12 @@ def run(model: CompressionModelSettings, request: CompressionRequest) -> Compres
     except (CompressorOverloaded, CompressorUnavailable, CompressorFailed) as error:
         raise ConfigError(f"{model.id}: {error}") from error
     except (ValueError, FileNotFoundError, RuntimeError) as error:
-        # What building says of a checkpoint, a tokenizer or weights; it is one sentence.
+        # What went wrong with a checkpoint, a tokenizer or weights, in one sentence.
         raise ConfigError(f"{model.id}: {' '.join(str(error).split())}") from error
 
 
 def option_of(field: str) -> str:
-    """How the command line calls a field of a request."""
+    """What the command line calls a field of a request."""
     return _OPTIONS.get(field, field)
 
 
@@ -218,7 +218,7 @@ def spans_of(source: str, result: CompressionResult) -> KeptFields:
 
 
 def span_table(spans: KeptFields) -> Table:
-    """Where each kept part stands; characters are code points, of a message's text or of the whole."""
+    """The position of each kept part; characters are code points, of a message's text or of the whole."""
     is_chat = bool(spans) and "message" in spans[0]
     table = Table(*(("message", "part", "characters") if is_chat else ("characters", "bytes")), box=None)
     for span in spans:

@@ -28,7 +28,7 @@ SHOWN = ("request_id", "workspace_id", "model_id", "cost_nano_usd", "settled_at"
 
 
 def on_spool(config: Path, work: Callable[[Spool], Awaitable[T]]) -> T:
-    """Run `work` on the spool that `config` names. Raises `ConfigError` where no server ever ran."""
+    """Run `work` on the spool that `config` names. Raises `ConfigError` if no server ever ran."""
     settings = load_anchored(config)
     folder = settings.billing.spool_path.parent
     if not folder.is_dir():
@@ -90,7 +90,7 @@ def retry(event_id: EventId, config: Config = DEFAULT_CONFIG) -> None:
         if again:
             return f"set aside again: {again[0].refusal}"
         waits = any(event.event_id == event_id for event in await spool.waiting(10**6))
-        return "waits: the ledger is away" if waits else "in the ledger"
+        return "waits: the ledger is down" if waits else "in the ledger"
 
     typer.echo(f"{event_id}: {on_spool(config, work)}")
 
@@ -105,7 +105,7 @@ def drop(event_id: EventId, config: Config = DEFAULT_CONFIG) -> None:
         from billing.spool.drop import drop_event
         from serve.money.ledger_setup import open_books, operator
 
-        # First, so that who names no event is told so whether there is a ledger or not.
+        # First, so that an unknown id is reported whether there is a ledger or not.
         await spool.find_refused(event_id)
         database = await open_books(settings)
         try:
@@ -120,7 +120,7 @@ def _fields(spooled: SpooledEvent) -> dict[str, Any]:
     try:
         event = json.loads(spooled.event)
     except ValueError:
-        # What is no JSON is shown as it stands: it may be why the event was set aside.
+        # Shown as it is: that it is not JSON may be why the event was set aside.
         event = spooled.event
     return {
         "event_id": spooled.event_id,

@@ -16,7 +16,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def as_table(columns: Sequence[str], rows: Rows, *, numbers: Sequence[str] = ()) -> str:
-    """Columns under their names, those of `numbers` to the right."""
+    """Columns under their names, those in `numbers` aligned to the right."""
     widths = {name: max(len(name), *(len(_cell(row[name])) for row in rows), 0) for name in columns}
 
     def line(cells: Mapping[str, str]) -> str:
@@ -39,7 +39,7 @@ def as_json_lines(rows: Rows) -> str:
 
 
 def as_csv(columns: Sequence[str], rows: Rows) -> str:
-    """With a head, also where there is no row."""
+    """With a header, even if there are no rows."""
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
@@ -48,7 +48,7 @@ def as_csv(columns: Sequence[str], rows: Rows) -> str:
 
 
 def _harmless(value: Any) -> Any:
-    """Text that a spreadsheet would take for a formula, behind an apostrophe; a number is none."""
+    """Text that a spreadsheet would take for a formula gets an apostrophe in front; numbers do not."""
     if isinstance(value, str) and value.startswith(_FORMULA) and not _NUMBER.fullmatch(value):
         return f"'{value}"
     return value

@@ -1,4 +1,4 @@
-"""`pith tune`: how a compression model does on one's own data, and what to write into the configuration."""
+"""`pith tune`: how a compression model does on your own data, and what to write into the configuration."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def tune(
 
 
 def good_rows(data: Path, *, skip_bad: bool) -> list[Row]:
-    """Raises `ConfigError` with a line for each row that is wrong, unless these are to be passed over."""
+    """Raises `ConfigError` with a line for each row that is wrong, unless they are to be skipped."""
     from compression.tuning.row import read_rows
 
     try:

@@ -46,7 +46,7 @@ class BlendSettings(Section):
 
     lexical: float = Field(ge=0, le=1000, description="Weight of the lexical scorer's logit.")
     neural: float = Field(ge=0, le=1000, description="Weight of the neural score, which is from 0 to 1.")
-    midpoint: Share = Field(0.5, description="Neural score that speaks neither for a unit nor against it.")
+    midpoint: Share = Field(0.5, description="Neural score that counts neither for nor against a unit.")
 
     @model_validator(mode="after")
     def _something_counts(self) -> BlendSettings:
@@ -56,7 +56,9 @@ class BlendSettings(Section):
 
 
 class ChoiceSettings(Section):
-    keep_titles: bool = Field(True, description="Whoever keeps a part of a document pays for its title.")
+    keep_titles: bool = Field(
+        True, description="Keep a document's title with any part of it, out of the same budget."
+    )
     density: Share = Field(0.0, description="0 ranks units by score alone, 1 by score a token.")
     swaps: int = Field(16, ge=0, le=1000, description="Units left out that are tried in place of worse ones.")
 
@@ -205,7 +207,7 @@ class CompressionSettingsSection(Section):
         ids = [model.id for model in models]
         for model_id in ids:
             if ids.count(model_id) > 1:
-                raise ValueError(f"model id {model_id!r} stands twice")
+                raise ValueError(f"model id {model_id!r} is listed twice")
         return models
 
 
@@ -263,11 +265,11 @@ def _checked(reference: str, packaged: Mapping[str, Path]) -> str:
         raise ValueError("must name a folder or a hub repository")
     name = reference.removeprefix(PACKAGED)
     if name != reference and name not in packaged:
-        raise ValueError(f"pith carries no {name!r} of this; there is {', '.join(packaged)}")
+        raise ValueError(f"there is no embedded:{name} here, only {', '.join(packaged)}")
     return reference
 
 
 def _resolved(reference: str, packaged: Mapping[str, Path]) -> str:
-    """The folder of what pith carries; any other reference as it is."""
+    """The folder of what comes with pith; any other reference as it is."""
     found = packaged.get(reference.removeprefix(PACKAGED)) if reference.startswith(PACKAGED) else None
     return reference if found is None else str(found)

@@ -47,7 +47,7 @@ class ServerSettings(Section):
         3600, gt=1, description="Seconds that a request may take at most once a replica took it; then 502."
     )
     send_timeout_s: float = Field(
-        30, gt=0, description="Seconds in which a client takes nothing of its reply before it counts as gone."
+        30, gt=0, description="Seconds without a client reading any of its reply before it counts as gone."
     )
     idle_timeout_s: float = Field(
         30, gt=0, description="Seconds after which a connection that is asked for nothing is closed."
@@ -104,7 +104,7 @@ class RaySettings(Section):
 class BillingSettings(Section):
     database_url: str = Field("sqlite:///var/pith.db", description="SQLAlchemy URL of the ledger.")
     spool_path: Path = Field(
-        Path("var/spool.db"), description="Local file that keeps usage while the ledger is away."
+        Path("var/spool.db"), description="Local file that keeps usage while the ledger is down."
     )
     collection_threshold_cents: int = Field(
         500, ge=1, description="Uncollected cents at which a collection is cut."
@@ -121,13 +121,13 @@ class BillingSettings(Section):
         description="Seconds between replays of the spool, and between looks for what is due for collection.",
     )
     key_cache_s: float = Field(
-        5, ge=0, le=5, description="Seconds for which a checked key is trusted unseen."
+        5, ge=0, le=5, description="Seconds for which a checked key is trusted without another look."
     )
     key_outage_s: float = Field(
         60,
         ge=0,
         le=3600,
-        description="Seconds for which a checked key goes on working while the ledger is away.",
+        description="Seconds for which a checked key goes on working while the ledger is down.",
     )
     spool_max_rows: int = Field(
         100_000,
@@ -136,7 +136,7 @@ class BillingSettings(Section):
     )
     offline_allowance_usd: Annotated[Decimal, Field(ge=0, le=1_000_000, decimal_places=9)] = Field(
         Decimal(0),
-        description="US dollars that each workspace may spend in each ingress replica while the ledger is away.",
+        description="US dollars that each workspace may spend in each ingress replica while the ledger is down.",
     )
     rate_limit_storage: str = Field(
         IN_MEMORY,
@@ -209,7 +209,7 @@ class Settings(Section):
         ids = [model.id for model in models]
         for model_id in ids:
             if ids.count(model_id) > 1:
-                raise ValueError(f"model id {model_id!r} stands twice")
+                raise ValueError(f"model id {model_id!r} is listed twice")
         return models
 
     @model_validator(mode="after")
@@ -261,13 +261,13 @@ def load_anchored(path: Path) -> Settings:
 
 def anchor_of(path: Path) -> Path:
     """What the relative paths of a configuration file are relative to: the file's folder, or for a file in the checkout
-    (such as those of `configs/`) the checkout. A link counts as the file where it stands, not as what it leads to."""
+    (such as those of `configs/`) the checkout. A link counts where it is, not where it leads."""
     folder = path.absolute().parent
     return CHECKOUT if folder.resolve().is_relative_to(CHECKOUT) else folder
 
 
 def load_settings(path: Path) -> Settings:
-    """Read and check a configuration file. Raises `ConfigError` with one line a problem."""
+    """Read and check a configuration file. Raises `ConfigError` with one line per problem."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -276,7 +276,7 @@ def load_settings(path: Path) -> Settings:
     try:
         document = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        # A date or a number that is none is a ValueError, and a nesting without end a RecursionError.
+        # An invalid date or number raises ValueError, and endless nesting RecursionError.
         raise ConfigError(f"{path}: is not valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(document, dict):
         raise ConfigError(f"{path}: must hold a mapping of keys")

@@ -1,4 +1,4 @@
-"""What every section of the configuration has in common: unknown keys are refused, and nothing changes later."""
+"""The base of every section of the configuration: unknown keys are refused, and nothing changes later."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Section(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _no_truth_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
+    def _refuse_boolean_as_number(cls, value: Any, info: ValidationInfo) -> Any:
         # YAML reads `on` and `yes` as true, which pydantic would take for 1.
         annotation = cls.model_fields[info.field_name or ""].annotation
         if isinstance(value, bool) and annotation is not bool and bool not in get_args(annotation):

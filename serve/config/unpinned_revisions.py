@@ -1,4 +1,4 @@
-"""What a configuration would fetch from the hub without saying which commit of it."""
+"""What a configuration would fetch from the hub without naming a commit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 def unpinned_revisions(settings: Settings) -> list[str]:
-    """A line for each repository that is taken as the hub has it on the day, with the key that would pin it."""
+    """One line for each repository that is taken as it is on the day, with the key that would pin it."""
     wanted: list[tuple[str, str | None, str | None]] = [
         (f"models.{model.id}.revision", model.checkpoint, model.revision) for model in settings.models
     ]
@@ -27,6 +27,6 @@ def unpinned_revisions(settings: Settings) -> list[str]:
 
 
 def is_on_the_hub(reference: str) -> bool:
-    """Not what pith carries, and not what lies on this machine."""
+    """Neither what comes with pith nor what is on this machine."""
     is_a_path = reference.startswith((".", "/", "~")) or Path(reference).exists()
     return not reference.startswith("embedded:") and not is_a_path

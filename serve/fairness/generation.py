@@ -13,7 +13,7 @@ Generate = Callable[[EngineRequest], AsyncGenerator[EngineChunk | EngineFault, N
 
 
 class FairGeneration:
-    """An engine that runs `places` sequences at once. What waits gives no sign of life, so that who asked gives up."""
+    """An engine that runs `places` sequences at once. A request that waits sends nothing, so its client can give up."""
 
     def __init__(self, generate: Generate, *, places: int, shares: Shares) -> None:
         self._generate = generate

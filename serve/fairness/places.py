@@ -38,7 +38,7 @@ class QueueFull(Exception):
 
 
 class FairPlaces:
-    """To be used in one event loop. `room` says how many places there are now; whoever changes it calls `let_in`.
+    """To be used in one event loop. `room` returns how many places there are now; call `let_in` when that changes.
 
     `max_waiting` requests may wait, -1 for any number.
     """
@@ -71,7 +71,7 @@ class FairPlaces:
         return True
 
     async def wait(self, claim: Claim) -> bool:
-        """Wait for places and take them. False where there is no room at all any more.
+        """Wait for places and take them. False once there is no room at all.
 
         Raises `QueueFull`, at once or, when another project's request pushes this one out, later.
         """
@@ -89,7 +89,7 @@ class FairPlaces:
             raise
 
     def leave(self, claim: Claim, *, used_tokens: int) -> None:
-        """Give the places back; `used_tokens` is what the request came to."""
+        """Give the places back; `used_tokens` is what the request used."""
         self._see(claim)
         self._queue.end(claim, used_tokens)
         self.let_in()

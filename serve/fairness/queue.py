@@ -1,8 +1,8 @@
-"""Weighted fair queueing between projects: whoever was served least, for its weight, is next.
+"""Weighted fair queueing between projects: the one that was served least, for its weight, is next.
 
-The service that a project got is counted in tokens, at first as many as a request may come to, and as many as it came
-to when it has ended (Sheng et al., "Fairness in Serving Large Language Models", OSDI 2024). A project that comes back
-after a pause starts where the least served of the others stands: it has saved nothing up.
+The service that a project got is counted in tokens, at first as many as a request may come to, and as many as it used
+when it has ended (Sheng et al., "Fairness in Serving Large Language Models", OSDI 2024). A project that comes back
+after a pause starts level with the least served of the others: it has saved nothing up.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _Project(Generic[T]):
 
     @property
     def turn(self) -> tuple[float, int, int]:
-        """The least is next: of those served alike the one that asks for less, and then the one that asked first."""
+        """The least is next; among equals the one that asks for less, then the one that asked first."""
         return self.served, self.running + len(self.waiting), self.first.number
 
     @property
@@ -115,7 +115,7 @@ class FairQueue(Generic[T]):
         return len(project.waiting) / claim.weight if project else 0.0
 
     def begin(self, claim: Claim) -> None:
-        """The request runs, and is counted as coming to all that it may."""
+        """The request runs, and is charged all the tokens that it may use."""
         project = self._project(claim)
         project.running += claim.places
         self.running += claim.places
@@ -127,7 +127,7 @@ class FairQueue(Generic[T]):
         self.remove(entry)
 
     def end(self, claim: Claim, used_tokens: int) -> None:
-        """It has ended, and came to so much."""
+        """It has ended, and used this many tokens."""
         project = self._projects[claim.project_id]
         project.running -= claim.places
         self.running -= claim.places

@@ -27,7 +27,7 @@ Authenticate = Callable[[Request], Awaitable[Caller]]
 def bearer_key(authorization: str | None) -> str:
     """The key of an `Authorization: Bearer KEY` header. Raises `MissingKey` when there is none."""
     scheme, _, key = (authorization or "").partition(" ")
-    # Of a header, these alone are white space; the others could stand in for a letter that was lost.
+    # In a header only these are white space; other kinds could replace a letter that was lost.
     key = key.strip(" \t")
     if scheme.lower() != "bearer" or not key:
         raise MissingKey("send your project API key as: Authorization: Bearer <API_KEY>")

@@ -1,4 +1,4 @@
-"""Bytes of a request to a typed request, or the list of what is wrong with them: one parse, one validation.
+"""Turns a request's bytes into a typed request, or a list of what is wrong with them: one parse, one validation.
 
 The framework's own path is not used: it takes NaN for a number, echoes whole prompts back in its issues, and
 reports malformed JSON without saying why.
@@ -140,9 +140,9 @@ def _line_start(raw: bytes, line: int) -> int:
 
 def _reason(raw: bytes, offset: int, reason: str) -> tuple[str, str]:
     if raw.startswith(_BYTE_ORDER_MARK):
-        return "json_invalid", "a byte order mark stands before the JSON"
+        return "json_invalid", "a byte order mark precedes the JSON"
     if raw[offset : offset + 3] in {b"NaN", b"Inf"}:
-        return "json_invalid", "NaN and Infinity are no JSON numbers"
+        return "json_invalid", "NaN and Infinity are not JSON numbers"
     if reason.startswith("recursion limit"):
         return "json_too_deep", f"nested deeper than {MAX_NESTING} levels"
     if reason.startswith("invalid unicode"):

@@ -1,4 +1,4 @@
-"""Who stands at the other end of a socket: one client, whatever addresses its network lets it use."""
+"""Which client is at the other end of a socket, whatever addresses its network lets it use."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def client_of(address: str | None) -> str:
 
 
 def plain_address(address: str | None) -> str:
-    """Without a zone; and an IPv4 address as one, in the clothes in which a socket of both families shows it."""
+    """Without a zone, and an IPv4-mapped IPv6 address as plain IPv4."""
     text = (address or "").partition("%")[0]
     if text.lower().startswith("::ffff:"):
         mapped = IPv6Address(text).ipv4_mapped

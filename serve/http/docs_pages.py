@@ -23,8 +23,8 @@ FILES = {
     "/redoc/logo-mini.svg": _VIEWERS / "redoc/logo-mini.svg",
 }
 HEADERS = {
-    # Both viewers put style rules into the page, and Redoc searches in a worker that it makes from a blob. Else only
-    # what this server sends is run or fetched.
+    # Both viewers put style rules into the page, and Redoc searches in a worker that it makes from a blob. Otherwise
+    # only what this server sends is run or fetched.
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data:; font-src 'self' data:; connect-src 'self'; worker-src blob:; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'",
@@ -37,7 +37,7 @@ HEADERS = {
 
 
 def docs_routes() -> APIRouter:
-    """A route a file, so that no path of a caller's ever names one."""
+    """One route per file, so that no caller's path ever names a file."""
     routes = APIRouter(include_in_schema=False)
     for path, file in {**PAGES, **FILES}.items():
         routes.add_api_route(path, _sends(file), methods=["GET", "HEAD"])

@@ -77,7 +77,7 @@ class Problem:
         )
 
     def within(self, *steps: str | int) -> Problem:
-        """The same problem of a part of the body, which stands at `steps` from the body's root."""
+        """The same problem in a part of the body, `steps` below the body's root."""
         if isinstance(self.detail, str):
             return self
         detail = [{**issue, "loc": [issue["loc"][0], *steps, *issue["loc"][1:]]} for issue in self.detail]
@@ -121,7 +121,7 @@ STATUSES: Mapping[type[Exception], _Row] = {
 
 
 def problem_of(error: Exception) -> Problem:
-    """The problem that a domain error stands for. Raises `KeyError` for an error without a row."""
+    """The problem that a domain error becomes. Raises `KeyError` for an error without a row."""
     kind = next((kind for kind in type(error).__mro__ if kind in STATUSES), type(error))
     row = STATUSES[kind]
     issues, param = _issues(error)
@@ -136,7 +136,7 @@ def problem_of(error: Exception) -> Problem:
 
 
 def unexpected_problem() -> Problem:
-    """What nobody foresaw: nothing of the cause leaves the server."""
+    """For what nobody foresaw: nothing about the cause leaves the server."""
     return Problem(
         500, "server_error", "internal_error", "unexpected server error; the request id finds it in the log"
     )

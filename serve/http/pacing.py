@@ -1,7 +1,7 @@
-"""Lets requests begin a few in each turn of the event loop.
+"""Starts a few requests in each turn of the event loop.
 
-A thousand that come at once would otherwise all begin in the same one, and whoever asks meanwhile, a health probe
-first of all, waits for all of them.
+A thousand that come at once would otherwise all start in the same turn, and everything else, a health probe above all,
+would wait for all of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PREFIX = "/v1/"
 
 
 class Pacer:
-    """At most `at_once` begin in one turn of the loop, in the order of asking."""
+    """At most `at_once` start in one turn of the loop, in order of arrival."""
 
     def __init__(self, at_once: int = AT_ONCE) -> None:
         self._at_once = at_once
@@ -26,7 +26,7 @@ class Pacer:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def begin(self) -> None:
-        """Returns when it is the caller's turn: at once, where few have begun in this one."""
+        """Returns when it is the caller's turn: at once if few have started in this one."""
         if self._left == 0:
             turn = asyncio.get_running_loop().create_future()
             self._waiting.append(turn)

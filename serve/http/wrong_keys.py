@@ -1,4 +1,4 @@
-"""Counts the wrong keys of each client, so that a flood of guesses is told to stop.
+"""Counts each client's wrong keys, so that a flood of guesses is told to stop.
 
 It never refuses a right key: clients behind one address share its count, and one of them guessing must not shut the
 others out. Guessing is hopeless (a key has 256 random bits); this slows clients that retry for ever, and shows them.

@@ -14,7 +14,7 @@ from serve.metrics.observed import ModelEnds, ObservedRequest
 
 
 class CompressMetrics:
-    """Every compression is observed by itself, those of a batch and of the demo too."""
+    """Every compression is observed by itself, including those of a batch and of the demo."""
 
     def __init__(self, registry: CollectorRegistry, model_ids: Iterable[str], money: MoneyMetrics) -> None:
         families = _Families(registry)

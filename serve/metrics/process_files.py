@@ -37,7 +37,7 @@ def reserve(folder: Path, owner: str) -> None:
 
 
 def count_in_files(settings: Settings) -> None:
-    """Prepare this process, which was started with `FOLDER_VARIABLE`; it counts unseen where files cannot be made."""
+    """Prepare this process, which was started with `FOLDER_VARIABLE`; without files its counts are not shown."""
     folder = metrics_folder(settings)
     if folder is None:
         return

@@ -1,4 +1,4 @@
-"""What a server's work beside its requests shows of itself, and what the ledger charged to nobody."""
+"""What a server's background work shows of itself, and what was written off."""
 
 from __future__ import annotations
 

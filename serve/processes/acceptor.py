@@ -1,4 +1,4 @@
-"""Takes connections off a listening socket that other processes may share, each its fair part."""
+"""Accepts connections from a listening socket that other processes may share, each taking its fair part."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from errno import EMFILE, ENFILE, ENOBUFS, ENOMEM
 from serve.processes.listener import Listener
 
 TAKEN_AT_ONCE = 64
-# What a process takes at once that has more connections than another, which did not come to take them.
+# How many a process that is ahead takes at once, where the others did not come to take them.
 TAKEN_FOR_OTHERS = 8
 # More connections than another process by this many, or by this part of its own, is still fair.
 AHEAD, AHEAD_PART = 2, 1 / 8
 # How long the others get to come first.
 STEP_BACK_S = 0.001
-# For want of these, no connection can be taken in; those that wait are not lost.
+# Without these, no connection can be accepted; those that wait are not lost.
 OUT_OF_RESOURCES = (EMFILE, ENFILE, ENOBUFS, ENOMEM)
 RETRY_S = 0.1
 logger = logging.getLogger("pith.http")
 
 
 class Acceptor:
-    """In the place of an asyncio server, whose methods uvicorn calls.
+    """Stands in for an asyncio server, whose methods uvicorn calls.
 
-    libuv, and so uvloop, takes one connection in a turn of the event loop: of a thousand that come at once the last
-    would be seen after a thousand turns, in which those before it are worked on, and a health probe waits with it. And
-    among processes that share a socket the first to wake would take them all, so who is ahead waits a moment.
+    libuv, and so uvloop, accepts one connection in a turn of the event loop: of a thousand that come at once, the last
+    would be seen after a thousand turns of work on the others, and a health probe would wait with it. And among
+    processes that share a socket, the first to wake would take them all, so a process that is ahead waits a moment.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Acceptor:
         self._listener.write(self._count())
 
     def close(self) -> None:
-        """Take no more."""
+        """Accept no more."""
         if self._resuming is not None:
             self._resuming.cancel()
         self._loop.remove_reader(self._listener.sock.fileno())
@@ -84,9 +84,9 @@ class Acceptor:
         try:
             connection, _address = self._listener.sock.accept()
         except OSError as error:
-            # Mostly that none waits, or that its client left before it was taken.
+            # Usually none waits, or its client left before it was accepted.
             if error.errno in OUT_OF_RESOURCES:
-                logger.error("connections wait, and none can be taken in: %s", error)
+                logger.error("connections wait and cannot be accepted: %s", error)
                 self._pause(RETRY_S, self._watch)
             return False
         connection.setblocking(False)

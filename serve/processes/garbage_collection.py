@@ -1,4 +1,4 @@
-"""Spares the collector of cyclic garbage what stays for good, up to a million objects of modules in a process."""
+"""Keeps the cyclic garbage collector from scanning what stays for good: up to a million objects of modules."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ import gc
 
 
 def freeze_heap() -> None:
-    """For the moment when all is loaded and no request has come: a full collection then looks at requests only."""
+    """To be called when all is loaded and no request has come: full collections then look at requests only."""
     gc.collect()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""A folder of a running server's own, for its sockets and what its parts leave behind; only its owner may enter it."""
+"""The private folder of a running server, for its sockets and what its parts leave behind; only its owner may enter."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class FolderInUse(Exception):
 
 @contextmanager
 def run_folder(state_dir: Path, port: int) -> Iterator[Path]:
-    """An empty folder until the block ends. What a server left here that was killed is removed first.
+    """An empty folder until the block ends. What a killed server left here is removed first.
 
     Raises `FolderInUse`, and `OSError` where it cannot be made.
     """
@@ -52,7 +52,7 @@ def run_folder(state_dir: Path, port: int) -> Iterator[Path]:
 
 
 def _remove(folder: Path, logs: Path) -> None:
-    """What Ray's processes logged stays, in place of what those of the last run did."""
+    """Keeps the logs of Ray's processes, in place of those of the last run."""
     found = folder / RAY_FOLDER / "session_latest" / "logs"
     try:
         if found.is_dir():
@@ -75,7 +75,7 @@ def _made(wanted: Path) -> Path:
 
 
 def _note(lock: str, folder: Path) -> None:
-    """For who comes after: where this server's folder is."""
+    """Notes for the next server where this one's folder is."""
     Path(lock).write_text(str(folder), encoding="utf-8")
 
 

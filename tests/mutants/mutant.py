@@ -182,8 +182,8 @@ MUTANTS = (
     Mutant(
         "a month that was left is counted from zero when it comes again",
         "billing/ledger/monthly_totals.py",
-        "    connection.execute(turning.values(month=row.now_month, month_posted_nano_usd=kept))\n",
-        "    connection.execute(turning.values(month=row.now_month, month_posted_nano_usd=0))\n",
+        "    connection.execute(moving.values(month=row.now_month, month_posted_nano_usd=kept))\n",
+        "    connection.execute(moving.values(month=row.now_month, month_posted_nano_usd=0))\n",
         (
             "tests/billing/ledger/test_monthly_totals.py::test_a_clock_that_was_a_month_ahead_once_leaves_the_months_limit_on",
         ),

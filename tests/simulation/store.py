@@ -17,7 +17,7 @@ from sqlalchemy import Connection, create_engine
 from sqlalchemy.pool import StaticPool
 
 from billing.store.database import Work, translated_errors
-from billing.store.database_clock import bring_clock
+from billing.store.database_clock import install_clock
 from billing.store.migration import upgrade
 
 STATEMENT_CHARS = 260
@@ -33,7 +33,7 @@ class Store:
         self.driver.execute("PRAGMA foreign_keys=ON")
         # The database's own clock: seconds since 1970.
         self.clock: Callable[[], float] = time.time
-        bring_clock(self.driver, lambda: self.clock())
+        install_clock(self.driver, lambda: self.clock())
         engine = create_engine("sqlite://", creator=lambda: self.driver, poolclass=StaticPool)
         self._connection: Connection = engine.connect()
         self.commits = 0

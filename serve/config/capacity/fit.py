@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from serve.config.capacity.demand import Demand, Need, demands_of
 from serve.config.capacity.memory import SERVER_PROCESSES_GB, UnknownSize
-from serve.config.capacity.placement import Place, Rooms
+from serve.config.capacity.placement import Cluster, Place
 from serve.config.node import Node
 from serve.config.settings import Settings
 
@@ -34,13 +34,13 @@ class Verdict:
 @dataclass(slots=True)
 class _Machines:
     nodes: Sequence[Node]
-    rooms: Rooms
+    cluster: Cluster
     gpu_gb: defaultdict[tuple[int, int], float] = field(default_factory=lambda: defaultdict(float))
     memory_gb: defaultdict[int, float] = field(default_factory=lambda: defaultdict(float))
 
     def put(self, demand: Demand) -> tuple[list[Place], Need, str]:
         """Take a place for one replica, and say what is wrong with it."""
-        places = self.rooms.place(demand.bundles, strategy=demand.strategy, gpu_type=demand.gpu_type)
+        places = self.cluster.place(demand.bundles, strategy=demand.strategy, gpu_type=demand.gpu_type)
         if places is None:
             return [], Need(), _asked(demand)
         on_gpu = any(place.gpus for place in places)
@@ -71,7 +71,7 @@ def check_fit(settings: Settings, nodes: Sequence[Node]) -> list[Verdict]:
         raise ValueError("without ray.address a server is on one machine")
     # A cluster of its own counts the CPUs that the file says, whatever the machine has.
     counted = nodes if settings.ray.address else [Node(n.gpus, n.gpu_type, n.gpu_gb) for n in nodes]
-    machines = _Machines(nodes, Rooms.of(counted, cpus=settings.ray.logical_cpus))
+    machines = _Machines(nodes, Cluster.of(counted, cpus=settings.ray.logical_cpus))
     machines.memory_gb[0] = SERVER_PROCESSES_GB
     demands = demands_of(settings)
     verdicts = [_verdict(machines, demand, "at the start") for demand in demands for _ in range(demand.kept)]

@@ -1,6 +1,6 @@
 """How much memory a model takes: weights, KV cache and activations, in gigabytes (10^9 bytes); all of it estimates.
 
-Weights and the cache's size a token come from the configuration, or from a checkpoint that lies on this machine.
+Weights and the cache's size a token come from the configuration, or from a checkpoint on this machine.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ EMBEDDED, EMBEDDED_CHAT = "embedded:", Path(__file__).parents[3] / "models/embed
 
 
 class UnknownSize(Exception):
-    """The checkpoint does not lie here, and the configuration does not say how large it is."""
+    """The checkpoint is not on this machine, and the configuration does not say how large it is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ class Place:
 
 
 @dataclass(slots=True)
-class Room:
+class NodeResources:
     """What is left of a machine, in ten-thousandths."""
 
     cpus: int
@@ -62,16 +62,19 @@ class Room:
 
 
 @dataclass(slots=True)
-class Rooms:
+class Cluster:
     """All machines, as they fill up."""
 
-    nodes: list[Room] = field(default_factory=list)
+    nodes: list[NodeResources] = field(default_factory=list)
 
     @classmethod
-    def of(cls, nodes: Sequence[Node], *, cpus: int) -> Rooms:
+    def of(cls, nodes: Sequence[Node], *, cpus: int) -> Cluster:
         """Empty machines; `cpus` are those of one that did not say."""
         return cls(
-            [Room((node.cpus or cpus) * _UNITS, [_UNITS] * node.gpus, node.gpu_type) for node in nodes]
+            [
+                NodeResources((node.cpus or cpus) * _UNITS, [_UNITS] * node.gpus, node.gpu_type)
+                for node in nodes
+            ]
         )
 
     def place(
@@ -113,7 +116,7 @@ class Rooms:
 
     def _place_one(
         self,
-        nodes: list[Room],
+        nodes: list[NodeResources],
         bundle: Bundle,
         allowed: Sequence[int],
         gpu_type: str | None,

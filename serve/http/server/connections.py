@@ -1,4 +1,4 @@
-"""How many connections there may be, of one client and in all, and how long each may take over what it sends."""
+"""How many connections there may be, for one client and in all, and how long each may take to send what it sends."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from serve.http.client_address import client_of, is_in_networks
 from serve.http.server.refusals import BadHttp
 
 # Connections over a limit that may wait for their refusal; the next ones are closed without a word.
-MAX_UNWELCOME = 256
-UNWELCOME_S = 1.0
+MAX_WAITING_REFUSALS = 256
+REFUSAL_WAIT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class ReceiveTimes:
 
 
 class Connections:
-    """The connections of one HTTP process. Those from networks in `not_counted` are bound by the limit of all alone."""
+    """The connections of one HTTP process. Those from networks in `not_counted` are bound by the overall limit only."""
 
     def __init__(
         self, *, most: int, most_per_address: int, not_counted: tuple[Network, ...], times: ReceiveTimes
@@ -37,7 +37,7 @@ class Connections:
         self._not_counted = not_counted
         self._of: Counter[str] = Counter()
         self._total = 0
-        self._unwelcome = 0
+        self._refused = 0
 
     def open(self, address: str | None) -> Place:
         """Take a connection in. Its place says whether it may stay; it is given back with `close`."""
@@ -48,12 +48,12 @@ class Connections:
             if client is not None:
                 self._of[client] += 1
         else:
-            self._unwelcome += 1
+            self._refused += 1
         return Place(client, problem)
 
     def close(self, place: Place) -> None:
         if place.problem is not None:
-            self._unwelcome -= 1
+            self._refused -= 1
             return
         self._total -= 1
         if place.client is not None:
@@ -63,22 +63,22 @@ class Connections:
 
     @property
     def may_be_told(self) -> bool:
-        """Whether one that is refused may stay until it has heard so."""
-        return self._unwelcome <= MAX_UNWELCOME
+        """Whether a refused connection may stay open until it was told so."""
+        return self._refused <= MAX_WAITING_REFUSALS
 
     def _too_many(self, client: str | None) -> BadHttp | None:
         if self._total >= self._most:
-            return BadHttp(503, f"this server has {self._most} connections open, as many as it takes")
+            return BadHttp(503, f"this server has {self._most} connections open, which is its limit")
         if client is not None and self._of[client] >= self._most_per_address:
             return BadHttp(
-                429, f"your address has {self._most_per_address} connections open, as many as one may"
+                429, f"your address has {self._most_per_address} connections open, which is the limit for one"
             )
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One connection's. `client` is None where it is not counted; with a `problem` it is to be refused."""
+    """The place of one connection. `client` is None where it is not counted; with a `problem` it is to be refused."""
 
     client: str | None
     problem: BadHttp | None

@@ -73,7 +73,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        # `look` ends what is idle, also where half a request has come.
+        # `look` ends what is idle, even after half a request.
         self._unset_keepalive_if_required()
         if self._part == "none":
             self._since = self.loop.time()
@@ -95,7 +95,7 @@ class BoundedHttp(HttpToolsProtocol):
             return
         times, place = self._connections.times, self._place
         late = overdue(
-            times, self._part, for_s=now - self._since, body_bytes=self._body_bytes, unwelcome=place.problem
+            times, self._part, for_s=now - self._since, body_bytes=self._body_bytes, refusal=place.problem
         )
         if late is not None and self._part == "none" and place.problem is None:
             # Said now, it could pass for the reply to a request that is on its way.
@@ -133,7 +133,7 @@ class BoundedHttp(HttpToolsProtocol):
             self._fail(431, f"the request's headers are larger than {MAX_HEADER_BYTES} bytes")
         if self._around_body > MAX_HEADER_BYTES + self._body_bytes // BODY_BYTES_FOR_A_BYTE_OF_FRAMING:
             self._fail(
-                400, "what stands around the request's body (chunk sizes, trailers) is too large for it"
+                400, "the framing around the request's body (chunk sizes, trailers) is too large for it"
             )
 
     def _fail(self, status: int, detail: str) -> None:
@@ -154,7 +154,7 @@ class BoundedHttp(HttpToolsProtocol):
         if self.parser.should_upgrade() and any(name in _SAY_A_BODY for name, _ in self.headers):
             # The parser does not read a body behind these headers.
             self._fail(
-                400, "connections are not upgraded; leave out the header Upgrade of a request with a body"
+                400, "connections are not upgraded; leave the Upgrade header out of a request with a body"
             )
         self._check_names()
         self._part, self._since = "body", self.loop.time()
@@ -163,23 +163,23 @@ class BoundedHttp(HttpToolsProtocol):
             self._fail(400, f"more than {MAX_PIPELINED} requests wait for the one before them")
 
     def _check_names(self) -> None:
-        """Of two of these a proxy before us may have read the other one."""
+        """Of two of these, a proxy in front of us may have read the other one."""
         names = [name for name, _ in self.headers]
         hosts = names.count(b"host")
         if hosts > 1 or (hosts == 0 and self.parser.get_http_version() != "1.0"):
-            self._fail(400, f"the request has {hosts} headers Host, and needs one")
+            self._fail(400, f"the request has {hosts} Host headers, and needs one")
         if names.count(b"authorization") > 1:
-            self._fail(400, "the request has more than one header Authorization")
+            self._fail(400, "the request has more than one Authorization header")
 
     def on_body(self, body: bytes) -> None:
         self._around_body = max(0, self._around_body - len(body))
         self._body_bytes += len(body)
         if self._body_bytes > MAX_DISCARDED_BYTES and self.cycle.response_complete:
-            self._fail(400, "the request was answered, and its body goes on")
+            self._fail(400, "the request was answered, but its body goes on")
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        # Where the next request stands in the same read, that part of it is not counted: a read is small.
+        # If the next request is in the same read, that part of it is not counted: a read is small.
         self._part, self._around_body, self._since = "none", 0, self.loop.time()
         super().on_message_complete()
 

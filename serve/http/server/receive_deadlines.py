@@ -1,10 +1,10 @@
-"""How long a client has been at what it is sending, looked at now and then rather than by a timer for each request."""
+"""Deadlines for what a client sends, checked now and then rather than by a timer for each request."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from serve.http.server.connections import UNWELCOME_S, ReceiveTimes
+from serve.http.server.connections import REFUSAL_WAIT_S, ReceiveTimes
 from serve.http.server.refusals import BadHttp
 
 Part = Literal["none", "head", "body"]
@@ -12,11 +12,11 @@ LOOK_EVERY_S = 0.5
 
 
 def overdue(
-    times: ReceiveTimes, part: Part, *, for_s: float, body_bytes: int, unwelcome: BadHttp | None
+    times: ReceiveTimes, part: Part, *, for_s: float, body_bytes: int, refusal: BadHttp | None
 ) -> BadHttp | None:
-    """What is to be said to a client that has been `for_s` seconds at this part of its request, if it is late."""
-    if unwelcome is not None:
-        return unwelcome if for_s > UNWELCOME_S else None
+    """The refusal for a client that has spent `for_s` seconds on this part of its request; None if it is in time."""
+    if refusal is not None:
+        return refusal if for_s > REFUSAL_WAIT_S else None
     if part == "none":
         return BadHttp(408, f"no request for {times.idle_s:g} s") if for_s > times.idle_s else None
     if part == "head":

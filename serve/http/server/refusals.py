@@ -1,4 +1,4 @@
-"""Answers to what is no request that the application could be given: the contract's error body, as bytes to send."""
+"""Answers to what never becomes a request of the application: the contract's error body, as bytes to send."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from serve.http.request_id import accept_request_id
 
 
 class BadHttp(Exception):
-    """The connection carries what no request may; it ends with this status, where one can be sent."""
+    """The connection carries something invalid; it ends with this status, if one can still be sent."""
 
     def __init__(self, status: int, detail: str) -> None:
         super().__init__(detail)

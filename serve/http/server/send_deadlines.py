@@ -1,7 +1,7 @@
-"""How long a client may take to read its reply: one that stops reading, or reads for ever, is one that has left.
+"""Deadlines for reading a reply: a client that stops reading, or reads for ever, counts as one that has left.
 
 A response's `send` waits while the connection's buffer is full, and nothing else would ever end that wait. Here the
-connection is cut instead, with what stands in its buffer, and the application hears of it as of any client that leaves.
+connection is cut instead, buffer and all, and to the application it looks like any client that leaves.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class SendWatch:
         self._began = self._loop.time()
 
     def watch(self) -> None:
-        """What stands in the buffer must move from now on: it is full, or it is the last that will be sent."""
+        """From now on the buffer must drain: it is full, or has the last that will be sent."""
         if self._timer is None and self._transport.get_write_buffer_size():
             self._look_later()
 
@@ -68,7 +68,7 @@ class SendWatch:
             return
         is_overdue = self._loop.time() >= self._began + self._times.longest_s
         if is_overdue or untaken_bytes(self._transport) >= self._left:
-            logger.info("a client that does not read its reply is cut off")
+            logger.info("a client that does not read its reply was cut off")
             cut(self._transport)
         else:
             self._look_later()

@@ -27,7 +27,7 @@ OTHER_FILES = 512
 
 
 class PithServer(uvicorn.Server):
-    """A uvicorn server that takes connections in by itself, from a socket that other processes may share.
+    """A uvicorn server that accepts connections itself, from a socket that other processes may share.
 
     It ends those whose clients are late, and leaves the process's signal handlers alone: the process belongs to Ray.
     """
@@ -43,7 +43,7 @@ class PithServer(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        # What uvicorn's own does with sockets, whose servers ours replaces. There is no lifespan.
+        # What uvicorn's own does with sockets, but with our acceptor as the server. There is no lifespan.
         make = partial(self._protocol, {})
         self.acceptor = Acceptor(self._listener, make, self.server_state.connections)
         self.servers = [cast(asyncio.Server, self.acceptor)]
@@ -76,7 +76,7 @@ def http_config(api: Any, settings: Settings) -> uvicorn.Config:
         # It is called as the class would be.
         http=cast(type[asyncio.Protocol], http_protocol(settings.server)),
         ws="none",
-        # Whoever else says where a request came from is not believed.
+        # Nobody else is believed about where a request came from.
         proxy_headers=bool(settings.server.trusted_proxies),
         forwarded_allow_ips=list(settings.server.trusted_proxies),
     )

@@ -31,7 +31,7 @@ class SharedCounters:
         try:
             answered = await self._answer(line, Asked(next(self._numbers), take=ask))
         except (asyncio.CancelledError, LimitsUnavailable):
-            # It may be counted, and nobody else knows of it. It comes after the first on the same line.
+            # It may be counted, and nobody else knows of it. This goes over the same connection, so after the first.
             unused = {charge.kind: charge.amount for charge in ask.charges}
             line.forget(Asked(next(self._numbers), ticket=ask.ticket, unused=unused))
             raise
@@ -63,7 +63,7 @@ class SharedCounters:
         return self._line
 
     async def _answer(self, line: _Line, asked: Asked) -> Answered:
-        # Sent before the first await: whoever is cancelled from here on has been heard.
+        # Sent before the first await: a call that is cancelled from here on has been sent.
         answer = line.send(asked)
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -82,7 +82,7 @@ class _Line:
         self._reading = asyncio.create_task(self._read(reader))
 
     def send(self, asked: Asked) -> asyncio.Future[Answered]:
-        """The answer to come; a `ConnectionError` where the line is lost."""
+        """The future answer; a `ConnectionError` if the connection is lost."""
         answer: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
         if self.is_lost:
             answer.set_exception(ConnectionResetError("the connection was lost"))
@@ -92,7 +92,7 @@ class _Line:
         return answer
 
     def forget(self, asked: Asked) -> None:
-        """Send, and let nobody wait for the answer."""
+        """Send without waiting for an answer."""
         if not self.is_lost:
             self._writer.write(framed(ASKED.dump_json(asked)))
 
@@ -117,7 +117,7 @@ class _Line:
         for answer in self._waiting.values():
             if not answer.done():
                 answer.set_exception(ConnectionResetError("the connection was lost"))
-                # Whoever asked may have left: the loop must not complain of it.
+                # The caller may have left: asyncio would log an exception that nobody retrieved.
                 answer.exception()
         self._waiting.clear()
         self._writer.close()

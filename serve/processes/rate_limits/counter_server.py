@@ -1,4 +1,4 @@
-"""Counts the limits of every HTTP process of a server in one place, so that together they let in exactly the limit."""
+"""Counts rate limits for every HTTP process of a server, so that together they let in exactly the limit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ logger = logging.getLogger("pith.limits")
 
 
 class CountersServer:
-    """Answers one connection for each process. What a process has in flight ends with its connection."""
+    """Answers one connection per process. What a process has in flight ends with its connection."""
 
     def __init__(self, counters: Counters) -> None:
         self._counters = counters
@@ -32,7 +32,7 @@ class CountersServer:
             logger.error("what an HTTP process asked of the limits cannot be read: %s", error)
         finally:
             for ask in in_flight.values():
-                # How much those requests used is not known: their tokens stay counted.
+                # It is not known how much those requests used: their tokens stay counted.
                 await self._counters.give_back(ask, {})
             writer.close()
 
@@ -42,7 +42,7 @@ class CountersServer:
             if answer.granted:
                 in_flight[asked.take.ticket] = asked.take
             return Answered(asked.number, answer)
-        # One that was refused, or is given back already, has nothing to give.
+        # A request that was refused, or was given back already, has nothing to give.
         ask = in_flight.pop(asked.ticket or "", None)
         if ask is not None:
             await self._counters.give_back(ask, asked.unused)

@@ -1,4 +1,4 @@
-"""How HTTP processes and the process that counts for them speak: frames of four bytes of length, then JSON."""
+"""The protocol between HTTP processes and the one that counts for them: four bytes of length, then JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LONGEST = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """`take`, or with `ticket` what is to be given back of the request that has it. The reply has the same number."""
+    """`take`; or `ticket`, and what to give back of its request. The reply has the same number."""
 
     number: int
     take: Ask | None = None

@@ -304,7 +304,7 @@ def test_an_answer_that_is_understood(printed: bytes, answer: HookAnswer) -> Non
         (b'{"status": "paid"}', "state or reference"),
         (b'{"state": "paid", "reference": 7}', "reference must be 1 to 256 printable characters"),
         (b'{"state": "paid", "reference": ""}', "reference must be"),
-        (b'["paid"]', "no JSON object"),
+        (b'["paid"]', "not a JSON object"),
         (b"\xff", "\ufffd"),
         (b"[" * 9000, "[" * 500),
     ],

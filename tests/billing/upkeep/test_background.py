@@ -93,7 +93,7 @@ async def test_a_task_that_was_cancelled_from_outside_is_begun_again(
         await asyncio.gather(task, return_exceptions=True)
         before = work.rounds
         await until(lambda: work.rounds > before)
-    assert "was cancelled; it is begun again" in caplog.text
+    assert "was cancelled; it is restarted" in caplog.text
 
 
 async def test_a_stopped_one_is_not_begun_again() -> None:
@@ -118,7 +118,7 @@ async def test_a_round_that_hangs_is_a_reason_to_replace_the_process() -> None:
         await asyncio.Event().wait()
 
     async with running(Loop(Round("work", hangs, 0.01, stuck_s=0.05))) as background:
-        with pytest.raises(RuntimeError, match="'work' hangs for"):
+        with pytest.raises(RuntimeError, match="'work' has been stuck for"):
             async with asyncio.timeout(10):
                 while True:
                     background.check()

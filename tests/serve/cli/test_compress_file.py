@@ -254,8 +254,8 @@ def test_a_file_that_is_not_there_is_named(pith: Run, tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_text_is_named_with_the_place(pith: Run, tmp_path: Path) -> None:
     (tmp_path / "image").write_bytes(b"ab\xff\xfe")
-    assert complaint(pith(tmp_path / "image")) == f"{tmp_path}/image: is not UTF-8: byte 2 is no text"
-    assert complaint(pith("-", stdin=b"\xff")).startswith("standard input: is not UTF-8: byte 0")
+    assert complaint(pith(tmp_path / "image")) == f"{tmp_path}/image: is not UTF-8 at byte 2"
+    assert complaint(pith("-", stdin=b"\xff")).startswith("standard input: is not UTF-8 at byte 0")
 
 
 def test_an_empty_file_is_named(pith: Run) -> None:

@@ -119,9 +119,9 @@ def test_the_thresholds_of_a_configuration_are_those_that_the_flags_have() -> No
         (LEXICAL, {"checkpoint": "some/model"}, "kind lexical takes none"),
         (LEXICAL, {"kind": "encoder"}, "kind encoder needs one"),
         (LEXICAL, {"kind": "magic"}, "token_classifier"),
-        (WORDS, {"checkpoint": "embedded:large"}, "pith carries no 'large' of this; there is small"),
+        (WORDS, {"checkpoint": "embedded:large"}, "there is no embedded:large here, only small"),
         (WORDS, {"checkpoint": " "}, "must name a folder or a hub repository"),
-        (LEXICAL, {"tokenizer": "embedded:gpt"}, "pith carries no 'gpt'"),
+        (LEXICAL, {"tokenizer": "embedded:gpt"}, "there is no embedded:gpt here"),
         (WORDS, {"blend": {"lexical": 1, "neural": 1}}, "kind token_classifier blends nothing"),
         (ENCODER, {"blend": {"lexical": 0, "neural": 0}}, "must not both be 0"),
         (ENCODER, {"blend": {"lexical": -1, "neural": 1}}, "greater than or equal to 0"),
@@ -146,7 +146,7 @@ def test_what_does_not_fit_is_refused_with_a_reason(
 
 
 def test_two_models_of_one_id_are_refused() -> None:
-    with pytest.raises(ValidationError, match="'pith-lexical' stands twice"):
+    with pytest.raises(ValidationError, match="'pith-lexical' is listed twice"):
         CompressionSettingsSection.model_validate({"models": [LEXICAL, LEXICAL]})
 
 

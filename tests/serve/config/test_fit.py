@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from serve.config.capacity.fit import Verdict, check_fit
-from serve.config.capacity.placement import Bundle, Place, Rooms
+from serve.config.capacity.placement import Bundle, Cluster, Place
 from serve.config.node import Node, parse_node
 from serve.config.settings import ConfigError, Settings, load_settings
 from tests.serve.cli.commands import Done
@@ -45,32 +45,32 @@ def test_what_is_no_machine_is_refused_with_how_one_is_written(text: str) -> Non
 
 
 def test_a_whole_gpu_is_one_that_nobody_has_a_part_of() -> None:
-    rooms = Rooms.of([Node(2, "H100", 80.0)], cpus=8)
-    assert rooms.place([Bundle(gpus=0.1)]) == [Place(0, (0,))]
-    assert rooms.place([Bundle(gpus=1), Bundle(gpus=1)]) is None
-    assert rooms.place([Bundle(gpus=1)]) == [Place(0, (1,))]
+    cluster = Cluster.of([Node(2, "H100", 80.0)], cpus=8)
+    assert cluster.place([Bundle(gpus=0.1)]) == [Place(0, (0,))]
+    assert cluster.place([Bundle(gpus=1), Bundle(gpus=1)]) is None
+    assert cluster.place([Bundle(gpus=1)]) == [Place(0, (1,))]
     # Nothing was taken by what did not fit, and a part goes where least is left.
-    assert rooms.place([Bundle(gpus=0.9)]) == [Place(0, (0,))]
-    assert rooms.place([Bundle(gpus=0.01)]) is None
+    assert cluster.place([Bundle(gpus=0.9)]) == [Place(0, (0,))]
+    assert cluster.place([Bundle(gpus=0.01)]) is None
 
 
 def test_a_part_goes_to_the_gpu_with_least_left_that_has_room() -> None:
-    rooms = Rooms.of([Node(2, "H100", 80.0)], cpus=8)
-    assert rooms.place([Bundle(gpus=0.7)]) == [Place(0, (0,))]
-    assert rooms.place([Bundle(gpus=0.2)]) == [Place(0, (0,))]
-    assert rooms.place([Bundle(gpus=0.2)]) == [Place(0, (1,))]
+    cluster = Cluster.of([Node(2, "H100", 80.0)], cpus=8)
+    assert cluster.place([Bundle(gpus=0.7)]) == [Place(0, (0,))]
+    assert cluster.place([Bundle(gpus=0.2)]) == [Place(0, (0,))]
+    assert cluster.place([Bundle(gpus=0.2)]) == [Place(0, (1,))]
 
 
 def test_strategies_over_two_machines() -> None:
     nodes = [Node(2, "H100", 80.0), Node(2, "H100", 80.0)]
     three = [Bundle(gpus=1)] * 3
-    assert Rooms.of(nodes, cpus=8).place(three, strategy="STRICT_PACK") is None
-    packed = Rooms.of(nodes, cpus=8).place(three)
+    assert Cluster.of(nodes, cpus=8).place(three, strategy="STRICT_PACK") is None
+    packed = Cluster.of(nodes, cpus=8).place(three)
     assert packed is not None and [place.node for place in packed] == [0, 0, 1]
-    spread = Rooms.of(nodes, cpus=8).place([Bundle(gpus=1)] * 2, strategy="SPREAD")
+    spread = Cluster.of(nodes, cpus=8).place([Bundle(gpus=1)] * 2, strategy="SPREAD")
     assert spread is not None and [place.node for place in spread] == [0, 1]
-    assert Rooms.of(nodes, cpus=8).place(three, strategy="STRICT_SPREAD") is None
-    assert Rooms.of(nodes, cpus=8).place([Bundle(gpus=1)], gpu_type="L4") is None
+    assert Cluster.of(nodes, cpus=8).place(three, strategy="STRICT_SPREAD") is None
+    assert Cluster.of(nodes, cpus=8).place([Bundle(gpus=1)], gpu_type="L4") is None
 
 
 @pytest.mark.parametrize("name", ["gpu", "cpu", "embedded"])

@@ -158,7 +158,7 @@ def test_what_is_no_usable_number_is_refused_where_one_is_meant(document: dict[s
         (("models", 0, "accelerator", "kind"), "tpu", "'cpu' or 'gpu'"),
         (("models", 0, "engine", "dtype"), "float8", "float32"),
         (("models", 0, "replicas"), {"min": 2, "max": 1}, "min (2) is above max (1)"),
-        (("models", 1, "id"), "alpha", "'alpha' stands twice"),
+        (("models", 1, "id"), "alpha", "'alpha' is listed twice"),
     ],
 )
 def test_a_value_out_of_bounds_is_refused_with_the_bound(

@@ -116,7 +116,7 @@ def test_a_half_closed_connection_ends(server: Listening) -> None:
     ],
 )
 def test_what_each_part_of_a_request_may_take(part: str, for_s: float, body_bytes: int, late: bool) -> None:
-    found = overdue(TIMES, part, for_s=for_s, body_bytes=body_bytes, unwelcome=None)  # type: ignore[arg-type]
+    found = overdue(TIMES, part, for_s=for_s, body_bytes=body_bytes, refusal=None)  # type: ignore[arg-type]
     assert (found is not None) == late
 
 
