@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import secrets
 import signal
 import sys
@@ -39,6 +40,8 @@ REAP_EVERY_S = 2.0
 SHUTDOWN_S = 2.0
 FIRST_START_CHECKPOINTS = "embedded:"
 
+# How a line begins that names an exception; those of its traceback are indented.
+EXCEPTION = re.compile(r"[\w.]+: ")
 VLLM_ENVIRONMENT = {"VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
 
 
@@ -209,7 +212,7 @@ def wait_until_running(applications: list[str], progress: Progress) -> None:
                 ApplicationStatus.DEPLOY_FAILED,
                 ApplicationStatus.UNHEALTHY,
             ):
-                raise StartError(f"{name} cannot start: {_reason(states[name])}")
+                raise StartError(f"{name} cannot start: {reason_of(states[name])}")
         waiting = [name for name in applications if name not in states or states[name].status != "RUNNING"]
         if not waiting:
             return
@@ -217,10 +220,14 @@ def wait_until_running(applications: list[str], progress: Progress) -> None:
         tick.wait(POLL_S)
 
 
-def _reason(application: Any) -> str:
-    """What went wrong, on one line. Of a traceback the end, where the exception is."""
-    said = [application.message, *(each.message for each in application.deployments.values())]
-    return "; ".join(" ".join(text.split())[-1000:] for text in said if text)
+def reason_of(application: Any) -> str:
+    """What went wrong, on one line: of a deployment's traceback the exception that ends it."""
+    said = [application.message.splitlines()]
+    for deployment in application.deployments.values():
+        lines = deployment.message.splitlines()
+        ends = [number for number, line in enumerate(lines) if EXCEPTION.match(line)]
+        said.append(lines[ends[-1] :] if ends else lines)
+    return " ".join(" ".join(each.split()) for lines in said for each in lines)[:2000]
 
 
 def checkpoint_of(model: ModelSettings, state_dir: Path, progress: Progress) -> str:

@@ -1,0 +1,30 @@
+"""What an operator reads when a model, a compressor or the ingress cannot start."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from serve.cluster.launch import reason_of
+
+MESSAGE = """The deployment failed to start 3 times in a row. Error:
+ray::ServeReplica:m.initialize() (pid=1, ip=127.0.0.1)
+RuntimeError: Traceback (most recent call last):
+  File "replica.py", line 7, in check_health
+    await self.check()
+serve.cluster.PortsOpen: it listens on :::39079,
+beyond loopback
+"""
+
+
+def failed(*messages: str) -> SimpleNamespace:
+    deployments = {str(number): SimpleNamespace(message=text) for number, text in enumerate(messages)}
+    return SimpleNamespace(message="Failed to update.", deployments=deployments)
+
+
+def test_of_a_traceback_the_exception_is_said() -> None:
+    told = "Failed to update. serve.cluster.PortsOpen: it listens on :::39079, beyond loopback"
+    assert reason_of(failed(MESSAGE)) == told
+
+
+def test_what_is_no_traceback_is_said_whole() -> None:
+    assert reason_of(failed("No GPU\nis free.", "")) == "Failed to update. No GPU is free."
