@@ -17,7 +17,7 @@ from compression.source.units import Segmentation
 
 
 class TokenizerUnavailable(ValueError):
-    """The tokenizer that receipts are to be counted with is nowhere."""
+    """The tokenizer for receipts cannot be found or read."""
 
     def __init__(self, tokenizer: str, reason: str) -> None:
         super().__init__(f"tokenizer {tokenizer!r}: {reason}")
@@ -79,7 +79,7 @@ def load_counter(tokenizer: str, *, name: str, revision: str | None = None) -> T
 
 
 def _from_hub(repository: str, revision: str | None) -> Path:
-    # Only what is not on this disk needs the hub's client.
+    # Only a tokenizer that is not on this disk needs the hub's client.
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
@@ -88,5 +88,5 @@ def _from_hub(repository: str, revision: str | None) -> Path:
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         reason = " ".join(str(error).split())
         raise TokenizerUnavailable(
-            repository, f"no such path, and the hub did not give it: {reason}"
+            repository, f"no such path, and the hub did not provide it: {reason}"
         ) from error

@@ -1,1 +1,1 @@
-"""How probable it is that the evidence was kept: a model of what scores, kind of input and selection say together."""
+"""How probable it is that the evidence was kept, estimated from the scores, the kind of input and the selection."""

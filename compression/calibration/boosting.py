@@ -55,13 +55,13 @@ class Trees:
         if leaves.shape != (len(columns), columns.shape[1] + 1) or (columns.shape[1] + 1).bit_count() != 1:
             raise ValueError("leaves of the trees do not match their splits")
         if not ((columns >= 0) & (columns < width)).all():
-            raise ValueError(f"a tree looks at a column that is none of {width}")
+            raise ValueError(f"a tree has a column beyond its {width}")
         if not np.isfinite(leaves).all():
-            raise ValueError("a leaf is no finite number")
+            raise ValueError("a leaf is not a finite number")
         return cls(float(data["base"]), columns, thresholds, leaves)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain lists. A node that is no split has no threshold."""
+        """Plain lists. A node that is not a split has no threshold."""
         return {
             "base": self.base,
             "columns": self.columns.tolist(),
@@ -128,7 +128,7 @@ def _rounded(thresholds: Floats) -> Floats:
 
 
 def _edges(column: Floats, bins: int) -> Floats:
-    """Thresholds between bins, halfway between values so that nothing hangs on the last bit of one."""
+    """Thresholds between bins, halfway between values so that nothing depends on the last bit of one."""
     values = np.unique(column)
     if len(values) > bins:
         values = np.unique(np.quantile(column, np.linspace(0, 1, bins)))

@@ -14,6 +14,7 @@ import numpy as np
 from compression.calibration.boosting import Trees
 from compression.calibration.context import Context, Floats, read
 from compression.calibration.estimate import Calibration, Estimate
+from compression.calibration.estimator import ScoredText, Slices
 from compression.calibration.ranges import Ranges
 from compression.calibration.signals import NAMES, OF_TEXT, of_choice, of_text
 from compression.choosing.selection import Selection, SelectionSettings
@@ -21,7 +22,7 @@ from compression.source.units import Segmentation
 
 WEIGHTS = Path(__file__).parents[1] / "weights" / "calibration.json"
 FORMAT = 1
-# Odds beyond it are no surer in truth than this.
+# Higher estimates are not any more certain in practice.
 _SUREST = 0.999
 # Each step to a promise allows a seventh more tokens than the one before it.
 _STEPS = tuple(float(ratio) for ratio in np.geomspace(0.02, 0.98, 31))
@@ -73,9 +74,9 @@ class Calibrated:
 
     @classmethod
     def of(cls, entry: Mapping[str, Any], sha256: str) -> Calibrated:
-        """Raises `KeyError`, `TypeError` or `ValueError` for what is none."""
+        """Raises `KeyError`, `TypeError` or `ValueError` for a malformed entry."""
         if tuple(entry["signals"]) != NAMES:
-            raise ValueError("it was fitted on other signals; fit it anew")
+            raise ValueError("it was fitted on other signals; fit it again")
         critical, warning, info = (float(odds) for odds in entry["at_odds"])
         return cls(
             about=Calibration(str(entry["name"]), sha256),
@@ -87,41 +88,28 @@ class Calibrated:
             suites=tuple(map(str, entry["suites"])),
         )
 
-    def estimate(
-        self,
-        query: str,
-        text: Segmentation,
-        scores: Sequence[float] | None,
-        slices: Sequence[tuple[int, int]],
-        tokens: tuple[int, int],
-    ) -> Estimate:
+    def estimate(self, scored: ScoredText, slices: Slices, output_tokens: int) -> Estimate:
         """See `Estimator`. 1 where all was kept; None where nothing was scored, or the query has no word."""
+        query, text, scores = scored.query, scored.text, scored.scores
         kept = kept_shares(text, slices)
         if scores is None or not text.units:
             return Estimate(1.0 if bool(np.all(kept >= 1.0)) else None)
-        context = read(query, text, scores, tokens[0])
+        context = read(query, text, scores, scored.tokens)
         outside = self.ranges.missed(query, text, context)
         if "query" in outside:
             return Estimate(None, outside=outside)
         known = of_text(context)
-        probability = min(_SUREST, _chance(self.logit(context, known, kept, tokens[1])))
+        probability = min(_SUREST, _chance(self.logit(context, known, kept, output_tokens)))
         return Estimate(probability, self.at_risk(known), outside)
 
     def smallest_ratio(
-        self,
-        keep: float,
-        query: str,
-        text: Segmentation,
-        scores: Sequence[float],
-        costs: Sequence[int],
-        *,
-        tokens: int,
-        settings: SelectionSettings,
+        self, keep: float, scored: ScoredText, costs: Sequence[int], settings: SelectionSettings
     ) -> float:
         """See `Estimator`. The units are chosen best first under ever larger budgets, so what is chosen only grows."""
-        context = read(query, text, scores, tokens)
+        text, scores, tokens = scored.text, scored.scores or (), scored.tokens
+        context = read(scored.query, text, scores, tokens)
         if not context.query_terms:
-            # Nothing says what the evidence is, so nothing may go.
+            # Nothing says what the evidence is, so nothing may be dropped.
             return 1.0
         known, wanted = of_text(context), self.wanted(keep)
         selection = Selection(text, scores, costs, settings)
@@ -151,12 +139,12 @@ class Calibrated:
         return critical, warning, info
 
 
-def kept_shares(text: Segmentation, slices: Sequence[tuple[int, int]]) -> Floats:
+def kept_shares(text: Segmentation, slices: Slices) -> Floats:
     """The share of each unit that lies in `slices`, which may be in any order."""
     if not slices:
         return np.zeros(len(text.units))
     spans = np.array(sorted(slices), np.float64)
-    # A separator may stand in several places of the output.
+    # A separator may be in several places of the output.
     spans[1:, 0] = np.maximum(spans[1:, 0], np.maximum.accumulate(spans[:-1, 1]))
     spans[:, 1] = np.maximum(spans[:, 0], spans[:, 1])
     lengths = spans[:, 1] - spans[:, 0]
@@ -170,7 +158,7 @@ def kept_shares(text: Segmentation, slices: Sequence[tuple[int, int]]) -> Floats
 
 
 def _rising(pairs: Sequence[Sequence[float]]) -> tuple[tuple[float, float], ...]:
-    """Raises `ValueError` where there is no pair, or they do not rise."""
+    """Raises `ValueError` unless there are pairs, and they rise."""
     found = [(float(keep), float(logit)) for keep, logit in pairs]
     if (
         not found

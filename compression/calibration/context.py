@@ -35,7 +35,7 @@ class Context:
     """A scored text. Arrays are by unit, in source order, unless said otherwise.
 
     `logits` are those of the scores; `content` is false for what only frames other units. `terms` has, for each term of
-    the query that stands in the source, the units that hold it; `hops` likewise for names that the best units bring up
+    the query that occurs in the source, the units that have it; `hops` likewise for names that the best units bring up
     and the query does not, `late` for the identifiers and numbers near the end. `digits` and `sizes` count characters.
     """
 

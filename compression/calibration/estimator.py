@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from compression.calibration.estimate import Calibration, Estimate
 from compression.choosing.selection import SelectionSettings
 from compression.source.units import Segmentation
+
+Slices = Sequence[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredText:
+    """A query to a text, the score of each unit (None where nothing was scored), and the tokens of the source."""
+
+    query: str
+    text: Segmentation
+    scores: Sequence[float] | None
+    tokens: int
 
 
 class Estimator(Protocol):
@@ -16,32 +29,15 @@ class Estimator(Protocol):
     @property
     def about(self) -> Calibration: ...
 
-    def estimate(
-        self,
-        query: str,
-        text: Segmentation,
-        scores: Sequence[float] | None,
-        slices: Sequence[tuple[int, int]],
-        tokens: tuple[int, int],
-    ) -> Estimate:
-        """`scores`: one a unit, or None where nothing was scored. `slices`: what of the source was kept, in any order.
-        `tokens`: of the source and of the output."""
+    def estimate(self, scored: ScoredText, slices: Slices, output_tokens: int) -> Estimate:
+        """`slices` of the source were kept; they may be in any order."""
         ...
 
     def smallest_ratio(
-        self,
-        keep: float,
-        query: str,
-        text: Segmentation,
-        scores: Sequence[float],
-        costs: Sequence[int],
-        *,
-        tokens: int,
-        settings: SelectionSettings,
+        self, keep: float, scored: ScoredText, costs: Sequence[int], settings: SelectionSettings
     ) -> float:
         """The ratio at which the evidence is kept with probability `keep`, as the units are chosen best first.
 
-        It never falls as `keep` rises. 1 where nothing less will do. `costs` and `tokens` are of the units and the
-        source.
+        It never falls as `keep` rises. 1 where nothing less will do. `costs` are the tokens of each unit.
         """
         ...

@@ -1,4 +1,4 @@
-"""Fits a calibration to what was observed: trees, the odds that raise a flag, and how well all of it holds."""
+"""Fits a calibration to observations: trees, the odds that raise a flag, and how well they hold."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _RISES = np.array([name in OF_CHOICE for name in NAMES])
 
 @dataclass(frozen=True)
 class Rows:
-    """Observations one under the other: signals `[rows, NAMES]`, whether the evidence was kept, and whose they are."""
+    """Observations one under the other: signals `[rows, NAMES]`, whether the evidence was kept, suite and group."""
 
     signals: Floats
     kept: Floats
@@ -86,14 +86,14 @@ def unseen(
 
 
 def rates(warned: Bools, kept: Floats) -> tuple[float, float]:
-    """Of losses, and of what was kept, the share that was warned of."""
+    """The share of losses that warn, and the share of kept outputs that warn."""
     lost = kept == 0
     of_lost = float(warned[lost].mean()) if lost.any() else 1.0
     return of_lost, float(warned[~lost].mean()) if (~lost).any() else 0.0
 
 
 def calibration_error(chances: Floats, kept: Floats, weights: Floats | None = None, bins: int = 10) -> float:
-    """Mean distance between what was foretold and what came, over bins of equal width."""
+    """Mean distance between predicted and observed shares, over bins of equal width."""
     weights = np.ones(len(kept)) if weights is None else weights
     which = np.minimum((chances * bins).astype(int), bins - 1)
     gaps = [abs(float((weights * (kept - chances))[which == at].sum())) for at in range(bins)]

@@ -1,4 +1,4 @@
-"""Where a few words stand in a long text, by unit, in time that grows with the text and not with what is found."""
+"""Where a few words occur in a long text, by unit, in time that grows with the text and not with what is found."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
-# A word that stands in more places says nothing about any of them, and an attacker's text must not be read for ever.
+# A word in more places tells nothing about any of them, and hostile text must not take forever.
 MOST_PLACES = 64
 
 

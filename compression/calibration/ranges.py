@@ -1,4 +1,4 @@
-"""What a calibration was fitted on: kinds of input, scripts and lengths; and what of a request is not like it."""
+"""What a calibration was fitted on: kinds of input, scripts and lengths; and what about a request is unlike it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from compression.calibration.context import Context
 from compression.source.units import Segmentation
 from compression.text.scripts import RANGES, check_scripts, letters_outside
 
-# A text a little longer than any that was seen is still like them.
+# A text a little longer than any that was seen is still similar.
 _SLACK = 1.5
 _READ = 20_000
 _ASCII = frozenset({"latin"})
@@ -26,7 +26,7 @@ class Ranges:
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Ranges:
-        """Raises `KeyError`, `TypeError` or `ValueError` where `data` is something else."""
+        """Raises `KeyError`, `TypeError` or `ValueError` where `data` is malformed."""
         low, high = (int(value) for value in data["tokens"])
         check_scripts(data["scripts"])
         return cls(frozenset(map(str, data["kinds"])), frozenset(data["scripts"]), (low, high))

@@ -1,4 +1,4 @@
-"""Shares a budget among units by how much each matters: an irrelevant one keeps less than the answer."""
+"""Shares a budget among units by relevance: an irrelevant one keeps less than the answer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _HALVINGS = 60
-# A score of less than this share of the highest counts as none.
+# A score below this share of the highest counts as 0.
 _LEAST = 1e-9
 
 

@@ -16,13 +16,13 @@ _LONGEST_GAP = 40
 
 
 class Assembler:
-    """Knows, for one segmentation, what stands between any two kept units."""
+    """Knows, for one segmentation, the separator between any two kept units."""
 
     def __init__(self, text: Segmentation) -> None:
         self._text = text
         self._opens = {frame.open for frame in text.frames}
         self._closes = {frame.close for frame in text.frames if frame.close is not None}
-        # What stands between the texts of a message closes one and opens the next.
+        # The JSON between two texts of a message closes one and opens the next.
         inner = [
             unit
             for frame in text.frames
@@ -42,7 +42,7 @@ class Assembler:
 
     @cached_property
     def _gaps(self) -> list[Slice]:
-        """Before each unit; read once, since each selection that is tried is put together from them."""
+        """Before each unit; computed once, since every selection that is tried uses them."""
         gaps: list[Slice] = []
         end = self._text.units[0].start if self._text.units else 0
         for unit in self._text.units:

@@ -53,7 +53,7 @@ def fit(selection: Selection, budget: int, measure: Callable[[Sequence[int]], in
 
 
 def _shrunk(selection: Selection, budget: int, measure: Callable[[Sequence[int]], int]) -> list[int]:
-    """Drop ever more until the text fits or nothing is left to drop."""
+    """Drop more and more units until the text fits or nothing is left to drop."""
     excess = 1
     while True:
         kept = selection.kept()

@@ -1,4 +1,4 @@
-"""Outputs in which a unit may be kept in part: who may be cut, how far, and the whole put together within budget."""
+"""Outputs in which a unit may be kept in part: which may be cut, how far, and an output within the budget."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def may_be_cut(text: Segmentation) -> list[bool]:
 
 
 def _holds_a_message_text(text: Segmentation, frame: Frame) -> bool:
-    """The texts of messages and of their parts are prose like any other, whatever JSON stands around them."""
+    """The texts of messages and of their parts are prose like any other, whatever JSON is around them."""
     if text.origin is None or frame.kind != "string":
         return frame.kind == "message"
     opening = text.units[frame.open]
@@ -104,7 +104,7 @@ def plan_cuts(
     free = budget - sum(cost for unit, cost in zip(text.units, costs, strict=True) if unit.protected)
     weights = [0.0 if unit.protected else score for unit, score in zip(text.units, scores, strict=True)]
     shares = share_budget(weights, costs, free)
-    # Of a sentence cut to shreds nothing can be read: what it would get goes to better ones, unless all are alike.
+    # A sentence cut to shreds is unreadable: its share goes to better ones, unless all score alike.
     legible = [
         weight if share >= _LEAST_SHARE * cost else 0.0
         for weight, share, cost in zip(weights, shares, costs, strict=True)
@@ -159,7 +159,7 @@ def select(cutting: Cutting, budget: int, counter: TokenCounter, settings: Selec
 
 
 def thin_out(cutting: Cutting, spans: Sequence[Slice], budget: int, counter: TokenCounter) -> list[Slice]:
-    """All the spans, which may lie across units, where they fit; else without those of the units that score lowest."""
+    """All the spans, which may cross units, where they fit; otherwise without those of the lowest-scoring units."""
     source, units = cutting.text.source, cutting.text.units
     render = renderer(cutting.text, mark_gaps=cutting.mark_gaps)
     starts = [unit.start for unit in units]

@@ -1,4 +1,4 @@
-"""Puts what says the same again behind what says something else, and noise behind all of it.
+"""Ranks repetitions after what is new, and noise after everything.
 
 Three bands, far enough apart that no rank by score a token mixes them: content, further copies, noise. Content keeps
 its very score but below a millionth, where no score was meant to tell anything apart.
@@ -17,7 +17,7 @@ from compression.source.units import Segmentation
 _FLOOR = 1e-6
 _COPIES = 1e-12
 _NOISE = 1e-20
-# Of the lines of a template those represent it whose score is nearly its best.
+# A template is represented by those of its lines whose score is nearly its best.
 _NEARLY = 0.9
 # What the second line of a template counts for: less than the first of any that scored about as well.
 _SECOND = 0.5

@@ -18,7 +18,7 @@ _MOST_CUTS = 400
 def smallest_output(
     text: Segmentation, scores: Sequence[float], budget: int, counter: TokenCounter
 ) -> list[Slice]:
-    """Slices within `budget` that still say something, or none where there are no such."""
+    """Slices within `budget` that still say something; empty where there are none."""
     if text.origin is not None:
         return _empty(text)
     if budget < 1:

@@ -14,7 +14,7 @@ from compression.source.units import Segmentation
 MARK = "[…]"
 # Inside a JSON string a line end is written out.
 _SPACE = re.compile(r"(?:\s|\\[nrt])*+")
-# Of the frames around a gap, the innermost of these kinds says whether text stands there or JSON.
+# Of the frames around a gap, the innermost of these kinds says whether the gap is in text or in JSON.
 _DECIDING = frozenset({"json", "string", "message"})
 _JSON_UNITS = frozenset({"json_member", "bracket"})
 
@@ -22,14 +22,14 @@ Render = Callable[[Sequence[Slice]], str]
 
 
 def renderer(text: Segmentation, *, mark_gaps: bool) -> Render:
-    """Makes an output of slices of the source: they alone, or with a mark where a whole unit went between two."""
+    """Makes an output from slices of the source: with a mark, if asked for, where a whole unit was dropped."""
     if mark_gaps:
         return GapMarker(text).render
     return text.raw
 
 
 class GapMarker:
-    """Knows, for one segmentation, where a mark may stand and what separates it from its neighbours.
+    """Knows, for one segmentation, where a mark is allowed and what separates it from its neighbours.
 
     Of JSON only the insides of strings take one. A mark is separated from the text before it as what was left out was.
     """
@@ -48,7 +48,7 @@ class GapMarker:
         )
 
     def marks(self, slices: Sequence[Slice]) -> dict[int, str]:
-        """By the number of the slice before which it stands: a mark with the white space that separates it."""
+        """By the number of the slice after it: a mark with the white space that separates it."""
         kept = [self._units_in(piece) for piece in slices]
         every = sorted({unit for first, last in kept for unit in range(first, last + 1)})
         marks: dict[int, str] = {}
@@ -87,7 +87,7 @@ class GapMarker:
         return bisect_right(self._ends, piece.start), bisect_left(self._starts, piece.end) - 1
 
     def _is_gap(self, before: int, after: int, kept: Sequence[int]) -> bool:
-        """Whether a unit between the two went, and a mark may say so."""
+        """Whether a unit between the two was dropped and a mark is allowed there."""
         between = bisect_left(kept, after) - bisect_right(kept, before)
         return after - before - 1 > between and self._takes_a_mark(before, after)
 

@@ -12,7 +12,7 @@ from compression.source.units import Segmentation
 
 @dataclass(frozen=True, slots=True)
 class SelectionSettings:
-    """`keep_titles`: whoever keeps a part of a document pays for its title, unless the part says it. `density`: 0 ranks
+    """`keep_titles`: keeping a part of a document costs its title too, unless the part names it. `density`: 0 ranks
     units by score alone, 1 by score a token. `swaps`: how many good units that did not fit are tried in the place of
     worse ones.
     """
@@ -50,7 +50,7 @@ class Selection:
     ) -> None:
         self._text = text
         self._scores = scores
-        # Of units that come with a frame anyway: beyond what the frame costs they cost nothing.
+        # Units that come with a frame anyway: they cost nothing beyond the frame.
         self._with_frame = _with_frame(text)
         self._all_costs = costs
         self._costs = [0 if unit in self._with_frame else cost for unit, cost in enumerate(costs)]
@@ -100,7 +100,7 @@ class Selection:
             ends = tuple(end for end in frame.ends if end not in taken)
             taken.update(ends)
             if number not in holding and frame.kind not in ("json", "message", "turn"):
-                # Nothing could ever bring in a frame around nothing: its ends stand for themselves.
+                # Nothing could bring in a frame around nothing: its ends are chosen for themselves.
                 ends = ()
             self._add_group(ends, () if frame.parent is None else (frame.parent,))
         for index, unit in enumerate(self._text.units):
@@ -207,7 +207,7 @@ class Selection:
         return self._text.units[unit].protected or unit in self._kept_wanted
 
     def release_brackets(self) -> bool:
-        """Give up brackets and texts that were kept because there was room, since there was none; true if any were."""
+        """Give up brackets and texts that were kept on the assumption of room; true if there were any."""
         for index in self._kept_brackets:
             self._bracket(index, -1)
         for index in self._kept_wanted & self._chosen:

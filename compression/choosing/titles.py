@@ -1,4 +1,4 @@
-"""Whether a text says its document's title already, so that the title need not come with it."""
+"""Whether a text already names its document's title, so that the title need not be kept with it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _SAID = 0.5
 
 
 def words_of(title: str) -> frozenset[str]:
-    """What a reader has to be told, at most so many words: each unit of the document is searched for them."""
+    """The words that a reader needs, at most `_MOST_WORDS`: each unit of the document is searched for them."""
     found = islice(_WORD.finditer(title.lower()), _MOST_WORDS)
     return frozenset(word.group() for word in found if word.group() not in STOP_WORDS)
 
 
 def says(text: str, words: frozenset[str]) -> bool:
-    """Whether half of a title's words stand in a text: then the title says nothing new."""
+    """Whether a text has half of a title's words, so that the title adds nothing."""
     lowered = text.lower()
     return bool(words) and sum(word in lowered for word in words) >= _SAID * len(words)

@@ -66,7 +66,7 @@ class Draft:
         self.paragraph += text.units[-1].paragraph + 1 if text.units else 0
 
     def let_empty_frames_be_chosen(self, ends: Mapping[int, Sequence[int]]) -> None:
-        """Where an exchange has neither text nor arguments, its first piece of JSON may be chosen."""
+        """Where an exchange has neither text nor arguments, its first piece of JSON may be chosen instead."""
         holding: set[int] = set()
         for unit in self.units:
             frame = None if unit.kind == "bracket" else unit.frame

@@ -1,4 +1,4 @@
-"""Which messages stay or go together: a call with all of its results."""
+"""Which messages are kept or dropped together: a call with all of its results."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from compression.conversation.messages import Answer, Message
 
 
 def exchanges(messages: Sequence[Message]) -> list[int]:
-    """For each message the number of the first one that it stays or goes with, its own where that is none earlier.
+    """For each message the number of the first one that it is kept or dropped with; its own if there is none earlier.
 
-    A result answers the nearest earlier call of its id that nothing has answered yet, since the ids of real traces
-    come back; where all are answered, it is one more result of the last. A result without an id goes by the name of
-    its tool, else by place. One that answers no call stands by itself.
+    A result answers the nearest earlier call of its id that nothing has answered yet, since real traces
+    reuse ids; where all are answered, it is one more result of the last. A result without an id goes by the name of
+    its tool, else by place. One that answers no call is by itself.
     """
     joined = _Joined(list(range(len(messages))))
     ledger = _Ledger()
@@ -82,12 +82,12 @@ class _Ledger:
             found = self._named(answer.name or "")
         if found is None:
             return None
-        # A call with an id goes on waiting for a result with that id.
+        # A call with an id keeps waiting for a result with that id.
         found.is_answered = found.is_answered or found.id == answer.id
         return found.message
 
     def _named(self, name: str) -> _Open | None:
-        """The call that a result without an id answers: best one that has none either."""
+        """The call that a result without an id answers: preferably one that has no id either."""
         waiting = _top(self._by_name.get(name))
         return waiting or self._last.get(f"without id {name}") or self._last.get(f"name {name}")
 

@@ -1,4 +1,4 @@
-"""Where the messages of a conversation, and the texts and calls in them, stand in its view."""
+"""Where the messages of a conversation, and the texts and calls in them, are in its view."""
 
 from __future__ import annotations
 

@@ -107,9 +107,9 @@ class Conversation:
 
 
 def read_conversation(raw: str) -> Conversation | None:
-    """None where `raw` as a whole is no conversation. The work grows with its length."""
+    """None where `raw` as a whole is not a conversation. The work grows with its length."""
     start = len(raw) - len(raw.lstrip(_WHITE))
-    # Nearly all JSON is told from a conversation by this alone.
+    # This alone tells nearly all other JSON from a conversation.
     if raw[start : start + 1] not in ("[", "{") or '"role"' not in raw:
         return None
     found = json_value(raw, start)
@@ -148,7 +148,7 @@ def _message(raw: str, node: Node, value: Mapping[str, Any]) -> Message:
 
 
 def read_content(message: Message, raw: str, node: Node, value: Any) -> None:
-    """Add what a content holds, and the calls and answers that stand among its parts."""
+    """Add what a content holds, and the calls and answers among its parts."""
     message.inside.extend(_content(message, raw, node, value, ()))
 
 

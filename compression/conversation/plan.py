@@ -36,7 +36,7 @@ class Plan:
 
 
 def plan(messages: Sequence[Laid], most: int) -> Plan | None:
-    """None where the messages have too many parts to be cut at all."""
+    """None where the messages have too many parts to be cut."""
     holes = [hole for laid in messages for hole in laid.holes()]
     letters = sum(hole.end - hole.start for hole in holes if not hole.is_call)
     for has_calls in (True, False):

@@ -17,7 +17,7 @@ def fault_in(value: object) -> str | None:
     """None where parsed JSON is a conversation; else what keeps it from being one, with its place.
 
     A message is an object with a string `role` whose `content`, where it has any, is a string, null, or an array of
-    strings and of objects. Some message must have a content or a call: records that merely have a role are no messages.
+    strings and of objects. Some message must have a content or a call: records with just a role are not messages.
     """
     if isinstance(value, dict):
         found = _fault_in_messages(value.get("messages"))

@@ -10,7 +10,7 @@ from compression.conversation.layout import Hole, Laid, LaidParts
 from compression.conversation.plan import Plan
 from compression.source.units import Frame, Segmentation
 
-# Cuts a text that stands by itself into at most so many units.
+# Cuts a text into at most that many units.
 Segmenter = Callable[[str, int], Segmentation]
 
 
@@ -25,7 +25,7 @@ class Shells:
     ends: list[int]
 
     def add(self, laid: Laid, outer: int, frame: int, *, is_protected: bool) -> None:
-        """A message that stands in frame `outer`, its texts inside `frame`."""
+        """A message in frame `outer`, its texts inside `frame`."""
         at = laid.start
         for item in self.plan.inside(laid):
             self._bracket(at, item.start, outer, is_protected=is_protected)
@@ -74,7 +74,7 @@ class Shells:
         self.draft.close_frame(frame, holes[0].end, part.end, protected=False)
 
     def _part(self, part: Laid, array: int) -> None:
-        """A call, a result, an image. A result's text is in a frame of its own, whose ends are kept in any case."""
+        """A call, a result, an image. A result's text is in a frame of its own, whose ends are always kept."""
         first, inside = len(self.draft.units), self.plan.inside(part)
         if not inside:
             self._bracket(part.start, part.end, array)

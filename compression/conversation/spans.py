@@ -1,4 +1,4 @@
-"""What was kept of a conversation, told message by message: which of them, and which stretches of their texts."""
+"""What was kept of a conversation by message: which messages, and which spans of their texts."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class KeptMessage:
 def spans_by_message(source: str, kept: Sequence[Slice]) -> tuple[KeptMessage, ...]:
     """The messages of the conversation `source` that are left where `kept`, in source order, are its slices.
 
-    Raises `ValueError` where `source` is no conversation.
+    Raises `ValueError` where `source` is not a conversation.
     """
     conversation = read_conversation(source)
     if conversation is None:
-        raise ValueError("source: is no conversation")
+        raise ValueError("source: is not a conversation")
     return tuple(
         KeptMessage(index, tuple(_kept_text(source, text, kept) for text in message.texts))
         for index, message in enumerate(conversation.messages)

@@ -93,5 +93,5 @@ def _character(escape: re.Match[str]) -> str:
         high, low = int(escape["high"], 16), int(escape["low"], 16)
         return chr(0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00))
     code = int(escape["code"], 16)
-    # Half of a pair is no character: whatever reads the view could not encode it.
+    # Half of a pair is not a character: it could not be encoded.
     return _LOST if 0xD800 <= code <= 0xDFFF else chr(code)

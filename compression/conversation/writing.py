@@ -1,4 +1,4 @@
-"""Units, frames and documents of a conversation: what is left of it, whatever is chosen, is a conversation."""
+"""Units, frames and documents of a conversation: whatever is chosen, the result is a conversation."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _FEWEST = 7
 
 
 def segment_conversation(source: str, most_units: int, segment_text: Segmenter) -> Segmentation | None:
-    """The conversation that `source` is, in a view with its texts decoded; None where it is none.
+    """The conversation in `source`, in a view with its texts decoded; None where it is not one.
 
     Every message is a document. Its JSON, without its texts, is a frame around them; a call and its results share one
     frame. So keeping any part of a message keeps all of its JSON, and keeping any part of an exchange keeps the JSON of
     every message in it. The arguments of a call stay with it, and may be chosen for themselves. A part that is a text
-    goes where all of its text goes; other parts stay with their message. A text is cut as one that stands by itself.
+    goes where all of its text goes; other parts stay with their message. A text is cut as any other text.
     At most `most_units` units, or seven where that is fewer.
     """
     conversation = read_conversation(source)
@@ -62,7 +62,7 @@ class _Writer:
         self._members(layout.after, outer, beside)
         if layout.body and outer is not None:
             draft.close_frame(outer, *layout.body[1], protected=True)
-            # A body without its messages would be no conversation.
+            # A body without its messages would not be a conversation.
             draft.frames[outer] = replace(draft.frames[outer], also=draft.frames[array].ends)
         self._fill_frames()
         return draft.build(layout, self._wanted)
@@ -108,7 +108,7 @@ class _Writer:
         laid, group = self._layout.messages[number], self._groups[number]
         is_protected = number in self._protected
         if self._sizes[group] == 1 and not any(found.has_calls or not hole.is_call for hole in laid.holes()):
-            # Nothing in it could be chosen: an image, a call without arguments. It stays or goes whole.
+            # Nothing in it could be chosen: an image, a call without arguments. It is kept or dropped whole.
             kind: UnitKind = "bracket" if is_protected else "json_member"
             self._draft.add(laid.start, laid.end, kind, array, protected=is_protected)
             return
@@ -137,7 +137,7 @@ class _Writer:
 
 
 def _protected(conversation: Conversation) -> frozenset[int]:
-    """Messages whose JSON stays where there is room: the system's, and the last of the user's."""
+    """Messages whose JSON is kept where there is room: the system's, and the user's last."""
     return frozenset(_by_role(conversation, _SYSTEM) + _by_role(conversation, frozenset({"user"}))[-1:])
 
 

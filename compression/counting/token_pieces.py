@@ -20,23 +20,23 @@ _KNOWN_PATTERNS = frozenset(
     for letters, others in ((r"\p{L}", r"\p{L}"), (r"[\p{L}\p{M}]", r"\p{L}\p{M}"))
     for digits in ("", "{1,3}")
 )
-# What someone takes for white space and someone else does not.
+# Characters that only some consider white space.
 _ODD = "\u180e\u200b\u2060\ufeff"
 _SPACE, _LINE_END, _WHITE, _SOLID = 0, 1, 2, 3
 _SPACES = re.compile(rf"(?<=[^\s{_ODD}]) ")
 _LINES = re.compile(rf"(?<=[^\s{_ODD}]) |(?<=[\r\n])(?=[^\s{_ODD}])")
-# A piece runs up to a space that follows a character which no one takes for white space.
+# A piece runs up to a space after a character that nobody considers white space.
 _WORDS = re.compile(
     rf"[\s{_ODD}]*+[^\s{_ODD}]++(?:(?:[^\S ]|[{_ODD}])[\s{_ODD}]*+[^\s{_ODD}]*+)*+|[\s{_ODD}]++"
 )
-# One of these, whichever no text holds, stands between pieces while they are cut.
+# One of these, whichever no text holds, separates pieces while they are cut.
 SEPARATORS = "\0\1\2\3\4\5\6\7\ufdd0\ufdd1\ufdd2\ufdd3"
 
 
 @dataclass(frozen=True, slots=True)
 class Cuts:
-    """Before a space that follows what is no white space text may always be cut; `after_lines`: after a line end that
-    no white space follows too. GPT-2's pattern reads a line end otherwise when something follows.
+    """Text may always be cut before a space that follows a character other than white space; with `after_lines` also
+    after a line end that no white space follows. GPT-2's pattern reads a line end otherwise when something follows.
     """
 
     after_lines: bool

@@ -66,5 +66,5 @@ def join(parts: Sequence[str], separator: str) -> tuple[str, tuple[Span, ...]]:
 
 
 def seeded(name: str) -> random.Random:
-    # A string seed is hashed with SHA-512 by `random`, alike in every process, unlike `hash`.
+    # `random` hashes a string seed with SHA-512: the same in every process, unlike `hash`.
     return random.Random(f"pith quality {name}")

@@ -1,4 +1,4 @@
-"""The evaluation files as typed rows: what each file may hold, and a clear error where a row does not."""
+"""The evaluation files as typed rows: what each file holds, and a clear error for a row that is malformed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Row = TypeVar("Row")
 
 
 class BadRow(ValueError):
-    """A file of the data folder holds a line of another shape."""
+    """A file of the data folder has a malformed line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,5 +92,5 @@ def read(path: Path, parse: Callable[[dict[str, Any]], Row]) -> list[Row]:
 
 
 def is_held_out(key: str) -> bool:
-    """Whether training leaves a row aside: a fifth of the rows, by the hash of what names them."""
+    """Whether training leaves out a row: a fifth of the rows, by the hash of what names them."""
     return hashlib.sha256(key.encode()).digest()[0] < 51

@@ -1,4 +1,4 @@
-"""What survived: answers, evidence and pairs, judged on the output's text alone."""
+"""What survived: answers, evidence and pairs, judged by the output's text alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def normalise(text: str) -> str:
 
 
 def holds_answer(text: str, answers: Sequence[str]) -> bool:
-    """Whether any of the answers stands in the text; an answer of punctuation alone is compared as it is."""
+    """Whether the text has any of the answers; an answer of punctuation alone is compared as it is."""
     ready = normalise(text)
     return any((normalise(answer) in ready) if normalise(answer) else (answer in text) for answer in answers)
 

@@ -1,4 +1,4 @@
-"""BM25 over short texts, for hard passages and for the baselines; it shares nothing with what it is compared to."""
+"""BM25 over short texts, for hard passages and for the baselines; it shares no code with what it is compared to."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Bm25:
 
 
 class HardPassages:
-    """For each question, the passages of other rows that BM25 takes for its own, and that hold no answer to it."""
+    """For each question, the passages of other rows that BM25 ranks highest and that hold no answer to it."""
 
     def __init__(self, rows: Sequence[Passage]) -> None:
         self.rows = rows

@@ -13,7 +13,7 @@ from compression.features.occurrences import Words
 from compression.features.runs import Floats
 from compression.features.word_forms import REMEMBERED_WORDS
 
-# Question words of the languages met most; a language without an entry is scored without this feature.
+# Question words of the most common languages; others are scored without this feature.
 ASKED = {
     "person": (
         r"who|whom|whose|wer|wen|wem|wessen|qui|quién|quien|quiénes|chi|quem|wie heet|кто|кого|кому|кем|^من"
@@ -78,7 +78,7 @@ def kind_of(spelling: str, folded: str) -> int:
 
 
 def offered(words: Words, query: Query) -> dict[str, Floats]:
-    """Per unit: numbers, years, names and other words that the query lacks; the first word of a unit is no name."""
+    """Per unit: numbers, years, names and other words not in the query; a unit's first word is not taken for a name."""
     terms = set(query.terms)
     kinds = np.array(
         [

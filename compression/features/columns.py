@@ -1,4 +1,4 @@
-"""Named columns of features, each compared with the others of its context so that a context's length is no matter."""
+"""Named columns of features, each compared with the others of its context so that its length does not matter."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from compression.features.layout import Group
 from compression.features.runs import Floats
 
-# Columns that are made room for at a time: room that is never used is memory all the same.
+# Columns allocated at a time: unused columns are memory too.
 ROOM = 84
 
 

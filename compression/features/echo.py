@@ -1,4 +1,4 @@
-"""Where a conversation says what the query says: the question is no evidence for its own answer."""
+"""Where a conversation repeats the query: the question is not evidence for its own answer."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ LONGEST_REMEMBERED = 48
 class PieceSplitter:
     """WordPiece: the longest piece of the vocabulary first, as BERT's tokenizer does, a word at a time.
 
-    Words recur within a text and between texts, so what was split is remembered, up to a bound.
+    Words recur within and between texts, so splits are cached, up to a bound.
     """
 
     pieces: Mapping[str, int]
@@ -30,7 +30,7 @@ class PieceSplitter:
     _longest: dict[str, int] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """How long a piece can be, by how it begins: most of what could be tried in an odd word begins no piece."""
+        """How long a piece can be, by its beginning: most substrings of an odd word are the beginning of no piece."""
         self._longest = {}
         for piece in self.pieces:
             bare = piece.removeprefix(CONTINUES)
@@ -69,7 +69,7 @@ class PieceSplitter:
 
 @dataclass(frozen=True, eq=False)
 class TokenEmbeddings:
-    """A table of int8 rows; row `i` stands for the vector `rows[i] * scales[i]`, of length one.
+    """A table of int8 rows; row `i` encodes the vector `rows[i] * scales[i]`, of length one.
 
     `weights[i]` is how much a piece counts in the mean of a text: little for frequent pieces.
     """
@@ -96,7 +96,7 @@ class TokenEmbeddings:
         return float(self.weights[list(pieces)].max()) if len(pieces) == 1 else 1.0
 
     def whole_share(self, words: Sequence[str]) -> float:
-        """Share of words that are one piece; where it is low the table knows the language badly."""
+        """Share of words that are one piece; where it is low the table covers the language badly."""
         whole = [self.splitter.split(word) for word in words]
         return sum(len(pieces) == 1 and pieces[0] != UNKNOWN for pieces in whole) / max(1, len(whole))
 
@@ -107,7 +107,7 @@ class TokenEmbeddings:
 
 
 def quantise(vectors: Floats) -> tuple[NDArray[np.int8], Floats]:
-    """int8 rows with a scale each, such that the rows stand for vectors of length one."""
+    """int8 rows with a scale each, such that the rows encode vectors of length one."""
     largest = np.abs(vectors).max(axis=1, keepdims=True).clip(1e-9)
     rows = np.rint(vectors / largest * 127).astype(np.int8)
     lengths = np.linalg.norm(rows.astype(np.float32), axis=1).clip(1e-9)

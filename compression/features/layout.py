@@ -1,4 +1,4 @@
-"""Where each unit stands: its document, paragraph and head, and sums over them, the same for every query."""
+"""Where each unit is: its document, paragraph and head, and sums over them, the same for every query."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Query:
 
 @dataclass(frozen=True)
 class Counts:
-    """How often each term of the query stands in each unit, (units, terms), at every level that is scored."""
+    """How often each term of the query occurs in each unit, (units, terms), at every level that is scored."""
 
     unit: Floats
     lengths: Floats
@@ -106,7 +106,7 @@ def longest_runs(words: Words, terms: Ints, weight: Floats) -> Floats:
 def apart(counts: Floats, group: Group, weight: Floats) -> Floats:
     """Share of the query's terms in a unit, weighted by how few units of its own group have them.
 
-    What all sentences of a paragraph name does not tell one of them from another.
+    What all sentences of a paragraph mention does not distinguish them.
     """
     has = (counts > 0).astype(np.float32)
     holding = group.total(has)
@@ -129,7 +129,7 @@ def pairs_kept(words: Words, query: Query) -> Floats:
     near = (left >= 0) & (right >= 0) & (words.units[:-1] == words.units[1:])
     codes = left[near] * len(numbers) + right[near]
     asked = np.array([numbers[first] * len(numbers) + numbers[second] for first, second in wanted], np.int64)
-    # One look at all: a query of thousands of words would look through the text for each of its pairs.
+    # All at once: a query of thousands of words would otherwise search the text for each of its pairs.
     hit = np.isin(codes, asked)
     of_unit = np.unique(words.units[:-1][near][hit] * len(numbers) ** 2 + codes[hit]) // len(numbers) ** 2
     np.add.at(out, of_unit, np.float32(1.0 / len(wanted)))

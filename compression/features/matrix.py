@@ -176,7 +176,7 @@ def _add_shape(columns: Columns, query: Query, context: Context, embeddings: Tok
 
 
 def _repeats(texts: list[str]) -> Floats:
-    """1 for a unit that stands in the source before, word for word."""
+    """1 for a unit that occurs earlier in the source, word for word."""
     seen: set[str] = set()
     out = np.zeros(len(texts), np.float32)
     for number, text in enumerate(texts):

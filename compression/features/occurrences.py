@@ -1,4 +1,4 @@
-"""Words of any script with the unit that each stands in: the one pass over the text that all features share."""
+"""Words of any script with the unit that each is in: the one pass over the text that all features share."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LETTER = 1
 
 
 def _kinds() -> NDArray[np.uint8]:
-    """By code point: 0 between words, `_LETTER` in one, more where the pattern must say; as from the last on."""
+    """By code point: 0 between words, `_LETTER` in a word, more where `WORD` decides; the last is for all others."""
     letters = np.array([chr(code).isalnum() for code in range(1 << 16)], np.uint8)
     odd = re.compile(f"[{MARKS}{IDEOGRAPHS}{UNSPACED}]")
     letters[[ord(mark) for mark in odd.findall("".join(map(chr, range(1 << 16))))]] = _LETTER + 1
@@ -77,7 +77,7 @@ class Words:
     last: Ints
 
     def without(self, muted: NDArray[np.bool_]) -> Words:
-        """The same without the words of some units, which keep their places and are empty."""
+        """The same without the words of some units, which stay in place but are empty."""
         heard = ~muted[self.units]
         units = self.units[heard]
         sizes = np.bincount(units, minlength=len(self.first))
@@ -115,7 +115,7 @@ def lex(segmentation: Segmentation) -> Words:
         ids.append(np.fromiter(map(table.__getitem__, found), np.int64, len(found)))
         starts.append(at + begin)
     at = np.concatenate(starts)
-    # Units do not overlap: the words of each are a range, and what is in none lies between two ranges.
+    # Units do not overlap: the words of each are a range, and words in no unit are between two ranges.
     bounds = np.array([(unit.start, unit.end) for unit in segmentation.units], np.int64).reshape(-1, 2)
     first, last = np.searchsorted(at, bounds.T)
     sizes = last - first
@@ -126,7 +126,7 @@ def lex(segmentation: Segmentation) -> Words:
 
 
 def _stretches(source: str) -> Iterator[tuple[int, int]]:
-    """Ranges that make up the source and cut no word: what is made of all its words at once would be large."""
+    """Ranges that make up the source and cut no word, since arrays over all words at once would be large."""
     begin = 0
     while begin < len(source):
         found = _BETWEEN_WORDS.search(source, begin + _STRETCH)
@@ -156,7 +156,7 @@ def split_many(text: str) -> tuple[list[str], Ints]:
 
 
 def _split_odd(runs: list[str], starts: Ints, odd: NDArray[np.bool_]) -> tuple[list[str], Ints]:
-    """Runs of letters of which the `odd` ones are no single word."""
+    """Runs of letters, of which the `odd` ones are not a single word."""
     sizes = np.ones(len(runs), np.int64)
     found: list[str] = []
     offsets: list[int] = []

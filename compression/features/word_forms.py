@@ -27,13 +27,13 @@ ARABIC_ENDINGS = (
 )  # fmt: skip
 ASCII_END = "z"
 REMEMBERED_WORDS = 1 << 16
-# What is made of a longer word may be a hundred times as long: remembered, it would fill the memory for good.
+# Results for longer words may be a hundred times as long, and would fill the cache.
 LONGEST_REMEMBERED = 24
 Made = TypeVar("Made")
 
 
 def remembered(make: Callable[[str], Made]) -> Callable[[str], Made]:
-    """`make`, which is not run again for a word that recurs; long words, which seldom do, are not kept."""
+    """`make`, cached for words that recur; long words, which seldom do, are not kept."""
     known = lru_cache(REMEMBERED_WORDS)(make)
 
     @wraps(make)
@@ -45,10 +45,10 @@ def remembered(make: Callable[[str], Made]) -> Callable[[str], Made]:
 
 @remembered
 def fold(word: str) -> str:
-    """Case and diacritics taken off; vowel signs of Indic scripts stay.
+    """Without case and diacritics; vowel signs of Indic scripts stay.
 
-    Never empty, nor white space alone: a word of which nothing else would be left, as of the Arabic stroke that
-    lengthens a line, is itself.
+    Never empty or white space: a word of which nothing would be left, such as the Arabic stroke that lengthens
+    a line, stays as it is.
     """
     if word.isascii():
         return word.lower()
@@ -59,7 +59,7 @@ def fold(word: str) -> str:
 
 @remembered
 def stem(word: str) -> str:
-    """A folded word without an English plural or possessive, or what Arabic writes to its front and end.
+    """A folded word without an English plural or possessive, or Arabic prefixes and suffixes.
 
     `grams` match the other endings.
     """

@@ -34,7 +34,7 @@ CODES: dict[str, Severity] = {
     "unsupported_language": "warning",
     "instruction_like_text": "critical",
 }
-"""Every code with its severity. That of `evidence_at_risk` and `outside_calibration` hangs on the case, and signs of
+"""Every code with its severity. That of `evidence_at_risk` and `outside_calibration` depends on the case, and signs of
 lost evidence are for information where a calibration does not warn."""
 
 
@@ -62,7 +62,7 @@ class FlagSettings:
     """Thresholds. Scores and shares are from 0 to 1.
 
     `aggressive_ratio`: a target below it is flagged. `short_input_tokens`: an input with fewer tokens is not worth
-    compressing. `low_relevance`: no unit scored as high. `borderline_share`: units that were left out hold as
+    compressing. `low_relevance`: no unit scored that high. `borderline_share`: units that were left out hold as
     large a share of the odds, score / (1 - score), of all. `query_terms_share`: fewer of the query's terms are in
     the output. `unsupported_share`: as many of the kept letters are in other scripts than `scripts`. `disabled`:
     codes that are never raised.
@@ -96,4 +96,4 @@ class FlagSettings:
                 raise ValueError(f"{name}: must be from 0 to 1, not {value}")
         unknown = sorted(self.disabled - set(CODES))
         if unknown:
-            raise ValueError(f"disabled: {unknown[0]!r} is no flag; choose from {', '.join(CODES)}")
+            raise ValueError(f"disabled: {unknown[0]!r} is not a flag; choose from {', '.join(CODES)}")

@@ -27,7 +27,7 @@ _CLAUSE_END = re.compile(r"[,;:，；、。.!?！？]\s|[，；、。！？]|[()
 
 
 def lost_in_units(evidence: Evidence) -> Iterator[Flag]:
-    """Whole units may go: that is the intention. What goes out of a kept one changes what it says."""
+    """Dropping whole units is the intention; dropping a part of a kept one changes what it says."""
     if not evidence.cut_units:
         return
     urls = _lost(evidence, URL)
@@ -62,7 +62,7 @@ def _within(span: tuple[int, int], others: list[tuple[int, int]]) -> bool:
 
 
 def _negations(evidence: Evidence) -> list[tuple[int, int]]:
-    """Negations that went while something of their clause stayed."""
+    """Negations that were dropped while something of their clause was kept."""
     return [span for span in _lost(evidence, _NEGATION) if evidence.kept_length(*_clause(evidence, span))]
 
 

@@ -1,4 +1,4 @@
-"""Quotations of which only a part was kept: words in somebody's mouth that were not said so."""
+"""Quotations of which only a part was kept, which puts words into somebody's mouth."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from compression.text.terms import content_terms
 _LEAST_ODDS = 1e-9
 # A text of megabytes is searched for each term, so a long query must not have many.
 _MOST_TERMS = 256
-# Many that hardly scored are no reason to doubt the best: only odds of at least this share of its odds count.
+# Many low scores are no reason to doubt the best: only odds of at least this share of its odds count.
 _RIVAL = 0.02
 _DIGIT = r"\d|[一二三四五六七八九十百千万]"
 _NUMBER_WORDS = (
@@ -100,5 +100,5 @@ def _score_flags(evidence: Evidence, scores: Sequence[float]) -> Iterator[Flag]:
 
 
 def _odds(score: float) -> float:
-    """What a score speaks for a unit, so that those of several add up as the chances of one answer do."""
+    """The odds of a score; those of several units add up as the chances of one answer do."""
     return score / max(1.0 - score, _LEAST_ODDS)

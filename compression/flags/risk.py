@@ -34,7 +34,7 @@ def _thresholds(evidence: Evidence) -> tuple[float, float, float]:
 
 
 def _best_left_out(evidence: Evidence) -> list[tuple[int, int]]:
-    """Where to look again: the units left out that scored best."""
+    """Where to look again: the best-scoring units that were left out."""
     scores, units, kept = evidence.scores, evidence.text.units, set(evidence.kept_units)
     if scores is None:
         return []

@@ -24,7 +24,7 @@ def damaged_structure(evidence: Evidence) -> Iterator[Flag]:
 
 
 def _altered_code(evidence: Evidence) -> Iterator[tuple[int, int]]:
-    """Code blocks of which a part went: whole functions may have, and a reader cannot tell."""
+    """Code blocks of which a part was dropped: a reader cannot tell whether whole functions are missing."""
     units = evidence.text.units
     for paragraph in _runs_of_code(evidence):
         start, end = units[paragraph[0]].start, units[paragraph[-1]].end

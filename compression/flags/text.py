@@ -1,4 +1,4 @@
-"""Text that may not be what it seems: scripts that the scorer was not made for, and text that gives orders."""
+"""Text to be wary of: scripts that the scorer was not made for, and text that gives instructions."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _orders(evidence: Evidence) -> Iterator[tuple[int, int]]:
     lowered = evidence.output.lower()
     in_order = all(before[1] <= after[0] for before, after in pairwise(evidence.slices))
     for word, pattern in _ORDERS:
-        # What was kept whole stands in the output, which is shorter than the source, unless its parts were moved.
+        # What was kept whole is in the output, which is shorter than the source, unless its parts were moved.
         if word in lowered and not (in_order and pattern.search(evidence.output) is None):
             for found in pattern.finditer(evidence.source):
                 if evidence.is_whole(*found.span()):

@@ -1,4 +1,4 @@
-"""Which windows run together: a batch costs its longest window times their number, so like lengths go together."""
+"""Which windows run together: a batch costs its longest window times its size, so similar lengths are batched."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 def next_batch(lengths: Sequence[int], token_budget: int) -> list[int]:
     """Indices of the windows to run next; `lengths` are those that wait, the oldest first.
 
-    The oldest is always among them, so none waits for ever; the others are the nearest to it in length, as many as
+    The oldest is always among them, so none waits forever; the others are the nearest to it in length, as many as
     keep `longest * number` within the budget. A window longer than the budget runs alone.
     """
     order = sorted(range(len(lengths)), key=lambda index: (lengths[index], index))

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-
-from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
 from compression.counting.counter import TokenCounter
-from compression.neural.checkpoints import WANTED_FILES
+from compression.neural.checkpoints import find_checkpoint
 from compression.neural.errors import CheckpointRefused, TokenCounterUnavailable
 from compression.neural.llmlingua2 import LLMLingua2
 from compression.neural.networks import Placement
@@ -46,16 +42,9 @@ def build_neural_model(spec: ModelSpec, counter: TokenCounter) -> BuiltModel:
 
 def _located(spec: ModelSpec) -> ModelSpec:
     """The spec, with the folder of the revision that was asked for as its checkpoint."""
-    reference = spec.checkpoint or ""
-    if spec.revision is None or Path(reference).expanduser().is_dir():
+    if spec.revision is None:
         return spec
-    try:
-        folder = snapshot_download(reference, revision=spec.revision, allow_patterns=list(WANTED_FILES))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        raise CheckpointRefused(
-            f"{reference}@{spec.revision}", f"the hub did not give it: {error}"
-        ) from error
-    return replace(spec, checkpoint=folder)
+    return replace(spec, checkpoint=str(find_checkpoint(spec.checkpoint or "", spec.revision)))
 
 
 def _running(spec: ModelSpec, counter: TokenCounter, network: Network) -> Running:

@@ -1,4 +1,4 @@
-"""Finds checkpoints and loads their tokenizers: nothing that a checkpoint brings is ever run."""
+"""Finds checkpoints and loads their tokenizers; code that comes with a checkpoint is never run."""
 
 from __future__ import annotations
 
@@ -20,15 +20,17 @@ from compression.neural.windows import Window
 WANTED_FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
 
 
-def find_checkpoint(reference: str) -> Path:
-    """The folder of that path, or the hub's snapshot of that name. Raises CheckpointRefused."""
+def find_checkpoint(reference: str, revision: str | None = None) -> Path:
+    """The folder of that path, or the hub's snapshot of that name and commit. Raises CheckpointRefused."""
     folder = Path(reference).expanduser()
     if not folder.is_dir():
         try:
-            folder = Path(snapshot_download(reference, allow_patterns=list(WANTED_FILES)))
+            files = list(WANTED_FILES)
+            folder = Path(snapshot_download(reference, revision=revision, allow_patterns=files))
         except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+            name = f"{reference}@{revision}" if revision else reference
             raise CheckpointRefused(
-                reference, f"no such folder, and the hub did not give it: {error}"
+                name, f"no such folder, and the hub did not provide it: {error}"
             ) from error
     if not (folder / "config.json").is_file():
         raise CheckpointRefused(reference, "holds no config.json")
@@ -46,7 +48,7 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise CheckpointRefused(str(path.parent), f"{path.name} is no JSON: {error}") from error
+        raise CheckpointRefused(str(path.parent), f"{path.name} is not JSON: {error}") from error
     return found if isinstance(found, dict) else {"items": found}
 
 

@@ -82,14 +82,11 @@ class Encoder:
             network, kind = EncoderNetwork.load(folder, placement, tokenizer.pad_id, pooling, dense), "bi"
         else:
             network, kind = CrossEncoderNetwork.load(folder, placement, tokenizer.pad_id), "cross"
-        window = settings.window or min(int(said.get("max_seq_length") or 512), network.longest_window)
-        if window > network.longest_window:
-            raise CheckpointRefused(checkpoint, f"window: {window} tokens, it takes {network.longest_window}")
         return cls(
             network,
             tokenizer,
             kind="bi" if kind == "bi" else "cross",
-            window=window,
+            window=network.window_of(checkpoint, settings.window, said.get("max_seq_length")),
             token_budget=settings.token_budget,
             prompts=_prompts(folder, settings),
             lower=bool(said.get("do_lower_case")),

@@ -1,6 +1,6 @@
-"""Which parts of prose must not be cut: what would turn wrong, not merely shorter, if a word inside it went."""
+"""Which parts of prose must not be cut: what would become wrong, not merely shorter, without a word inside it."""
 
-# ruff: noqa: RUF001 - the marks of other scripts are meant as they stand
+# ruff: noqa: RUF001 - marks of other scripts are intended
 from __future__ import annotations
 
 import re

@@ -63,6 +63,15 @@ class TorchNetwork:
         # RoBERTa's positions begin after the padding index.
         return limit - config.pad_token_id - 1 if "roberta" in config.model_type else limit
 
+    def window_of(self, checkpoint: str, asked: int | None, said: object = None) -> int:
+        """Tokens of a window: as asked for, else as the checkpoint says. Raises CheckpointRefused for too many."""
+        window = asked or min(int(str(said or 512)), self.longest_window)
+        if window > self.longest_window:
+            raise CheckpointRefused(
+                checkpoint, f"window: {window} tokens, more than the {self.longest_window} that it takes"
+            )
+        return window
+
     def run(self, batch: Sequence[Window], padded_to: int = 0) -> list[Floats]:
         """One output a window; see the subclass. `padded_to` is for fidelity to what pads further."""
         if not batch:

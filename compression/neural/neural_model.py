@@ -1,4 +1,4 @@
-"""What the neural kinds share: thinking in one thread, forward passes batched with others' in another, and bounds."""
+"""What the neural kinds share: CPU work in one thread, batched forward passes in another, and bounds."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ class NeuralModel:
         self._max_waiting = running.max_waiting
         self._waiting = 0
         self._closed = False
-        # A large text is minutes in one thread where a small one is milliseconds.
+        # A large text takes minutes where a small one takes milliseconds.
         self._threads = {
             is_large: ThreadPoolExecutor(1, thread_name_prefix="compress-large" if is_large else "compress")
             for is_large in (False, True)
         }
 
     async def compress(self, request: CompressionRequest, terms: JobTerms = NO_TERMS) -> CompressionResult:
-        # Who runs several models' work at once has looked at the terms: `compression.workers`.
+        # The terms are for whoever shares a model between callers: `compression.workers`.
         del terms
         if self._closed:
             raise CompressorUnavailable("the compressor is shut down")
         if self._waiting >= self._max_waiting:
-            raise CompressorOverloaded(f"{self._waiting} compressions wait already")
+            raise CompressorOverloaded(f"{self._waiting} compressions are already waiting")
         self._waiting += 1
         _is_large.set(len(request.input) > _LARGE_CHARS)
         try:
@@ -99,7 +99,7 @@ class NeuralModel:
 
 @contextmanager
 def _told_plainly() -> Iterator[None]:
-    """Errors of the network in the words of `compression.pipeline.errors`, the only ones that a server knows."""
+    """Turns errors of the network into those of `compression.pipeline.errors`, which are all that a server knows."""
     try:
         yield
     except NeuralOverloaded as error:

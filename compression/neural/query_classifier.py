@@ -4,7 +4,7 @@ The published format, as hotchpotch/open_provence reads it (`open_provence/model
 OpenProvenceConfig, OpenProvencePreTrainedModel, OpenProvenceHead), here loaded without running the code that it brings:
 
 - `config.json`: `model_type: open_provence`; `base_model_config`, the reranker's own configuration with `model_type`
-  (`modernbert`; `xlm-roberta` for bge-reranker-v2-m3, which zilliz/semantic-highlight-bilingual-v1 stands on);
+  (`modernbert`; `xlm-roberta` for bge-reranker-v2-m3, the base of zilliz/semantic-highlight-bilingual-v1);
   `num_labels` of the reranker, `max_length` of a window in tokens, `default_threadshold` (so spelt).
 - weights: `ranking_model.*` (an AutoModelForSequenceClassification; older files leave the prefix out) and
   `pruning_head.classifier.{weight,bias}`, a `Linear(hidden, 2)`; softmax, label 1 is keep.
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from compression.neural.checkpoints import TextTokenizer, find_checkpoint, read_json
-from compression.neural.errors import CheckpointRefused, QueryTooLong
+from compression.neural.errors import QueryTooLong
 from compression.neural.networks import Placement, QueryClassifierNetwork
 from compression.neural.windows import Floats, Job, Network, cut, run_job
 from compression.pipeline.spec import ModelSpec
@@ -74,10 +74,8 @@ class QueryClassifier:
         network = QueryClassifierNetwork.load(
             folder, placement, tokenizer.pad_id, before_norm=settings.before_norm
         )
-        said = int(read_json(folder / "config.json").get("max_length") or 512)
-        window = settings.window or min(said, network.longest_window)
-        if window > network.longest_window:
-            raise CheckpointRefused(checkpoint, f"window: {window} tokens, it takes {network.longest_window}")
+        said = read_json(folder / "config.json").get("max_length")
+        window = network.window_of(checkpoint, settings.window, said)
         return cls(network, tokenizer, settings, window=window)
 
     @classmethod

@@ -12,7 +12,7 @@ from compression.neural.errors import NeuralClosed, NeuralOverloaded
 from compression.neural.windows import Floats, Job, Network, Result, Window
 from compression.pipeline.thread_work import done
 
-# Beyond this many waiting windows, which is many batches, a better fit is not worth sorting them all for.
+# Windows considered for a batch: beyond this many, a better fit is not worth sorting them all.
 LOOKED_AT = 512
 
 
@@ -109,7 +109,7 @@ class NeuralService:
         self._waiting_tokens += tokens
 
     def _forget(self, request: _Request) -> None:
-        """Takes a request's windows from the queue: a caller that left or failed costs no more forward passes."""
+        """Removes a request's windows from the queue: a caller that left or failed costs no more forward passes."""
         left = [waiting for waiting in self._queue if waiting.request is not request]
         if len(left) != len(self._queue):
             self._queue = left

@@ -4,7 +4,7 @@ The method is Pan et al., "LLMLingua-2" (arXiv 2403.12968). What its implementat
 see `llmlingua2` for the mode that does.
 """
 
-# ruff: noqa: RUF001 - the marks of other scripts are meant as they stand
+# ruff: noqa: RUF001 - marks of other scripts are intended
 from __future__ import annotations
 
 import re
@@ -15,7 +15,6 @@ from itertools import pairwise
 import numpy as np
 
 from compression.neural.checkpoints import TextTokenizer, Tokens, find_checkpoint
-from compression.neural.errors import CheckpointRefused
 from compression.neural.guards import Guards, Span, find_guards
 from compression.neural.networks import Placement, TokenClassifierNetwork
 from compression.neural.whole_words import Group, Judge, Word, group_words, join_words, split_words
@@ -83,10 +82,7 @@ class TokenClassifier:
         folder, settings = find_checkpoint(checkpoint), settings or TokenClassifierSettings()
         tokenizer = TextTokenizer.load(folder)
         network = TokenClassifierNetwork.load(folder, placement, tokenizer.pad_id)
-        if settings.window > network.longest_window:
-            raise CheckpointRefused(
-                checkpoint, f"window: {settings.window} tokens, it takes {network.longest_window}"
-            )
+        network.window_of(checkpoint, settings.window)
         return cls(network, tokenizer, settings, count)
 
     def tokens_job(self, source: str, spans: Sequence[Span]) -> Job[ScoredTokens]:

@@ -36,7 +36,7 @@ class ScoredModel(NeuralModel):
 
     async def _choose(self, prepared: Prepared) -> CompressionResult:
         if not prepared.request.query.strip():
-            # Nothing is near to no query; as the lexical scorer does, keep the beginning.
+            # Without a query nothing is near it; as the lexical scorer does, keep the beginning.
             return await self._think(self._pipeline.finish, prepared, [0.0] * len(prepared.text.units))
         job = await self._think(self._scorer.score_job, prepared.request.query, prepared.text)
         scores = await self._run(job)

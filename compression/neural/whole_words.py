@@ -1,6 +1,6 @@
 """Cuts prose into words that are kept or dropped whole, and puts kept words back together as slices of the source."""
 
-# ruff: noqa: RUF001 - the marks of other scripts are meant as they stand
+# ruff: noqa: RUF001 - marks of other scripts are intended
 from __future__ import annotations
 
 import re
@@ -24,7 +24,7 @@ _LONGEST_MARK = 16
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A slice of the source that stays or goes whole. `spaced`: white space lies before it."""
+    """A slice of the source that is kept or dropped whole. `spaced`: white space precedes it."""
 
     start: int
     end: int
@@ -92,7 +92,7 @@ class Judge:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Words `first` to `last` (half-open) that stay or go together; `locked` ones stay."""
+    """Words `first` to `last` (half-open) that are kept or dropped together; `locked` ones are kept."""
 
     first: int
     last: int

@@ -29,7 +29,7 @@ class Steering:
 
 @dataclass(frozen=True, slots=True)
 class _Steered:
-    """A request whose units were scored. `weights` are the scores, or alike for all where there is no query."""
+    """A request whose units were scored. `weights` are the scores, or equal where there is no query."""
 
     prepared: Prepared
     scores: Sequence[float]

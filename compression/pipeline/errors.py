@@ -40,7 +40,7 @@ class RatioOutOfRange(CompressionError):
 
 
 class KeepOutOfRange(CompressionError):
-    """The probability that was asked for is none that can be promised."""
+    """The probability that was asked for cannot be promised."""
 
     def __init__(self, keep: float) -> None:
         super().__init__("compression.keep", f"must be greater than 0 and less than 1, not {keep!r}")
@@ -48,7 +48,7 @@ class KeepOutOfRange(CompressionError):
 
 
 class TwoSizes(CompressionError):
-    """A ratio and a promise were both asked for: one decides how much is kept."""
+    """Both a ratio and a promise were asked for; only one can decide how much is kept."""
 
     def __init__(self) -> None:
         super().__init__("compression.keep", "cannot be given together with target_ratio")
@@ -62,7 +62,7 @@ class NoSize(CompressionError):
 
 
 class NotCalibrated(CompressionError):
-    """This model has no calibration, so nothing says what an input needs for a promise."""
+    """This model has no calibration, so it cannot tell what an input needs for a promise."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -71,21 +71,21 @@ class NotCalibrated(CompressionError):
 
 
 class NotText(CompressionError):
-    """A half of a surrogate pair stands alone: no tokenizer and no encoding can take it."""
+    """Half of a surrogate pair without the other half: no tokenizer and no encoding accepts it."""
 
     def __init__(self, field: str, position: int) -> None:
         super().__init__(
-            field, f"the character at position {position} is half of a surrogate pair and no text"
+            field, f"the character at position {position} is half of a surrogate pair, which is not text"
         )
         self.position = position
 
 
 class ScoresMismatch(RuntimeError):
-    """A scorer gave something other than one finite number a unit: a fault of ours, and none of the caller's."""
+    """A scorer gave something other than one finite number a unit: our fault, not the caller's."""
 
 
 class RefusedRequest(CompressionError):
-    """A refusal that crossed a process: of the `CompressionError` there, its field and message are left."""
+    """A refusal that crossed a process boundary, which keeps the field and the message of the `CompressionError`."""
 
 
 class UnknownCompressionModel(LookupError):
@@ -100,7 +100,7 @@ class UnknownCompressionModel(LookupError):
 
 
 class CompressorOverloaded(RuntimeError):
-    """As much waits for the compressor as may wait; nothing was done."""
+    """As much is waiting for the compressor as may wait; nothing was done."""
 
 
 class CompressorUnavailable(RuntimeError):
@@ -108,8 +108,8 @@ class CompressorUnavailable(RuntimeError):
 
 
 class CompressionTimedOut(RuntimeError):
-    """The request's time was over before it was done, waiting included; its work was ended."""
+    """The request was not done by its deadline, waiting included; its work was ended."""
 
 
 class CompressorFailed(RuntimeError):
-    """The compressor took the request and then died, or gave something that is no result."""
+    """The compressor took the request and then died, or did not return a result."""

@@ -10,9 +10,9 @@ from compression.scorers.kinds import KINDS
 
 
 def calibration_of(spec: ModelSpec) -> Calibrated | None:
-    """The file that the spec names, or what pith has for the kind. Raises `BadCalibration`, `FileNotFoundError`.
+    """The file that the spec names, or pith's own for the kind. Raises `BadCalibration`, `FileNotFoundError`.
 
-    What came with pith was fitted with the kind's own blend: with another, scores say other things.
+    Pith's own was fitted with the kind's own blend: with another, scores mean something else.
     """
     if spec.calibration is not None:
         return Calibrated.load(spec.kind, Path(spec.calibration).expanduser())

@@ -1,6 +1,6 @@
 """The pipeline around a scorer, in two halves: what comes before the scores, and from scores to the receipt.
 
-A scorer that is awaited, or that decides word by word, stands between the halves; `Compressor` is the plain case.
+A scorer that is awaited, or that decides word by word, runs between the halves; `Compressor` is the plain case.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from compression.calibration.estimate import Estimate
-from compression.calibration.estimator import Estimator
+from compression.calibration.estimator import Estimator, ScoredText
 from compression.choosing.assembly import Assembler, Slice, join
 from compression.choosing.budget import budget_for, fit
 from compression.choosing.diversity import diversify
@@ -52,6 +52,9 @@ class Prepared:
         is_promise = self.request.keep is not None
         return self.original_tokens if is_promise and self.request.mark_gaps else self.budget
 
+    def scored(self, scores: Sequence[float] | None) -> ScoredText:
+        return ScoredText(self.request.query, self.text, scores, self.original_tokens)
+
     @property
     def needs_scores(self) -> bool:
         """False where the input comes back as it is, or has no units."""
@@ -80,7 +83,7 @@ class Pipeline:
         check_request(request, self._settings)
         if request.keep is not None and self._calibration is None:
             raise NotCalibrated
-        # A promise says what it needs when the scores are known.
+        # What a promise needs is known once there are scores.
         ratio = self._settings.highest_ratio if request.target_ratio is None else request.target_ratio
         text = protect(segment(request.input, self._settings.segmentation), self._settings.protections)
         tokens = self._counter.count(request.input)
@@ -153,13 +156,11 @@ class Pipeline:
     def _sized(self, prepared: Prepared, scores: Sequence[float], costs: Sequence[int]) -> Prepared:
         """With the ratio and budget that a promise needs, within what this model takes; as it is where a ratio was
         asked for."""
-        keep, text = prepared.request.keep, prepared.text
+        keep = prepared.request.keep
         if keep is None or self._calibration is None:
             return prepared
-        ratio = self._calibration.smallest_ratio(
-            keep, prepared.request.query, text, scores, costs,
-            tokens=prepared.original_tokens, settings=self._settings.selection,
-        )  # fmt: skip
+        scored = prepared.scored(scores)
+        ratio = self._calibration.smallest_ratio(keep, scored, costs, self._settings.selection)
         ratio = min(max(ratio, self._settings.lowest_ratio), self._settings.highest_ratio)
         return replace(
             prepared,
@@ -184,8 +185,7 @@ class Pipeline:
     ) -> Estimate | None:
         if self._calibration is None:
             return None
-        sizes = (prepared.original_tokens, tokens)
-        return self._calibration.estimate(prepared.request.query, prepared.text, scores, slices, sizes)
+        return self._calibration.estimate(prepared.scored(scores), slices, tokens)
 
     def _select(
         self, prepared: Prepared, scores: Sequence[float], assembler: Assembler, costs: Sequence[int]
@@ -209,7 +209,7 @@ class Pipeline:
 
 
 def _ranked(scores: Sequence[float], text: Segmentation) -> list[float]:
-    """The scores that units are chosen by: what comes again stands behind what does not, noise behind all."""
+    """The scores by which units are chosen: repetitions come after what is new, noise after everything."""
     return diversify(text, _checked(scores, text), read_salience(text))
 
 
@@ -218,7 +218,7 @@ def _checked(scores: Sequence[float], text: Segmentation) -> list[float]:
     if len(numbers) != len(text.units):
         raise ScoresMismatch(f"{len(numbers)} scores for {len(text.units)} units")
     if not all(map(math.isfinite, numbers)):
-        raise ScoresMismatch("a score is no finite number")
+        raise ScoresMismatch("a score is not a finite number")
     return numbers
 
 

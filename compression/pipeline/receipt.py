@@ -1,4 +1,4 @@
-"""The receipt that a caller stores beside its request: what went in, what came out, what that may have cost."""
+"""The receipt that a caller stores with its request: what went in, what came out, and what may have been lost."""
 
 from __future__ import annotations
 

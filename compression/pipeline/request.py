@@ -1,4 +1,4 @@
-"""What is asked of a compressor and what it answers; and the refusal of what it cannot take."""
+"""What is asked of a compressor and what it answers; and the checks of a request."""
 
 from __future__ import annotations
 

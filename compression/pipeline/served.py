@@ -20,7 +20,7 @@ from compression.pipeline.errors import (
 from compression.pipeline.request import CompressionRequest, CompressionResult
 
 if TYPE_CHECKING:
-    # It brings numpy, and whoever only hands work on to other processes needs none.
+    # It imports numpy, which a process that only passes work on does not need.
     from compression.pipeline.compressor import Compressor
 
 log = logging.getLogger(__name__)
@@ -29,10 +29,10 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class JobTerms:
-    """For whom work is done, where several want it at once.
+    """Whose work it is, where several callers want some at once.
 
-    Payers take turns; a trial, which nobody pays for, keeps no one waiting who pays. `deadline_s` counts from when the
-    model let the work in; None, or more than the model's own, is the model's own.
+    Payers take turns; a trial, which nobody pays for, never delays a payer. `deadline_s` counts from when the
+    model accepted the work; None, or more than the model's own, is the model's own.
     """
 
     payer: str = ""
@@ -71,9 +71,9 @@ class LocalModel:
         self._closed = False
 
     async def compress(self, request: CompressionRequest, terms: JobTerms = NO_TERMS) -> CompressionResult:
-        del terms  # One thread, and nothing that could be ended.
+        del terms  # One thread, whose work cannot be ended.
         if self._waiting >= self._max_waiting:
-            raise CompressorOverloaded(f"{self._waiting} compressions wait already")
+            raise CompressorOverloaded(f"{self._waiting} compressions are already waiting")
         if self._closed:
             raise CompressorUnavailable("the compressor is closed")
         self._waiting += 1
@@ -90,14 +90,14 @@ class LocalModel:
 
 @dataclass(frozen=True, slots=True)
 class CompressionFault:
-    """A refusal or failure as a value, since exceptions with fields do not survive every process hop."""
+    """A refusal or failure as a value, since exceptions with fields do not survive every process boundary."""
 
     kind: Literal["refused", "overloaded", "unavailable", "timed_out", "failed"]
     message: str
     field: str = "input"
 
     def error(self) -> Exception:
-        """The exception that this fault stands for."""
+        """This fault as an exception."""
         if self.kind == "refused":
             return RefusedRequest(self.field, self.message)
         return _KINDS[self.kind](self.message)
@@ -113,7 +113,7 @@ UNEXPECTED = CompressionFault("failed", "the compressor failed while it worked o
 
 
 async def as_value(work: Awaitable[Value]) -> Value | CompressionFault:
-    """What a model's work comes to, refusals and failures as values; nothing of an unexpected cause is told."""
+    """The result of a model's work, with refusals and failures as values; an unexpected cause is not disclosed."""
     try:
         return await work
     except CompressionError as error:

@@ -1,4 +1,4 @@
-"""Awaits work in a thread, which nobody can end: a cancellation is passed on when the thread is free of it."""
+"""Awaits work in a thread, which cannot be ended: a cancellation is passed on once the thread is done."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ Result = TypeVar("Result")
 
 
 async def done(running: Future[Result]) -> Result:
-    """The result. Cancelled, it raises at once where the work has not begun, and else when it is over: who has
-    cancelled can tell work that goes on."""
+    """The result. When cancelled, it raises at once if the work has not begun, and otherwise when it is over, so that
+    the canceller knows that nothing is still running."""
     awaited = asyncio.wrap_future(running)
     try:
         return await asyncio.shield(awaited)
@@ -19,6 +19,6 @@ async def done(running: Future[Result]) -> Result:
         if not running.cancel():
             await asyncio.wait((awaited,))
         if not awaited.cancelled():
-            # Looked at, so that it is not reported as forgotten.
+            # Retrieved, so that asyncio does not report it as never retrieved.
             awaited.exception()
         raise

@@ -1,4 +1,4 @@
-"""What each unit is, whatever the query: noise, a grave line, one of many alike, a repetition."""
+"""What each unit is, whatever the query: noise, an error, one of many alike, a repetition."""
 
 from compression.salience.reading import read_salience
 from compression.salience.salience import Salience

@@ -1,4 +1,4 @@
-"""Texts that stand in the source more than once: a quotation of an earlier mail, a passage retrieved twice."""
+"""Texts that occur in the source more than once: a quotation of an earlier mail, a passage retrieved twice."""
 
 from __future__ import annotations
 

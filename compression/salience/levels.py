@@ -1,6 +1,6 @@
-"""How grave a line says it is: by the level it names, else by words that tell of a failure."""
+"""How severe a line says it is: by the level that it names, otherwise by words for failure."""
 
-# Marks of other scripts look like ASCII ones; here they are meant.
+# Some marks of other scripts look like ASCII ones; they are intended.
 # ruff: noqa: RUF001
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LEVEL_WORDS = tuple(
 _WORDS = "|".join(sorted((word for word in _VALUES if len(word) > 2), key=len, reverse=True))
 _NAMED = re.compile(rf"""(?i:(?:level|lvl|severity)"?[=:] ?"?(?P<level>{_WORDS}|[1-6]0|[diwef])\b)""")
 _UPPER = re.compile(rf"(?<![\w.-])(?P<level>{_WORDS.upper()})(?![\w.-])")
-# After the time and what else stands before it: [notice], [core:error], <warn>, Info; logcat's letter; klog's.
+# After the time and other fields: [notice], [core:error], <warn>, Info; logcat's letter; klog's.
 _BESIDE = re.compile(
     rf"[\[<|](?:\w{{1,20}}:)?(?P<inside>(?i:{_WORDS}))[\]>|]"
     rf"|\*\]?,? {{1,4}}(?P<plain>{_WORDS.title()}|{_WORDS})(?![\w.-])"
@@ -88,14 +88,14 @@ def level_of_line(line: str, *, is_log: bool) -> float:
     """0..1 for a line whose numbers, ids and paths are masked."""
     level = _named_level(line)
     if not is_log:
-        # What is code, a file's name or a hit of a search tells of no failure because a word of it does.
+        # A word for failure in code, a file name or a search hit does not mean a failure.
         return 0.9 if _FAILED_TEST.search(line) else _level_in_prose(line)
     if level >= 0.6:
         return level
     status = _level_of_status(line)
     grave = _GRAVE.search(line)
     if grave is not None:
-        # A line that names its level knows better: what it tells in passing counts for less.
+        # A line that names its level is trusted: what it mentions in passing counts for less.
         status = max(status, (0.7 if grave.group("strong") else 0.6) - (0.1 if level else 0.0))
     return max(level, status if level != 0.15 and level != 0.1 else min(status, 0.45))
 
@@ -124,7 +124,7 @@ def level_of_lines(text: str) -> float:
 
 
 def raised_in_failed_tests(text: Segmentation, levels: Floats) -> None:
-    """What a failed test found is as grave as its name, whatever its words are."""
+    """What a failed test found is as severe as its name, whatever its words."""
     heads = {
         number
         for number, frame in enumerate(text.frames)
@@ -136,7 +136,7 @@ def raised_in_failed_tests(text: Segmentation, levels: Floats) -> None:
 
 
 def levels_of_prose(text: Segmentation, starts: Ints, is_line: Bools) -> Floats:
-    """Of units that are no lines, by what only machines write: `KeyError: 'x'`, `"error": "…"`, exit code 1."""
+    """Of units that are not lines, by what only machines write: `KeyError: 'x'`, `"error": "…"`, exit code 1."""
     levels = np.zeros(len(text.units), np.float32)
     places = np.array(sorted(_places(text.source)), np.int64)
     units = np.unique(np.searchsorted(starts, places, side="right") - 1)

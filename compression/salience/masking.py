@@ -1,4 +1,4 @@
-"""What a line says once numbers, ids, paths, times and quoted names are taken out of it."""
+"""What is left of a line without its numbers, ids, paths, times and quoted names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What outlives no content: rules and markers, progress, tests that passed, signs of life."""
+"""What is dropped before any content: rules and markers, progress, passed tests, signs of life."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _SIGN_OF_LIFE = re.compile(
 
 
 def is_noise(text: str, *, as_line: bool) -> bool:
-    """Of a unit's text: a bare marker, and where it stands on a line of its own, progress or a passed test."""
+    """Of a unit's text: a bare marker or, where it is a line of its own, progress or a passed test."""
     if len(text) > LONGEST:
         return False
     if _MARKER.match(text) is not None:

@@ -1,4 +1,4 @@
-"""Reads what each unit is. It is on the path of every compression: what cannot apply is not looked at."""
+"""Reads what each unit is. Every compression runs it, so it skips what cannot apply."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _noise(text: Segmentation, characters: Characters, letters: Ints, is_line: B
 
 
 def _signs_of_life(templates: Templates, level: Floats, is_log: Bools) -> Bools:
-    """Messages that come again and again and say that nothing happened."""
+    """Recurring messages that say that nothing happened."""
     noise = np.zeros(len(is_log), bool)
     if is_log.any():
         alive = np.array([is_sign_of_life(sample) for sample in templates.samples], bool)

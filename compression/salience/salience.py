@@ -1,4 +1,4 @@
-"""The type: what is known of each unit before anybody asks anything."""
+"""The result type: what is known of each unit before any query."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Floats = NDArray[np.float32]
 class Salience:
     """One value a unit in every array.
 
-    `noise`: rules, bare markers, progress, passed tests, heartbeats: nothing that content should give way to.
-    `level`: 0..1, how grave the unit says it is: debug 0.15, info 0.3, a warning 0.6, an error 0.85, fatal 1; 0 where
+    `noise`: rules, bare markers, progress, passed tests, heartbeats: nothing that should displace content.
+    `level`: 0..1, how severe the unit says it is: debug 0.15, info 0.3, a warning 0.6, an error 0.85, fatal 1; 0 where
     it says nothing. `is_log`: a line of a log, or a JSON object that is one.
     `template`: units that say the same but for numbers, ids, paths and names have the same number, -1 where none was
     looked for; `template_size` units have it (0 without one), `is_first` and `is_last` are its ends in the source.

@@ -1,4 +1,4 @@
-"""Lines that tell of a change: rare among many alike, graver than what came before, or in so many words."""
+"""Lines that report a change: rare among many alike, more severe than what came before, or by their words."""
 
 from __future__ import annotations
 

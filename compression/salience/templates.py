@@ -1,7 +1,7 @@
-"""Lines that are one message with other values, as Drain finds them (He et al., 2017), but by hashes and not by a tree.
+"""Lines that are the same message with other values, as Drain finds them (He et al., 2017), but by hashes.
 
 Lines are alike whose masked text is the same. Of a log's lines those are alike, too, that differ in one word only,
-where at least four different words stand in its place: a name, a host, a state.
+where at least four different words occur in its place: a name, a host, a state.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Templates:
 
 
 def _candidates(text: Segmentation) -> Ints:
-    """What is written line by line; of JSON only an object that stands on a line by itself."""
+    """What is written line by line; of JSON only an object on a line of its own."""
     source = text.source
     found = [
         number
@@ -124,6 +124,6 @@ def _with_wildcards(words: Ints, lengths: Ints) -> Ints:
         _, different = np.unique(whole[rows], return_index=True)
         values, counts = np.unique(others[different], return_counts=True)
         varies[rows, column] = np.isin(others, values[counts >= _VALUES])
-    # One wildcard a row and a pass: two at once could join what has nothing in common.
+    # One wildcard a row and pass: two at once could join what has nothing in common.
     varies &= np.cumsum(varies, axis=1) == 1
     return np.where(varies, 0, words)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from compression.features.embeddings import TokenEmbeddings
 from compression.features.matrix import extract, prepare
 from compression.features.network import Network
 from compression.features.runs import Floats
+from compression.features.weights import BadWeights, beginning_with, read_arrays
 from compression.scorers.scorer import Glance
 from compression.second_look.inputs import read_inputs
 from compression.second_look.repeats import demoted
@@ -22,38 +22,23 @@ from compression.source.units import Segmentation
 
 WEIGHTS = Path(__file__).parents[1] / "weights" / "lexical.npz"
 FORMAT = 1
+COMMAND = "python -m compression.training"
 # Beyond it exp overflows, and the score is 0 or 1 anyway.
 _STEEPEST = 60.0
-# The logit of what only repeats the query: it stays where there is room, and stands in no evidence's way.
+# The logit of what only repeats the query: kept where there is room, but never in place of evidence.
 _ECHO = np.float32(-2.0)
-
-
-class BadWeights(ValueError):
-    """A file of weights that this version cannot read."""
 
 
 def read_weights(path: Path = WEIGHTS) -> tuple[TokenEmbeddings, Network, tuple[str, ...]]:
     """The embeddings, the network of the first look and the names of its features. Raises `FileNotFoundError` and
     `BadWeights`."""
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"no weights of the lexical scorer at {path}; make them: python -m compression.training"
-        )
-    with np.load(path, allow_pickle=False) as arrays:
-        try:
-            about = json.loads(bytes(arrays["about"]).decode())
-            vocabulary = bytes(arrays["vocabulary"]).decode().split("\n")
-            embeddings = TokenEmbeddings.build(
-                vocabulary, arrays["rows"], arrays["scales"], arrays["weights"]
-            )
-            network = Network.of(
-                {name.removeprefix("net."): arrays[name] for name in arrays if "net." in name}
-            )
-        except (KeyError, ValueError) as error:
-            raise BadWeights(f"{path}: {type(error).__name__}: {error}") from error
-    if about["format"] != FORMAT:
-        raise BadWeights(f"{path}: format {about['format']}, where this version reads {FORMAT}")
-    return embeddings, network, tuple(about["features"])
+    arrays, features = read_arrays(path, "the lexical scorer", FORMAT, COMMAND)
+    try:
+        vocabulary = bytes(arrays["vocabulary"]).decode().split("\n")
+        embeddings = TokenEmbeddings.build(vocabulary, arrays["rows"], arrays["scales"], arrays["weights"])
+        return embeddings, Network.of(beginning_with("net.", arrays)), features
+    except (KeyError, ValueError) as error:
+        raise BadWeights(f"{path}: {type(error).__name__}: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -92,9 +77,7 @@ class LexicalScorer:
         context = prepare(text, self.embeddings, muted)
         names, features = extract(query, context, self.embeddings)
         if tuple(names) != self.names:
-            raise BadWeights(
-                "the weights were trained on other features; make them anew: python -m compression.training"
-            )
+            raise BadWeights(f"the weights were trained on other features; make new ones: {COMMAND}")
         return Glance(
             query, context, muted, names, features, self.network.logits(features, layout=context.layout)
         )

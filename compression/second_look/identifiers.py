@@ -1,4 +1,4 @@
-"""What an agent will have to repeat: identifiers, amounts and dates; what is new, what comes back, what is newest."""
+"""What an agent will have to repeat: identifiers, amounts and dates, by where they occur first, again and last."""
 
 from __future__ import annotations
 

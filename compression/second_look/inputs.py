@@ -1,4 +1,4 @@
-"""One text and one query as the second look sees them: what no score changes, and what hangs on the scores."""
+"""One text and one query as the second look reads them: what no score changes, and what depends on scores."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from compression.second_look.names import Names, find_names
 from compression.second_look.open_terms import add_open_terms
 from compression.second_look.salience_features import add_salience
 
-# A word of the query that is no frequent one, by what it weighs.
+# The weight from which a word of the query is not a frequent one.
 _ASKED = 0.5
 
 
@@ -65,7 +65,7 @@ def read_inputs(
 
 
 def relations(seen: Inputs, logits: Floats) -> tuple[list[str], Floats]:
-    """How every unit hangs together with those that score best so far: (units, features)."""
+    """How every unit relates to those that score best so far: (units, features)."""
     columns = Columns(len(logits))
     layout = seen.layout
     strong = strongest(logits, layout.is_title)

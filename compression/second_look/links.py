@@ -1,4 +1,4 @@
-"""Links between the units that scored best and all others: what a strong unit names, and who names what it is about."""
+"""Links between the best units and all others: what a strong unit names, and which units name what it is about."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ def shared(names: Names, strong: Ints, height: int) -> Floats:
 
 
 def add_links(columns: Columns, names: Names, layout: Layout, strong: Strong) -> None:
-    """Features of how each unit, its head and its paragraph hang together with the strong units elsewhere."""
+    """Features of how each unit, its head and its paragraph relate to the strong units elsewhere."""
     height = len(layout.heads)
     weight = np.maximum(total_weight(names, height), 1e-6)
-    # Tables here are (strong, units): to look for the best of a few along the other axis takes many times as long.
+    # Tables here are (strong, units): a maximum along the short axis would take many times as long.
     links = shared(names, strong.units, height)
     of_documents = layout.documents.of
     single = len(layout.documents.first) < 2
@@ -76,7 +76,7 @@ def add_links(columns: Columns, names: Names, layout: Layout, strong: Strong) ->
     for name, at in (("head", heads), ("first", body_first), ("opening", first_of_paragraph)):
         columns.add(f"link.{name}.share", (own.take(at, axis=1) * elsewhere).max(axis=0))
         columns.add(f"link.{name}.most", np.tanh((links.take(at, axis=1) * elsewhere).max(axis=0)))
-    # Who names what a strong unit is about: the names of the strong unit's head that stand here.
+    # Units that name what a strong unit is about: they have names of the strong unit's head.
     strong_heads = heads[strong.units]
     back = shared(names, strong_heads, height)
     differs = np.where(strong_heads[:, None] == heads, np.float32(0), elsewhere)

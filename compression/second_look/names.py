@@ -1,4 +1,4 @@
-"""Which words of a text name something, and how much a name that two places share says of them."""
+"""Which words of a text name something, and how much weight a shared name has."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DIGITS = re.compile(r"\d")
 
 @remembered
 def naming_power(spelling: str) -> float:
-    """From 0 to about 1: how far a word is a name by its shape; scripts without capitals have names of any shape."""
+    """From 0 to about 1: how much a word looks like a name; in scripts without capitals any word may be one."""
     if spelling.isascii():
         if len(spelling) < _SHORTEST and not _DIGITS.search(spelling):
             return 0.0

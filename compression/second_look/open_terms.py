@@ -1,4 +1,4 @@
-"""What of the query the strong units leave open: the second hop of a question is about what the first did not say."""
+"""Which words of the query the strong units do not cover: the second hop of a question is about the rest."""
 
 from __future__ import annotations
 
@@ -24,6 +24,6 @@ def add_open_terms(columns: Columns, counts: Counts, prior: Floats, layout: Layo
         columns.add(f"open.{name}.unit", has @ rest / total)
         columns.add(f"open.{name}.titled", titled @ rest / total)
         columns.add(f"open.{name}.share", total / max(float(weight.sum()), 1e-6))
-    # Terms of the query that hardly anything has say where a rare unit is wanted.
+    # Terms of the query that hardly any unit has point to a rare unit.
     scarce = weight * (has.sum(axis=0) <= 3)
     columns.add("open.scarce", has @ scarce / max(float(scarce.sum()), 1e-6))

@@ -1,4 +1,4 @@
-"""Members, rows and items that say what a better one says already: an agent needs a value once."""
+"""Members, rows and items that repeat a better one: an agent needs a value once."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from compression.features.runs import Floats, Ints
 from compression.source.units import Segmentation
 
 _KINDS = frozenset({"json_member", "table_row", "list_item"})
-# What a copy loses in logits: it comes after what is new and nearly as good, and before what is nothing.
+# What a copy loses in logits: it ranks below what is new and nearly as good, and above what is irrelevant.
 _COPY = np.float32(4.0)
 
 
 def demoted(logits: Floats, text: Segmentation, copy_of: Ints, is_asked: NDArray[np.bool_]) -> Floats:
-    """The logits, less for all but the best of units that are the same text; of equals the last is best.
+    """The logits, lowered for all but the best of identical units; of equals the last is best.
 
-    Units that have words of the query stay: who asks for all that is "active" wants every one of them.
+    Units with words of the query keep theirs: a query for all that is "active" wants every one.
     """
     structured = np.array([unit.kind in _KINDS for unit in text.units], bool) & ~is_asked
     at = np.flatnonzero(structured)

@@ -1,6 +1,6 @@
-"""What units are whatever the query, and whether the query asks for what went wrong."""
+"""Features of what units are whatever the query, and of whether the query asks for faults or for the latest state."""
 
-# ruff: noqa: RUF001 - words of other scripts are meant as they stand
+# ruff: noqa: RUF001 - words of other scripts are intended
 from __future__ import annotations
 
 import re
@@ -11,7 +11,7 @@ from compression.features.columns import Columns
 from compression.features.layout import Layout
 from compression.salience import Salience
 
-# Words by which people ask for faults, in the languages met most; without one of them the feature is 0.
+# Words that ask for faults, in the most common languages; without one of them the feature is 0.
 _FAULT = re.compile(
     r"\b(?:errors?|fail\w*|wrong|problems?|exceptions?|crash\w*|issues?|broke\w*|warnings?|faults?|bugs?|alerts?"
     r"|stack ?trace|fehler\w*|probleme?|absturz|warnung\w*|erreurs?|échou\w*|panne|errores|fall[oóaó]\w*|problema"
@@ -51,7 +51,7 @@ def add_salience(columns: Columns, salience: Salience, query: str, layout: Layou
 
 
 def _add_newest(columns: Columns, query: str, layout: Layout) -> None:
-    """How new a part is, where the query asks for what is new."""
+    """How recent a part is, where the query asks for the latest."""
     asks = float(_NOW.search(query) is not None)
     count = max(1, len(layout.documents.first))
     at = layout.documents.of if count > 1 else layout.paragraphs.of

@@ -1,4 +1,4 @@
-"""Reads the lines of one document and gives every run of like lines to the part that cuts it."""
+"""Reads the lines of one document and hands every run of like lines to the module that cuts its kind."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CLOSING_TAG = re.compile(r"[ \t]*</[a-zA-Z_]{1,20}>[ \t]*\Z")
 _TITLE_TAG = re.compile(r"[ \t]*<(?:title|source|name|heading)>", re.IGNORECASE)
 _UNDERLINE = re.compile(r"[ \t]{0,3}(?:=+|-{2,})[ \t]*\Z")
 _SPACE_FIRST = re.compile(r"[ \t]+\S")
-# What a diff, a failed test or a tree may begin with: a line of prose that does stands alone, and that is all.
+# What a diff, a failed test or a tree may begin with: prose that does is only kept apart from its neighbours.
 _TREE_HEADS = ("├", "└", "|--", "`--", "+--")
 _PRINTED_HEADS = ("diff -", "Index: ", "@@", "--- ", "---- ", "___", "FAIL: ", "ERROR: ", "● ", *_TREE_HEADS)
 _PRINTED = ((failure_until, add_failure), (diff_until, add_diff), (tree_until, add_tree))

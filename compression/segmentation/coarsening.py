@@ -1,6 +1,6 @@
-"""Joins units where a source has absurdly many: what is scored, counted and chosen unit by unit has a bound.
+"""Joins units where a source has absurdly many, which bounds the work of scoring, counting and choosing units.
 
-Neighbours that stand in the same frame become one unit, so that JSON still parses and a table keeps its header. Where
+Neighbours in the same frame become one unit, so that JSON still parses and a table keeps its header. Where
 that is not enough, short frames and short documents become plain units too.
 """
 
@@ -24,7 +24,7 @@ def coarsened(text: Segmentation, most: int) -> Segmentation:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a unit stands after joining: its frame, its document, and the outermost frame around it that went."""
+    """Where a unit is after joining: its frame, its document, and the outermost frame around it that was dissolved."""
 
     frame: int | None
     document: int
@@ -32,7 +32,7 @@ class _Place:
 
 
 class _Coarser:
-    """One pass: joins up to `width` characters, and takes for plain what is no longer than that."""
+    """One pass: joins up to `width` characters, and dissolves frames and documents that are no longer than that."""
 
     def __init__(self, text: Segmentation, width: int) -> None:
         self._text = text
@@ -87,7 +87,7 @@ class _Coarser:
         unit = self._text.units[at]
         number = self._end_of.get(at, unit.frame)
         if number is not None and at in self._end_of and self._stays[number]:
-            # The ends of a frame stand in the one around it.
+            # The ends of a frame belong to the frame around it.
             number = unit.frame
         frame, whole = (None, None) if number is None else self._around[number]
         return _Place(frame, self._documents[unit.document], whole)
@@ -181,7 +181,7 @@ def _frames_by_end(frames: Sequence[Frame]) -> dict[int, int]:
 
 
 def _around(frames: Sequence[Frame], stays: Sequence[bool]) -> list[tuple[int | None, int | None]]:
-    """For what stands in each frame: the frame that stays around it, and the outermost one that does not."""
+    """For the units of each frame: the innermost frame around them that stays, and the outermost one that does not."""
     found: list[tuple[int | None, int | None]] = []
     for number, frame in enumerate(frames):
         outer = (None, None) if frame.parent is None else found[frame.parent]

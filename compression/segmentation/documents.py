@@ -1,6 +1,6 @@
 """Where one retrieved document ends and the next begins: the common ways of writing several into one context."""
 
-# Marks of other scripts look like ASCII ones; here they are meant.
+# Some marks of other scripts look like ASCII ones; they are intended.
 # ruff: noqa: RUF001
 
 from __future__ import annotations

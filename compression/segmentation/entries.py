@@ -32,7 +32,7 @@ class Entry:
     kind: HeadKind = "role"
 
 
-# Who stands together in one text: what its first head is of says what others may be.
+# Kinds of heads that occur together in one text: the kind of the first says which others count.
 _TOGETHER: dict[HeadKind, frozenset[HeadKind]] = {
     "role": frozenset({"role", "capitals", "tag"}),
     "capitals": frozenset({"role", "capitals", "tag"}),
@@ -59,8 +59,8 @@ def split_entries(
 ) -> tuple[list[Entry], Sequence[Line]]:
     """The entries of the source in order, and its lines, those of mails without their marks of quotation.
 
-    No entries where it has none; what stands before the first is none of them. `free[i]` is false for a line inside a
-    code fence.
+    The list is empty where it has none; what comes before the first belongs to none. `free[i]` is false for a line
+    inside a code fence.
     """
     bare = unquoted(source, lines)
     if bare is not None:

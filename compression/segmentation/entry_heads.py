@@ -1,6 +1,6 @@
 """Lines that begin an entry of a transcript, a ticket or a mail thread, told by their shape and not by their words."""
 
-# Marks of other scripts look like ASCII ones; here they are meant.
+# Some marks of other scripts look like ASCII ones; they are intended.
 # ruff: noqa: RUF001
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads a source from its first line to its last and gives every stretch to the part that knows its kind."""
+"""Reads a source from its first line to its last and hands every stretch to the module for its kind."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _add_lines(builder: Builder, settings: SegmentationSettings) -> None:
 
 
 def _add_text(reading: Reading, lines: list[Line], free: Sequence[bool]) -> None:
-    """Entries where the text has such, and documents; what is named as a document at the very beginning is no entry."""
+    """Entries where the text has any, and documents; what is marked as a document at the beginning is no entry."""
     source = reading.builder.source
     entries, bare = split_entries(source, lines, free)
     first = entries[0].first if entries else len(lines)

@@ -1,4 +1,4 @@
-"""Where the characters of a view stand in the input that it was made from."""
+"""Where the characters of a view are in the input that it was made from."""
 
 from __future__ import annotations
 

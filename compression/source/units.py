@@ -35,7 +35,7 @@ class Unit:
 
     `document` and `paragraph` are indices; units of one paragraph are neighbours. `protected` units are kept
     whatever their score (what protects is the configuration's business). `frame` is the index of the frame that
-    the unit cannot stand without.
+    the unit needs.
     """
 
     start: int
@@ -73,7 +73,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A part of the source that stands by itself: one retrieved passage, one file, one meeting.
+    """A self-contained part of the source: one retrieved passage, one file, one meeting.
 
     `title` is the index of the unit that names it, if there is one; `units` is the half-open range of its units.
     """
@@ -99,7 +99,7 @@ class Segmentation:
     frames: tuple[Frame, ...] = ()
     origin: Origin | None = None
     wanted: tuple[int, ...] = ()
-    # What was read of it whatever the query, by who read it: a scorer and the choice of units look at the same.
+    # What was computed from it whatever the query, by name: the scorer and the choice of units share it.
     readings: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def text(self, unit: int) -> str:
@@ -110,7 +110,7 @@ class Segmentation:
         return [self.source[unit.start : unit.end] for unit in self.units]
 
     def raw(self, slices: Sequence[Slice]) -> str:
-        """The text of the input that `slices` of the source stand for."""
+        """The text of the input at `slices` of the source."""
         return join(self.source, slices) if self.origin is None else self.origin.text(slices)
 
     def raw_slices(self, slices: Sequence[Slice]) -> list[Slice]:

@@ -27,7 +27,7 @@ STOP_WORDS = frozenset(_STOP_WORDS.split())
 
 
 def terms(text: str) -> list[str]:
-    """Lower-cased terms in order, repeated as they are. A single dense character stands for itself."""
+    """Lower-cased terms in order, repeated as they are. A single character of such a script is a term of its own."""
     lowered = text.lower()
     if not _ANY_DENSE.search(lowered):
         return _WORD.findall(lowered)

@@ -1,4 +1,4 @@
-"""Writes the weights as one file and the record of how they came to be beside it."""
+"""Writes the weights to one file, and next to it the record of how they were made."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def sha256(path: Path) -> str:
 
 
 def write_record(path: Path, data: Path, weights: Path, facts: Mapping[str, Any]) -> None:
-    """What went in, by hash, and what came out."""
+    """Hashes of what went in, and what came out."""
     files = {file.name: sha256(file) for file in sorted(data.glob("*.jsonl.gz"))}
     record = {"weights": {"file": weights.name, "sha256": sha256(weights)}, "data": files, **facts}
     path.write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

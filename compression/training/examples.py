@@ -1,4 +1,4 @@
-"""Cases as arrays: the features of every unit, which units hold what is asked, and how the units are grouped."""
+"""Cases as arrays: the features of every unit, which units hold the answer, and how the units are grouped."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TOKEN = re.compile(f"[{IDEOGRAPHS}]|[^\\W{IDEOGRAPHS}]+|[^\\w\\s]")
 
 @dataclass(frozen=True)
 class Example:
-    """`wanted` marks the units to find; `holds` those in which an answer stands at all, by chance too."""
+    """`wanted` marks the units to find; `holds` those that hold an answer, if only by chance."""
 
     suite: str
     name: str
@@ -54,7 +54,7 @@ def label(case: Case, text: Segmentation) -> tuple[NDArray[np.bool_], NDArray[np
 
 @lru_cache(maxsize=1)
 def _prepared(source: str, embeddings: TokenEmbeddings) -> tuple[Context, NDArray[np.float32]]:
-    """The questions to one meeting follow one another, so it is prepared once."""
+    """Questions about one meeting come in a row, so it is prepared once."""
     context = prepare(segment(source), embeddings)
     return context, np.array([len(TOKEN.findall(piece)) for piece in context.texts], np.float32)
 
@@ -77,5 +77,5 @@ def make(case: Case, embeddings: TokenEmbeddings) -> Example:
 
 
 def make_all(cases: Iterable[Case], embeddings: TokenEmbeddings, workers: int) -> list[Example]:
-    """All examples, in the order of the cases, computed in so many processes."""
+    """All examples, in the order of the cases, computed in `workers` processes."""
     return parallel.make_all(partial(make, embeddings=embeddings), cases, workers)

@@ -1,4 +1,4 @@
-"""The training and validation material, drawn from the data folder with a fixed seed."""
+"""The training and validation cases, drawn from the data folder with a fixed seed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def passage_quizzes(rows: Sequence[Passage]) -> Iterator[Quiz]:
 
 
 def paragraph_quizzes(rows: Sequence[Paragraph], suite: str) -> Iterator[Quiz]:
-    """Each training question twice: among the paragraphs that stand beside its own, and among any others."""
+    """Each training question twice: among the paragraphs next to its own, and among any others."""
     blocks = [range(start, min(start + 10, len(rows))) for start in range(0, len(rows), 10)]
     train = [block for block in blocks if not datasets.is_held_out(f"xquad block {block.start}")]
     free = [index for block in train for index in block]
@@ -61,7 +61,7 @@ def without_gold(quiz: Quiz) -> Quiz:
 
 
 def training_cases(folder: Path) -> Iterator[Case]:
-    """Every training question, in some dress; a part of them again in another script, or without their gold."""
+    """Every training question in some format; some again in another script, or without the passage that answers."""
     quizzes = list(passage_quizzes(datasets.read(folder / "nq_open_oracle.jsonl.gz", datasets.passage)))
     for path in sorted(folder.glob("xquad_*.jsonl.gz")):
         suite = path.name.removesuffix(".jsonl.gz")
@@ -88,6 +88,6 @@ def training_cases(folder: Path) -> Iterator[Case]:
 
 
 def held_out_cases(folder: Path) -> Iterator[Case]:
-    """What training never sees, as the quality suite builds it."""
+    """What training never sees, as the quality benchmark builds it."""
     for cases in catalogue.load(folder).values():
         yield from (case for case in cases if case.is_held_out)

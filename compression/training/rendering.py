@@ -1,4 +1,4 @@
-"""Contexts in many dresses, so that what is learned does not hang on one way of writing documents, or on one script."""
+"""Contexts in many formats, so that what is learned depends on no one way of writing and no one script."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SCRIPTS = {
     "arabic": "ابتدهفقحيجكلمنوبثرسطعغشخزذ",
     "devanagari": "अबचदएफगहइजकलमनओपखरसतउवशघयझ",
     "thai": "กขคงจฉชซฌญฎฏฐฑฒณดตถทธนบปผฝ",
-    # Ideographs stand for pieces of words, so this script has no alphabet.
+    # An ideograph replaces a piece of a word, so this script has no alphabet.
     "han": "",
 }
 PIECE = 3

@@ -50,7 +50,7 @@ def select(scores: NDArray[np.float32], tokens: NDArray[np.float32], ratio: floa
 
 
 def kept_share(example: Example, kept: NDArray[np.bool_]) -> float:
-    """Evidence by tokens for meetings; for the others whether an answer stands in any kept unit."""
+    """Evidence by tokens for meetings; for the others whether any kept unit holds an answer."""
     if example.suite.startswith("qmsum"):
         return float(
             example.tokens[kept & example.wanted].sum() / max(1.0, example.tokens[example.wanted].sum())

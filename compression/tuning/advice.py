@@ -1,4 +1,4 @@
-"""What was observed on somebody's data, made into advice: a ratio or a promise, and thresholds of flags."""
+"""Turns what was observed on a user's data into advice: a ratio or a promise, and thresholds of flags."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def advise(model: str, kind: str, found: Sequence[Observed], keep: float, bars: 
 
 
 def _apart(found: Sequence[Observed]) -> list[Observed]:
-    """Questions to a few texts are told apart one by one, since a split by texts would leave nothing to fit on."""
+    """With few texts every question is a group of its own, since a split by text would leave nothing to fit on."""
     if len({one.group for one in found}) >= 10:
         return list(found)
     return [replace(one, group=f"{one.group} {at}") for at, one in enumerate(found)]
@@ -89,10 +89,10 @@ def promise_of(fitted: Fitted, keep: float) -> Promise:
 
 
 def thresholds_of(fitted: Fitted) -> Thresholds:
-    """Plain probabilities: with one kind of data there is no need for thresholds that hang on the input."""
+    """Plain probabilities: with one kind of data thresholds need not depend on the input."""
     chances, kept = sigmoid(fitted.apart[0]), fitted.rows.kept
     candidates = np.round(np.linspace(0.02, 0.99, 98), 2)
-    # The lowest of those that do as well.
+    # The lowest of those that do equally well.
     warning = float(min(candidates, key=lambda at: round(_shortfall(chances, kept, float(at)), 3)))
     grave = [at for at in candidates if at < warning and _lost_below(chances, kept, float(at)) >= _GRAVE]
     critical = float(grave[-1]) if grave else round(warning / 3, 2)

@@ -30,7 +30,7 @@ from compression.calibration.signals import NAMES
 from compression.tuning.observing import RATIOS, USUAL_RATIOS, Observed
 from compression.tuning.progress import Bars
 
-# Suites with the same beginning are one kind of source, and stand or fall together where a suite is left out.
+# Suites whose names begin alike are one family: where a suite is left out, all of its family are.
 _APART = "_"
 
 
@@ -62,8 +62,8 @@ def usual_ratios(rows: Rows) -> Bools:
 
 
 def entry_of(name: str, found: Sequence[Observed], bars: Bars, *, leave_families_out: bool = False) -> Fitted:
-    """Fits once on everything, and as often as it takes to say how it does on questions that it has not seen; with
-    `leave_families_out`, on suites that it has not, too."""
+    """Fits once on everything, and as often as it takes to say how it does on unseen questions and, with
+    `leave_families_out`, on unseen suites."""
     rows = rows_of(found)
     families = np.array([suite.split(_APART)[0] for suite in rows.suites])
     count = len(np.unique(families))

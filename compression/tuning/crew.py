@@ -26,7 +26,7 @@ def observe_all(
     workers: int,
     scoring_of: Callable[[ModelSpec], Score] | None = None,
 ) -> Iterator[Any]:
-    """An `Observed` for each item, in their order.
+    """An `Observed` for each item, in order.
 
     `question_of` makes a `Question` of one, in the process that compresses it; with one worker that is this one.
     `scoring_of` is `build_scoring` unless given. Raises `CannotObserve` where the model cannot be built, or an item
@@ -51,7 +51,7 @@ def _begin(
     try:
         _observe = _observer(spec, question_of, scoring_of)
     except Exception as error:
-        # A pool starts another process for each that ends while it begins, for ever: the first item says it instead.
+        # A pool would replace a process that fails to start for ever: the first item reports the failure instead.
         said = f"{type(error).__name__}: {error}"
 
         def fail(_: Any) -> Any:

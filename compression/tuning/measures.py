@@ -83,7 +83,7 @@ def table(fitted: Fitted) -> str:
         text = f"{one.suite:24}{100 * one.lost:6.1f} | {_cells(one)}     | "
         found.append(text + (_cells(two) if two else ""))
     error = calibration_error(sigmoid(fitted.apart[0]), fitted.rows.kept, fitted.rows.weights)
-    found.append(f"calibration error over all suites alike: {error:.3f}")
+    found.append(f"calibration error, all suites weighted alike: {error:.3f}")
     found.append(f"{'keep: 0.95':24}{'questions':>10}{'covered':>9}{'ratio':>7}, own kind seen")
     found += [
         f"{one.suite:24}{one.questions:10}{100 * one.covered:9.1f}{one.ratio:7.3f}"

@@ -1,4 +1,4 @@
-"""Compresses one question's text at many ratios, and notes for each what a calibration can see and whether it kept."""
+"""Compresses one question's text at many ratios; records the signals and whether the evidence was kept."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from compression.calibration.calibration import kept_shares
 from compression.calibration.context import Context, Floats, read
 from compression.calibration.estimate import NO_ESTIMATE, Calibration, Estimate
+from compression.calibration.estimator import ScoredText, Slices
 from compression.calibration.ranges import kind_of, scripts_of
 from compression.calibration.signals import NAMES, of_choice, of_text
 from compression.choosing.budget import budget_for
@@ -57,7 +58,7 @@ class Observed:
 
 
 class _Recorder:
-    """Stands in a pipeline where a calibration does, and keeps what it is shown. The text is read once."""
+    """Takes the place of a calibration in a pipeline and records what it is given. The text is read once."""
 
     def __init__(self) -> None:
         self.about = Calibration("recorder", "")
@@ -65,36 +66,21 @@ class _Recorder:
         self.kind = ""
         self._read: tuple[Segmentation, Context, Floats] | None = None
 
-    def estimate(
-        self,
-        query: str,
-        text: Segmentation,
-        scores: Sequence[float] | None,
-        slices: Sequence[tuple[int, int]],
-        tokens: tuple[int, int],
-    ) -> Estimate:
+    def estimate(self, scored: ScoredText, slices: Slices, output_tokens: int) -> Estimate:
+        text = scored.text
         if self._read is None or self._read[0] is not text:
-            context = read(query, text, scores or [1.0] * len(text.units), tokens[0])
+            context = read(scored.query, text, scored.scores or [1.0] * len(text.units), scored.tokens)
             self._read = (text, context, of_text(context))
             self.kind = kind_of(text, context)
         _, context, known = self._read
-        choice = of_choice(context, kept_shares(text, slices), tokens[1] / max(1, tokens[0]))
+        choice = of_choice(context, kept_shares(text, slices), output_tokens / max(1, scored.tokens))
         self.rows.append(np.concatenate([known, choice]))
         return NO_ESTIMATE
 
     def smallest_ratio(
-        self,
-        keep: float,
-        query: str,
-        text: Segmentation,
-        scores: Sequence[float],
-        costs: Sequence[int],
-        *,
-        tokens: int,
-        settings: SelectionSettings,
+        self, keep: float, scored: ScoredText, costs: Sequence[int], settings: SelectionSettings
     ) -> float:
         """Nothing is fitted yet, so nothing can be promised."""
-        del keep, query, text, scores, costs, tokens, settings
         return 1.0
 
 

@@ -1,4 +1,4 @@
-"""How fitting says how far it is, without a word about who shows it."""
+"""How fitting reports its progress, whatever shows it."""
 
 from __future__ import annotations
 

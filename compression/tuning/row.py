@@ -1,4 +1,4 @@
-"""Rows of somebody's own data: a query, a text or a conversation, and what of it must survive."""
+"""Rows of a user's own data: a query, a text or a conversation, and what must survive of it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DEEPEST = 200
 
 
 class BadRow(ValueError):
-    """A line that is no row: `line` counts from 1."""
+    """A line that is not a row: `line` counts from 1."""
 
     def __init__(self, line: int, reason: str) -> None:
         super().__init__(f"line {line}: {reason}")
@@ -48,7 +48,7 @@ class Row:
 
 
 def read_rows(lines: Iterable[str]) -> tuple[list[Row], list[BadRow]]:
-    """Every row, and what is wrong with the lines that are none. Empty lines are passed over."""
+    """Every row, and what is wrong with the malformed lines. Empty lines are skipped."""
     rows, bad = [], []
     for number, line in enumerate(lines, 1):
         if line.strip():
@@ -60,7 +60,7 @@ def read_rows(lines: Iterable[str]) -> tuple[list[Row], list[BadRow]]:
 
 
 def question_of(row: Row) -> Question:
-    """Questions to one text are of one group."""
+    """Questions about one text are one group."""
     return Question("data", hashlib.sha256(row.text.encode()).hexdigest(), row.query, row.text, row.holds)
 
 
@@ -78,14 +78,14 @@ def _row(line: int, text: str) -> Row:
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise BadRow(line, f"is no JSON: {error}") from error
+        raise BadRow(line, f"is not JSON: {error}") from error
     if not isinstance(data, dict):
         raise BadRow(line, "must be an object")
     unknown = sorted(set(data) - _MEMBERS)
     if unknown:
         raise BadRow(line, f"{unknown[0]}: unknown member; a row has {', '.join(sorted(_MEMBERS))}")
     if not isinstance(data.get("query"), str) or not data["query"].strip():
-        raise BadRow(line, "query: must be a text that is not empty")
+        raise BadRow(line, "query: must be a string that is not empty")
     source = _source(line, data)
     evidence, answers = _texts(line, data, "evidence"), _texts(line, data, "answers")
     if not evidence and not answers:
@@ -101,7 +101,7 @@ def _source(line: int, data: dict[str, Any]) -> str:
         raise BadRow(line, "must have either input or messages")
     if "input" in data:
         if not isinstance(data["input"], str) or not data["input"]:
-            raise BadRow(line, "input: must be a text that is not empty")
+            raise BadRow(line, "input: must be a string that is not empty")
         return str(data["input"])
     fault = fault_in(data["messages"])
     if fault is not None:
@@ -115,15 +115,15 @@ def _texts(line: int, data: dict[str, Any], name: str) -> tuple[str, ...]:
     if found is None:
         return ()
     if not isinstance(found, list) or not all(isinstance(one, str) and one.strip() for one in found):
-        raise BadRow(line, f"{name}: must be a list of texts that are not empty")
+        raise BadRow(line, f"{name}: must be a list of strings that are not empty")
     return tuple(found)
 
 
 def _missing(row: Row) -> str:
     if not row.evidence:
-        return "answers: none of them stands in the input"
+        return "answers: none of them is in the input"
     lost = next(at for at, piece in enumerate(row.evidence) if not holds_all(row.text, [piece]))
-    return f"evidence[{lost}]: does not stand in the input: {row.evidence[lost][:80]!r}"
+    return f"evidence[{lost}]: is not in the input: {row.evidence[lost][:80]!r}"
 
 
 def _spaced(text: str) -> str:

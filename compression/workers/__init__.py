@@ -1,1 +1,1 @@
-"""Compression in processes of its own, where it can be ended: work that was given up is killed, whatever it is at."""
+"""Compression in processes of its own, so that work that was given up can be killed at any point."""

@@ -18,7 +18,7 @@ from compression.workers.message import Message
 COMPRESS, COUNT, CANCEL = "compress", "count", "cancel"
 _TEXTS = ("query", "input")
 _OPTIONS = tuple(field.name for field in fields(CompressionRequest) if field.name not in _TEXTS)
-# A lone surrogate is refused with its place by who checks the request; until then it must not break the way there.
+# The check of the request refuses a lone surrogate and names its position; it must get there first.
 _ANY_TEXT = "surrogatepass"
 _OFFSETS = "q"
 
@@ -57,7 +57,7 @@ def fault_message(fault: CompressionFault) -> Message:
 
 
 def result_of(message: Message) -> CompressionResult:
-    """Raises the error that a fault stands for."""
+    """Raises a fault as its error."""
     _raise_fault(message)
     output, offsets = message.blobs
     kept = array(_OFFSETS, offsets)
@@ -70,7 +70,7 @@ def result_of(message: Message) -> CompressionResult:
 
 
 def tokens_of(message: Message) -> int:
-    """Raises the error that a fault stands for."""
+    """Raises a fault as its error."""
     _raise_fault(message)
     return int(message.header["tokens"])
 

@@ -1,4 +1,4 @@
-"""The processes of a pool: how many there are for which lane, and a new one for each that is gone."""
+"""The processes of a pool: how many there are for each lane, and a replacement for each that is gone."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from compression.workers.plan import LaneName, PoolPlan
 
 log = logging.getLogger(__name__)
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
-# So many in a row, and the model's replica is said to be ill.
+# After this many failures in a row the model's replica reports itself unhealthy.
 _FAILURES = 5
 
 
 class RunningWorker(Protocol):
-    """A process that is sent jobs and answers them."""
+    """A process that receives jobs and answers them."""
 
     pid: int
 
@@ -33,7 +33,7 @@ class RunningWorker(Protocol):
         ...
 
     def fell_with_all(self) -> bool:
-        """Of one that died: whether what it was forked from did, and all its like with it."""
+        """Of one that died: whether its fork server died, and all its siblings with it."""
         ...
 
     def answers(self) -> AsyncIterator[tuple[int, Message]]: ...
@@ -41,13 +41,13 @@ class RunningWorker(Protocol):
     def end(self) -> None: ...
 
 
-# Starts a worker of that niceness. Raises `WorkerCannotStart`, or `OSError` where there are no descriptors left.
+# Starts a worker of that niceness. Raises `WorkerCannotStart`, or `OSError` where no descriptors are left.
 Start = Callable[[int], Awaitable[RunningWorker]]
 
 
 @dataclass(eq=False, slots=True)
 class Hand:
-    """One process at work. `lane` is whose jobs it takes; None is everybody's."""
+    """One process at work. `lane` is the lane whose jobs it takes; None means all."""
 
     worker: RunningWorker
     lane: LaneName | None
@@ -56,7 +56,7 @@ class Hand:
 
 
 class Crew:
-    """Keeps as many processes as the plan and the jobs want. `on_death` is told of those that nobody ended."""
+    """Keeps as many processes as the plan and the jobs need. `on_death` is called for those that nobody ended."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Crew:
             raise WorkerCannotStart(f"{self._failures} tries in a row: {self._reason}")
 
     async def start_first(self) -> None:
-        """Every process that is kept up; returns when one is ready. Raises `WorkerCannotStart`."""
+        """Starts the first process; returns when it is ready. Raises `WorkerCannotStart`."""
         lane: LaneName | None = None if self.is_shared else "small"
         self._take_on(await self._start(self._lanes["small"].niceness), lane)
         self._on_ready()
@@ -109,7 +109,7 @@ class Crew:
             self._start_up_to(name, lane.slots if lane.is_warm else min(lane.slots, jobs[name]))
 
     def end(self, hand: Hand) -> None:
-        """Kill a process; what it had is the caller's to look after."""
+        """Kill a process; its jobs are the caller's to handle."""
         self.hands.remove(hand)
         if hand.listening is not None:
             hand.listening.cancel()
@@ -159,7 +159,7 @@ class Crew:
             async for number, message in hand.worker.answers():
                 self._on_answer(hand, number, message)
         except Exception:
-            log.exception("worker %d gave what is no answer", hand.worker.pid)
+            log.exception("worker %d sent an invalid answer", hand.worker.pid)
         self.hands.remove(hand)
         hand.worker.end()
         self._on_death(hand)

@@ -2,4 +2,4 @@
 
 
 class WorkerCannotStart(RuntimeError):
-    """A worker process does not come up; the message says why."""
+    """A worker process cannot be started; the message says why."""

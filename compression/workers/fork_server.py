@@ -1,4 +1,4 @@
-"""The process that workers are forked from: it has loaded what they share, and has one thread, so that a fork is safe.
+"""The process that workers are forked from: it has loaded what they share and has one thread, so that forking is safe.
 
     python -m compression.workers.fork_server DESCRIPTOR PARENT
 
@@ -24,7 +24,7 @@ import orjson
 from compression.workers.forked import became_worker, load_prctl
 from compression.workers.message import Message
 
-# What a program gives: what a worker runs with its socket.
+# What a program returns: what a worker runs with its socket.
 Run = Callable[[socket.socket], None]
 _LONGEST_ORDER = 2**16
 
@@ -39,7 +39,7 @@ class ForkServer:
         self._fault = ""
 
     def load(self) -> None:
-        """Load the program that the first packet names; why it cannot be loaded is told to whoever wants a worker."""
+        """Load the program that the first packet names; if that fails, whoever asks for a worker is told why."""
         # Plain values, from the process that started this one.
         program, spec = pickle.loads(self._orders.recv(_LONGEST_ORDER))
         module, _, function = program.partition(":")

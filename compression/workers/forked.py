@@ -1,4 +1,4 @@
-"""What a forked process does before its work: it dies with its parent, and is the first to go where memory ends."""
+"""What a forked process does before its work: it will die with its parent, and first where memory runs out."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def became_worker(parent: int, niceness: int) -> None:
     if _libc is not None:
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
-        # It died before it was asked for.
+        # It died before the death signal was set.
         os._exit(1)
     os.nice(niceness)
     try:
         Path("/proc/self/oom_score_adj").write_text(str(_OOM_SCORE))
     except OSError:
-        # A sandbox without it has its own way with memory.
+        # A sandbox without it has its own rules for memory.
         return

@@ -1,4 +1,4 @@
-"""Jobs that wait for a process: short before long, callers in turn, and nobody for ever."""
+"""Jobs that wait for a process: short before long, callers in turn, and none forever."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from compression.workers.message import Message
 from compression.workers.plan import LaneName, LanePlan
 
-# About what a job takes, for the order alone.
+# About what a job takes; used for the order only.
 _JOB_S = 0.01
 _BYTES_PER_S = 500_000
 
@@ -45,7 +45,7 @@ class Job:
 class Lane:
     """Weighted fair queueing: a job's place is where its payer's work before it ends, and its own length.
 
-    A place is never before now, so no job is overtaken for ever.
+    A place is never before now, so no job is overtaken forever.
     """
 
     def __init__(self, plan: LanePlan) -> None:

@@ -16,7 +16,7 @@ SIZES = "sizes"
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """`header` holds what JSON can; long texts are blobs, so that nobody escapes and unescapes megabytes."""
+    """`header` holds what JSON can; long texts are blobs, so that megabytes need not be escaped and unescaped."""
 
     header: dict[str, Any]
     blobs: tuple[bytes, ...] = ()

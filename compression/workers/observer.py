@@ -1,4 +1,4 @@
-"""What a pool tells whoever counts."""
+"""What a pool reports to metrics."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ MOST_BY_DEFAULT = 4
 # Below the server's other processes and the workers on small inputs: a tenth of a core that both want. Where those are
 # at 15 already, as Ray has them, the end of the scale is 19, and that is three tenths.
 _NICE = 10
-# Of CPU. Beyond it an input counts as large whatever its size; small ones take a tenth of it.
+# CPU time. Beyond it an input counts as large whatever its size; small ones take a tenth of it.
 _LONGEST_SMALL_S = 1.0
 # A network's batches hold windows of all its requests; so many at once fill them.
 _SMALL_TOGETHER, _LARGE_TOGETHER, _TRIALS_TOGETHER = 32, 2, 2

@@ -1,4 +1,4 @@
-"""A model's work in processes: who runs what and when, what is ended, and what takes the place of a process that died.
+"""A model's work in processes: which process runs what and when, what is ended, and what replaces a process that died.
 
 One event loop calls it. It knows asyncio, and workers as something that is sent jobs, answers them, and can be ended.
 """
@@ -26,7 +26,7 @@ from compression.workers.plan import LaneName, PoolPlan
 log = logging.getLogger(__name__)
 # For a process of several jobs to end a cancelled one by itself, before it is killed with the others' work in it.
 GRACE_S = 15.0
-# How often at most a job is looked at that may be taking too long.
+# The shortest pause between two looks at a job that may be taking too long.
 _LOOK_S = 0.1
 
 
@@ -49,7 +49,7 @@ class Pool:
         await self._crew.start_first()
 
     def check(self) -> None:
-        """Raises `WorkerCannotStart` where processes have died and no new one comes up."""
+        """Raises `WorkerCannotStart` where processes have died and no new one can be started."""
         self._crew.check()
 
     async def run(self, message: Message, *, size: int, terms: JobTerms) -> Message:
@@ -104,13 +104,13 @@ class Pool:
         return job
 
     def _make_room(self, terms: JobTerms) -> None:
-        """Where all places are taken, the last job in the queue of who has the most there goes, so that nobody's many
-        keep out another's few. Raises `CompressorOverloaded` where that is the newcomer."""
+        """Where all places are taken, the payer with the most waiting jobs loses the last one: many jobs of one payer
+        must not keep out few of another. Raises `CompressorOverloaded` where that is the newcomer."""
         waiting = [job for lane in self._lanes.values() for job in lane.waiting]
         count = len(waiting) + sum(lane.running for lane in self._lanes.values())
         if count < self._plan.max_waiting:
             return
-        full = CompressorOverloaded(f"{count} compressions wait already")
+        full = CompressorOverloaded(f"{count} compressions are already waiting")
         paid = Counter(job.payer for job in waiting if job.lane != "trial")
         trials = [job for job in waiting if job.lane == "trial"]
         if terms.is_trial or not (trials or paid):
@@ -149,7 +149,7 @@ class Pool:
             job.timer = asyncio.get_running_loop().call_later(lane.plan.longest_s, self._look_at, job)
 
     def _ended(self, job: Job) -> None:
-        """It runs no more, however that came."""
+        """It is no longer running, for whatever reason."""
         self._lanes[job.lane].running -= 1
         job.worker = None
         if job.timer is not None:
@@ -185,8 +185,8 @@ class Pool:
         self._fill()
 
     def _look_at(self, job: Job) -> None:
-        """One that is as much work as a large job must not stand where only small ones should. Time in which others
-        had the CPU is not its fault."""
+        """A job that is as much work as a large one must not occupy a place for small ones. Only its own CPU time
+        counts."""
         longest_s = self._lanes[job.lane].plan.longest_s
         if job.worker is None or self._closed or longest_s is None:
             return
@@ -208,8 +208,8 @@ class Pool:
         return self._taken_from(hand)
 
     def _died(self, hand: Hand) -> None:
-        """Nobody asked for it. What it worked on alone has failed; of several, each is tried again by itself. Where all
-        died together, no job has done it."""
+        """It was not asked to end. A job that it worked on alone has failed; of several, each is tried again by itself.
+        Where all processes died together, no job caused it."""
         if self._closed:
             return
         log.warning("worker %d died", hand.worker.pid)

@@ -36,7 +36,7 @@ class PooledModel:
         return tokens_of(await self._run(count_message(text), terms))
 
     def check(self) -> None:
-        """Raises `WorkerCannotStart` where there are no processes and none comes up."""
+        """Raises `WorkerCannotStart` where there are no processes and none can be started."""
         self._pool.check()
 
     async def close(self) -> None:

@@ -30,7 +30,7 @@ from compression.workers.message import Message
 from compression.workers.working import work_in_turn, work_together
 
 log = logging.getLogger(__name__)
-# What a first request finds lazily made, so that the workers have it from the start.
+# A first request, so that the workers inherit whatever is built lazily.
 _FIRST = CompressionRequest(
     "Who chose it?", "# Title\n\nThe committee chose it in 1999.\n\nNobody minded.", 0.5
 )
@@ -64,7 +64,7 @@ def neural(spec: ModelSpec) -> Callable[[socket.socket], None]:
     """Torch is shared, the network is each worker's: its threads would not outlive a fork."""
     if spec.device == "cpu":
         # Seconds of imports, and no more: what starts threads must wait for the fork. For a GPU not even those, since
-        # CUDA does not survive a fork, and whoever asks whether there is a GPU has begun with it.
+        # CUDA does not survive a fork, and merely asking for a GPU initialises it.
         importlib.import_module("compression.neural.build")
     counter = load_counter(spec.tokenizer, name=spec.tokenizer_name)
 
@@ -92,6 +92,6 @@ async def compressed(model: CompressionModel, job: Message) -> Message:
         return result_message(result)
     if result.kind != "failed":
         return fault_message(result)
-    # What torch says of itself is for the log alone.
+    # Torch's own messages are for the log only.
     log.error("a compression failed: %s", result.message)
     return fault_message(UNEXPECTED)

@@ -1,4 +1,4 @@
-"""Starts workers through a fork server: the one file that knows of its socket and of process ids."""
+"""Starts workers through a fork server: the only file that knows its socket and process ids."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ROOT = Path(__file__).parents[2]
 _READ_BYTES = 2**20
 _ENDED_S = 5.0
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-# A worker has one core. Threads would stand in the others' way, and must not be there when workers are forked.
+# A worker has one core. Threads would only compete, and there must be none when workers are forked.
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 
@@ -66,12 +66,12 @@ class Worker:
             yield int(message.header.pop("id")), message
 
     def end(self) -> None:
-        """Kill it, whatever it is at."""
+        """Kill it, whatever it is doing."""
         self._spawner.kill(self.pid)
         self._writer.transport.abort()
 
     def cpu_s(self) -> float:
-        """CPU seconds that it has used; 0 where that cannot be known any more."""
+        """CPU seconds that it has used; 0 where that is no longer known."""
         try:
             stat = Path(f"/proc/{self.pid}/stat").read_bytes()
         except OSError:
@@ -100,7 +100,7 @@ class Spawner:
         return self._server.pid if self._server is not None and self._server.poll() is None else None
 
     async def start(self, niceness: int) -> Worker:
-        """Raises `WorkerCannotStart`, and `OSError` where there is no socket to be had."""
+        """Raises `WorkerCannotStart`, and `OSError` where there is no socket left."""
         ours, theirs = socket.socketpair()
         with theirs:
             try:
@@ -142,7 +142,7 @@ class Spawner:
                 # It died, or does not listen: its workers die with it, and the next one takes the order.
                 self.close()
                 if is_last:
-                    raise WorkerCannotStart(f"the fork server takes no order: {error}") from error
+                    raise WorkerCannotStart(f"the fork server does not take orders: {error}") from error
 
     def kill(self, pid: int) -> None:
         """End one of the workers."""

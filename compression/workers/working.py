@@ -16,7 +16,7 @@ _READ_BYTES = 2**20
 
 
 def work_in_turn(peer: socket.socket, handle: Callable[[Message], Message]) -> None:
-    """One at a time: who wants a job ended kills the process. `handle` raises nothing that may be caught."""
+    """One at a time: to end a job, kill the process. `handle` must not raise."""
     peer.sendall(_hello().packed())
     while (job := read_from(peer)) is not None:
         peer.sendall(handle(job).packed(id=job.header[ID]))

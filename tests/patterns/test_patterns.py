@@ -1,6 +1,6 @@
 """No regular expression that a caller's bytes reach costs more than their length."""
 
-# ruff: noqa: RUF001 - the marks of other scripts are meant as they stand
+# ruff: noqa: RUF001 - marks of other scripts are intended
 from __future__ import annotations
 
 import pytest

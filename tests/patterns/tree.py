@@ -1,6 +1,6 @@
 """A regular expression as a small tree of sets of characters, from Python's own parser."""
 
-# ruff: noqa: RUF001 - the marks of other scripts are meant as they stand
+# ruff: noqa: RUF001 - marks of other scripts are intended
 from __future__ import annotations
 
 import re

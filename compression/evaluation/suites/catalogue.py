@@ -1,4 +1,4 @@
-"""Every suite that a data folder has files for, built alike on every machine."""
+"""Every suite that a data folder has files for, built the same way on every machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def makers(folder: Path) -> dict[str, Maker]:
 
 
 def _logs() -> dict[str, Maker]:
-    """Logs are written here and need no file: those of the formats to train on, and those of others."""
+    """Logs need no file, they are generated: in the formats to train on, and in the held-out ones."""
     return {
         "logs": lambda: log_cases("suite", LOGS, held_out=False),
         "logs_held_out": lambda: log_cases("suite", LOGS, held_out=True),

@@ -74,7 +74,7 @@ def hop_cases(rows: Sequence[HopRow], suite: str) -> Iterator[Case]:
             suite, number, row.question, row.answers if is_asked(row) else (), topics,
             datasets.is_held_out(row.question), rng,
         )  # fmt: skip
-        # A sentence that is cut otherwise here than in the file is no turn of its own.
+        # A sentence that is cut differently here than in the file has no turn of its own.
         if len(case.needs) == len(needed):
             yield case
 
@@ -117,7 +117,7 @@ def _talk(topic: Topic, names: Sequence[str], rng: random.Random) -> Iterator[Tu
 
 
 def _written(turns: Sequence[Turn], names: Sequence[str], rng: random.Random) -> tuple[list[str], list[str]]:
-    """Lines, and for each the evidence that stands in it, or nothing; sessions of about twenty turns on dated days."""
+    """Lines, and the evidence in each of them ("" for none); sessions of about twenty turns on dated days."""
     head, line = rng.choice(STYLES)
     date = datetime(2023, 1, 1, 9) + timedelta(days=rng.randrange(300), minutes=rng.randrange(600))
     lines: list[str] = []

@@ -33,7 +33,7 @@ def answer(case: Case, output: str) -> Measures:
 
 
 def meeting(case: Case, output: str) -> Measures:
-    """The share of the evidence's tokens; and of its turns, those of which half stands there."""
+    """The share of the evidence's tokens; and the share of its turns of which at least half was kept."""
     kept = place(case.context, output)
     turns = [
         (kept[case.context.count("\n", 0, start)], len(tokens(case.context[start:end])))

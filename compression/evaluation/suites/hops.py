@@ -1,4 +1,4 @@
-"""Questions whose evidence stands in several documents: HotpotQA, 2WikiMultihopQA and MuSiQue."""
+"""Questions whose evidence is in several documents: HotpotQA, 2WikiMultihopQA and MuSiQue."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def answer_row(row: dict[str, Any]) -> HopRow:
 
 
 def is_asked(row: HopRow) -> bool:
-    """Whether the answer tells anything: it is no yes or no, and does not stand in the question."""
+    """Whether the answer is worth asking for: not yes or no, and not in the question."""
     return normalise(row.answers[0]) not in YES_OR_NO and not holds_answer(row.question, row.answers)
 
 
@@ -83,8 +83,8 @@ def cases(rows: Sequence[HopRow], suite: str, *, has_titles: bool) -> Iterator[C
 
 
 def places(context: str, text: str, within: Sequence[Span]) -> tuple[Span, ...]:
-    """Where the text stands in the documents that support the answer; in any document where it stands in none of
-    these. Words are compared without case, their marks and the space between them."""
+    """Where the text occurs in the documents that support the answer, or in any document where it is in none of
+    these. Case, marks and white space between words do not matter."""
     words = re.findall(r"\w+", text)
     if not words:
         return ()

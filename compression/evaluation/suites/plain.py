@@ -42,7 +42,7 @@ def meeting_cases(meetings: Sequence[Meeting], suite: str, *, is_held_out: bool)
 
 
 def paragraph_cases(rows: Sequence[Paragraph], suite: str) -> Iterator[Case]:
-    """Ten paragraphs that stand together in the file, five of the same article and five of another, shuffled."""
+    """Ten consecutive paragraphs of the file, five of one article and five of another, shuffled."""
     for start in range(0, len(rows), PARAGRAPHS):
         block = list(rows[start : start + PARAGRAPHS])
         order = list(range(len(block)))

@@ -20,7 +20,7 @@ SENTENCE = re.compile(r"\S.*?(?:[.!?][\"')\]]*(?=\s+[A-Z0-9\"'(\[])|$)", re.DOTA
 
 @dataclass(frozen=True)
 class Quiz:
-    """The passages in the order that they are to stand in; `sentence` of `gold` holds the answer."""
+    """The passages in the order of the text to be written; `sentence` of `gold` holds the answer."""
 
     number: int
     gold: Passage
@@ -41,7 +41,7 @@ def evidence_of(row: Passage) -> str:
 
 
 def quizzes(rows: Sequence[Passage], suite: str, passages: int) -> Iterator[Quiz]:
-    """A sample of the questions, each with so many passages: some that BM25 takes for its own, the rest any."""
+    """A sample of the questions, each with that many passages: some hard ones by BM25, the rest any."""
     hard = HardPassages(rows)
     picked = seeded(f"{suite} questions").sample(range(len(rows)), min(QUESTIONS, len(rows)))
     for number in sorted(picked):

@@ -35,7 +35,7 @@ class Moment:
 def trace(row: dict[str, Any]) -> Trace:
     for message in row["messages"]:
         if not isinstance(message["role"], str):
-            raise ValueError("a message's role is no string")
+            raise ValueError("a message's role is not a string")
     return Trace(str(row["task_id"]), tuple(row["messages"]))
 
 
@@ -48,7 +48,7 @@ def calls_of(message: Message) -> list[dict[str, Any]]:
 
 
 def leaves(value: Any) -> Iterator[str]:
-    """Every value in JSON that is no list or object, as text."""
+    """Every value in JSON that is not a list or an object, as text."""
     if isinstance(value, dict):
         for inner in value.values():
             yield from leaves(inner)

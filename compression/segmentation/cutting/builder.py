@@ -1,4 +1,4 @@
-"""Collects units, frames and documents while the source is read, so that indices are given out in one place."""
+"""Collects units, frames and documents while the source is read, so that indices are assigned in one place."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Builder:
             self._paragraph += 1
 
     def open_frame(self, kind: FrameKind, open_unit: int) -> int:
-        """`open_unit` is added already; units from here on stand inside the frame."""
+        """`open_unit` has been added; the units that follow are inside the frame."""
         self.frames.append(Frame(kind, open_unit, None, self.frame))
         self.frame = len(self.frames) - 1
         return self.frame
@@ -70,7 +70,7 @@ class Builder:
             self.frames[index] = replace(self.frames[index], close=close if close >= 0 else None)
 
     def keep_with_frame(self, unit: int) -> None:
-        """`unit` stands in the innermost frame and is kept whenever anything in it is; of a few units that is true."""
+        """Keep `unit`, which is in the innermost frame, whenever anything else in it is; only a few of a frame."""
         if self.frame is None or unit < 0:
             return
         frame = self.frames[self.frame]
@@ -87,7 +87,7 @@ class Builder:
             self._title = unit
 
     def end_document(self, end: int) -> None:
-        """Close the document at offset `end`; a document without units is none."""
+        """Close the document at offset `end`; a document without units is dropped."""
         self.end_paragraph()
         if len(self.units) > self._first_unit:
             units = (self._first_unit, len(self.units))

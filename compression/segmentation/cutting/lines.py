@@ -1,6 +1,6 @@
 """Lines of the source and what a line looks like: the cheap tests that every other part of segmentation asks."""
 
-# Marks of other scripts look like ASCII ones; here they are meant.
+# Some marks of other scripts look like ASCII ones; they are intended.
 # ruff: noqa: RUF001
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Line(NamedTuple):
 def split_lines(source: str, *, most: int) -> list[Line]:
     """Lines ended by LF, CRLF or CR; what other characters Unicode calls line ends stay inside.
 
-    Where there are more than about `most`, so many that nobody wrote them, several stand in one.
+    Where there are more than about `most`, which no person writes, several are joined into one.
     """
     if source.count("\n") + source.count("\r") - source.count("\r\n") <= most:
         return [Line(*found.span(1)) for found in _LINE.finditer(source)]
@@ -57,7 +57,7 @@ def split_lines(source: str, *, most: int) -> list[Line]:
 
 
 def trimmed(lines: Sequence[Line], start: int) -> list[Line]:
-    """The lines without what stands before `start`; those that end before it are empty."""
+    """The lines without what is before `start`; those that end before it become empty."""
     return [Line(min(max(line.start, start), line.end), line.end) for line in lines]
 
 
@@ -71,7 +71,7 @@ def ends_sentence(text: str) -> bool:
 
 
 def looks_like_title(text: str) -> bool:
-    """A short line that ends in no mark, and is no list item, heading mark, bracket or row."""
+    """A short line without a mark at its end that is not a list item, a heading mark, a bracket or a row."""
     text = text.strip()
     if not 1 < len(text) <= 120 or ends_sentence(text) or LIST_ITEM.match(text) or LOG_LINE.match(text):
         return False

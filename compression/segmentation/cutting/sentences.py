@@ -1,6 +1,6 @@
 """Sentences in any script, and the cut of what is too long to be one: offsets only, linear in the text."""
 
-# Marks of other scripts look like ASCII ones; here they are meant.
+# Some marks of other scripts look like ASCII ones; they are intended.
 # ruff: noqa: RUF001
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _is_boundary(source: str, begin: int, found: re.Match[str]) -> bool:
 
 
 def _last_word(source: str, begin: int, end: int) -> str:
-    """What stands right before `end`, with the dots inside an abbreviation; "" where that is no word."""
+    """The word right before `end`, with the dots inside an abbreviation; "" where there is none."""
     before = source[max(begin, end - 24) : end]
     last = before[before.rfind(" ") + 1 :]
     if last.isalpha():

@@ -1,6 +1,6 @@
 """Cuts the text inside a long JSON string into sentences, never inside an escape."""
 
-# Marks of other scripts look like ASCII ones; here they are meant.
+# Some marks of other scripts look like ASCII ones; they are intended.
 # ruff: noqa: RUF001
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ _MEMBERS = 4
 class JsonFinder:
     """Finds JSON values that begin a line. Failures are few: one that is told apart late costs the text's length.
 
-    So does a value that is sound but of no use, because more stands on its last line: what is inside begins a line too,
+    So does a value that is valid but cannot be used, because its last line goes on: what is inside begins lines too,
     and would be read again from each. Hence no more than a few times the text's length is read.
     """
 

@@ -1,4 +1,4 @@
-"""Diffs: what a hunk changes is a unit, its head and its file's stand around it; what it leaves alone are others."""
+"""Diffs: changed lines of a hunk are a unit, context lines another, inside frames of its head and its file's."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _HEAD = 6
 
 def diff_until(source: str, lines: Sequence[Line], number: int) -> int:
     """The line after the diff that begins at `number`; `number` itself where none does."""
-    # A file's name alone, or a line of prose that begins like one, is no diff.
+    # A file name by itself, or prose that begins like one, is not a diff.
     near = lines[number : number + _HEAD]
     if not any(_HUNK.match(source, *line) or _OF_FILE.match(source, *line) for line in near):
         return number

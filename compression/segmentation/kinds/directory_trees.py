@@ -1,4 +1,4 @@
-"""Directory trees as `tree` draws them: an entry comes with the folders that it stands in."""
+"""Directory trees as `tree` draws them: an entry is kept with the folders that hold it."""
 
 from __future__ import annotations
 
@@ -45,6 +45,6 @@ def add_tree(builder: Builder, lines: Sequence[Line], settings: SegmentationSett
 
 
 def _depth(source: str, line: Line) -> int:
-    """How far in an entry stands, in characters; a root less than any."""
+    """How far an entry is indented, in characters; -1 for a root."""
     found = _ENTRY.match(source, *line)
     return -1 if found is None or is_blank(source, line) else found.end("lead") - line.start

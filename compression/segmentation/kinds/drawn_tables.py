@@ -52,7 +52,7 @@ def _is_rule(source: str, line: Line) -> bool:
 
 
 def aligned_until(source: str, lines: Sequence[Line], number: int) -> int:
-    """The line after a run of rows that stand under the words of line `number`; `number` itself where none does."""
+    """The line after a run of rows aligned with the words of line `number`; `number` itself where there is none."""
     edges = _edges(source, lines[number])
     if edges is None or number + 2 >= len(lines):
         return number

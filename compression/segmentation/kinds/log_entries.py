@@ -1,4 +1,4 @@
-"""Entries of a log: a line that begins as such lines do, with what stands under it, a stack trace above all."""
+"""Entries of a log: a line that begins like one, with the lines under it, often a stack trace."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def is_log_line(source: str, line: Line) -> bool:
 
 
 def is_mostly_log(source: str, lines: Sequence[Line]) -> bool:
-    """Half of the lines at least begin entries: what stands between two is part of the first of them."""
+    """At least half of the lines begin entries: lines between two entries belong to the first."""
     begins = sum(is_log_line(source, line) for line in lines)
     return begins >= 3 and begins * 2 >= sum(not is_blank(source, line) for line in lines)
 

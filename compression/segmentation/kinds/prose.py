@@ -32,7 +32,7 @@ def add_sentences(
     *,
     whole: bool = False,
 ) -> None:
-    """One unit a sentence; with `whole`, one unit for all of it where it is short enough to stand as one."""
+    """One unit a sentence; with `whole`, one unit for all of it where it is short enough."""
     longest = longest_for(builder.source, start, end, settings)
     if whole and end - start <= min(longest, settings.longest_block):
         builder.add(start, end, kind)

@@ -54,7 +54,7 @@ def _columns(source: str, line: Line, mark: str) -> int:
 
 
 def _reads_as_prose(source: str, lines: Sequence[Line], mark: str) -> bool:
-    """Commas of prose are followed by a space and stand among many words."""
+    """In prose a comma is followed by a space, and there are many words to each."""
     if mark in "\t|":
         return False
     text = source[lines[0].start : lines[-1].end]

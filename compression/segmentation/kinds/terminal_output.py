@@ -1,4 +1,4 @@
-"""Lines that programs print on a terminal and that stand by themselves: results, progress, hits, files."""
+"""Lines that programs print on a terminal and that make sense alone: test results, progress, search hits, files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What test runners print: a failed test's name stands around its assertion and location; results are lines."""
+"""What test runners print: a failed test's name frames its assertion and location; results are lines."""
 
 from __future__ import annotations
 

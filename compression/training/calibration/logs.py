@@ -1,4 +1,4 @@
-"""Logs with known kinds of errors among much noise: services of several writing styles, drawn with a fixed seed."""
+"""Logs with known kinds of errors among much noise, in several styles, drawn with a fixed seed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STYLES: tuple[Stamp, ...] = (
         f"{at.isoformat(timespec='milliseconds')} level={level.lower()} component={part} {text}"
     ),
 )
-# What goes on all the time. Braces are filled anew for each line.
+# What is logged all the time. Braces are filled in again for each line.
 NOISE = (
     "Received block blk_{long} of size {size} from /10.{a}.{b}.{c}",
     "Served request {hex} in {small} ms",
@@ -40,7 +40,7 @@ NOISE = (
     "GET /api/v2/orders/{size} 200 {small}ms",
     "Renewed lease {hex} for {port} s",
 )
-# One that comes again and again and is no error of interest.
+# Messages that recur and are not an error of interest.
 RETRIES = (
     "Retrying connect to server: node-{a}/10.{a}.{b}.{c}:8020. Already tried {small} time(s)",
     "Slow poll of partition {a}: {small} ms",

@@ -29,7 +29,7 @@ Holds = Callable[[CompressionResult], bool]
 
 
 def cases(folder: Path) -> Iterator[Case]:
-    """All of them, suite by suite. Deterministic."""
+    """All questions, suite by suite. Deterministic."""
     makers = catalogue.makers(folder)
     for name, make in makers.items():
         family = name.split("_")[0]
@@ -60,7 +60,7 @@ def _traces(folder: Path) -> Iterator[Case]:
 
 
 def _short(rows: Sequence[Passage]) -> Iterator[Case]:
-    """The passage that answers by itself or beside one or two hard ones: what people try first is short."""
+    """The passage that answers by itself or beside one or two hard ones: the first thing people try is short."""
     hard = HardPassages(rows)
     held_out = [row for row in rows if datasets.is_held_out(row.question)]
     for number, row in enumerate(seeded("calibration short").sample(held_out, min(SHORT, len(held_out)))):
@@ -72,13 +72,13 @@ def _short(rows: Sequence[Passage]) -> Iterator[Case]:
 
 def question_of(case: Case) -> Question:
     family = case.suite.split("_")[0]
-    # All trials of a task, and all dresses of a question, stand and fall together.
+    # All trials of a task, and all formats of a question, are one group.
     group = f"trace {case.name.split('-')[1]}" if family == "tau" else case.query
     return Question(case.suite, group, case.query, case.context, _holds(case))
 
 
 def _holds(case: Case) -> Holds:
-    """As the quality suite judges it; for the suites that only stand here, by what was kept of the needed spans."""
+    """As the quality benchmark judges it; for the suites that only exist here, by what was kept of the needed spans."""
     if case.suite.split("_")[0] in FAMILIES:
         family = family_of(case.suite)
         return lambda result: family.measure(case, result.output)[family.decisive] >= family.enough

@@ -1,4 +1,4 @@
-"""An encoder's scores, remembered in files: they are slow to make, and outlive a new training of the lexical scorer."""
+"""An encoder's scores, cached in files: slow to compute, and valid when the lexical scorer is retrained."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _SAVED_EVERY = 10
 
 
 class RememberingEncoder:
-    """`Encoder.score`, which compares a unit with a query once. One file a process; all are read at the start.
+    """`Encoder.score`, but each unit is compared with a query only once. One file a process; all are read at the start.
 
-    Only files that this command wrote are to lie in `folder`: they are pickles.
+    `folder` must hold only files that this command wrote, since they are pickles.
     """
 
     def __init__(self, encoder: Encoder, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Long talks and papers made of passages: the same facts said in turns over dated sessions, or under sections."""
+"""Long dialogues and papers made of passages: the same facts in turns of dated sessions, or under section headings."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HEADINGS = (
 
 
 def dialogue(quiz: Quiz) -> Case:
-    """The quiz's passages as what two people tell each other: a sentence or two a turn, some passages a session."""
+    """The quiz's passages as a dialogue of two people: a sentence or two a turn, a few passages a session."""
     rng = seeded(f"dialogue {quiz.name}")
     speakers = rng.sample(NAMES, 2)
     style = rng.randrange(4)

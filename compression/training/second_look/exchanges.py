@@ -1,4 +1,4 @@
-"""Agents' searches and tickets made of passages: what answers the question came back from a tool, or in an entry."""
+"""Agents' searches and tickets made of passages: the answer is in a tool's result, or in an entry."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ HEADS = (
 
 
 def chat(quiz: Quiz) -> Case:
-    """A tool's result a passage, then the question: as JSON, or as lines with roles."""
+    """One tool result a passage, then the question: as JSON, or as lines with roles."""
     rng = seeded(f"chat {quiz.name}")
     messages: list[dict[str, Any]] = []
     if rng.random() < 0.3:
@@ -75,7 +75,7 @@ def _exchange(number: int, title: str, text: str, rng: random.Random) -> list[di
 
 
 def ticket(quiz: Quiz) -> Case:
-    """An entry a passage, with date and writer, and small talk between."""
+    """One entry a passage, with date and author, and small talk between them."""
     rng = seeded(f"ticket {quiz.name}")
     head, date = rng.choice(HEADS), datetime(2023, 2, 3, 8) + timedelta(days=rng.randrange(400))
     entries = []

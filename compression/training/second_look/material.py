@@ -1,4 +1,4 @@
-"""What the second look learns from: questions of one hop and of many, talks, papers, meetings, records, traces."""
+"""What the second look is trained on: questions of one and of many hops, dialogues, papers, meetings, traces."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LOGS = 400
 
 
 def row_name(name: str) -> str:
-    """The row that a case was made of, as `suite-number…`."""
+    """The row that a case was made from, as `suite-number…`."""
     made, _, rest = name.partition("-")
     return rest if made in MADE else name
 

@@ -160,7 +160,7 @@ def crossed(samples: Sequence[Sample], fold_of: Callable[[Sample], int], epochs:
 
 
 def add_relations(samples: Sequence[Sample], logits: Sequence[Floats]) -> None:
-    """Give every sample the features that hang on these logits."""
+    """Give every sample the features that depend on these logits."""
     for each, scored in zip(samples, logits, strict=True):
         related = relations(each.seen, scored)[1].astype(np.float16)
         each.features = np.concatenate([each.features, related], axis=1)

@@ -89,6 +89,6 @@ def make(case: Case, scorer: LexicalScorer) -> Sample | None:
 
 
 def make_all(cases: Iterable[Case], scorer: LexicalScorer, workers: int) -> list[Sample]:
-    """All samples, but of contexts without a unit, in the order of the cases, computed in so many processes."""
+    """The samples of all contexts with a unit, in the order of the cases, computed in `workers` processes."""
     found = parallel.make_all(partial(make, scorer=scorer), cases, workers)
     return [sample for sample in found if sample is not None]

@@ -1,4 +1,4 @@
-"""Tickets in which a thing's state is told again and again, and the newest is asked for."""
+"""Tickets that report the state of several things over time, and ask for the latest state of one."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ PEOPLE = (
 
 
 def cases() -> Iterator[Case]:
-    """So many tickets, each with its own things, people and style; none is held out."""
+    """`COUNT` tickets, each with its own things, people and style; none is held out."""
     for number in range(COUNT):
         yield _ticket(number, seeded(f"updates {number}"))
 

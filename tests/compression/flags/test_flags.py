@@ -1,4 +1,4 @@
-# Marks of other scripts look like ASCII ones; here they are meant.
+# Some marks of other scripts look like ASCII ones; they are intended.
 # ruff: noqa: RUF001
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ def test_a_sign_of_lost_evidence_warns_only_where_the_calibration_does(code: str
 
 
 def test_unknown_names_in_settings_are_refused() -> None:
-    with pytest.raises(ValueError, match="disabled: 'nope' is no flag"):
+    with pytest.raises(ValueError, match="disabled: 'nope' is not a flag"):
         FlagSettings(disabled=frozenset({"nope"}))
     with pytest.raises(ValueError, match="protections: 'nope' is not one of code"):
         CompressionSettings(protections=frozenset({"nope"}))  # type: ignore[arg-type]

@@ -20,7 +20,7 @@ from compression.workers.errors import WorkerCannotStart
 from compression.workers.plan import plan_of
 from compression.workers.pooled_model import PooledModel, start_model
 from tests.compression.conftest import TOKENIZER
-from tests.compression.neural.test_models import PROSE, QUERY, SMALL
+from tests.compression.neural.test_build import PROSE, QUERY, SMALL
 from tests.compression.workers.acting import eventually
 from tests.compression.workers.conftest import is_gone
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from compression.scorers.lexical import WEIGHTS, BadWeights, LexicalScorer
+from compression.features.weights import BadWeights
+from compression.scorers.lexical import WEIGHTS, LexicalScorer
 from compression.segmentation import segment
 
 RECORD = WEIGHTS.with_name("record.json")

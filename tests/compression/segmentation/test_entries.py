@@ -1,6 +1,6 @@
 """Transcripts, tickets and mail threads: entries keep their heads, and heads are never kept alone."""
 
-# Marks of other scripts look like ASCII ones; here they are meant.
+# Some marks of other scripts look like ASCII ones; they are intended.
 # ruff: noqa: RUF001
 
 from __future__ import annotations

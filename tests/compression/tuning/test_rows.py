@@ -21,20 +21,20 @@ def read_one(row: Any) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ("{", "line 1: is no JSON"),
+        ("{", "line 1: is not JSON"),
         ("[]", "line 1: must be an object"),
         ({**GOOD, "topic": 1}, "topic: unknown member"),
-        ({**GOOD, "query": " "}, "query: must be a text"),
-        ({**GOOD, "input": ""}, "input: must be a text"),
+        ({**GOOD, "query": " "}, "query: must be a string"),
+        ({**GOOD, "input": ""}, "input: must be a string"),
         ({**GOOD, "messages": []}, "either input or messages"),
         ({"query": "q", "messages": [{"role": 1}], "answers": ["x"]}, r"messages[0].role"),
         ({**GOOD, "answers": []}, "must have evidence"),
         ({**GOOD, "answers": "The committee"}, "answers: must be a list"),
         ({**GOOD, "evidence": [""]}, "evidence: must be a list"),
-        ({**GOOD, "answers": ["nobody"]}, "answers: none of them stands in the input"),
+        ({**GOOD, "answers": ["nobody"]}, "answers: none of them is in the input"),
         (
             {**GOOD, "evidence": ["The committee", "nobody"]},
-            "evidence[1]: does not stand in the input: 'nobody'",
+            "evidence[1]: is not in the input: 'nobody'",
         ),
     ],
 )

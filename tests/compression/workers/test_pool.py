@@ -145,7 +145,7 @@ async def test_no_more_wait_than_may_and_who_has_most_gives_way_to_who_has_few()
     async with pool_of(plan(max_waiting=6)) as ours:
         many = [ours.begin(f"many {number}", payer="many") for number in range(6)]
         await ours.running()
-        with pytest.raises(CompressorOverloaded, match="6 compressions wait already"):
+        with pytest.raises(CompressorOverloaded, match="6 compressions are already waiting"):
             await ours.begin("many more", payer="many")
         few = ours.begin("few", payer="few")
         await ours.running()

@@ -121,7 +121,7 @@ def test_few_rows_give_a_curve_and_say_what_a_calibration_needs(tune: Run, tmp_p
 def test_every_bad_row_is_named_with_its_line_and_nothing_is_compressed(tune: Run, tmp_path: Path) -> None:
     code, _, err = tune([row(1), "{", {**row(2), "answers": ["nowhere"]}, row(3)])
     assert code == 2
-    assert "line 2: is no JSON" in err and "line 3: answers: none of them stands in the input" in err
+    assert "line 2: is not JSON" in err and "line 3: answers: none of them is in the input" in err
     assert "2 of 4 rows are wrong" in err
     assert not (tmp_path / "out").exists()
 
@@ -129,7 +129,7 @@ def test_every_bad_row_is_named_with_its_line_and_nothing_is_compressed(tune: Ru
 def test_bad_rows_can_be_passed_over_and_are_named_all_the_same(tune: Run) -> None:
     code, out, err = tune([row(1), "{"], "--skip-bad")
     assert code == 0
-    assert "line 2: is no JSON" in err and "1 questions" in out
+    assert "line 2: is not JSON" in err and "1 questions" in out
 
 
 @pytest.mark.parametrize(

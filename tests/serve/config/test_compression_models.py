@@ -130,7 +130,7 @@ def test_the_thresholds_of_a_configuration_are_those_that_the_flags_have() -> No
         (WORDS, {"device": "tpu"}, "cuda"),
         (LEXICAL, {"ratio": {"default": 0.1, "min": 0.2}}, "default (0.1) is not from 0.2 to 1"),
         (LEXICAL, {"ratio": {"min": 0.5, "max": 0.5}}, "must be below max"),
-        (LEXICAL, {"flags": {"disabled": ["nothing_like_it"]}}, "'nothing_like_it' is no flag"),
+        (LEXICAL, {"flags": {"disabled": ["nothing_like_it"]}}, "'nothing_like_it' is not a flag"),
         (LEXICAL, {"flags": {"low_relevance": 2}}, "less than or equal to 1"),
         (LEXICAL, {"protections": ["everything"]}, "quotes"),
         (LEXICAL, {"replicas": {"min": 2}}, "min (2) is above max (1)"),

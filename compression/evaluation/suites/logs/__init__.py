@@ -1,4 +1,4 @@
-"""Logs as programs write them, with questions of those who look for what went wrong."""
+"""Logs as programs write them, with questions about what went wrong."""
 
 from compression.evaluation.suites.logs.cases import log_cases
 

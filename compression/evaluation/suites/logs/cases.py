@@ -1,4 +1,4 @@
-"""Questions about logs, and the kinds of line that answer them: of each kind one line must survive."""
+"""Questions about logs and the kinds of line that answer them: one line of each kind must survive."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LAID_OUT = 0.4
 
 
 def log_cases(seed: str, count: int, *, held_out: bool) -> Iterator[Case]:
-    """`count` cases, alike on every machine; the formats of training and those held out share no message."""
+    """`count` cases, the same on every machine; training and held-out formats have no message in common."""
     suite = "logs_held_out" if held_out else "logs"
     number = 0
     while number < count:
@@ -60,7 +60,7 @@ def _case(suite: str, name: str, chosen: LogFormat, chance: random.Random, *, is
 
 
 def _joined(written: Sequence[Written]) -> tuple[str, tuple[Span, ...]]:
-    """The log, and where each of its lines lies, without what stands under it."""
+    """The log, and where each of its lines lies, without the stack trace under it."""
     parts, spans, at = [], [], 0
     for each in written:
         spans.append((at, at + len(each.line)))

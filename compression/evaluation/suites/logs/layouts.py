@@ -1,4 +1,4 @@
-"""Logs laid out by chance, for training: what was learnt from them rests on no one format."""
+"""Logs in random layouts, for training: what is learned from them does not depend on any one format."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LAYOUTS = (
 
 
 def laid_out(chosen: LogFormat, chance: random.Random) -> LogFormat:
-    """The messages of one format in a layout of no program that we know."""
+    """The messages of one format in a layout that no known program has."""
     time, layout, spell = chance.choice(_TIMES), chance.choice(_LAYOUTS), chance.choice(_SPELLINGS)
 
     def line(entry: Entry) -> str:

@@ -1,4 +1,4 @@
-"""What a program may write into its log: who says it, how grave it is, how often it comes, and the words."""
+"""What a program may write into its log: its component, its level, its frequency and its text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LEVELS = {"d": "debug", "i": "info", "w": "warn", "e": "error", "f": "fatal"}
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """`text` has the names of values in braces. `weight` is how often it comes beside others of the same log."""
+    """`text` has the names of values in braces. `weight` is its frequency, relative to the others of its log."""
 
     component: str
     level: str

@@ -1,4 +1,4 @@
-"""Writes a log: a few messages that come all the time, bursts, incidents with several kinds of error, stack traces."""
+"""Writes a log: a few frequent messages, bursts, incidents with several kinds of error, and stack traces."""
 
 from __future__ import annotations
 
