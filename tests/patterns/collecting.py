@@ -16,7 +16,7 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("compression", "models", "serve")
 # Developers run these on text of their own.
-SCRIPTS = ("models/embedded/", "compression/training/")
+SCRIPTS = ("models/embedded/", "compression/evaluation/", "compression/training/")
 AT_ONE_PLACE = {"match", "fullmatch"}
 AT_EVERY = {"search", "finditer", "findall", "sub", "subn", "split"}
 
