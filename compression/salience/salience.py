@@ -21,7 +21,7 @@ class Salience:
     it says nothing. `is_log`: a line of a log, or a JSON object that is one.
     `template`: units that say the same but for numbers, ids, paths and names have the same number, -1 where none was
     looked for; `template_size` units have it (0 without one), `is_first` and `is_last` are its ends in the source.
-    `changes_state`: a line that is rare among many alike, graver than those before it, or tells of a start, an end,
+    `changes_state`: a line that is rare among many alike, more severe than those before it, or reports a start, an end,
     a failure or a transition. `copy_of`: the first unit with the same text but for white space and quotation marks
     (`>`), itself where there is none before it; `repeats`: there is one. `letters`: how many letters and digits it has.
     """

@@ -89,7 +89,7 @@ class Segmentation:
     """The source and its units in source order; they do not overlap. What lies between two is separators.
 
     Where there is an `origin`, the source is a view of the input, as of JSON whose texts are decoded: all offsets here
-    are of the view, and what is counted and put out is the input's. `wanted` are units that are kept, whatever their
+    are of the view, and what is counted and returned is the input's. `wanted` are units that are kept, whatever their
     score, where there is room: what the user of a conversation said last.
     """
 

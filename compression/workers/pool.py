@@ -17,11 +17,11 @@ from compression.pipeline.errors import (
     CompressorUnavailable,
 )
 from compression.pipeline.served import JobTerms
-from compression.workers.crew import Crew, Hand, Start
 from compression.workers.lane import Job, Lane
 from compression.workers.message import Message
 from compression.workers.observer import PoolObserver, Replaced
 from compression.workers.plan import LaneName, PoolPlan
+from compression.workers.processes import Processes, Start, WorkerProcess
 
 log = logging.getLogger(__name__)
 # For a process of several jobs to end a cancelled one by itself, before it is killed with the others' work in it.
@@ -40,17 +40,19 @@ class Pool:
         self._observer = observer
         self._grace_s = grace_s
         self._lanes: dict[LaneName, Lane] = {name: Lane(lane) for name, lane in plan.lanes().items()}
-        self._crew = Crew(start, plan, on_ready=self._fill, on_answer=self._answered, on_death=self._died)
+        self._processes = Processes(
+            start, plan, on_ready=self._fill, on_answer=self._answered, on_death=self._died
+        )
         self._numbers = itertools.count()
         self._closed = False
 
     async def start(self) -> None:
         """Returns when a process is ready. Raises `WorkerCannotStart`."""
-        await self._crew.start_first()
+        await self._processes.start_first()
 
     def check(self) -> None:
         """Raises `WorkerCannotStart` where processes have died and no new one can be started."""
-        self._crew.check()
+        self._processes.check()
 
     async def run(self, message: Message, *, size: int, terms: JobTerms) -> Message:
         """The answer to a message of `size` bytes.
@@ -80,10 +82,10 @@ class Pool:
             for job in lane.waiting:
                 _fail(job, gone)
             lane.waiting.clear()
-        for hand in self._crew.hands:
-            for job in hand.jobs.values():
+        for process in self._processes.running:
+            for job in process.jobs.values():
                 _fail(job, gone)
-        await self._crew.close()
+        await self._processes.close()
 
     def _admitted(self, message: Message, size: int, terms: JobTerms) -> Job:
         if self._closed:
@@ -131,21 +133,21 @@ class Pool:
             return
         for name, lane in self._lanes.items():
             while (job := lane.first()) is not None:
-                hand = self._crew.free_for(name, job)
-                if hand is None:
+                process = self._processes.free_for(name, job)
+                if process is None:
                     break
                 lane.waiting.pop(0)
-                self._begin(job, hand, lane)
-        self._crew.staff({name: lane.running + len(lane.waiting) for name, lane in self._lanes.items()})
+                self._begin(job, process, lane)
+        self._processes.staff({name: lane.running + len(lane.waiting) for name, lane in self._lanes.items()})
         self._tell()
 
-    def _begin(self, job: Job, hand: Hand, lane: Lane) -> None:
+    def _begin(self, job: Job, process: WorkerProcess, lane: Lane) -> None:
         lane.running += 1
-        job.worker = hand
-        hand.jobs[job.number] = job
-        hand.worker.send(job.message, job.number)
+        job.worker = process
+        process.jobs[job.number] = job
+        process.worker.send(job.message, job.number)
         if lane.plan.longest_s is not None:
-            job.cpu_began_s = hand.worker.cpu_s()
+            job.cpu_began_s = process.worker.cpu_s()
             job.timer = asyncio.get_running_loop().call_later(lane.plan.longest_s, self._look_at, job)
 
     def _ended(self, job: Job) -> None:
@@ -156,11 +158,11 @@ class Pool:
             job.timer.cancel()
             job.timer = None
 
-    def _answered(self, hand: Hand, number: int, message: Message) -> None:
-        job = hand.jobs.pop(number)
+    def _answered(self, process: WorkerProcess, number: int, message: Message) -> None:
+        job = process.jobs.pop(number)
         self._ended(job)
-        if not self._crew.is_shared and not self._lanes[job.lane].plan.is_warm:
-            self._crew.end(hand)
+        if not self._processes.is_shared and not self._lanes[job.lane].plan.is_warm:
+            self._processes.end(process)
         if job.is_wanted:
             job.answer.set_result(message)
         self._fill()
@@ -168,7 +170,7 @@ class Pool:
     def _give_up(self, job: Job, reason: Replaced) -> None:
         if self._lanes[job.lane].remove(job):
             self._tell()
-        elif job.worker is not None and self._crew.is_shared:
+        elif job.worker is not None and self._processes.is_shared:
             job.answer.cancel()
             job.worker.worker.cancel(job.number)
             asyncio.get_running_loop().call_later(self._grace_s, self._end, job, reason)
@@ -201,21 +203,21 @@ class Pool:
             self._lanes["large"].add(job, self._now())
         self._fill()
 
-    def _killed(self, hand: Hand, reason: Replaced) -> list[Job]:
+    def _killed(self, process: WorkerProcess, reason: Replaced) -> list[Job]:
         """The jobs that are still wanted, of a process that is killed now."""
-        self._crew.end(hand)
+        self._processes.end(process)
         self._observer.replaced(reason)
-        return self._taken_from(hand)
+        return self._taken_from(process)
 
-    def _died(self, hand: Hand) -> None:
+    def _died(self, process: WorkerProcess) -> None:
         """It was not asked to end. A job that it worked on alone has failed; of several, each is tried again by itself.
         Where all processes died together, no job caused it."""
         if self._closed:
             return
-        log.warning("worker %d died", hand.worker.pid)
+        log.warning("worker %d died", process.worker.pid)
         self._observer.replaced("died")
-        was_alone, innocent = len(hand.jobs) == 1, hand.worker.fell_with_all()
-        for job in self._taken_from(hand):
+        was_alone, innocent = len(process.jobs) == 1, process.worker.fell_with_all()
+        for job in self._taken_from(process):
             if was_alone and not innocent:
                 _fail(job, CompressorFailed("the process that worked on this died"))
             else:
@@ -223,10 +225,10 @@ class Pool:
                 self._lanes[job.lane].add_again(job)
         self._fill()
 
-    def _taken_from(self, hand: Hand) -> list[Job]:
+    def _taken_from(self, process: WorkerProcess) -> list[Job]:
         """The jobs that were in a process which is gone, without those that nobody waits for."""
-        jobs = list(hand.jobs.values())
-        hand.jobs.clear()
+        jobs = list(process.jobs.values())
+        process.jobs.clear()
         for job in jobs:
             self._ended(job)
         return [job for job in jobs if job.is_wanted]

@@ -27,7 +27,7 @@ from compression.workers.codec import (
     tokens_message,
 )
 from compression.workers.message import Message
-from compression.workers.working import work_in_turn, work_together
+from compression.workers.worker_loops import work_in_turn, work_together
 
 log = logging.getLogger(__name__)
 # A first request, so that the workers inherit whatever is built lazily.

@@ -85,7 +85,7 @@ def advice_of(
 ) -> Advice:
     """Raises `ConfigError` for a model that cannot be built, and a row that it does not take."""
     from compression.tuning.advice import advise
-    from compression.tuning.crew import CannotObserve, observe_all
+    from compression.tuning.parallel import CannotObserve, observe_all
     from compression.tuning.row import question_of
 
     task = progress.add_task(f"{model.id}: compressing", total=len(rows))

@@ -1,1 +1,1 @@
-"""The suites whose contexts need more than a line to build: each module reads one kind of file."""
+"""The suites: a module for each kind of text, `catalogue` with all of them, and what counts as kept in each family."""

@@ -18,9 +18,9 @@ from compression.training.calibration.questions import cases, question_of
 from compression.training.calibration.remembered_scores import remembered_scoring
 from compression.training.calibration.report import publish
 from compression.tuning.artefact import Fitted, entry_of, write
-from compression.tuning.crew import observe_all
 from compression.tuning.measures import table
 from compression.tuning.observing import Observed
+from compression.tuning.parallel import observe_all
 
 TOKENIZER = "models/embedded/tokenizer"
 COMMAND = "python -m compression.training.calibration"

@@ -14,7 +14,7 @@ from typing import Any
 
 from compression.pipeline.thread_work import done
 from compression.workers.message import Message
-from compression.workers.working import work_in_turn, work_together
+from compression.workers.worker_loops import work_in_turn, work_together
 
 IN_TURN = f"{__name__}:in_turn"
 TOGETHER = f"{__name__}:together"

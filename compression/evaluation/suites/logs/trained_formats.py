@@ -1,4 +1,4 @@
-"""Formats of logs that training may see. Those of `held_out_formats` nobody trains or tunes on."""
+"""Formats of logs that training may see. Nothing is trained or tuned on those of `held_out_formats`."""
 
 # ruff: noqa: E501 - lines of logs are as long as they are
 from __future__ import annotations

@@ -46,7 +46,7 @@ Start = Callable[[int], Awaitable[RunningWorker]]
 
 
 @dataclass(eq=False, slots=True)
-class Hand:
+class WorkerProcess:
     """One process at work. `lane` is the lane whose jobs it takes; None means all."""
 
     worker: RunningWorker
@@ -55,7 +55,7 @@ class Hand:
     listening: asyncio.Task[None] | None = None
 
 
-class Crew:
+class Processes:
     """Keeps as many processes as the plan and the jobs need. `on_death` is called for those that nobody ended."""
 
     def __init__(
@@ -64,8 +64,8 @@ class Crew:
         plan: PoolPlan,
         *,
         on_ready: Callable[[], None],
-        on_answer: Callable[[Hand, int, Message], None],
-        on_death: Callable[[Hand], None],
+        on_answer: Callable[[WorkerProcess, int, Message], None],
+        on_death: Callable[[WorkerProcess], None],
     ) -> None:
         self._start = start
         self._plan = plan
@@ -73,7 +73,7 @@ class Crew:
         self._on_ready = on_ready
         self._on_answer = on_answer
         self._on_death = on_death
-        self.hands: list[Hand] = []
+        self.running: list[WorkerProcess] = []
         self._starting: dict[asyncio.Task[None], LaneName | None] = {}
         self._failures = 0
         self._reason = ""
@@ -93,12 +93,14 @@ class Crew:
         self._take_on(await self._start(self._lanes["small"].niceness), lane)
         self._on_ready()
 
-    def free_for(self, lane: LaneName, job: Job) -> Hand | None:
+    def free_for(self, lane: LaneName, job: Job) -> WorkerProcess | None:
         """The least busy process that may take the job; one under suspicion gets a process to itself."""
-        able = [hand for hand in self.hands if hand.lane in (None, lane) and _may_take(hand, job)]
+        able = [
+            process for process in self.running if process.lane in (None, lane) and _may_take(process, job)
+        ]
         if not self.is_shared:
-            able = [hand for hand in able if not hand.jobs]
-        return min(able, key=lambda hand: len(hand.jobs), default=None)
+            able = [process for process in able if not process.jobs]
+        return min(able, key=lambda process: len(process.jobs), default=None)
 
     def staff(self, jobs: Mapping[LaneName, int]) -> None:
         """Start what is missing, for so many jobs in each lane."""
@@ -108,23 +110,26 @@ class Crew:
         for name, lane in self._lanes.items():
             self._start_up_to(name, lane.slots if lane.is_warm else min(lane.slots, jobs[name]))
 
-    def end(self, hand: Hand) -> None:
+    def end(self, process: WorkerProcess) -> None:
         """Kill a process; its jobs are the caller's to handle."""
-        self.hands.remove(hand)
-        if hand.listening is not None:
-            hand.listening.cancel()
-        hand.worker.end()
+        self.running.remove(process)
+        if process.listening is not None:
+            process.listening.cancel()
+        process.worker.end()
 
     async def close(self) -> None:
-        tasks = [*self._starting, *(hand.listening for hand in self.hands if hand.listening is not None)]
+        tasks = [
+            *self._starting,
+            *(process.listening for process in self.running if process.listening is not None),
+        ]
         for task in tasks:
             task.cancel()
-        for hand in [*self.hands]:
-            self.end(hand)
+        for process in [*self.running]:
+            self.end(process)
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _start_up_to(self, lane: LaneName | None, count: int) -> None:
-        there = sum(hand.lane == lane for hand in self.hands)
+        there = sum(process.lane == lane for process in self.running)
         there += sum(starting == lane for starting in self._starting.values())
         for _ in range(count - there):
             task = asyncio.create_task(self._bring_up(lane))
@@ -150,22 +155,22 @@ class Crew:
         self._on_ready()
 
     def _take_on(self, worker: RunningWorker, lane: LaneName | None) -> None:
-        hand = Hand(worker, lane)
-        self.hands.append(hand)
-        hand.listening = asyncio.create_task(self._listen(hand))
+        process = WorkerProcess(worker, lane)
+        self.running.append(process)
+        process.listening = asyncio.create_task(self._listen(process))
 
-    async def _listen(self, hand: Hand) -> None:
+    async def _listen(self, process: WorkerProcess) -> None:
         try:
-            async for number, message in hand.worker.answers():
-                self._on_answer(hand, number, message)
+            async for number, message in process.worker.answers():
+                self._on_answer(process, number, message)
         except Exception:
-            log.exception("worker %d sent an invalid answer", hand.worker.pid)
-        self.hands.remove(hand)
-        hand.worker.end()
-        self._on_death(hand)
+            log.exception("worker %d sent an invalid answer", process.worker.pid)
+        self.running.remove(process)
+        process.worker.end()
+        self._on_death(process)
 
 
-def _may_take(hand: Hand, job: Job) -> bool:
+def _may_take(process: WorkerProcess, job: Job) -> bool:
     if job.is_suspect:
-        return not hand.jobs
-    return not any(other.is_suspect for other in hand.jobs.values())
+        return not process.jobs
+    return not any(other.is_suspect for other in process.jobs.values())

@@ -51,7 +51,7 @@ def _begin(
     try:
         _observe = _observer(spec, question_of, scoring_of)
     except Exception as error:
-        # A pool would replace a process that fails to start for ever: the first item reports the failure instead.
+        # A pool would replace a process that fails to start without end: the first item reports the failure instead.
         said = f"{type(error).__name__}: {error}"
 
         def fail(_: Any) -> Any:
