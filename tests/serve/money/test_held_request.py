@@ -17,6 +17,7 @@ import pytest
 from sqlalchemy import text
 
 from billing.accounts.accounts import Accounts
+from billing.books.reconciliation import differences
 from billing.caller import NO_LIMITS, Caller, ProjectLimits
 from billing.errors import PricesUnavailable, QuotaExceeded, RateLimited, UsageNotRecorded
 from billing.ledger.ledger import Ledger
@@ -111,7 +112,7 @@ class Embeddings:
     async def money(self) -> tuple[int, int]:
         """Posted and held, once nothing runs any more."""
         await at_rest()
-        assert await self.ledger.differences() == []
+        assert await self.database.read(differences) == []
         workspace = await self.accounts.find_workspace(self.caller.workspace_id)
         return workspace.posted_nano_usd, workspace.held_nano_usd
 
