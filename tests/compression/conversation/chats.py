@@ -99,6 +99,19 @@ FEW = st.lists(MESSAGE, min_size=1, max_size=14).filter(
 )
 
 
+def call(identity: str, name: str, **arguments: Any) -> dict[str, Any]:
+    function = {"name": name, "arguments": json.dumps(arguments)}
+    return {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": identity, "type": "function", "function": function}],
+    }
+
+
+def answer(identity: str, content: str) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": identity, "name": "look_up", "content": content}
+
+
 def random_chat(seed: int) -> list[Any]:
     """A chat of some length, of one dialect or of all; hypothesis by itself draws hardly more than a few messages."""
     chance = random.Random(seed)

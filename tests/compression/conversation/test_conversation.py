@@ -8,25 +8,10 @@ import pytest
 
 from compression.conversation import fault_in, is_conversation, spans_by_message
 from compression.pipeline.request import CompressionResult
-from compression.pipeline.settings import CompressionSettings
-from compression.segmentation import SegmentationSettings, segment
 from compression.source.slices import Slice
-from tests.compression.conversation.chats import is_conversation_still
+from tests.compression.conversation.chats import answer, call, is_conversation_still
 
 Compress = Callable[..., CompressionResult]
-
-
-def call(identity: str, name: str, **arguments: Any) -> dict[str, Any]:
-    function = {"name": name, "arguments": json.dumps(arguments)}
-    return {
-        "role": "assistant",
-        "content": None,
-        "tool_calls": [{"id": identity, "type": "function", "function": function}],
-    }
-
-
-def answer(identity: str, content: str) -> dict[str, Any]:
-    return {"role": "tool", "tool_call_id": identity, "name": "look_up", "content": content}
 
 
 def chat(rounds: int = 12) -> list[dict[str, Any]]:
@@ -164,52 +149,6 @@ def test_spans_are_of_the_text_as_it_was_written() -> None:
 def test_what_is_no_conversation_is_told_by_its_fault(value: object, fault: str | None) -> None:
     assert fault_in(value) == fault
     assert is_conversation(value) == (fault is None)
-
-
-NESTED = '[{"role":"user","content":"a","x":' + "[" * 100_000 + "]" * 100_000 + "}]"
-HOSTILE = {
-    "empty messages": [{"role": "user", "content": ""}] * 9_000,
-    "a word each": [{"role": "user", "content": "word"}] * 9_000,
-    "one result for many calls": [
-        *[call("same", "f", number=number) for number in range(3_000)],
-        answer("same", "the result of one of them"),
-    ],
-    "many calls in one": [
-        {
-            "role": "assistant",
-            "tool_calls": [
-                {"id": str(n), "function": {"name": "f", "arguments": "{}"}} for n in range(9_000)
-            ],
-        },
-        answer("7", "seven"),
-    ],
-    "many parts": [{"role": "user", "content": [{"type": "text", "text": "one"}] * 9_000}],
-    "all in one": [{"role": "user", "content": 'It said "no".\n' * 9_000}],
-    "many systems": [{"role": "system", "content": "Be kind."}] * 3_000,
-    "results before calls": [answer(str(n), "early") for n in range(900)]
-    + [call(str(n), "f") for n in range(900)],
-}
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-@pytest.mark.parametrize("most_units", [7, 100, 32_768])
-def test_hostile_conversations_have_a_bound_and_stay_conversations(
-    compress: Compress, name: str, most_units: int
-) -> None:
-    source = json.dumps(HOSTILE[name])
-    bounded = SegmentationSettings(most_units=most_units)
-    assert len(segment(source, bounded).units) <= most_units
-    result = compress(source, 0.3, settings=CompressionSettings(segmentation=bounded))
-    left = json.loads(result.output)
-    calls = [call["id"] for message in left for call in message.get("tool_calls", [])]
-    results = [message["tool_call_id"] for message in left if message["role"] == "tool"]
-    if name != "results before calls":
-        assert set(results) <= set(calls)
-    assert result.receipt.compression_ratio <= 0.3
-
-
-def test_what_is_nested_too_deep_is_no_conversation() -> None:
-    assert segment(NESTED).origin is None
 
 
 def test_what_the_user_said_last_stays_where_it_leaves_room(compress: Compress) -> None:
