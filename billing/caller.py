@@ -1,7 +1,5 @@
 """Who is asking, as every later step needs it: identity, whether its usage is metered, and its limits."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 
 MAX_WEIGHT = 1000

@@ -1,7 +1,5 @@
 """The current time in UTC, for those that are given no other clock."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 

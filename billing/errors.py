@@ -1,7 +1,5 @@
 """What can go wrong with identity and money, named for what happened; none knows an HTTP status."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
 from typing import ClassVar, Literal

@@ -1,7 +1,5 @@
 """The only place where usage becomes cost: integers in, integers out, rounded once."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 PICO_PER_NANO = 1000

@@ -1,7 +1,5 @@
 """The receipt of a compression as the ledger keeps it: codes, counts and offsets, and nothing that a customer wrote."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The values that travel from a hold to the ledger: holds, usage events and what became of them."""
 
-from __future__ import annotations
-
 import json
 import secrets
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """Builds a compression model from its spec. Only the neural kinds import torch, and only when one is built."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 

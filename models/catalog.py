@@ -1,7 +1,5 @@
 """The chat models on offer, in the operator's order, and what each can do. The first is the default."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from models.errors import UnknownModel

@@ -1,7 +1,5 @@
 """The engines that a model's `engine.kind` may name, and how a replica starts one. A new backend is a row here."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass

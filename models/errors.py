@@ -1,7 +1,5 @@
 """What can go wrong between a chat request and its engine, named for what happened."""
 
-from __future__ import annotations
-
 
 class UnknownModel(LookupError):
     """The catalog has no model of this id."""

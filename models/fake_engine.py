@@ -4,8 +4,6 @@
 `FakeReplicaEngine` is the same in a replica, for `engine.kind: fake`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence

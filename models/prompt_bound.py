@@ -1,7 +1,5 @@
 """The most tokens that a prompt can have, from its bytes alone, for models of which that is proven."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol

@@ -1,7 +1,5 @@
 """An engine whose own process may die: another is started in its place, and requests wait for it."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

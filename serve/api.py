@@ -1,7 +1,5 @@
 """The ASGI application, built from plain collaborators: it knows no Ray, so it runs under test as it is."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 

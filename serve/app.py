@@ -1,7 +1,5 @@
 """Builds the HTTP service from its settings: the one place where collaborators meet, and the server they run in."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field

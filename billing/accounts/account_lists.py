@@ -1,7 +1,5 @@
 """Projects and keys as an operator lists them: with the names of what they belong to, and whether they still work."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """The SQL of accounts: workspaces, their projects, and the projects' keys."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Accounts: who a key belongs to, and how workspaces, projects and keys are made, listed and revoked."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Who changed what, and when: a row for every change of an account or a collection, written with the change."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
 """Remembers for a few seconds what the database said about a key, so that authentication costs no query and a
 revocation still takes effect within a bound that can be published."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable

@@ -1,7 +1,5 @@
 """API keys as values: mint, read and verify `pith_<id>_<secret>`, of which only an HMAC is ever stored."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import re

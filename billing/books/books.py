@@ -1,7 +1,5 @@
 """The ledger as an operator reads it: usage, statements, the audit log, and whether everything adds up."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
 from functools import partial

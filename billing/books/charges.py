@@ -1,7 +1,5 @@
 """What a usage event charged and the month it counts toward: defined once, for everything that sums events."""
 
-from __future__ import annotations
-
 from sqlalchemy import ColumnElement, Connection, func
 
 from billing.store.dates import calendar

@@ -1,7 +1,5 @@
 """Recomputes balances from what cannot be rewritten, after somebody edited a row or restored half a backup."""
 
-from __future__ import annotations
-
 from datetime import datetime
 
 from sqlalchemy import Connection, delete, insert, select, update

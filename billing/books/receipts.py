@@ -1,7 +1,5 @@
 """Receipts of compressions as the ledger keeps them: codes, counts and offsets, and nothing that a customer wrote."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 

@@ -1,7 +1,5 @@
 """Whether the books add up: balances and costs recomputed from the rows beneath them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

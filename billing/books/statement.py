@@ -5,8 +5,6 @@ collection changes it. Both ends of a collection are final, and usage counts tow
 so a past month reads the same whenever it is asked for.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 

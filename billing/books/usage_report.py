@@ -1,7 +1,5 @@
 """What was used and what it cost, summed by what an operator asks for: workspace, project, key, model, day, month."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime

@@ -4,8 +4,6 @@ What is posted and not yet cut into a collection is uncollected. A collection co
 void: one that failed is still owed, by itself, and only voiding returns its amount to the uncollected.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, get_args

@@ -4,8 +4,6 @@ What moves money locks the workspace's row first, as a settlement does, and leav
 the same transaction. A settlement itself does nothing for collections.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Mapping
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Collections as upkeep and operators use them: cut what is due, hand it over, list it, mark what became of it."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta

@@ -4,8 +4,6 @@ A claim is a time until which other servers leave the collection alone. A server
 that ends, and the next attempt carries the same idempotency key.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any

@@ -4,8 +4,6 @@ In threads and files rather than asyncio's pipes: it must run on any event loop,
 fill the server's memory, and one that leaves a child behind must not hold it up.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """Decides which owners of leases are dead, from what this server has seen of the leases. It needs no database."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 

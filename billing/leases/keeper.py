@@ -1,7 +1,5 @@
 """Keeps the leases of holds: renews this server's, and closes those that nobody needs or that no owner renews."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from functools import partial

@@ -4,8 +4,6 @@ Holds that another transaction has locked are skipped, since it closes them: two
 would deadlock. SQLite has one writer, and ignores the clause.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass

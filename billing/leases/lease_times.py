@@ -1,7 +1,5 @@
 """How long the leases of holds last, and when a server may close one of another server's."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

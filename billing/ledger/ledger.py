@@ -1,7 +1,5 @@
 """The ledger as a request uses it: prices, then a hold, then its settlement or release, whatever happens."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import secrets

@@ -5,8 +5,6 @@ own figures, so no interleaving of callers can lose or double an amount. No stat
 held exceed a limit (docs/adr/0010-posted-within-the-limit.md).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -4,8 +4,6 @@ The row moves to the month of the database's clock, whichever way the clock went
 month before. So a clock that was once a month ahead leaves a total behind in a future month, and no limit is lost.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from sqlalchemy import Connection, Insert, bindparam, func, select, update

@@ -1,7 +1,5 @@
 """What a workspace may spend while the ledger is down: bounded here, since its limits cannot be checked."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """Price lists in the ledger: immutable versions, of which the last is in force."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime

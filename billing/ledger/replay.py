@@ -1,7 +1,5 @@
 """Moves usage from the spool back into the ledger: exactly once, in order."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass

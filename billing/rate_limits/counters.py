@@ -1,7 +1,5 @@
 """The counters behind rate limits: what a store is asked, in one step, and a store in memory."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass

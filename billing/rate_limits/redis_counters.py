@@ -3,8 +3,6 @@
 A script is Redis's transaction, so what is let in is exactly the limit however many servers ask at once.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections import defaultdict

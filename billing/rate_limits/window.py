@@ -4,8 +4,6 @@ The estimate is the sliding window counter: all of this minute's count, and of t
 share that the last sixty seconds still cover.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import ceil, floor
 

@@ -1,7 +1,5 @@
 """Drops a charge that the ledger refused: out of the spool for good, with an entry in the audit log."""
 
-from __future__ import annotations
-
 import json
 from datetime import datetime
 from typing import Any

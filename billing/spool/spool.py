@@ -1,7 +1,5 @@
 """A local file of usage events that the ledger could not take; `billing.ledger.replay` takes them back."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import shutil

@@ -1,7 +1,5 @@
 """The tables of a spool, and the statements that make and fill them."""
 
-from __future__ import annotations
-
 import time
 
 from sqlalchemy import Column, Connection, Float, Integer, MetaData, String, Table, Text, func, select

@@ -4,8 +4,6 @@ An outage of the ledger is told apart from a workspace's row that somebody keeps
 without it.
 """
 
-from __future__ import annotations
-
 import asyncio
 from typing import TypeVar
 

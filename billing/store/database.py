@@ -3,8 +3,6 @@
 A unit of work is a plain function of a synchronous `Connection`: one body of SQL serves both databases.
 """
 
-from __future__ import annotations
-
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator

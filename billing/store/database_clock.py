@@ -4,8 +4,6 @@ Both names are functions of the database: on PostgreSQL a migration makes them, 
 each connection installs them. Tests put other clocks in their place.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import lru_cache

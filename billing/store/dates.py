@@ -1,7 +1,5 @@
 """Stored times: their days and months in UTC, as each database writes them, and periods of them."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime
 from typing import Any

@@ -1,7 +1,5 @@
 """A fake outage for tests: a real database that can be told to go away, before or after it commits."""
 
-from __future__ import annotations
-
 from typing import TypeVar
 
 from billing.errors import LedgerUnavailable

@@ -1,8 +1,6 @@
 """Decides which waiting jobs share a transaction: while a row's transaction is running, the jobs that want the row
 gather for the next one, and no row ever has two at once."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine

@@ -1,7 +1,5 @@
 """Brings a database to the latest schema from within Python: no alembic.ini, no shell."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from alembic import command

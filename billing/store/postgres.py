@@ -6,8 +6,6 @@ transactions, and a savepoint around each job took half of that gain away again.
 whose jobs were refused recently gets them.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Collection, Sequence
 from functools import partial

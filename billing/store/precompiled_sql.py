@@ -2,8 +2,6 @@
 SQLAlchemy's own work for an execution costs ten times what SQLite needs for it.
 """
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

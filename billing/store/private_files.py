@@ -1,7 +1,5 @@
 """Files and folders that nobody else on the machine may read: money, secrets, and what customers are charged for."""
 
-from __future__ import annotations
-
 import logging
 import os
 import stat

@@ -1,7 +1,5 @@
 """The tables of accounts and ledger, as SQLAlchemy Core sees them; the migrations are what creates them."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 from sqlalchemy import (

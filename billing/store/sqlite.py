@@ -1,7 +1,5 @@
 """SQLite as a ledger: one thread writes and commits in groups, a few others read."""
 
-from __future__ import annotations
-
 import asyncio
 import queue
 import threading

@@ -1,7 +1,5 @@
 """Work that a server does alongside its requests, round after round: no error ends it, and failures are reported."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence

@@ -1,7 +1,5 @@
 """Regular upkeep of the ledger: replays spooled usage, keeps leases, and collects what is due."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from datetime import datetime

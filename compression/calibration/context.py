@@ -1,7 +1,5 @@
 """What one scored text says before anything is chosen of it: its scores, its kinds of units, its query, its hops."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

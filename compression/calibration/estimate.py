@@ -1,7 +1,5 @@
 """What a calibration says of one compression."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

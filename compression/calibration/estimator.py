@@ -1,7 +1,5 @@
 """What a pipeline asks of a calibration. A server's own process loads this without numpy."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol

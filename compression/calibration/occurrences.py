@@ -1,7 +1,5 @@
 """Where a few words occur in a long text, by unit, in time that grows with the text and not with what is found."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

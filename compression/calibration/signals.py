@@ -1,7 +1,5 @@
 """The numbers that a calibration reads: some of the text alone, some of what was kept, which rise as more is kept."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Shares a budget among units by relevance: an irrelevant one keeps less than the answer."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Puts kept units together again with nothing but slices of the source, separators included."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property
 

@@ -1,7 +1,5 @@
 """Tokens that a ratio allows, and the search for the selection whose output, counted as it is, comes closest."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 

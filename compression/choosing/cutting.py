@@ -1,7 +1,5 @@
 """Outputs in which a unit may be kept in part: which may be cut, how far, and an output within the budget."""
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,6 @@ Three bands, far enough apart that no rank by score a token mixes them: content,
 its very score but below a millionth, where no score was meant to tell anything apart.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

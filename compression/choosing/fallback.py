@@ -1,7 +1,5 @@
 """What comes out when the budget is too small for any unit: brackets that parse, or the head of the best sentence."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from itertools import islice

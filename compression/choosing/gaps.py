@@ -1,7 +1,5 @@
 """Shows where something was left out: a mark between kept pieces, only where it breaks nothing."""
 
-from __future__ import annotations
-
 import json
 import re
 from bisect import bisect_left, bisect_right

@@ -1,7 +1,5 @@
 """Which stretches of the source may change places when the caller does not ask for its order."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from compression.source.units import Segmentation

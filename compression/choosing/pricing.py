@@ -1,7 +1,5 @@
 """The order in which a conversation's units are worth their price, which falls as shells around them are paid for."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
 

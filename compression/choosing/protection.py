@@ -1,7 +1,5 @@
 """Marks the units that are kept whatever their score, by what the configuration says is not to be lost."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection
 from dataclasses import replace

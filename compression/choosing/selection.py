@@ -1,7 +1,5 @@
 """Chooses units under one budget for the whole source: the best first, as many as fit, with what each needs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

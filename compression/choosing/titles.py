@@ -1,7 +1,5 @@
 """Whether a text already names its document's title, so that the title need not be kept with it."""
 
-from __future__ import annotations
-
 import re
 from itertools import islice
 

@@ -1,7 +1,5 @@
 """Collects the units, frames and documents of a conversation, those of its texts among them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 

@@ -1,7 +1,5 @@
 """Which messages are kept or dropped together: a call with all of its results."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """How finely a conversation is cut, so that it has no more units than are allowed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

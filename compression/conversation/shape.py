@@ -1,7 +1,5 @@
 """What counts as a conversation: an array of chat messages, or a request body that holds one."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 TEXT_PARTS = frozenset({"text", "input_text", "output_text"})

@@ -1,7 +1,5 @@
 """Writes the JSON of messages around their texts, so that what is left of them parses."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """What was kept of a conversation by message: which messages, and which spans of their texts."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass

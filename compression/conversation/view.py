@@ -1,7 +1,5 @@
 """The view of a conversation that is cut and scored: its texts decoded, and no white space between marks of JSON."""
 
-from __future__ import annotations
-
 import re
 
 from compression.source.origin import Origin

@@ -1,7 +1,5 @@
 """Units, frames and documents of a conversation: whatever is chosen, the result is a conversation."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace

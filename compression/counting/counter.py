@@ -1,7 +1,5 @@
 """How tokens are counted: what every counter offers, and a fake one that needs no tokenizer."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Protocol

@@ -1,7 +1,5 @@
 """Where text can be cut so that its pieces count the same tokens as the whole, and the quick cut of many texts."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """One question to one context, and what must survive of it."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass

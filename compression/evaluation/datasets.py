@@ -1,7 +1,5 @@
 """The evaluation files as typed rows: what each file holds, and a clear error for a row that is malformed."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """What survived: answers, evidence and pairs, judged by the output's text alone."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

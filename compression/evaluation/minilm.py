@@ -1,7 +1,5 @@
 """all-MiniLM-L6-v2: the sentence encoder that the lexical scorer is distilled from and compared with."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 

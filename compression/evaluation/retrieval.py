@@ -1,7 +1,5 @@
 """BM25 over short texts, for hard passages and for the baselines; it shares no code with what it is compared to."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """What kind of answer a question asks for, and what kinds of answer a unit could give beyond the question's words."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Named columns of features, each compared with the others of its context so that its length does not matter."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Where a conversation repeats the query: the question is not evidence for its own answer."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """The features of every unit for a query, in one table."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

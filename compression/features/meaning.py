@@ -1,7 +1,5 @@
 """How near a text is to the query in meaning: cosines of means, and the best match of each piece of the query."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain

@@ -1,7 +1,5 @@
 """A file of weights as training wrote it: arrays, and the names of the features that they were trained on."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The forms of a word that count as the same: without case and diacritics, without endings, and in parts."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Runs every check over one compression; a clean one comes back with nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What the checks look at: the source, what of it was kept, and how that was decided."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """A risk flag, every code there is, and the thresholds that raise them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

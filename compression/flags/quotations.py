@@ -1,7 +1,5 @@
 """Quotations of which only a part was kept, which puts words into somebody's mouth."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

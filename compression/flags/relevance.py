@@ -2,8 +2,6 @@
 
 # ruff: noqa: RUF001
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence

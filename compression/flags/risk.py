@@ -1,7 +1,5 @@
 """What the calibration says: whether the evidence was probably lost, and whether it can say so of such a request."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from compression.flags.evidence import Evidence

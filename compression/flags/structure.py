@@ -1,7 +1,5 @@
 """Structure that a reader or a parser relies on: code, JSON and tables that were kept in part."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Text to be wary of: scripts that the scorer was not made for, and text that gives instructions."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from itertools import pairwise

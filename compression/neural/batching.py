@@ -1,7 +1,5 @@
 """Which windows run together: a batch costs its longest window times its size, so similar lengths are batched."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 

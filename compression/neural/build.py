@@ -1,7 +1,5 @@
 """Builds the compression models that need torch: from the spec to a network and what it runs in."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

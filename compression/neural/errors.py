@@ -1,7 +1,5 @@
 """What can go wrong with a neural compression model, named for what happened."""
 
-from __future__ import annotations
-
 
 class CheckpointRefused(ValueError):
     """A checkpoint that cannot be used: missing, of another kind, or only loadable by running its code."""

@@ -1,8 +1,6 @@
 """Which parts of prose must not be cut: what would become wrong, not merely shorter, without a word inside it."""
 
 # ruff: noqa: RUF001 - marks of other scripts are intended
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass

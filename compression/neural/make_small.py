@@ -4,8 +4,6 @@ What it learns is modest: which word pieces are rare in the texts it saw, and th
 It drops function words and filler before content words. It is no LLMLingua-2, which GPT-4 taught.
 """
 
-from __future__ import annotations
-
 import argparse
 import gzip
 import json

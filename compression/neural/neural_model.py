@@ -1,7 +1,5 @@
 """What the neural kinds share: CPU work in one thread, batched forward passes in another, and bounds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Runs the jobs of concurrent requests on one network, their windows batched together. Knows asyncio, no Ray."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Encoders and query classifiers as compression models: their scores, blended with the lexical scorer's."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Protocol
 

@@ -1,8 +1,6 @@
 """Cuts prose into words that are kept or dropped whole, and puts kept words back together as slices of the source."""
 
 # ruff: noqa: RUF001 - marks of other scripts are intended
-from __future__ import annotations
-
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What a network runs on: windows of token ids, and the jobs that turn its outputs into scores."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Token classifiers as compression models: another scorer says which units matter, they which words of them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """One compression model as a plain object: a scorer inside the pipeline."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

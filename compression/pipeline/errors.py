@@ -1,7 +1,5 @@
 """What can be wrong with a compression request, named for what happened. Only `serve` knows HTTP statuses."""
 
-from __future__ import annotations
-
 
 class CompressionError(ValueError):
     """Base of what a caller can put right. `field` is the path of the field at fault, dots between its parts."""

@@ -1,7 +1,5 @@
 """Which calibration a model has."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from compression.calibration.calibration import Calibrated

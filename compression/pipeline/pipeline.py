@@ -3,8 +3,6 @@
 A scorer that is awaited, or that decides word by word, runs between the halves; `Compressor` is the plain case.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Sequence

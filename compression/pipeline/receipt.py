@@ -1,7 +1,5 @@
 """The receipt that a caller stores with its request: what went in, what came out, and what may have been lost."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from compression.calibration.estimate import Calibration

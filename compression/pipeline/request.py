@@ -1,7 +1,5 @@
 """What is asked of a compressor and what it answers; and the checks of a request."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from compression.choosing.assembly import Slice

@@ -1,7 +1,5 @@
 """Everything about the pipeline that is the same whatever scores its units."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from compression.choosing.protection import Protection, check_protections

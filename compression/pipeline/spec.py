@@ -1,7 +1,5 @@
 """What to build a compression model from: plain values, so that they cross a process and need no torch to read."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Literal
 

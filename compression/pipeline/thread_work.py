@@ -1,7 +1,5 @@
 """Awaits work in a thread, which cannot be ended: a cancellation is passed on once the thread is done."""
 
-from __future__ import annotations
-
 import asyncio
 from concurrent.futures import Future
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """Letters of every unit and what tells two texts apart, over the whole source at once."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

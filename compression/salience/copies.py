@@ -1,7 +1,5 @@
 """Texts that occur in the source more than once: a quotation of an earlier mail, a passage retrieved twice."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

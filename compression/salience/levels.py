@@ -3,8 +3,6 @@
 # Some marks of other scripts look like ASCII ones; they are intended.
 # ruff: noqa: RUF001
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """What is left of a line without its numbers, ids, paths, times and quoted names."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """What is dropped before any content: rules and markers, progress, passed tests, signs of life."""
 
-from __future__ import annotations
-
 import re
 
 LONGEST = 240

@@ -1,7 +1,5 @@
 """Reads what each unit is. Every compression runs it, so it skips what cannot apply."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

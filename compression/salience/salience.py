@@ -1,7 +1,5 @@
 """The result type: what is known of each unit before any query."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

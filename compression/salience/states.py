@@ -1,7 +1,5 @@
 """Lines that report a change: rare among many alike, more severe than what came before, or by their words."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -4,8 +4,6 @@ Lines are alike whose masked text is the same. Of a log's lines those are alike,
 where at least four different words occur in its place: a name, a host, a state.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

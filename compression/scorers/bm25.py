@@ -1,7 +1,5 @@
 """BM25 over units, each read together with the title of its document: the scorer that needs no training."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 To add a scorer, write it and add a row here: CONTRIBUTING.md says how.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass

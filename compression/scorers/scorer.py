@@ -1,7 +1,5 @@
 """What a scorer offers: a score for each unit, and where it looks twice, a first look that others can join."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol

@@ -1,7 +1,5 @@
 """What an agent will have to repeat: identifiers, amounts and dates, by where they occur first, again and last."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from compression.features.columns import Columns

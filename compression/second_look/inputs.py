@@ -1,7 +1,5 @@
 """One text and one query as the second look reads them: what no score changes, and what depends on scores."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Links between the best units and all others: what a strong unit names, and which units name what it is about."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

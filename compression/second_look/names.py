@@ -1,7 +1,5 @@
 """Which words of a text name something, and how much weight a shared name has."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Which words of the query the strong units do not cover: the second hop of a question is about the rest."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from compression.features.columns import Columns

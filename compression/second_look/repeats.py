@@ -1,7 +1,5 @@
 """Members, rows and items that repeat a better one: an agent needs a value once."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -1,8 +1,6 @@
 """Features of what units are whatever the query, and of whether the query asks for faults or for the latest state."""
 
 # ruff: noqa: RUF001 - words of other scripts are intended
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Reads the lines of one document and hands every run of like lines to the module that cuts its kind."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence

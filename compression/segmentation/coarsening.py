@@ -4,8 +4,6 @@ Neighbours in the same frame become one unit, so that JSON still parses and a ta
 that is not enough, short frames and short documents become plain units too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate

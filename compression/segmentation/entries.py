@@ -4,8 +4,6 @@ A text has entries where lines of one shape begin them again and again, and wher
 of a line. A meeting whose every turn is one line has none: its turns are units, and it is cut as before.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Reads a source from its first line to its last and hands every stretch to the module for its kind."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Stretches of a text: the output is made of these and of nothing else."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """What compression works on: the source cut into units that are kept or dropped whole, and documents that hold them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal

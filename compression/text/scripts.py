@@ -1,7 +1,5 @@
 """The one list of scripts, by their ranges of code points: which are written without spaces, and which a text is in."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection
 from functools import lru_cache

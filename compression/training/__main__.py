@@ -1,7 +1,5 @@
 """Trains the lexical scorer: `python -m compression.training --data ../shared/eval --out compression/weights`."""
 
-from __future__ import annotations
-
 import argparse
 import importlib.metadata
 import time

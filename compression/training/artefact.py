@@ -1,7 +1,5 @@
 """Writes the weights to one file, and next to it the record of how they were made."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping, Sequence

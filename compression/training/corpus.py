@@ -1,7 +1,5 @@
 """The training part of the data as single sentences: what the token embeddings are tuned on."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Cases as arrays: the features of every unit, which units hold the answer, and how the units are grouped."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What the commands that train have in common: their options, and what a record says of how it came about."""
 
-from __future__ import annotations
-
 import argparse
 import platform
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The same work on many cases, in several processes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from multiprocessing import get_context
 from typing import Any, TypeVar

@@ -1,7 +1,5 @@
 """The training and validation cases, drawn from the data folder with a fixed seed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Contexts in many formats, so that what is learned depends on no one way of writing and no one script."""
 
-from __future__ import annotations
-
 import random
 import re
 import zlib

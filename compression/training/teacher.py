@@ -1,7 +1,5 @@
 """The sentence encoder that the token embeddings are distilled from; the only file here that loads transformers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

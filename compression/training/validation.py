@@ -1,7 +1,5 @@
 """What the trained scorer keeps of held-out cases: units from the best down, as many as the budget holds."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Protocol
 

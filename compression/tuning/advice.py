@@ -1,7 +1,5 @@
 """Turns what was observed on a user's data into advice: a ratio or a promise, and thresholds of flags."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any

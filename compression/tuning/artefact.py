@@ -1,7 +1,5 @@
 """From observations to the entry of a calibration file, with predictions for what it was not fitted on."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
 """Curves of kept evidence against ratio as an SVG. It looks as the benchmarks' plots do, and is drawn apart from them
 since `pith tune` runs where no plotting library is."""
 
-from __future__ import annotations
-
 import math
 import textwrap
 from collections.abc import Mapping, Sequence

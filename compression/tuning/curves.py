@@ -1,7 +1,5 @@
 """How much evidence is kept at each ratio, with intervals, and which ratio that recommends."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

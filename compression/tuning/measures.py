@@ -1,7 +1,5 @@
 """How good a calibration is: for each suite, losses that warn, kept outputs that warn, and the calibration's error."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Compresses one question's text at many ratios; records the signals and whether the evidence was kept."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 

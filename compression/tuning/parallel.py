@@ -1,7 +1,5 @@
 """Observes questions in processes of their own, each of which loads the model once."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import get_context

@@ -1,7 +1,5 @@
 """How fitting reports its progress, whatever shows it."""
 
-from __future__ import annotations
-
 from typing import Any, Protocol
 
 

@@ -1,7 +1,5 @@
 """Rows of a user's own data: a query, a text or a conversation, and what must survive of it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,7 +1,5 @@
 """Requests, results and faults as messages, and back."""
 
-from __future__ import annotations
-
 from array import array
 from dataclasses import asdict, fields
 from itertools import chain

@@ -7,8 +7,6 @@ The descriptor is a socket of packets from the process that gives the work. When
 the kernel kills the workers with it.
 """
 
-from __future__ import annotations
-
 import gc
 import importlib
 import os

@@ -1,7 +1,5 @@
 """What a forked process does before its work: it will die with its parent, and first where memory runs out."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

@@ -1,7 +1,5 @@
 """What goes through a worker's socket: a small JSON header and blobs of bytes. Nothing in it is code."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import struct

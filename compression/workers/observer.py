@@ -1,7 +1,5 @@
 """What a pool reports to metrics."""
 
-from __future__ import annotations
-
 from typing import Literal, Protocol, get_args
 
 # Why a worker was replaced: its job's time was over, its client left, its job was not as small as its size, or it died.

@@ -1,7 +1,5 @@
 """How many processes a model has and what each may take on, from a few numbers of its configuration."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from typing import Literal

@@ -3,8 +3,6 @@
 One event loop calls it. It knows asyncio, and workers as something that is sent jobs, answers them, and can be ended.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import logging

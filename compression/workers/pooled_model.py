@@ -1,7 +1,5 @@
 """A compression model whose work is done by a pool of processes."""
 
-from __future__ import annotations
-
 from compression.pipeline.request import CompressionRequest, CompressionResult
 from compression.pipeline.served import NO_TERMS, JobTerms
 from compression.pipeline.spec import ModelSpec

@@ -1,7 +1,5 @@
 """The processes of a pool: how many there are for each lane, and a replacement for each that is gone."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping

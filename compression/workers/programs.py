@@ -1,7 +1,5 @@
 """What workers run, by kind of model: the part that is loaded once, before they are forked, and each worker's own."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib
 import logging

@@ -1,7 +1,5 @@
 """What a worker does with its socket, until that closes: one job after the other, or several together."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import socket

@@ -1,7 +1,5 @@
 """Makes an endless, seeded stream of conversations out of the corpus: questions and answers, and what was said."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence

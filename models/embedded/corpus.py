@@ -3,8 +3,6 @@
 The text stays in that folder: the repository holds only what was learnt from it (see NOTICE).
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

@@ -3,8 +3,6 @@
 The tokenizer is committed once and copied into each folder. Every file is checked against `manifest.json`.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import json

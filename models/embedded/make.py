@@ -1,7 +1,5 @@
 """Makes the embedded models from a folder of public data: `python -m models.embedded.make --out DIR`."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """The shape and the schooling of each embedded model, as plain values without torch."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 HEAD_SIZE = 32  # the smallest that vLLM's CPU attention takes

@@ -1,7 +1,5 @@
 """Names the four embedded models, with what a catalog has to know of each."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

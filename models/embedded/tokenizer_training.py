@@ -4,8 +4,6 @@ Byte level, without normalisation: any Unicode text comes back exactly. Digits s
 whitespace may merge, as in current open models.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Iterator

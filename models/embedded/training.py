@@ -1,7 +1,5 @@
 """Trains one embedded model from its recipe: the only file here that imports torch and transformers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -4,8 +4,6 @@
 ends at the deadline of `models.grammar`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -6,8 +6,6 @@ It ends when a compile takes more processor time than it may, and its end is the
 a while; and with the process that started it.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

@@ -1,7 +1,5 @@
 """Tries grammars out: in one helper process, one at a time, and remembers what came out."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json

@@ -4,8 +4,6 @@ Nothing is ever fetched: media come inline, since a URL fetched by the engine wo
 that the engine can reach.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

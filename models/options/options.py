@@ -3,8 +3,6 @@
 Only what the tables name is ever forwarded: engines take many options that cross a boundary between callers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

@@ -4,8 +4,6 @@ A malformed `type` or `pattern` has crashed engines (CVE-2025-48944), and a coun
 quadratic time: `a{1,10000}` alone costs xgrammar 0.2.x several seconds of a core.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping

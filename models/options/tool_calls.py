@@ -1,7 +1,5 @@
 """The tool calls of earlier turns, checked for what would break a chat template or the engine's parser."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The chat options that no model here offers, with the reason that the caller is told; and those without effect."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the expressions of a chat template come to, in sizes: the names and the macros are the statements' to know."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """What a chat template's filters and methods do to the bytes of a text: a factor, and how many more."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 SAME = (1, 0)

@@ -1,7 +1,5 @@
 """What vLLM's OpenAI layer calls in the engine's place: each request is tried, bounded and counted on its way."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any

@@ -4,8 +4,6 @@ Each step from one process to another costs about as much as computing a small m
 one interval travel together; the first leaves at once, since the time to it is what a reader feels.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 

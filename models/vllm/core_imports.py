@@ -1,8 +1,6 @@
 """Imported once by the process that engine cores are forked from: what every core needs, and most import late."""
 
 # ruff: noqa: F401
-from __future__ import annotations
-
 import gc
 
 import torch._dynamo

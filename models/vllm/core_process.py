@@ -5,8 +5,6 @@ start takes. A process that imports them and does nothing else is forked instead
 For engines on CPUs: nothing here has been tried with a GPU's driver.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 from collections.abc import Callable, Mapping

@@ -4,8 +4,6 @@ It stands on vLLM's own OpenAI layer (templates, structured outputs, tool parser
 the typed outputs beneath it, so no event is parsed to be counted.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any

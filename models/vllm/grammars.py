@@ -1,7 +1,5 @@
 """Trials of the grammars that a vLLM engine would compile, with its own tokenizer and settings."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from models.grammar.trials import GrammarTrials, Kind

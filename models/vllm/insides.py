@@ -5,8 +5,6 @@ on here. `models/vllm/prompt.py` and `models/vllm/core_imports.py` are part of t
 settings, the second loads modules and uses nothing of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A chat request in vLLM's words: what the contract allows and vLLM refuses, or reads otherwise."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from models.engine import EngineRequest

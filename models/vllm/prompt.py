@@ -1,7 +1,5 @@
 """What makes a prompt of a conversation in a vLLM engine: template and tokenizer, for who wants to bound it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from vllm.renderers.hf import (

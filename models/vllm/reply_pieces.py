@@ -1,7 +1,5 @@
 """Turns vLLM's outputs into the pieces of a reply, each with the usage so far, streamed or as one JSON object."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing

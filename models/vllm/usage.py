@@ -1,7 +1,5 @@
 """A request's usage so far, counted from vLLM's own outputs, while they are made and before they are handed out."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """What the catalog and model routes answer, as `/openapi.json` documents it. Money is a float only in such shapes."""
 
-from __future__ import annotations
-
 from pydantic import BaseModel, Field
 
 

@@ -1,7 +1,5 @@
 """The public price list, and the models that a key may use: what is served here, and for how much."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime

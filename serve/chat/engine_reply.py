@@ -1,7 +1,5 @@
 """The engine's reply to one admitted and held request: checked, and forwarded as long as what it uses is paid for."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing

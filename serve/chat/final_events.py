@@ -1,7 +1,5 @@
 """The bytes that end a chat reply: usage, billing and metering, or the error that broke a stream off."""
 
-from __future__ import annotations
-
 import re
 import time
 from typing import Any

@@ -3,8 +3,6 @@
 They are typed apart from the request so that each has its own entry in `/openapi.json`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 

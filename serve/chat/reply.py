@@ -1,7 +1,5 @@
 """Sends one chat completion, as JSON or as server-sent events, and stops the work when its client has gone."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import AsyncIterator
 from contextlib import aclosing

@@ -4,8 +4,6 @@ Options that are refused or ignored are no fields here; `models.options.options`
 and not a 422.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import (

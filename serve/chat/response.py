@@ -1,7 +1,5 @@
 """What a chat completion answers, as `/openapi.json` documents it. Money is a float only in such shapes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field

@@ -1,7 +1,5 @@
 """Chat completions: the request's checks here, the reply in `ChatReply`, the money in `serve.chat.service`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from fastapi import APIRouter, Request

@@ -1,7 +1,5 @@
 """A chat request from checked body to settled cost: prepare, admit, hold, generate, settle or release."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Workspaces, projects and keys as the commands print them: one of them, or a list without what was revoked."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, is_dataclass

@@ -1,7 +1,5 @@
 """`pith audit`: who changed which account or collection, and when."""
 
-from __future__ import annotations
-
 import json
 from typing import Annotated, Any
 

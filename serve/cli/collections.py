@@ -1,7 +1,5 @@
 """`pith collections`: what workspaces were asked to pay, and what became of it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 

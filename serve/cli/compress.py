@@ -1,7 +1,5 @@
 """`pith compress`: one compression model on one text, without a server, to see what a configuration does."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

@@ -1,7 +1,5 @@
 """`pith config check`: whether a configuration is valid, and whether it fits given machines."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """`pith key`: API keys of projects."""
 
-from __future__ import annotations
-
 import json
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Runs a command's work on the ledger that a configuration file names, and closes it afterwards."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The `pith` command: its verbs, and how it fails. Each verb is in the module of its name."""
 
-from __future__ import annotations
-
 import sys
 
 import typer

@@ -1,7 +1,5 @@
 """Days and moments on the command line: `--since`, `--until`, and times as commands print them."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """`pith project`: sets of keys with their own rate limits."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """`pith receipts`: what the ledger keeps of each compression, as JSON lines for programs."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """`pith reconcile`: the proof that the books add up, or where they do not."""
 
-from __future__ import annotations
-
 import json
 from typing import Annotated, Any
 

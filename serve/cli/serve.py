@@ -1,7 +1,5 @@
 """`pith serve`: starts the server, with the command line's addresses, and says when it is ready."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import socket

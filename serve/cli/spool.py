@@ -1,7 +1,5 @@
 """`pith spool`: the usage that waits for the ledger on this machine, and what the ledger refused."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Awaitable, Callable

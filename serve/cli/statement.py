@@ -1,7 +1,5 @@
 """`pith statement`: what a workspace owed, used, was asked for and paid in a month, as a page or as JSON."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Rows as the command line prints them: a table for people, JSON, JSON lines or CSV for programs."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

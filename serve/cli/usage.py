@@ -1,7 +1,5 @@
 """`pith usage`: what was used and what it cost, added up."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, Any, cast
 

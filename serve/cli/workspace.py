@@ -1,7 +1,5 @@
 """`pith workspace`: accounts that pay, with what they may spend."""
 
-from __future__ import annotations
-
 from decimal import Decimal, InvalidOperation
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Makes sure that no process outlives the server: engines start children of their own, which a crash orphans."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 from collections.abc import Collection

@@ -1,7 +1,5 @@
 """Starts the whole server on this machine and stops it again: Ray, one application a model, the ingress."""
 
-from __future__ import annotations
-
 import logging
 import os
 import re

@@ -1,7 +1,5 @@
 """Tells the operator in plain words what is going on while the server starts, and for how long so far."""
 
-from __future__ import annotations
-
 import sys
 import threading
 import time

@@ -1,7 +1,5 @@
 """Many compressions in one request: a few at a time, each with its own result or error, and a sum at the end."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import AsyncGenerator

@@ -1,7 +1,5 @@
 """Who may use the demo route, and how often: a minute's requests of one address, and of all addresses together."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Where what was kept stands: in the characters and bytes of an input, or in the texts of messages."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

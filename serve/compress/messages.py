@@ -1,7 +1,5 @@
 """Chat messages in a request: checked, and written as the JSON that is compressed, counted and charged."""
 
-from __future__ import annotations
-
 import json
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """What a request asks for: its own options, else its batch's, else the model's."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import TypeVar
 

@@ -1,7 +1,5 @@
 """The JSON of a receipt: what callers get is what the project's usage log keeps."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Any
 

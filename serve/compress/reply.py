@@ -1,7 +1,5 @@
 """Sends one compression, for a project or for the demo, and stops waiting for it when its client has gone."""
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the compression routes take, checked strictly. What they answer: `serve/compress/response.py`."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import (

@@ -1,7 +1,5 @@
 """What the compression routes answer, as documented; nothing is checked by these shapes but in tests."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field

@@ -1,7 +1,5 @@
 """Compression for a project, for anybody who tries it out, and in batches."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

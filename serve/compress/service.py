@@ -1,7 +1,5 @@
 """A compression from checked body to settled cost: prepare, admit, hold, compress, settle or release."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The compression side of the service, from its settings: models behind Ray, their prices, the demo's limits."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Protocol
 

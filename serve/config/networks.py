@@ -1,7 +1,5 @@
 """Networks of addresses as a configuration names them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from ipaddress import IPv4Network, IPv6Network, ip_network
 

@@ -1,7 +1,5 @@
 """A machine in a few letters, as `pith config check --node` takes it: `8xH100-80GB`, `cpu:16`, `cpu:16-64GB`."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The base of every section of the configuration: unknown keys are refused, and nothing changes later."""
 
-from __future__ import annotations
-
 from typing import Any, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator

@@ -1,7 +1,5 @@
 """What a configuration would fetch from the hub without naming a commit."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a chat request asks of an engine's places."""
 
-from __future__ import annotations
-
 from models.engine import EngineRequest
 from serve.fairness.queue import Claim
 

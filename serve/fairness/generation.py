@@ -1,7 +1,5 @@
 """Generation within an engine's replica, where all ingress processes meet: each project has its places and turns."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 

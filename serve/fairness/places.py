@@ -5,8 +5,6 @@ share of all places, and each further project makes what everybody may hold smal
 free for a project that comes next. Without that, its first request would wait until a long one of another ends.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable

@@ -5,8 +5,6 @@ when it has ended (Sheng et al., "Fairness in Serving Large Language Models", OS
 after a pause starts level with the least served of the others: it has saved nothing up.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field

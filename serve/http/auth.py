@@ -1,7 +1,5 @@
 """Who is calling: the bearer key in a request, as a caller that billing knows; and what they ask."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime

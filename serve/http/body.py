@@ -4,8 +4,6 @@ The framework's own path is not used: it takes NaN for a number, echoes whole pr
 reports malformed JSON without saying why.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from bisect import bisect_left

@@ -1,7 +1,5 @@
 """The limit on the size of a request's body: it is read no further than that, and the route answers 422."""
 
-from __future__ import annotations
-
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 

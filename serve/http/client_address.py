@@ -1,7 +1,5 @@
 """Which client is at the other end of a socket, whatever addresses its network lets it use."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from ipaddress import IPv6Address, ip_address
 

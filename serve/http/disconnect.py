@@ -1,7 +1,5 @@
 """Notices that a client has gone while the server is working for it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

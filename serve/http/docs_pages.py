@@ -1,7 +1,5 @@
 """`/docs` and `/redoc`: viewers of `/openapi.json`, all of whose files come from this machine."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The body of every error, as `/openapi.json` documents it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field

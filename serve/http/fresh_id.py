@@ -1,8 +1,6 @@
 """Ids that nobody can guess, drawn many at a time: each system call for random bytes hands the interpreter to another
 thread, and to get it back takes longer than all else that an id needs."""
 
-from __future__ import annotations
-
 import os
 
 ID_BYTES = 16

@@ -1,7 +1,5 @@
 """Whether the service lives and whether it can serve; public, and a plain yes or no."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 
 from fastapi import APIRouter

@@ -1,7 +1,5 @@
 """What every documented route shares: the error body, the request id header, the bearer scheme."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ A thousand that come at once would otherwise all start in the same turn, and eve
 would wait for all of them.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 

@@ -1,8 +1,6 @@
 """A route for a hot endpoint that reads its request and writes its response itself: FastAPI documents it, and injects
 nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The rate limits of a project as the headers that clients know from OpenAI."""
 
-from __future__ import annotations
-
 from billing.caller import LimitState
 
 

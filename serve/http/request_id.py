@@ -1,7 +1,5 @@
 """The correlation id of a request: the caller's where usable, else a new one; and the middleware that sends it back."""
 
-from __future__ import annotations
-
 import logging
 
 from starlette.datastructures import MutableHeaders

@@ -1,7 +1,5 @@
 """A reply that is sent in pieces while they are made: server-sent events, or lines of JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from starlette.types import Send

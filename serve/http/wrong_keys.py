@@ -4,8 +4,6 @@ It never refuses a right key: clients behind one address share its count, and on
 others out. Guessing is hopeless (a key has 256 random bits); this slows clients that retry for ever, and shows them.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from dataclasses import dataclass
 from datetime import datetime

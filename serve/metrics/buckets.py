@@ -1,7 +1,5 @@
 """The bounds of the histograms, in seconds and as ratios."""
 
-from __future__ import annotations
-
 # From a compression of a few words to an answer of thousands of tokens.
 SECONDS = (
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),

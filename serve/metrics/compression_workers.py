@@ -1,7 +1,5 @@
 """What a compression model's replica counts of its worker processes."""
 
-from __future__ import annotations
-
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from compression.workers.observer import REASONS, Replaced

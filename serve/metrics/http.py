@@ -1,7 +1,5 @@
 """What is counted of every HTTP request, by the template of its route: a path that a client makes up is no label."""
 
-from __future__ import annotations
-
 from functools import cache
 from time import perf_counter
 from typing import get_args

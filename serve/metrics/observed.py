@@ -1,7 +1,5 @@
 """What is counted of one request of any kind: how it ended, how long it took, and what it was charged."""
 
-from __future__ import annotations
-
 from time import perf_counter
 from typing import Self
 

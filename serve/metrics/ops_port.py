@@ -1,7 +1,5 @@
 """The ops port: `/metrics` of the whole service, served by the process that started it, from its processes' files."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import shutil

@@ -1,7 +1,5 @@
 """The few words for how a model's request ended: what a dashboard groups by."""
 
-from __future__ import annotations
-
 from typing import Literal, get_args
 
 from compression.pipeline.errors import CompressorOverloaded

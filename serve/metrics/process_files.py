@@ -2,8 +2,6 @@
 imported, so this module imports it last.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 from pathlib import Path

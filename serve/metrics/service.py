@@ -1,7 +1,5 @@
 """Everything that one HTTP process counts, built once."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry

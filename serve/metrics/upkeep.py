@@ -1,7 +1,5 @@
 """What a server's background work shows of itself, and what was written off."""
 
-from __future__ import annotations
-
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from billing.ledger.replay import log_written_off

@@ -1,7 +1,5 @@
 """One request whose worst case is held: what it has used, and the one settlement or release that ends it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field

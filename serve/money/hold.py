@@ -1,7 +1,5 @@
 """The hold of a request: its cheapest bound where money is plenty, its exact worst case before anybody is refused."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,7 +1,5 @@
 """What must be in the ledger before the server starts: its tables, the price list in force, the demo key."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import secrets

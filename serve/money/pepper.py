@@ -1,7 +1,5 @@
 """The server's own secret, with which stored keys are hashed: without it a stolen database opens nothing."""
 
-from __future__ import annotations
-
 import os
 import secrets
 from pathlib import Path

@@ -1,8 +1,6 @@
 """The price list that this server published, read from the ledger once it is there and then kept: a running server
 never reprices, and another deployment on the same ledger has prices of its own."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 

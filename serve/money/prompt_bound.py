@@ -1,7 +1,5 @@
 """A model's prompts, bounded by what its template and its tokenizer allow."""
 
-from __future__ import annotations
-
 import json
 
 from models.prompt_bound import PromptBound, PromptMaking

@@ -3,8 +3,6 @@
 Money becomes a float here, and only here.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from billing.price import ModelPrice, usd

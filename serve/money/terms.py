@@ -1,7 +1,5 @@
 """What a request can come to at most, before and after its prompt was counted."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 

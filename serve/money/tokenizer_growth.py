@@ -4,8 +4,6 @@ Every model of the library makes at most one token of each symbol that it is giv
 it does not know. What can make more of a text is what rewrites it before: composed forms, replacements, prefixes.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from math import ceil, prod

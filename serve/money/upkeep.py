@@ -1,7 +1,5 @@
 """What a server does beside its requests: replay its spool, keep its leases, collect."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 from billing.collections.collector import Collector

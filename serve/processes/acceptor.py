@@ -1,7 +1,5 @@
 """Accepts connections from a listening socket that other processes may share, each taking its fair part."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import socket

@@ -1,7 +1,5 @@
 """How many connections each HTTP process has, in shared memory, so that the busier ones let the others accept."""
 
-from __future__ import annotations
-
 import mmap
 import os
 from array import array

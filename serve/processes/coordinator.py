@@ -4,8 +4,6 @@ It answers on Unix sockets in a folder that only its owner may enter, which is h
 thread with its own event loop, since the main thread waits for signals.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

@@ -1,7 +1,5 @@
 """Keeps the cyclic garbage collector from scanning what stays for good: up to a million objects of modules."""
 
-from __future__ import annotations
-
 import gc
 
 

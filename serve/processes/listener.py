@@ -1,7 +1,5 @@
 """The listening socket of an HTTP process, and its slot among the processes that share it."""
 
-from __future__ import annotations
-
 import os
 import socket
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The private folder of a running server, for its sockets and what its parts leave behind; only its owner may enter."""
 
-from __future__ import annotations
-
 import fcntl
 import logging
 import os

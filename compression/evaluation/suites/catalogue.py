@@ -1,7 +1,5 @@
 """Every suite that a data folder has files for, built the same way on every machine."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 

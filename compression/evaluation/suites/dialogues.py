@@ -1,7 +1,5 @@
 """Long dialogues of two speakers over dated sessions, made from passages: what is asked was said in some turns."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What each family of suites is measured by, at which ratios, and when an output counts as having kept its evidence."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import fmean

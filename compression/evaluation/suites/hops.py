@@ -1,7 +1,5 @@
 """Questions whose evidence is in several documents: HotpotQA, 2WikiMultihopQA and MuSiQue."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Long papers, tickets and chats made from passages: the same question in the shapes that callers send."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta

@@ -1,7 +1,5 @@
 """The suites whose contexts a few lines build: hard passages, meetings, paragraphs, and JSON of many pairs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 

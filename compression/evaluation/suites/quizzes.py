@@ -1,7 +1,5 @@
 """A question, the passage that answers it, and passages that do not: what the made suites write into one text."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Iterator, Sequence

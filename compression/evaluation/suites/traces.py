@@ -1,7 +1,5 @@
 """Agents' traces: what the next tool call repeats of earlier results, and whether the rest is a conversation."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Collects units, frames and documents while the source is read, so that indices are assigned in one place."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from compression.source.units import Document, Frame, FrameKind, Segmentation, Unit, UnitKind

@@ -1,7 +1,5 @@
 """How a line of a log begins: a time in any order of its parts, a level, or fields of `key=value`."""
 
-from __future__ import annotations
-
 import re
 
 _CLOCK = r"\d\d?:\d\d(?::\d\d)?"

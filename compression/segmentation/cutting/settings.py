@@ -1,7 +1,5 @@
 """Bounds of segmentation, given once and shared by all its parts."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

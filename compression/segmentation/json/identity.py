@@ -4,8 +4,6 @@ A member identifies where its value is short and (nearly) no sibling has it too.
 that reads as a name, and one that reads as a date are taken, what their own names say coming first.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """JSON as units: members and elements that can go while what is left still parses."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 

@@ -1,7 +1,5 @@
 """Code blocks and stack traces: one unit where they are short, else groups of lines inside their fences."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 

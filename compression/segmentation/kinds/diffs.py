@@ -1,7 +1,5 @@
 """Diffs: changed lines of a hunk are a unit, context lines another, inside frames of its head and its file's."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 

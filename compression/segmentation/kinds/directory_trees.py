@@ -1,7 +1,5 @@
 """Directory trees as `tree` draws them: an entry is kept with the folders that hold it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Tables drawn with characters or only set in columns: boxes, psql's, and listings such as `kubectl get` or `df`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

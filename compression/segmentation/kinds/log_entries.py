@@ -1,7 +1,5 @@
 """Entries of a log: a line that begins like one, with the lines under it, often a stack trace."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

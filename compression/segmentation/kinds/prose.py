@@ -1,7 +1,5 @@
 """Paragraphs of prose and turns of a conversation, cut into sentences."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Stack traces: the exception with the frames nearest to it is one unit, the frames further off are others."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 

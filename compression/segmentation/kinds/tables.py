@@ -1,7 +1,5 @@
 """Tables in Markdown, CSV and TSV: every row a unit, all of them inside a frame that is the header."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Lines that programs print on a terminal and that make sense alone: test results, progress, search hits, files."""
 
-from __future__ import annotations
-
 import re
 
 _BAR = r"[█▏▎▍▌▋▊▉░▒▓━─╸╺#=>.-]"

@@ -1,7 +1,5 @@
 """What test runners print: a failed test's name frames its assertion and location; results are lines."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """Fits calibrations: `python -m compression.training.calibration --data ../shared/eval --out compression/weights`."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import time

@@ -1,7 +1,5 @@
 """Logs with known kinds of errors among much noise, in several styles, drawn with a fixed seed."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

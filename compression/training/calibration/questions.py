@@ -1,7 +1,5 @@
 """What the calibrations of pith are fitted on: questions that no scorer was trained on, of every kind of input."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """An encoder's scores, cached in files: slow to compute, and valid when the lexical scorer is retrained."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import pickle

@@ -1,7 +1,5 @@
 """The page that says how well the calibrations hold on what they were not fitted on, and the figures of its diagram."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -5,8 +5,6 @@ first network learned from, tables and networks that never saw it take their pla
 first more than it may.
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 import zlib

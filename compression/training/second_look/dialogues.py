@@ -1,7 +1,5 @@
 """Long dialogues and papers made of passages: the same facts in turns of dated sessions, or under section headings."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Sequence
 

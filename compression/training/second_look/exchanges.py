@@ -1,7 +1,5 @@
 """Agents' searches and tickets made of passages: the answer is in a tool's result, or in an entry."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable

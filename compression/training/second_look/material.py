@@ -1,7 +1,5 @@
 """What the second look is trained on: questions of one and of many hops, dialogues, papers, meetings, traces."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Cases as arrays for the second look: features, the first look's logits, and what must survive."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Tickets that report the state of several things over time, and ask for the latest state of one."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 

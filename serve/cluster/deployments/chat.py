@@ -3,8 +3,6 @@
 vLLM is started by Ray Serve LLM instead: `serve.cluster.deployments.vllm_chat`.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Awaitable, Callable
 from functools import partial

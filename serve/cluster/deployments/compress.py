@@ -1,7 +1,5 @@
 """The deployment of one compression model. Its process has no model: worker processes do, so that work can be ended."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ray import serve

@@ -1,7 +1,5 @@
 """What Ray Serve is told of every chat model's deployment: its replicas, their load, health, end, and routing."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from serve.cluster.replicas.applications import HEALTH_CHECK_PERIOD_S, HEALTH_CHECK_TIMEOUT_S

@@ -4,8 +4,6 @@ Beside `serve.cluster.ray_insides.ray_serve`, since a process that imports this 
 is held to these meanings by `tests/serve/cluster/ray_insides/`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

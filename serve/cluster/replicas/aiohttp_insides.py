@@ -1,7 +1,5 @@
 """What pith uses of aiohttp that aiohttp does not promise to keep."""
 
-from __future__ import annotations
-
 from aiohttp import web
 
 

@@ -1,7 +1,5 @@
 """The ingress's side of the way to a replica: one request to its port, the reply item by item."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator
 from errno import EADDRNOTAVAIL, EMFILE, ENFILE, ENOBUFS, ENOMEM

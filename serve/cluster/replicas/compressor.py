@@ -1,7 +1,5 @@
 """A compression model behind a Ray Serve handle: the `compression.pipeline.served.CompressionModel` of a server."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The private HTTP port of an engine's replica, for the ingress alone: whoever has the replica's token may generate."""
 
-from __future__ import annotations
-
 import hmac
 import logging
 import secrets

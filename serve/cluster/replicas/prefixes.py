@@ -1,7 +1,5 @@
 """Which replica has a prompt's beginning in its prefix cache, as far as one can tell from what was sent where."""
 
-from __future__ import annotations
-
 import zlib
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """One replica of a chat model, whatever its engine: kept up, shared among projects, reached at a port of its own."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """How Ray Serve ranks a model's replicas for a request: by what of its prompt they have cached, and by load."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Whether an application has a running replica, as Ray's controller last saw it, without starting one."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 

@@ -1,7 +1,5 @@
 """What travels to a replica's port and back: a request as JSON, its reply as frames of a fixed head and bytes."""
 
-from __future__ import annotations
-
 from struct import Struct
 from typing import Protocol
 

@@ -1,7 +1,5 @@
 """What each application of a configuration asks of Ray, and of memory: the engines, the compressors, the ingress."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Whether every application of a configuration has a place on given machines, and memory there."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from copy import deepcopy

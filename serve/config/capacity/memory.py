@@ -3,8 +3,6 @@
 Weights and the cache's size a token come from the configuration, or from a checkpoint on this machine.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

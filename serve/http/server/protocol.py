@@ -1,7 +1,5 @@
 """HTTP/1.1 as uvicorn speaks it, with a bound on all that a client sends around a request's body."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Deadlines for what a client sends, checked now and then rather than by a timer for each request."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from serve.http.server.connections import REFUSAL_WAIT_S, ReceiveTimes

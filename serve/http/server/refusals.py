@@ -1,7 +1,5 @@
 """Answers to what never becomes a request of the application: the contract's error body, as bytes to send."""
 
-from __future__ import annotations
-
 from http import HTTPStatus
 
 from serve.http.errors import Problem

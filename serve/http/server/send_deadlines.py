@@ -4,8 +4,6 @@ A response's `send` waits while the connection's buffer is full, and nothing els
 connection is cut instead, buffer and all, and to the application it looks like any client that leaves.
 """
 
-from __future__ import annotations
-
 import asyncio
 import fcntl
 import logging

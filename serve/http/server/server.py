@@ -1,7 +1,5 @@
 """The HTTP server of an ingress replica: uvicorn, on a socket that other processes may share."""
 
-from __future__ import annotations
-
 import asyncio
 import resource
 import socket

@@ -1,7 +1,5 @@
 """Counts rate limits for every HTTP process of a server, so that together they let in exactly the limit."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 

@@ -1,7 +1,5 @@
 """The protocol between HTTP processes and the one that counts for them: four bytes of length, then JSON."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass, field
 from struct import Struct

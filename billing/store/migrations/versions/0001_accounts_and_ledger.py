@@ -1,7 +1,5 @@
 """Accounts, keys, price versions, holds and the append-only usage table."""
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 from alembic import op
 

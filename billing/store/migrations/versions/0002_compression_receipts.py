@@ -1,7 +1,5 @@
 """The receipt of a compression beside its usage: what a project stores of what it compressed."""
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 from alembic import op
 

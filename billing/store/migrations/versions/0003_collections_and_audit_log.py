@@ -1,7 +1,5 @@
 """Collections, how much of each workspace's charges they cover, and the audit log. No row is rewritten."""
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 from alembic import op
 

@@ -1,7 +1,5 @@
 """Leases of holds, the months of charges, what was written off, and no more text of customers in receipts."""
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 from alembic import op
 

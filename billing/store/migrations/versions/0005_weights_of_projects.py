@@ -1,7 +1,5 @@
 """How much of an engine each project is to have beside others."""
 
-from __future__ import annotations
-
 from alembic import op
 
 revision = "0005"

@@ -1,7 +1,5 @@
 """Questions about logs and the kinds of line that answer them: one line of each kind must survive."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Sequence
 

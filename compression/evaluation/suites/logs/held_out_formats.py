@@ -1,8 +1,6 @@
 """Formats of logs that nothing is trained or tuned on: what they show is how it goes with a log of another kind."""
 
 # ruff: noqa: E501 - lines of logs are as long as they are
-from __future__ import annotations
-
 from compression.evaluation.suites.logs.message import Entry, LogFormat, messages
 
 

@@ -1,7 +1,5 @@
 """Logs in random layouts, for training: what is learned from them does not depend on any one format."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What a program may write into its log: its component, its level, its frequency and its text."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime

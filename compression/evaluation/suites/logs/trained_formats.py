@@ -1,8 +1,6 @@
 """Formats of logs that training may see. Nothing is trained or tuned on those of `held_out_formats`."""
 
 # ruff: noqa: E501 - lines of logs are as long as they are
-from __future__ import annotations
-
 import json
 
 from compression.evaluation.suites.logs.message import Entry, LogFormat, messages

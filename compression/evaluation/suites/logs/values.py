@@ -1,7 +1,5 @@
 """The values that lines of a log differ in: hosts, addresses, ids, sizes, names, drawn from one log's own pools."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Writes a log: a few frequent messages, bursts, incidents with several kinds of error, and stack traces."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
