@@ -44,7 +44,7 @@ test-faults: install ## kill, stop and fill everything under load, and audit the
 test-simulation: install ## the ledger in simulation: any number of schedules, each from a seed (SCHEDULES=100000)
 	exec $(BIN)/python -m tests.simulation --schedules $(SCHEDULES)
 
-test-mutants: install ## wrong changes of the code that moves money, and whether a test notices each (ARGS="--only sweeper")
+test-mutants: install ## wrong changes of the code that moves money, and whether a test notices each (ARGS="--only leases")
 	exec $(BIN)/python -m tests.mutants $(ARGS)
 
 check: lint ## before a commit: lint, then the fast tests
@@ -71,7 +71,7 @@ bench-quality: install ## what a running server's compression keeps (PORT=, MODE
 bench-ledger: install ## what hold and settle cost on SQLite and PostgreSQL (ARGS="--seconds 5 --clients 1,16")
 	exec $(BIN)/python -m benchmarks.ledger $(ARGS)
 
-bench-overhead: install ## pith beside bare vLLM, Ray Serve LLM and LiteLLM (ARGS="--sides bare,pith --clients 1,16"; ARGS=--stop-idle below 20 GiB)
+bench-overhead: install ## pith compared with bare vLLM, Ray Serve LLM and LiteLLM (ARGS="--sides bare,pith --clients 1,16"; ARGS=--stop-idle below 20 GiB)
 	$(if $(findstring --sides,$(ARGS)),,$(LITELLM) $(BIN)/python || echo "make: LiteLLM is left out" >&2)
 	exec $(BIN)/python -m benchmarks.overhead $(ARGS)
 

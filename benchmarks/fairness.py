@@ -154,7 +154,7 @@ def report(options: argparse.Namespace, facts: machine.Facts, rounds: Sequence[R
     ]  # fmt: skip
     panel = plots.distribution("latency of the other project", "ms", {"alone": quiet, "beside": beside})
     takeaway = (
-        f"Beside {options.streams} streams of one project, another's requests take "
+        f"While one project has {options.streams} streams, another's requests take "
         f"{statistics.median(ratios):.1f} times as long as alone"
     )
     body = {"rounds": [asdict(one) for one in rounds]}

@@ -132,7 +132,7 @@ def report(options: argparse.Namespace, facts: machine.Facts, rounds: Sequence[R
         *table(("server", "requests", "latency p50 / p99 ms", "p99 by quiet's, median of rounds"), rows),
     ]
     return Report(
-        "neighbours", f"Small compressions beside a large one on {options.url}", facts, lines,
+        "neighbours", f"Small compressions while a large one runs on {options.url}", facts, lines,
         {"rounds": [asdict(each) for each in rounds]},
     )  # fmt: skip
 

@@ -131,7 +131,7 @@ def _close(
         for row in connection.execute(closing, {**parameters, "given": some}).all():
             freed[row.workspace_id] += row.amount_nano_usd
             count += 1
-    # Sorted, since two sweepers that lock the same workspaces in different orders would deadlock.
+    # Sorted, since two servers that lock the same workspaces in different orders would deadlock.
     for workspace_id in sorted(freed):
         connection.execute(_FREE, {"workspace": workspace_id, "freed": freed[workspace_id]})
     return count

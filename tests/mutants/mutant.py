@@ -32,7 +32,7 @@ class Mutant:
 
 MUTANTS = (
     Mutant(
-        "the sweeper closes leases that have not ended",
+        "another server's leases are closed before they ended",
         "billing/leases/lease_sql.py",
         'or_(_h.expires_at <= _now, _h.expires_at > _now + bindparam("absurd_s"))',
         'or_(_h.expires_at > 0, _h.expires_at > _now + bindparam("absurd_s"))',
