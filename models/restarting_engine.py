@@ -20,11 +20,12 @@ class RestartingEngine:
     def __init__(
         self,
         first: ReplicaEngine,
-        start: Callable[[], Awaitable[ReplicaEngine]],
+        start: Callable[[], Awaitable[ReplicaEngine]] | None,
         *,
         give_up: Callable[[], None],
     ) -> None:
-        """`start` makes the next engine, once the dead one was stopped; `give_up` is called where it cannot."""
+        """`start` makes the next engine, once the dead one was stopped; `give_up` is called where it cannot, or where
+        `start` is None."""
         self._engine = first
         self._start = start
         self._give_up = give_up
@@ -62,6 +63,9 @@ class RestartingEngine:
             died_at = time.monotonic()
             logger.error("the engine's process has died; another is started")
             await asyncio.sleep(DELIVER_FAULTS_S)
+            if self._start is None:
+                self._give_up()
+                return
             try:
                 await self._engine.stop()
                 self._engine = await self._start()

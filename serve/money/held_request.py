@@ -67,7 +67,7 @@ class HeldRequest:
     delivered: bool = field(default=False, init=False)
     # What was written of it, once it was settled.
     receipt: Receipt | None = field(default=None, init=False)
-    _settling: asyncio.Task[Receipt] | None = field(default=None, init=False)
+    _settling: asyncio.Task[Receipt | UsageNotRecorded] | None = field(default=None, init=False)
     _released: bool = field(default=False, init=False)
 
     @property
@@ -101,16 +101,22 @@ class HeldRequest:
                 self.terms.price, prompt_tokens=prompt, completion_tokens=completion, minimum=minimum
             )
             self._settling = asyncio.create_task(self._write(outcome, figures, charged))
-        return await asyncio.shield(self._settling)
+        written = await asyncio.shield(self._settling)
+        if isinstance(written, UsageNotRecorded):
+            raise written
+        return written
 
-    async def _write(self, outcome: Outcome, figures: UsageFigures, charged: Cost) -> Receipt:
+    async def _write(
+        self, outcome: Outcome, figures: UsageFigures, charged: Cost
+    ) -> Receipt | UsageNotRecorded:
+        """A loss is returned rather than raised: after a client left, nobody awaits this task to see its exception."""
         try:
             settlement = await self.ledger.settle(
                 self.hold, figures=figures, cost=charged, outcome=outcome, now=self.clock()
             )
-        except UsageNotRecorded:
+        except UsageNotRecorded as lost:
             self.observed.lose()
-            raise
+            return lost
         self.receipt = Receipt(self.usage, self.terms.price, charged, settlement)
         self.observed.settle(self.usage, charged, settlement.status)
         return self.receipt

@@ -131,3 +131,13 @@ async def test_an_engine_that_cannot_be_started_is_given_up(caplog: pytest.LogCa
         first.die()
         await starter.given_up.wait()
     assert "no memory" in caplog.text
+
+
+async def test_an_engine_that_cannot_be_started_again_is_given_up_without_waiting_for_its_end() -> None:
+    first, given_up = FakeMortalEngine(b"first"), asyncio.Event()
+    first.die()
+    keeping = asyncio.create_task(RestartingEngine(first, None, give_up=given_up.set).keep_up())
+    async with asyncio.timeout(10):
+        await given_up.wait()
+        await keeping
+    assert not first.stopped

@@ -35,7 +35,7 @@ class ChatReplica:
     async def open(
         self,
         engine: ReplicaEngine,
-        start_again: Callable[[], Awaitable[ReplicaEngine]],
+        start_again: Callable[[], Awaitable[ReplicaEngine]] | None,
         *,
         shares: Shares,
         on_loopback: bool,

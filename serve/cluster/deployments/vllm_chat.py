@@ -43,7 +43,8 @@ class VLLMChatReplica(ChatReplica, LLMServer):
             fork_cores()
         await LLMServer.__init__(self, llm_config, engine_cls=engine_class(llm_config))
         self._coalesce_s = coalesce_s
-        start_again = self._start_again if forks_cores else _no_other_engine
+        # An engine on a GPU is started again with its whole replica.
+        start_again = self._start_again if forks_cores else None
         await self.open(await self._warmed_up(), start_again, shares=shares, on_loopback=on_loopback)
 
     async def _warmed_up(self) -> VLLMEngine:
@@ -67,10 +68,6 @@ class VLLMChatReplica(ChatReplica, LLMServer):
     async def __del__(self) -> None:
         await ChatReplica.__del__(self)
         await LLMServer.__del__(self)
-
-
-async def _no_other_engine() -> VLLMEngine:
-    raise RuntimeError("an engine on a GPU is started again with its whole replica")
 
 
 def build_vllm_model(

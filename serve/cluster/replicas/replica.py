@@ -17,12 +17,12 @@ from serve.money.prompt_bound import proven_bound
 
 class Replica:
     """To be made and used in one event loop. `start_again` makes an engine in the place of one that died; `give_up` is
-    called where it cannot."""
+    called where it cannot, or is None."""
 
     def __init__(
         self,
         engine: ReplicaEngine,
-        start_again: Callable[[], Awaitable[ReplicaEngine]],
+        start_again: Callable[[], Awaitable[ReplicaEngine]] | None,
         *,
         shares: Shares,
         give_up: Callable[[], None],

@@ -4,6 +4,7 @@ have: embeddings, which use prompt tokens only."""
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -309,6 +310,25 @@ async def test_usage_that_nobody_could_write_down_is_counted_as_lost(kind: Embed
     with pytest.raises(UsageNotRecorded):
         await kind.embed(lose_everything)
     assert kind.observed.told == ["lost", "UsageNotRecorded", "end"]
+
+
+async def test_a_loss_that_nobody_waits_for_is_counted_and_leaves_no_stray_exception(
+    kind: Embeddings, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def pause_and_lose_everything(held: HeldRequest) -> None:
+        kind.database.pauses = "before"
+        await kind.spool.close()
+
+    running = asyncio.create_task(kind.embed(pause_and_lose_everything))
+    await kind.database.paused.wait()
+    running.cancel()
+    await asyncio.wait([running])
+    kind.database.is_down = True
+    kind.database.resumed.set()
+    await at_rest()
+    gc.collect()
+    assert kind.observed.told == ["CancelledError", "end", "lost"]
+    assert not [record for record in caplog.records if record.name == "asyncio"]
 
 
 async def test_a_kind_that_forgets_to_settle_is_at_fault_and_holds_nothing(kind: Embeddings) -> None:
