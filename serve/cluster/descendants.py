@@ -2,7 +2,7 @@
 
 import ctypes
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 import psutil
 
@@ -18,6 +18,17 @@ def adopt_orphans() -> None:
 def children_of_this_process() -> frozenset[int]:
     """The ids of direct children: those that this process started, and those that it adopted."""
     return frozenset(child.pid for child in psutil.Process().children())
+
+
+def started_since(before: Collection[int]) -> Iterator[psutil.Process]:
+    """Direct children other than those of `before`, with their descendants."""
+    for child in psutil.Process().children():
+        if child.pid not in before:
+            yield child
+            try:
+                yield from child.children(recursive=True)
+            except psutil.NoSuchProcess:
+                continue
 
 
 def reap_orphans(started: Collection[int]) -> None:

@@ -13,10 +13,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import psutil
-
 from models.engine_kinds import ENGINE_KINDS
-from serve.cluster.descendants import adopt_orphans, children_of_this_process, reap_orphans, stop_descendants
+from serve.cluster.descendants import (
+    adopt_orphans,
+    children_of_this_process,
+    reap_orphans,
+    started_since,
+    stop_descendants,
+)
 from serve.cluster.progress import Progress
 from serve.cluster.ray_insides.loopback import SETUP_HOOK, PortsOpen, refuse_open_ports
 from serve.cluster.ray_insides.ray_serve import (
@@ -39,7 +43,7 @@ SHUTDOWN_S = 2.0
 FIRST_START_CHECKPOINTS = "embedded:"
 
 # How a line begins that names an exception; those of its traceback are indented.
-EXCEPTION = re.compile(r"[\w.]+: ")
+EXCEPTION = re.compile(r"(\w+\.[\w.]+|\w*(Error|Exception)): ")
 VLLM_ENVIRONMENT = {"VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
 
 
@@ -136,6 +140,8 @@ def start(settings: Settings, progress: Progress, folder: Path, *, has_coordinat
 
     quiet_loggers()
     progress.begin("starting Ray")
+    # A container's entry point may leave this process children that are none of its business.
+    before = children_of_this_process()
     ray.init(
         address=settings.ray.address or "local",
         **({} if settings.ray.address else local_cluster(settings, folder)),
@@ -147,7 +153,7 @@ def start(settings: Settings, progress: Progress, folder: Path, *, has_coordinat
     stop_on_signals()
     serve.start(proxy_location="Disabled")
     if not settings.ray.address:
-        refuse_open_ports(psutil.Process().children(recursive=True))
+        refuse_open_ports(started_since(before))
     for model in settings.models:
         progress.begin(
             f"deploying {model.id}" + ("" if model.replicas.min else " (starts on its first request)")

@@ -92,5 +92,6 @@ def _resources(model: ModelSettings) -> dict[str, Any]:
     return {
         "num_cpus": 1 + worker.get("CPU", 0),
         "num_gpus": worker.get("GPU", 0),
+        **({"accelerator_type": model.accelerator.type} if model.accelerator.type else {}),
         "runtime_env": {"env_vars": dict(model.environment)},
     }

@@ -66,8 +66,10 @@ class VLLMChatReplica(ChatReplica, LLMServer):
         return await self._warmed_up()
 
     async def __del__(self) -> None:
-        await ChatReplica.__del__(self)
-        await LLMServer.__del__(self)
+        try:
+            await ChatReplica.__del__(self)
+        finally:
+            await LLMServer.__del__(self)
 
 
 def build_vllm_model(

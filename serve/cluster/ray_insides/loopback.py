@@ -7,6 +7,7 @@ is not left to Ray's insides: where a process of Ray's or a replica listens beyo
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from serve.cluster.ray_insides.ray_serve import InsidesChanged, wrap_grpc_port
 if TYPE_CHECKING:
     from psutil import Process
 
+logger = logging.getLogger("pith.loopback")
 SETUP_HOOK = "serve.cluster.ray_insides.loopback.bind_to_loopback"
 ALL_INTERFACES = frozenset({"[::]", "0.0.0.0"})
 LOOPBACK = "127.0.0.1"
@@ -26,9 +28,15 @@ class PortsOpen(RuntimeError):
 
 
 def bind_to_loopback() -> None:
-    """Make gRPC servers of this process that would listen everywhere listen on loopback. Raises `InsidesChanged`, at
-    which Ray ends the process."""
-    wrap_grpc_port(_with_loopback_address)
+    """Make gRPC servers of this process that would listen everywhere listen on loopback.
+
+    It does not raise: Ray would start another worker in the place of each that fails here, without end. The replica is
+    refused by its `PortCheck` instead, which names the port.
+    """
+    try:
+        wrap_grpc_port(_with_loopback_address)
+    except InsidesChanged:
+        logger.exception("ports of this process cannot be bound to loopback")
 
 
 def _with_loopback_address(add_port: Callable[..., Any]) -> Callable[..., Any]:
@@ -47,7 +55,8 @@ def loopback_address(address: str) -> str:
 
 
 def refuse_open_ports(processes: Iterable[Process], *, but_for: Iterable[int] = ()) -> None:
-    """Raises `PortsOpen` where one of them listens beyond loopback, other than on the ports `but_for`."""
+    """Raises `PortsOpen` where one of them listens beyond loopback, other than on the ports `but_for`, or where that
+    cannot be seen."""
     import psutil
 
     for process in processes:
@@ -64,6 +73,8 @@ def refuse_open_ports(processes: Iterable[Process], *, but_for: Iterable[int] = 
                 )
         except psutil.NoSuchProcess:
             continue
+        except psutil.AccessDenied:
+            raise PortsOpen(f"where process {process.pid} listens cannot be seen") from None
 
 
 class PortCheck:

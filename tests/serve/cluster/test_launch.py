@@ -26,5 +26,9 @@ def test_of_a_traceback_the_exception_is_said() -> None:
     assert reason_of(failed(MESSAGE)) == told
 
 
+def test_a_line_that_looks_like_an_exception_does_not_hide_the_one_before() -> None:
+    assert "ValueError: no such model" in reason_of(failed("ValueError: no such model\nHint: name another"))
+
+
 def test_what_is_no_traceback_is_said_whole() -> None:
     assert reason_of(failed("No GPU\nis free.", "")) == "Failed to update. No GPU is free."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import subprocess
 import sys
 from collections.abc import Callable
 from types import ModuleType
@@ -11,6 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
+from serve.cluster.descendants import children_of_this_process, started_since
 from serve.cluster.ray_insides.loopback import (
     InsidesChanged,
     PortCheck,
@@ -19,7 +21,7 @@ from serve.cluster.ray_insides.loopback import (
     loopback_address,
     refuse_open_ports,
 )
-from serve.cluster.ray_insides.ray_serve import stay_on_this_machine
+from serve.cluster.ray_insides.ray_serve import stay_on_this_machine, wrap_grpc_port
 
 
 def fake_ray(monkeypatch: pytest.MonkeyPatch, **modules: dict[str, Any]) -> None:
@@ -57,17 +59,23 @@ def test_an_address_that_is_not_understood_is_opened_nowhere(address: str) -> No
         loopback_address(address)
 
 
-def test_the_hook_fails_where_rays_function_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_rays_function_is_gone_the_hook_says_so_and_leaves_the_refusal_to_the_check(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     fake_ray(monkeypatch, _common__tls_utils={})
     with pytest.raises(InsidesChanged, match="add_port_to_grpc_server is gone"):
-        bind_to_loopback()
+        wrap_grpc_port(lambda inner: inner)
+    bind_to_loopback()
+    assert "add_port_to_grpc_server is gone" in caplog.text
 
 
-def test_the_hook_fails_where_it_comes_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_it_comes_too_late_the_hook_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     fake_ray(monkeypatch, _common__tls_utils={"add_port_to_grpc_server": lambda server, address: address})
     monkeypatch.setitem(sys.modules, "ray.serve._private.replica", ModuleType("replica"))
-    with pytest.raises(InsidesChanged, match="before its ports"):
-        bind_to_loopback()
+    bind_to_loopback()
+    assert "before its ports" in caplog.text
 
 
 def test_the_start_fails_where_rays_constant_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,6 +92,19 @@ def test_the_start_turns_rays_constant_off(monkeypatch: pytest.MonkeyPatch) -> N
 
 def listening_on(host: str) -> socket.socket:
     return socket.create_server((host, 0))
+
+
+def test_a_child_of_before_the_start_is_not_looked_at() -> None:
+    code = "import socket; s = socket.create_server(('0.0.0.0', 0)); print('open', flush=True); input()"
+    before = children_of_this_process()
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        assert child.stdout is not None and child.stdout.readline() == b"open\n"
+        with pytest.raises(PortsOpen, match="beyond this machine's loopback"):
+            refuse_open_ports(started_since(before))
+        refuse_open_ports(started_since(children_of_this_process()))
+        child.kill()
 
 
 def test_a_process_that_listens_on_loopback_alone_passes() -> None:
