@@ -179,7 +179,7 @@ class RateLimited(BillingError):
     """A limit of the project is used up. No limit has counted the request.
 
     `state` is for the response's headers. `retry_after_s` is the soonest that the same request can fit; one whose
-    `amount` is above the limit never does, and is told so. `scope` says whose limit it is.
+    `amount` is above the limit never does, and the message says so. `scope` says whose limit it is.
     """
 
     scope: ClassVar[str] = "project"
@@ -190,7 +190,7 @@ class RateLimited(BillingError):
         words = f"project rate limit exceeded: {_LIMIT_WORDS[which].format(limit)}"
         if amount > limit:
             words += (
-                f"; this request can come to {amount}, and so can never be let in: "
+                f"; this request may use up to {amount}, which exceeds the limit, so it will always be refused: "
                 "make it shorter or ask for fewer tokens"
             )
         super().__init__(words)

@@ -53,9 +53,7 @@ def build_scoring(spec: ModelSpec) -> Callable[[str, Segmentation], Sequence[flo
     Raises what `build_model` does; `ValueError` for a token classifier, which scores words.
     """
     if KINDS[spec.kind].chooses_words:
-        raise ValueError(
-            f"{spec.id}: a token classifier chooses words, and no calibration can be fitted to it"
-        )
+        raise ValueError(f"{spec.id}: a token classifier selects words, so it cannot be calibrated")
     if not KINDS[spec.kind].has_network:
         return _plain_scorer(spec).score
     from compression.neural.build import build_neural_scoring

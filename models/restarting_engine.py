@@ -1,4 +1,4 @@
-"""An engine whose own process may die: another is started in its place, and requests wait for it."""
+"""Restarts an engine whose own process has died; requests wait for the restart."""
 
 import asyncio
 import logging
@@ -15,7 +15,7 @@ logger = logging.getLogger("pith.engine")
 
 
 class RestartingEngine:
-    """Requests that an engine was working on when it died are at fault; those that come later wait for the next one."""
+    """Requests that were running when the engine died fail; later ones wait for the restarted engine."""
 
     def __init__(
         self,
@@ -24,8 +24,7 @@ class RestartingEngine:
         *,
         give_up: Callable[[], None],
     ) -> None:
-        """`start` makes the next engine, once the dead one was stopped; `give_up` is called where it cannot, or where
-        `start` is None."""
+        """`start` makes the next engine, once the dead one was stopped; `give_up` is called if it fails or is None."""
         self._engine = first
         self._start = start
         self._give_up = give_up
@@ -38,11 +37,11 @@ class RestartingEngine:
 
     @property
     def dead(self) -> bool:
-        """Whether the engine has died and nobody looks after it yet."""
+        """Whether the engine has died and its restart has not begun."""
         return self.is_up and self._engine.dead
 
     async def generate(self, request: EngineRequest) -> AsyncGenerator[EngineChunk | EngineFault, None]:
-        """As the engine's own. Nothing comes while there is no engine: who asks knows how long to wait."""
+        """As the engine's own. Yields nothing while the engine restarts: the caller bounds the wait."""
         async with aclosing((await self._living()).generate(request)) as items:
             async for item in items:
                 yield item
@@ -53,15 +52,17 @@ class RestartingEngine:
     async def stop(self) -> None:
         await self._engine.stop()
 
-    async def keep_up(self) -> None:
-        """Look after the engine until cancelled, or until it is given up."""
+    async def supervise(self) -> None:
+        """Restart the engine whenever it dies; returns when it cannot be restarted."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             if not self._engine.dead:
                 continue
             self._up.clear()
             died_at = time.monotonic()
-            logger.error("the engine's process has died; another is started")
+            logger.error(
+                "the engine's process has died; %s", "restarting it" if self._start else "giving it up"
+            )
             await asyncio.sleep(DELIVER_FAULTS_S)
             if self._start is None:
                 self._give_up()
@@ -70,11 +71,11 @@ class RestartingEngine:
                 await self._engine.stop()
                 self._engine = await self._start()
             except Exception:
-                logger.exception("no engine can be started in its place")
+                logger.exception("the engine could not be restarted")
                 self._give_up()
                 return
             self._up.set()
-            logger.warning("another engine is up after %.1f s", time.monotonic() - died_at)
+            logger.warning("the engine was restarted after %.1f s", time.monotonic() - died_at)
 
     async def _living(self) -> ReplicaEngine:
         if self._engine.dead:

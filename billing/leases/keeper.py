@@ -1,4 +1,4 @@
-"""Keeps the leases of holds: renews this server's, and closes those that nobody needs or that no owner renews."""
+"""Keeps the leases of holds: renews this server's, and closes those that are unused or that no owner renews."""
 
 import asyncio
 import logging
@@ -18,7 +18,7 @@ class LeaseKeeper:
     """A hold lives while its request runs here (`begin` to `end`), or its usage waits in this server's spool.
 
     Any other hold of this owner in the ledger was meant to be closed, and is: its release failed, or the answer to its
-    opening was lost. So all that must be remembered is that there may be some (`doubt`).
+    opening was lost. So it is enough to remember that there may be some (`mark_possibly_open`).
     """
 
     def __init__(self, database: Database, spool: Spool, *, owner: str, times: LeaseTimes) -> None:
@@ -28,13 +28,13 @@ class LeaseKeeper:
         self._spool = spool
         self._running: set[str] = set()
         self._dead_owners = DeadOwners(times)
-        self._in_doubt = False
-        self._tended_at: float | None = None
+        self._unknown_holds_possible = False
+        self._renewed_at: float | None = None
 
     @property
-    def is_in_doubt(self) -> bool:
-        """Whether the ledger may have a hold of this server that nobody here knows."""
-        return self._in_doubt
+    def may_have_unknown_holds(self) -> bool:
+        """Whether the ledger may have a hold of this server that belongs to no request here."""
+        return self._unknown_holds_possible
 
     def begin(self, event_id: str) -> None:
         """Call it before the hold is opened."""
@@ -44,20 +44,20 @@ class LeaseKeeper:
         """The hold is closed, or its usage is in the spool."""
         self._running.discard(event_id)
 
-    def doubt(self, event_id: str) -> None:
-        """Nobody needs the hold any more, and it may still be open in the ledger."""
+    def mark_possibly_open(self, event_id: str) -> None:
+        """The hold is no longer needed, and may still be open in the ledger."""
         self._running.discard(event_id)
-        self._in_doubt = True
+        self._unknown_holds_possible = True
 
     async def keep(self) -> None:
         """Does what is due; to be called about once a second. Raises `LedgerUnavailable`."""
         now = asyncio.get_running_loop().time()
-        if self._tended_at is None or now - self._tended_at >= self.times.renew_every_s:
-            await self.tend()
-        elif self._in_doubt:
+        if self._renewed_at is None or now - self._renewed_at >= self.times.renew_every_s:
+            await self.renew_and_sweep()
+        elif self._unknown_holds_possible:
             await self.close_unknown()
 
-    async def tend(self) -> None:
+    async def renew_and_sweep(self) -> None:
         """Renews leases, closes this server's unknown holds, and then those of dead owners.
 
         Raises `LedgerUnavailable`; then the others' leases are watched from scratch, since their owners renew them
@@ -77,11 +77,11 @@ class LeaseKeeper:
         except LedgerUnavailable:
             self._dead_owners.forget()
             raise
-        self._tended_at = asyncio.get_running_loop().time()
+        self._renewed_at = asyncio.get_running_loop().time()
 
     async def close_unknown(self) -> int:
         """Closes the holds of this owner that belong to no request and no spooled usage; returns how many."""
-        self._in_doubt = False
+        self._unknown_holds_possible = False
         try:
             owned = await self._database.read(partial(lease_sql.owned, owner=self.owner))
             # In this order: usage goes into the spool before its request ends here.
@@ -95,10 +95,10 @@ class LeaseKeeper:
                 partial(lease_sql.close_own, event_ids=unknown, owner=self.owner)
             )
         except LedgerUnavailable:
-            self._in_doubt = True
+            self._unknown_holds_possible = True
             raise
-        # Those that somebody else had locked are looked for again.
-        self._in_doubt = self._in_doubt or closed < len(unknown)
+        # Those that another transaction had locked are looked for again.
+        self._unknown_holds_possible = self._unknown_holds_possible or closed < len(unknown)
         if closed:
             log.warning("closed %d holds whose release or whose opening had not been answered", closed)
         return closed

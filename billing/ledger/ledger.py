@@ -162,7 +162,7 @@ class Ledger:
         """Waits for the writes whose callers have gone. Call it before the databases are closed."""
         while self._writes:
             await asyncio.gather(*self._writes, return_exceptions=True)
-        if self._leases.is_in_doubt:
+        if self._leases.may_have_unknown_holds:
             try:
                 await self._leases.close_unknown()
             except LedgerUnavailable as error:
@@ -178,7 +178,7 @@ class Ledger:
             raise
         except BaseException:
             # It may have been opened, and only the answer lost.
-            self._leases.doubt(hold.event_id)
+            self._leases.mark_possibly_open(hold.event_id)
             raise
 
     async def _opened(self, hold: Hold) -> Hold:
@@ -204,7 +204,7 @@ class Ledger:
             self._leases.end(hold.event_id)
             return settlement
         except BaseException:
-            self._leases.doubt(hold.event_id)
+            self._leases.mark_possibly_open(hold.event_id)
             raise
         finally:
             if hold.kind == "offline":
@@ -236,14 +236,14 @@ class Ledger:
         if hold.kind == "offline":
             self._allowance.free(hold)
             # Its opening may have been committed before its answer was lost.
-            self._leases.doubt(hold.event_id)
+            self._leases.mark_possibly_open(hold.event_id)
             return True
         try:
             closing = RowWork(hold.workspace_id, lambda c: ledger_sql.close_hold(c, hold.event_id))
             was_open = await self._database.write(closing, durable=False)
         except (LedgerUnavailable, RowRefused) as error:
             log.warning("hold %s is closed later: %s", hold.event_id, error)
-            self._leases.doubt(hold.event_id)
+            self._leases.mark_possibly_open(hold.event_id)
             return False
         self._leases.end(hold.event_id)
         return was_open

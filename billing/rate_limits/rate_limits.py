@@ -139,7 +139,7 @@ def open_counters(uri: str) -> Counters:
     if scheme == "memory":
         return MemoryCounters()
     if scheme not in SHARED_SCHEMES:
-        raise ValueError(f"the rate limits' storage {scheme!r} is not known")
+        raise ValueError(f"unknown rate-limit storage {scheme!r}")
     # Imported here, so that a server that counts in memory never loads the client.
     from billing.rate_limits.redis_counters import RedisCounters
 

@@ -133,7 +133,7 @@ class RedisCounters:
         try:
             await self._given_back(ask, {charge.kind: charge.amount for charge in ask.charges})
         except LimitsUnavailable as error:
-            log.warning("a request of project %s that left stays counted: %s", ask.project_id, error)
+            log.warning("a finished request of project %s is still counted: %s", ask.project_id, error)
 
     def _keep_lease(self, ask: Ask) -> None:
         self._leases[ask.ticket] = ask.project_id
@@ -164,7 +164,7 @@ class RedisCounters:
         except (RedisError, OSError) as error:
             # A timeout is an OSError. What the driver says names addresses: it is the log's, not the caller's.
             log.warning("Redis did not answer: %s: %s", type(error).__name__, error)
-            raise LimitsUnavailable("the rate limits' storage is unavailable") from error
+            raise LimitsUnavailable("the rate-limit storage is unavailable") from error
 
     def _begin(self, call: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.create_task(call)

@@ -61,15 +61,15 @@ class NeuralModel:
         self._waiting += 1
         _is_large.set(len(request.input) > _LARGE_CHARS)
         try:
-            with _told_plainly():
+            with _network_errors_translated():
                 return await self._compress(request)
         finally:
             self._waiting -= 1
 
     async def _compress(self, request: CompressionRequest) -> CompressionResult:
-        prepared = await self._think(self._pipeline.prepare, request)
+        prepared = await self._in_thread(self._pipeline.prepare, request)
         if not prepared.needs_scores:
-            return await self._think(self._pipeline.finish, prepared, ())
+            return await self._in_thread(self._pipeline.finish, prepared, ())
         return await self._choose(prepared)
 
     async def close(self) -> None:
@@ -81,7 +81,7 @@ class NeuralModel:
     async def _choose(self, prepared: Prepared) -> CompressionResult:
         raise NotImplementedError
 
-    async def _think(self, work: Callable[..., Result], *arguments: object) -> Result:
+    async def _in_thread(self, work: Callable[..., Result], *arguments: object) -> Result:
         """Off the event loop, which must stay free for the others."""
         try:
             running = self._threads[_is_large.get()].submit(work, *arguments)
@@ -92,11 +92,11 @@ class NeuralModel:
     async def _run(self, job: Job[Result]) -> Result:
         # `NeuralService.run` finishes a job on the event loop, which a long text would hold up.
         outputs: Sequence[Floats] = await self._service.run(Job(job.windows, list))
-        return await self._think(job.finish, outputs)
+        return await self._in_thread(job.finish, outputs)
 
 
 @contextmanager
-def _told_plainly() -> Iterator[None]:
+def _network_errors_translated() -> Iterator[None]:
     """Turns errors of the network into those of `compression.pipeline.errors`, which are all that a server knows."""
     try:
         yield

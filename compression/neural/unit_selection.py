@@ -35,10 +35,10 @@ class ScoredModel(NeuralModel):
     async def _choose(self, prepared: Prepared) -> CompressionResult:
         if not prepared.request.query.strip():
             # Without a query nothing is near it; as the lexical scorer does, keep the beginning.
-            return await self._think(self._pipeline.finish, prepared, [0.0] * len(prepared.text.units))
-        job = await self._think(self._scorer.score_job, prepared.request.query, prepared.text)
+            return await self._in_thread(self._pipeline.finish, prepared, [0.0] * len(prepared.text.units))
+        job = await self._in_thread(self._scorer.score_job, prepared.request.query, prepared.text)
         scores = await self._run(job)
-        return await self._think(self._finish, prepared, scores)
+        return await self._in_thread(self._finish, prepared, scores)
 
     def _finish(self, prepared: Prepared, scores: Sequence[float]) -> CompressionResult:
         query, text = prepared.request.query, prepared.text

@@ -52,9 +52,9 @@ class WordModel(NeuralModel):
         self._classifier = classifier
 
     async def _choose(self, prepared: Prepared) -> CompressionResult:
-        steered, job = await self._think(self._plan, prepared)
+        steered, job = await self._in_thread(self._plan, prepared)
         spans = await self._run(job)
-        return await self._think(self._finish, steered, spans)
+        return await self._in_thread(self._finish, steered, spans)
 
     def _plan(self, prepared: Prepared) -> tuple[_Steered, Job[list[tuple[int, int]]]]:
         steered, text = _steer(prepared, self._steering.scorer), prepared.text
@@ -85,7 +85,7 @@ class FaithfulModel(NeuralModel):
             lambda: self._original.mask(request.input, prepared.target_ratio), prepared.original_tokens
         )
         spans = [Slice(*span) for span, kept in zip(mask.spans, mask.kept, strict=True) if span and kept]
-        return await self._think(self._finish, prepared, spans)
+        return await self._in_thread(self._finish, prepared, spans)
 
     def _finish(self, prepared: Prepared, spans: Sequence[Slice]) -> CompressionResult:
         steered = _steer(prepared, self._steering.scorer)

@@ -45,14 +45,14 @@ class KeepOutOfRange(CompressionError):
         self.keep = keep
 
 
-class TwoSizes(CompressionError):
+class RatioAndKeepGiven(CompressionError):
     """Both a ratio and a promise were asked for; only one can decide how much is kept."""
 
     def __init__(self) -> None:
         super().__init__("compression.keep", "cannot be given together with target_ratio")
 
 
-class NoSize(CompressionError):
+class NeitherRatioNorKeep(CompressionError):
     """Neither a ratio nor a promise was asked for."""
 
     def __init__(self) -> None:

@@ -7,10 +7,10 @@ from compression.pipeline.errors import (
     EmptyInput,
     InputTooLarge,
     KeepOutOfRange,
-    NoSize,
+    NeitherRatioNorKeep,
     NotText,
+    RatioAndKeepGiven,
     RatioOutOfRange,
-    TwoSizes,
 )
 from compression.pipeline.receipt import Receipt
 from compression.pipeline.settings import CompressionSettings
@@ -74,9 +74,9 @@ def check_request(request: CompressionRequest, settings: CompressionSettings) ->
 def _check_size(request: CompressionRequest, settings: CompressionSettings) -> None:
     ratio, keep = request.target_ratio, request.keep
     if ratio is not None and keep is not None:
-        raise TwoSizes
+        raise RatioAndKeepGiven
     if ratio is None and keep is None:
-        raise NoSize
+        raise NeitherRatioNorKeep
     if keep is not None and not 0 < keep < 1:
         raise KeepOutOfRange(keep)
     if ratio is not None and not (ratio > 0 and settings.lowest_ratio <= ratio <= settings.highest_ratio):

@@ -48,16 +48,17 @@ class ModelSpec:
     def __post_init__(self) -> None:
         kind = KINDS[self.kind]
         if kind.has_network == (self.checkpoint is None):
-            need = "needs one" if kind.has_network else "takes none, its weights come with pith"
-            raise ValueError(f"{self.id}: checkpoint: a model of kind {self.kind} {need}")
+            need = "must be set" if kind.has_network else "must not be set"
+            why = "" if kind.has_network else ": its weights ship with pith"
+            raise ValueError(f"{self.id}: checkpoint: {need} for kind {self.kind}{why}")
         if self.fidelity != "default" and not kind.chooses_words:
             raise ValueError(f"{self.id}: fidelity: {self.fidelity} is for token classifiers only")
         if self.calibration is not None and kind.chooses_words:
             raise ValueError(
-                f"{self.id}: calibration: a token classifier chooses words, and none can be fitted to it"
+                f"{self.id}: calibration: a token classifier selects words, so it cannot be calibrated"
             )
         if self.blend is not None and kind.blend is None:
-            raise ValueError(f"{self.id}: blend: a model of kind {self.kind} blends nothing")
+            raise ValueError(f"{self.id}: blend: a model of kind {self.kind} does not use blend")
 
     @property
     def blend_used(self) -> Blend | None:

@@ -50,7 +50,7 @@ class ScorerKind:
     def maker(self) -> Callable[..., Any]:
         """What `scorer` names. Raises `ValueError` for a kind that chooses words."""
         if self.scorer is None:
-            raise ValueError("a kind that chooses words has no scorer of units")
+            raise ValueError("a kind that selects words has no unit scorer")
         module, _, name = self.scorer.partition(":")
         found: Callable[..., Any] = attrgetter(name)(importlib.import_module(module))
         return found

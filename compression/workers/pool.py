@@ -214,7 +214,7 @@ class Pool:
             return
         log.warning("worker %d died", process.worker.pid)
         self._observer.replaced("died")
-        was_alone, innocent = len(process.jobs) == 1, process.worker.fell_with_all()
+        was_alone, innocent = len(process.jobs) == 1, process.worker.died_with_fork_server()
         for job in self._taken_from(process):
             if was_alone and not innocent:
                 _fail(job, CompressorFailed("the process that worked on this died"))

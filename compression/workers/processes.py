@@ -30,7 +30,7 @@ class RunningWorker(Protocol):
         """CPU seconds that it has used."""
         ...
 
-    def fell_with_all(self) -> bool:
+    def died_with_fork_server(self) -> bool:
         """Of one that died: whether its fork server died, and all its siblings with it."""
         ...
 

@@ -80,7 +80,7 @@ class Worker:
         fields = stat.rpartition(b")")[2].split()
         return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
 
-    def fell_with_all(self) -> bool:
+    def died_with_fork_server(self) -> bool:
         """Of one that died: whether its fork server did, which takes all of them with it."""
         return self._spawner.server_pid != self._server_pid
 

@@ -30,7 +30,7 @@ def ensure_checkpoints(out_dir: Path, *, artefacts: Path = ARTEFACTS) -> dict[st
     """
     plans = read_manifest(artefacts)
     out_dir.mkdir(parents=True, exist_ok=True)
-    with _alone(out_dir):
+    with _file_lock(out_dir):
         for model_id, files in plans.items():
             if not is_intact(out_dir / model_id, files):
                 _replace_folder(out_dir / model_id, files, artefacts)
@@ -97,7 +97,7 @@ def _copy_checked(source: Path, target: Path, digest: str) -> None:
 
 
 @contextmanager
-def _alone(out_dir: Path) -> Iterator[None]:
+def _file_lock(out_dir: Path) -> Iterator[None]:
     """Holds a file lock, which the system gives back even when the process is killed."""
     lock = os.open(out_dir / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
     try:

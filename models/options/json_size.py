@@ -6,7 +6,7 @@ _BYTES_OF_A_VALUE = 2
 
 
 def values_in(text: bytes, *, enough: int) -> int:
-    """The values and names of members in a JSON text, or an upper bound that is `enough` at most.
+    """The values and object keys in a JSON text, or an upper bound that is `enough` at most.
 
     Linear in the bytes, at the speed of searching. Of a text that is no JSON the answer means nothing.
     """
@@ -17,7 +17,7 @@ def values_in(text: bytes, *, enough: int) -> int:
 
 
 def exact_values_in(text: bytes, *, enough: int) -> int:
-    """The values and names of members in a JSON text, an empty list counted as one that holds something; or more than
+    """The values and object keys in a JSON text, an empty list counted as one that holds something; or more than
     `enough`, where there are."""
     return _marks(_outside_strings(text, enough=enough)) + 1
 

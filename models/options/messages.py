@@ -13,7 +13,7 @@ from models.options.tool_calls import check_calls, engine_tool_calls
 
 Loc = tuple[str | int, ...]
 
-# What a role is called where the template knows no such role.
+# What a role is called where the template does not support it.
 _OTHER_NAMES = {"developer": "system", "function": "tool"}
 # Text that stands beside the content, and how long it may be; the reasoning is part of the prompt.
 _TEXTS: Mapping[str, int | None] = {
@@ -75,7 +75,9 @@ def _role(role: str, loc: Loc, capabilities: Capabilities) -> str:
     for name in (role, _OTHER_NAMES.get(role)):
         if name in capabilities.template_roles:
             return str(name)
-    raise UnsupportedOption(f"{_dotted(loc)}.role", f"this model's chat template knows no role {role}")
+    raise UnsupportedOption(
+        f"{_dotted(loc)}.role", f"this model's chat template does not support the role {role}"
+    )
 
 
 def _part(part: Mapping[str, Any], role: str, loc: Loc, capabilities: Capabilities) -> dict[str, Any]:
@@ -87,7 +89,8 @@ def _part(part: Mapping[str, Any], role: str, loc: Loc, capabilities: Capabiliti
     if kind == "refusal" and role == "assistant":
         return {"type": "text", "text": _text(part.get("refusal"), (*loc, "refusal"))}
     if kind not in capabilities.media:
-        raise UnsupportedOption(_dotted(loc), f"this model takes no parts of type {kind[:MAX_NAMED_CHARS]}")
+        message = f"this model does not accept content parts of type {kind[:MAX_NAMED_CHARS]}"
+        raise UnsupportedOption(_dotted(loc), message)
     return _media_part(part, kind, loc)
 
 

@@ -93,18 +93,18 @@ def _schemas(options: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], tu
 
 
 def _tools(given: Mapping[str, Any], capabilities: Capabilities) -> dict[str, Any]:
-    """An empty list is no tools, and without tools only a choice that demands one is wrong."""
+    """An empty list is no tools, and without tools only a choice that requires one is wrong."""
     tools, choice = given.get("tools", []), given.get("tool_choice", "auto")
     refuse_custom_tools(tools, choice)
     if not tools:
         if choice not in ("none", "auto"):
-            raise InvalidField(("tool_choice",), "demands a tool, and the request offers none in tools")
+            raise InvalidField(("tool_choice",), "requires a tool, but tools is empty")
         return {}
     if not capabilities.tools:
         raise UnsupportedOption("tools", "this model does not call tools")
     names = {tool["function"]["name"] for tool in tools}
     if isinstance(choice, Mapping) and choice["function"]["name"] not in names:
-        raise InvalidField(("tool_choice", "function", "name"), "is none of the functions in tools")
+        raise InvalidField(("tool_choice", "function", "name"), "is not one of the functions in tools")
     beside = {name: given[name] for name in ("tool_choice", "parallel_tool_calls") if name in given}
     return {"tools": tools, **beside}
 
@@ -131,7 +131,7 @@ def _template_kwargs(given: Mapping[str, Any], capabilities: Capabilities) -> di
     for name, value in variables.items():
         if name not in capabilities.chat_template_kwargs:
             where = f"chat_template_kwargs.{name}"[:MAX_NAMED_CHARS]
-            raise UnsupportedOption(where, "this model lets callers set no such variable of its template")
+            raise UnsupportedOption(where, "callers cannot set this template variable for this model")
         # A template may loop over what it is given; a scalar ends.
         if not isinstance(value, (bool, int, float)) and not _is_short_text(value):
             message = f"must be a number, true, false or a string of at most {MAX_VARIABLE_CHARS} characters"

@@ -40,7 +40,7 @@ class VLLMEngine:
         self._model_id = model_id
         self._client = CountingClient(engine_client, trials_of(engine_client))
         self._serving = serving_chat
-        insides.put_in_place(self._client, serving_chat)
+        insides.replace_engine_client(self._client, serving_chat)
         self._coalesce_s = coalesce_s
 
     @property

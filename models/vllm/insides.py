@@ -16,7 +16,7 @@ from vllm.v1.structured_output.request import get_structured_output_key
 __all__ = ["EngineDeadError", "EngineGenerateError", "StructuredOutputOptions"]
 
 
-def put_in_place(client: Any, serving_chat: Any) -> None:
+def replace_engine_client(client: Any, serving_chat: Any) -> None:
     """Let vLLM's OpenAI layer call `client` where it would call its engine (`OpenAIServingChat.engine_client`).
 
     Without it no output is counted before it becomes text: who leaves would be billed for nothing.

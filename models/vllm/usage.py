@@ -48,7 +48,7 @@ class UsageMeter:
         self.cached_tokens = max(self.cached_tokens, output.num_cached_tokens or 0)
         self.counted += sum(len(choice.token_ids) for choice in output.outputs)
         if any(choice.finish_reason == "error" for choice in output.outputs):
-            self.failure = GenerationError("the engine gave this request up")
+            self.failure = GenerationError("the engine aborted this request")
 
     def peek(self) -> TokenUsage:
         """Usage so far, with what the engine has generated and not yet handed out."""

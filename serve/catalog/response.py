@@ -27,5 +27,7 @@ class Catalog(BaseModel):
     """The public models and the version of their price list."""
 
     pricing_version: int = Field(description="Rises when a price changes; every charge names it.")
-    collection_threshold_cents: int = Field(ge=1, description="Charges are collected from this sum on.")
+    collection_threshold_cents: int = Field(
+        ge=1, description="Minimum balance at which charges are collected."
+    )
     models: list[CatalogModel] = Field(description="In the operator's order; the first is the default.")

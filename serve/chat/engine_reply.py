@@ -40,13 +40,13 @@ class EngineReply:
     def _exceeded(self, usage: TokenUsage) -> EngineFailed:
         self.observed.exceed()
         model_id = self.request.model_id
-        logger.critical("%s: %r is more than was held: %r", model_id, usage, self.held.most)
-        return EngineFailed(f"{model_id}: the engine counted more tokens than it had said")
+        logger.critical("%s: usage %r exceeds the hold %r", model_id, usage, self.held.most)
+        return EngineFailed(f"{model_id}: the engine counted more tokens than its stated maximum")
 
     def begin_delivery(self, first_event: bytes) -> None:
         """For who sends a stream, before its first byte leaves. Raises `EngineFailed` for what is no such stream."""
         if not first_event.startswith(b"data: {"):
-            raise EngineFailed("the engine's stream is no server-sent chat completion")
+            raise EngineFailed("the engine did not return a stream of server-sent events")
         self.held.delivered = True
         self.observed.deliver()
 
@@ -58,5 +58,5 @@ def checked_reply(data: bytes) -> dict[str, Any]:
     except orjson.JSONDecodeError as error:
         raise EngineFailed("the engine's reply is not JSON") from error
     if not isinstance(reply, dict) or not isinstance(reply.get("choices"), list) or not reply["choices"]:
-        raise EngineFailed("the engine's reply is no chat completion")
+        raise EngineFailed("the engine's reply is not a chat completion")
     return reply

@@ -58,8 +58,8 @@ class Message(BaseModel):
     )
 
     role: Role = Field(
-        description="Who speaks. `developer` is read as `system`, and `function` as `tool`, where the "
-        "model's chat template knows no such role."
+        description="The author's role. `developer` is read as `system`, and `function` as `tool`, where the "
+        "model's chat template has no such role."
     )
     content: Annotated[
         str | list[dict[str, Any]] | None,

@@ -148,7 +148,9 @@ class ChatCompletionRequest(RequestShape):
     tool_choice: ToolChoice | None = Field(
         default=None, description="Whether the model may, must or must not call a tool, or which one it must."
     )
-    parallel_tool_calls: bool | None = Field(default=None, description="Whether several calls may come.")
+    parallel_tool_calls: bool | None = Field(
+        default=None, description="Whether the model may make several tool calls."
+    )
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = Field(
         default=None, description="How much to reason before the reply, where the model supports it."
     )

@@ -39,13 +39,13 @@ def compress_file(
     file: Annotated[str, typer.Argument(help="Text to compress; - reads it from standard input.")],
     query: Annotated[str, typer.Option(help="What the text is to answer.")] = "",
     ratio: Annotated[
-        float | None, typer.Option(help="Tokens kept at most, of 1; absent: the model's.")
+        float | None, typer.Option(help="Maximum share of tokens to keep (0 to 1); default: the model's.")
     ] = None,
     keep: Annotated[
         float | None,
-        typer.Option(help="Keep the evidence with this probability, in place of a ratio: 0.95."),
+        typer.Option(help="Keep the evidence with this probability (such as 0.95), instead of a ratio."),
     ] = None,
-    model: Annotated[str | None, typer.Option(help="Compression model; absent: the first.")] = None,
+    model: Annotated[str | None, typer.Option(help="Compression model; default: the first.")] = None,
     config: Annotated[Path, typer.Option(help="Configuration file.")] = DEFAULT_CONFIG,
     explain: Annotated[bool, typer.Option(help="Print how each unit scored.")] = False,
     by_relevance: Annotated[bool, typer.Option(help="The best parts first, not the source's order.")] = False,
@@ -91,7 +91,7 @@ def model_of(
 ) -> CompressionModelSettings:
     """The model of that id, or the first. Raises `ConfigError`."""
     if not models:
-        raise ConfigError(f"{config}: compression.models: lists no model")
+        raise ConfigError(f"{config}: compression.models: must list at least one model")
     if model_id is None:
         return models[0]
     found = next((model for model in models if model.id == model_id), None)

@@ -54,7 +54,7 @@ def fit_of(settings: Settings, nodes: Sequence[str]) -> tuple[bool, str]:
             "started": verdict.started,
             "where": verdict.where,
             "memory": verdict.memory,
-            "verdict": _said(verdict),
+            "verdict": _verdict_text(verdict),
         }
         for verdict in verdicts
     ]
@@ -68,7 +68,7 @@ def fit_of(settings: Settings, nodes: Sequence[str]) -> tuple[bool, str]:
     return not missing, f"{as_table(COLUMNS, rows)}\n{said}"
 
 
-def _said(verdict: Verdict) -> str:
+def _verdict_text(verdict: Verdict) -> str:
     if verdict.waits:
         return "fits when others are idle"
     return verdict.trouble or "fits"

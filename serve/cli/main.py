@@ -50,11 +50,11 @@ def main() -> None:
     try:
         app()
     except ConfigError as error:
-        raise SystemExit(_complain(str(error), USAGE_ERROR)) from error
+        raise SystemExit(_print_error(str(error), USAGE_ERROR)) from error
     except BillingError as error:
-        raise SystemExit(_complain(str(error), 1)) from error
+        raise SystemExit(_print_error(str(error), 1)) from error
 
 
-def _complain(message: str, code: int) -> int:
+def _print_error(message: str, code: int) -> int:
     print(f"pith: {message}", file=sys.stderr, flush=True)
     return code

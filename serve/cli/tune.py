@@ -30,7 +30,7 @@ def tune(
     data: Annotated[Path, typer.Argument(help="JSON lines: query, input or messages, evidence or answers.")],
     config: Annotated[Path, typer.Option(help="Configuration file.")] = DEFAULT_CONFIG,
     model: Annotated[
-        list[str] | None, typer.Option(help="Compression model; absent: the first. Repeatable.")
+        list[str] | None, typer.Option(help="Compression model; default: the first. Repeatable.")
     ] = None,
     keep: Annotated[float, typer.Option(help="Share of the questions whose evidence is to survive.")] = 0.95,
     out: Annotated[Path, typer.Option(help="Folder for the plot, the calibrations and the report.")] = Path(
@@ -38,7 +38,7 @@ def tune(
     ),
     rows: Annotated[int | None, typer.Option(help="Use the first rows only.")] = None,
     skip_bad: Annotated[bool, typer.Option(help="Go on without the rows that are wrong.")] = False,
-    workers: Annotated[int | None, typer.Option(help="Processes; absent: one a core, at most 4.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes; default: one per core, at most 4.")] = None,
 ) -> None:
     """Measure models on your own questions, recommend a ratio or a promise, and fit its calibration."""
     if not 0 < keep < 1:
@@ -47,7 +47,7 @@ def tune(
     models = [model_of(settings, name, config) for name in model or _FIRST]
     for chosen in models:
         if KINDS[chosen.kind].chooses_words:
-            raise ConfigError(f"--model: {chosen.id} chooses words, and no calibration can be fitted to it")
+            raise ConfigError(f"--model: {chosen.id} selects words, so it cannot be calibrated")
     known = good_rows(data, skip_bad=skip_bad)[:rows]
     console = Console(stderr=True)
     bar = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())

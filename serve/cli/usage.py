@@ -38,7 +38,7 @@ def usage(
 ) -> None:
     """Add up what was used and what it cost; by workspace, unless told otherwise."""
     if as_json and as_csv:
-        raise ConfigError("--csv: choose it or --json, not both")
+        raise ConfigError("--csv and --json cannot be used together")
     dimensions = dimensions_of(by or ["workspace"])
     begin, end = period(since, until)
     sums = on_books(

@@ -123,7 +123,7 @@ def open_ops_port(settings: Settings, until: ExitStack) -> Callable[[], None]:
 
 def start(settings: Settings, progress: Progress, folder: Path, *, has_coordinator: bool) -> None:
     """Bring up Ray, the models that are kept up, and the ingress. Returns when the service can answer."""
-    tell_of_fakes(settings, progress)
+    warn_of_fake_engines(settings, progress)
     checkpoints = {model.id: checkpoint_of(model, settings.state_dir, progress) for model in settings.models}
     os.environ.update(RAY_ENVIRONMENT | VLLM_ENVIRONMENT)
     os.environ.update(temporary_files(folder))
@@ -175,7 +175,7 @@ def start(settings: Settings, progress: Progress, folder: Path, *, has_coordinat
     wait_until_running(wanted, progress)
 
 
-def tell_of_fakes(settings: Settings, progress: Progress) -> None:
+def warn_of_fake_engines(settings: Settings, progress: Progress) -> None:
     for model in settings.models:
         if not ENGINE_KINDS[model.engine.kind].computes:
             progress.say(
@@ -250,7 +250,7 @@ def checkpoint_of(model: ModelSettings, state_dir: Path, progress: Progress) -> 
     if model.checkpoint.startswith((".", "/", "~")):
         folder = Path(model.checkpoint).expanduser().resolve()
         if not (folder / "config.json").is_file():
-            raise StartError(f"{model.id}: {folder} is no checkpoint folder (it has no config.json)")
+            raise StartError(f"{model.id}: {folder} is not a checkpoint folder (it has no config.json)")
         return str(folder)
     return model.checkpoint
 

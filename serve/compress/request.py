@@ -40,15 +40,15 @@ class CompressOptions(RequestShape):
         default=None,
         gt=0,
         le=1,
-        description="The most that the output's tokens may be of the input's. 1 gives the input back. Absent: the "
-        "model's default. A model may have narrower bounds.",
+        description="Maximum of output tokens / input tokens. 1 returns the input unchanged. Default: the model's. "
+        "A model may have narrower bounds.",
     )
     keep: float | None = Field(
         default=None,
         gt=0,
         lt=1,
-        description="In place of `target_ratio`: the probability with which the evidence is to survive; the output is "
-        "as small as that allows. A model without a calibration refuses it.",
+        description="Instead of `target_ratio`: the minimum probability that the evidence is kept; the output is as "
+        "small as that allows. A model without a calibration refuses it.",
     )
     mark_gaps: bool | None = Field(
         default=None,
@@ -70,25 +70,25 @@ class CompressOptions(RequestShape):
 
 
 class Asked(RequestShape):
-    """What a request says of itself, or a batch of all its items."""
+    """Options of a single compression, or of all items of a batch."""
 
     compression: CompressOptions | None = Field(default=None, description="How to compress.")
     include: list[Include] | None = Field(
         default=None,
-        description="What the response is to hold beside output and receipt: `spans` for `kept`.",
+        description="Extra fields to include in the response: `spans` adds `kept`.",
     )
 
 
 class CompressInput(Asked):
-    """A context and the question that it is compressed for."""
+    """A context and the question for which it is compressed."""
 
     query: str = Field(
         description="The question that the context is to answer. Empty is allowed, and flagged."
     )
     messages: MessagesText | None = Field(
         default=None,
-        description="In place of `input`: chat messages, each with its role; members that we do not know stay as they "
-        "are. The response has `messages` too. Their JSON without white space is what is compressed and counted.",
+        description="Instead of `input`: chat messages, each with its role; unknown fields are kept unchanged. The "
+        "response has `messages` too. Their JSON without white space is what is compressed and counted.",
     )
     input: str | None = Field(
         default=None,

@@ -51,23 +51,23 @@ _MESSAGES = (
     "the request had `input`."
 )
 _KEPT = (
-    "Where what the output holds stands in the input, in the output's order; the output is these parts, and marks "
-    "where they were asked for. Of `messages`, where it stands in their texts. Absent unless `include` has `spans`."
+    "Positions in the input of the parts kept, in output order; the output is these parts, with gap marks if "
+    "requested. For `messages`: positions in their texts. Absent unless `include` has `spans`."
 )
 
 
 class FlagExample(BaseModel):
-    """A place in the input that a flag speaks of."""
+    """A place in the input that a flag refers to."""
 
     start: int = Field(description="Offset of its first character.")
     end: int = Field(description="Offset after its last character.")
-    text: str = Field(description="The characters there, cut where they are many.")
+    text: str = Field(description="The characters there, truncated if long.")
 
 
 class RiskFlag(BaseModel):
-    """One kind of thing that the compression may have cost."""
+    """One kind of loss that the compression may have caused."""
 
-    code: str = Field(description="What kind, such as `negation_dropped`.")
+    code: str = Field(description="The kind of loss, such as `negation_dropped`.")
     severity: Literal["info", "warning", "critical"] = Field(description="How much it matters.")
     count: int = Field(description="How often it was found.")
     examples: list[FlagExample] = Field(max_length=3, description="Up to three of the places.")
@@ -81,29 +81,29 @@ class CalibrationFields(BaseModel):
 
 
 class CompressReceipt(BaseModel):
-    """What went in, what came out and what that may have cost."""
+    """What went in, what came out and what may have been lost."""
 
     original_tokens: int = Field(description="Tokens of the input.")
     output_tokens: int = Field(description="Tokens of the output.")
     tokens_saved: int = Field(description="Their difference.")
-    compression_ratio: float = Field(description="Output by original tokens.")
+    compression_ratio: float = Field(description="Output tokens divided by original tokens.")
     target_ratio: float | None = Field(
-        description="What was asked, or the model's default; null where `keep` was asked."
+        description="The ratio requested, or the model's default; null if `keep` was requested."
     )
     latency_ms: float = Field(description="Time that the compression took, without waiting and transport.")
     tokenizer: str = Field(description="The tokenizer that counted.")
-    keep: float | None = Field(default=None, description="The probability that was asked for, or null.")
+    keep: float | None = Field(default=None, description="The probability requested, or null.")
     estimated_ratio: float | None = Field(
         default=None, description="The ratio that the calibration says `keep` needs; null without `keep`."
     )
     evidence_kept_probability: float | None = Field(
         default=None,
-        description="How probable it is that the evidence survived; null where the model has no calibration.",
+        description="The estimated probability that the evidence was kept; null if the model has no calibration.",
     )
     calibration: CalibrationFields | None = Field(
-        default=None, description="What these estimates rest on; null where the model has none."
+        default=None, description="The calibration behind these estimates; null if the model has none."
     )
-    risk_flags: list[RiskFlag] = Field(description="Empty where nothing is to be feared.")
+    risk_flags: list[RiskFlag] = Field(description="Empty if no risk was found.")
 
 
 class ByteSpan(BaseModel):
@@ -114,7 +114,7 @@ class ByteSpan(BaseModel):
 
 
 class KeptSpan(BaseModel):
-    """A part of the input that stands in the output."""
+    """A part of the input that is in the output."""
 
     start: int = Field(description="Offset of its first character; characters are Unicode code points.")
     end: int = Field(description="Offset after its last character.")
@@ -122,7 +122,7 @@ class KeptSpan(BaseModel):
 
 
 class KeptText(BaseModel):
-    """A part of a message's text that stands in the output. Characters are Unicode code points of the text itself,
+    """A part of a message's text that is in the output. Characters are Unicode code points of the text itself,
     which has no escapes of JSON."""
 
     message: int = Field(description="The message's place in the request, from 0.")
@@ -143,14 +143,14 @@ class CompressResponse(BaseModel):
     object: Literal["compression"] = Field(description="`compression`.")
     created: int = Field(description="Unix time in seconds.")
     model: str = Field(description="The model that compressed.")
-    output: str = Field(description="Slices of the input, unaltered, and the marks that were asked for.")
+    output: str = Field(description="Slices of the input, unaltered, and the gap marks if requested.")
     messages: list[dict[str, Any]] | None = Field(default=None, description=_MESSAGES)
     kept: list[KeptSpan] | list[KeptText] | None = Field(default=None, description=_KEPT)
-    receipt: CompressReceipt = Field(description="To be kept beside the request that uses the output.")
+    receipt: CompressReceipt = Field(description="Store it with the request that uses the output.")
 
 
 class BatchResult(BaseModel):
-    """What became of one item: a compression's fields where `status` is `ok`, an error's where it is `error`."""
+    """The outcome of one item: a compression's fields if `status` is `ok`, an error's if it is `error`."""
 
     id: str | None = Field(
         description="The item's id; where it has none, the compression's, and null for an error."
@@ -171,7 +171,7 @@ class BatchResult(BaseModel):
 
 
 class BatchSummary(BaseModel):
-    """The sums of a batch; tokens are those of the items that succeeded."""
+    """The totals of a batch; tokens are those of the items that succeeded."""
 
     items: int = Field(description="Items asked for.")
     succeeded: int = Field(description="Items compressed.")
@@ -179,10 +179,10 @@ class BatchSummary(BaseModel):
     original_tokens: int = Field(description="Tokens of the inputs.")
     output_tokens: int = Field(description="Tokens of the outputs.")
     tokens_saved: int = Field(description="Their difference.")
-    compression_ratio: float = Field(description="Output by original tokens, 1 where nothing was compressed.")
-    metering: MeteringStatus = Field(
-        description="`degraded` where any item's usage is not yet in the ledger."
+    compression_ratio: float = Field(
+        description="Output tokens divided by original tokens; 1 if nothing was compressed."
     )
+    metering: MeteringStatus = Field(description="`degraded` if any item's usage is not yet in the ledger.")
 
 
 class BatchCompressResponse(BaseModel):

@@ -192,9 +192,11 @@ class CompressService:
 
 
 def _use(held: HeldRequest, model_id: str, receipt: Receipt) -> None:
-    """Note what the receipt says. Raises `CompressorFailed` for one of more than was held."""
+    """Note what the receipt says. Raises `CompressorFailed` if it exceeds the hold."""
     try:
         held.use(TokenUsage(receipt.original_tokens, receipt.output_tokens))
     except MoreThanHeld:
-        logger.critical("%s: the receipt %r is more than was held: %r", model_id, receipt, held.most)
-        raise CompressorFailed(f"{model_id}: the compressor counted more tokens than it had said") from None
+        logger.critical("%s: the receipt %r exceeds the hold %r", model_id, receipt, held.most)
+        raise CompressorFailed(
+            f"{model_id}: the compressor counted more tokens than its stated maximum"
+        ) from None

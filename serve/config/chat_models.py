@@ -18,7 +18,7 @@ class PriceSettings(Section):
     input_usd_per_mtok: Price = Field(description="US dollars per million prompt tokens.")
     output_usd_per_mtok: Price = Field(description="US dollars per million completion tokens.")
     minimum_request_usd: Annotated[Decimal, Field(ge=0, le=1000, max_digits=15, decimal_places=9)] = Field(
-        description="US dollars that a successful request costs at least."
+        description="Minimum charge of a successful request, in US dollars."
     )
 
 
@@ -26,10 +26,10 @@ class CapabilitySettings(Section):
     tools: bool = Field(False, description="Function tools may be offered to the model.")
     reasoning_effort: bool = Field(False, description="The template takes `reasoning_effort`.")
     media: list[Literal["image_url", "input_audio", "video_url"]] = Field(
-        [], description="Content parts beside text."
+        [], description="Content part types accepted besides text."
     )
     template_roles: list[str] = Field(
-        ["system", "user", "assistant", "tool"], description="Roles that the chat template knows."
+        ["system", "user", "assistant", "tool"], description="Roles that the chat template supports."
     )
     chat_template_kwargs: list[str] = Field([], description="Template arguments that callers may set.")
 
@@ -82,7 +82,7 @@ class EngineSettings(Section):
     @model_validator(mode="after")
     def _known(self) -> EngineSettings:
         if self.kind not in ENGINE_KINDS:
-            raise ValueError(f"kind {self.kind!r} is none of {', '.join(ENGINE_KINDS)}")
+            raise ValueError(f"kind must be one of {', '.join(ENGINE_KINDS)}, not {self.kind!r}")
         if self.kind == VLLM and self.options:
             raise ValueError("options is for engines of another kind; vLLM's arguments are keys of engine")
         if self.kind != VLLM and (given := self.vllm_arguments()):
@@ -103,7 +103,7 @@ class AcceleratorSettings(Section):
 
 
 class SizeSettings(Section):
-    """How large a checkpoint is, for `pith config check --node` where it does not lie on the machine."""
+    """How large a checkpoint is, for `pith config check --node` if it is not on this machine."""
 
     weights_gb: float | None = Field(
         None, gt=0, description="Gigabytes of weights in all, as they are loaded."
@@ -128,7 +128,7 @@ class ReplicaSettings(Section):
         gt=0,
         le=1,
         description="Share of an engine's places (`engine.max_num_seqs`) that one project of weight 1 gets when no "
-        "other project is active; the rest stays free for who comes next. 1: all of them.",
+        "other project is active; the rest stays free for newcomers. 1: all of them.",
     )
     contended_share: float | None = Field(
         None, gt=0, le=1, description="The same while other projects are active; absent: `project_share`."

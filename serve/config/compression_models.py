@@ -84,7 +84,9 @@ class CompressionModelSettings(Section):
     )
     name: str = Field(min_length=1, description="Display name.")
     blurb: str = Field(min_length=1, description="One or two sentences for the public catalog.")
-    kind: Kind = Field(description="What scores: `lexical` needs no checkpoint and no torch, the others do.")
+    kind: Kind = Field(
+        description="The kind of scorer: `lexical` needs no checkpoint and no torch, the others do."
+    )
     checkpoint: str | None = Field(
         None, description="Hub name, a folder, or `embedded:small`; not for `lexical`."
     )
@@ -106,7 +108,7 @@ class CompressionModelSettings(Section):
     ratio: RatioSettings = RatioSettings()
     max_input_bytes: int = Field(2 * 2**20, ge=1, le=2**30, description="Largest input in bytes of UTF-8.")
     max_query_chars: int = Field(20_000, ge=1, le=10**6, description="Longest query in characters.")
-    protections: list[Protection] = Field([], description="What is kept whatever its score.")
+    protections: list[Protection] = Field([], description="What is kept regardless of its score.")
     flags: FlagThresholdSettings = FlagThresholdSettings()
     selection: ChoiceSettings = ChoiceSettings()
     device: str = Field("cpu", pattern=r"^(cpu|cuda(:\d+)?)$", description="`cpu`, `cuda` or `cuda:N`.")
@@ -124,10 +126,10 @@ class CompressionModelSettings(Section):
         None,
         ge=1,
         le=256,
-        description="Processes for small inputs; absent: one a core, at most 4, of `lexical`, else 1.",
+        description="Processes for small inputs; default: for `lexical` one per core, at most 4, else 1.",
     )
     large_bytes: int = Field(
-        64 * 1024, ge=1, le=2**30, description="Input and query above it are large: run apart and later."
+        64 * 1024, ge=1, le=2**30, description="A larger input and query run separately, at lower priority."
     )
     deadline_s: float = Field(
         60, gt=0, le=3600, description="Seconds that a request may take, waiting included; then 503."
@@ -136,10 +138,10 @@ class CompressionModelSettings(Section):
         1_000_000, ge=1, le=10**9, description="Tokens that wait for the network; above: 503."
     )
     blend: BlendSettings | None = Field(
-        None, description="How lexical and neural scores join; absent: the kind's own weights."
+        None, description="Weights of lexical and neural scores; default: the kind's own."
     )
     steered_by: Steering = Field(
-        "lexical", description="Whose unit scores share the budget before a token classifier picks words."
+        "lexical", description="Scorer that allocates the budget before a token classifier picks words."
     )
     fidelity: Fidelity = Field(
         "default", description="`llmlingua2` keeps the very words that LLMLingua-2 keeps."
@@ -147,7 +149,7 @@ class CompressionModelSettings(Section):
     calibration: str | None = Field(
         None,
         pattern=r"^[./~]",
-        description="File of `pith tune`; absent: what pith has for the kind. Not for `token_classifier`.",
+        description="File written by `pith tune`; default: pith's own for the kind. Not for `token_classifier`.",
     )
     replicas: CompressionReplicaSettings = CompressionReplicaSettings()
     weights_gb: float | None = Field(
@@ -170,17 +172,17 @@ class CompressionModelSettings(Section):
     def _fits_its_kind(self) -> CompressionModelSettings:
         kind = KINDS[self.kind]
         if not kind.has_network and self.checkpoint is not None:
-            raise ValueError(f"checkpoint: kind {self.kind} takes none, its weights come with pith")
+            raise ValueError(f"checkpoint: must not be set for kind {self.kind}: its weights ship with pith")
         if kind.has_network and self.checkpoint is None:
-            raise ValueError(f"checkpoint: kind {self.kind} needs one")
+            raise ValueError(f"checkpoint: must be set for kind {self.kind}")
         if self.window is not None and self.overlap >= self.window:
             raise ValueError(f"overlap ({self.overlap}) must be below window ({self.window})")
         if self.fidelity != "default" and not kind.chooses_words:
             raise ValueError(f"fidelity: {self.fidelity} is for kind token_classifier only")
         if self.calibration is not None and kind.chooses_words:
-            raise ValueError("calibration: kind token_classifier chooses words, and none can be fitted to it")
+            raise ValueError("calibration: kind token_classifier selects words, so it cannot be calibrated")
         if self.blend is not None and kind.blend is None:
-            raise ValueError(f"blend: kind {self.kind} blends nothing")
+            raise ValueError(f"blend: kind {self.kind} does not use blend")
         return self
 
 

@@ -29,7 +29,7 @@ def parse_node(text: str) -> Node:
         elif (found := _GPUS.fullmatch(part)) and gpus is None and found[1] != "0":
             gpus = int(found[1] or 1), found[2], float(found[3])
         else:
-            raise ValueError(f"{text!r} is no machine: {GRAMMAR}")
+            raise ValueError(f"{text!r} is not a valid machine: {GRAMMAR}")
     count, kind, each_gb = gpus or (0, None, 0.0)
     cores, memory_gb = cpus or (None, None)
     return Node(count, kind, each_gb, cores, memory_gb)

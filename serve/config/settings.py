@@ -118,11 +118,9 @@ class BillingSettings(Section):
     upkeep_s: float = Field(
         30,
         gt=0,
-        description="Seconds between replays of the spool, and between looks for what is due for collection.",
+        description="Seconds between replays of the spool, and between checks for due collections.",
     )
-    key_cache_s: float = Field(
-        5, ge=0, le=5, description="Seconds for which a checked key is trusted without another look."
-    )
+    key_cache_s: float = Field(5, ge=0, le=5, description="Seconds for which a checked key is cached.")
     key_outage_s: float = Field(
         60,
         ge=0,
@@ -205,7 +203,7 @@ class Settings(Section):
     @classmethod
     def _different_models(cls, models: list[ModelSettings]) -> list[ModelSettings]:
         if not models:
-            raise ValueError("the catalog holds no model")
+            raise ValueError("the catalog is empty")
         ids = [model.id for model in models]
         for model_id in ids:
             if ids.count(model_id) > 1:

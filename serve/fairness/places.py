@@ -73,7 +73,7 @@ class FairPlaces:
 
         Raises `QueueFull`, at once or, when another project's request pushes this one out, later.
         """
-        self._make_way_for(claim)
+        self._evict_if_full(claim)
         turn: Turn = asyncio.get_running_loop().create_future()
         entry = self._queue.push(claim, turn)
         try:
@@ -130,7 +130,7 @@ class FairPlaces:
         # A request with more choices than there are places runs alone.
         return claim.places <= room - self._queue.running or (room > 0 and not self._queue.running)
 
-    def _make_way_for(self, claim: Claim) -> None:
+    def _evict_if_full(self, claim: Claim) -> None:
         """At the bound, the project with the longest line loses its newest request: never one that asks for little."""
         if not 0 <= self._max_waiting <= len(self._queue):
             return

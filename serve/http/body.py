@@ -111,7 +111,7 @@ def _parse_json(raw: bytes) -> Any:
     if not raw.strip():
         raise InvalidBody((Issue("missing", ("body",), "The body is empty; a JSON object is required"),))
     if values_in(raw, enough=MAX_VALUES) > MAX_VALUES:
-        message = f"The body holds more than {MAX_VALUES} values and names of members"
+        message = f"The body holds more than {MAX_VALUES} values and object keys"
         raise InvalidBody((Issue("too_many_values", ("body",), message, ctx={"max_values": MAX_VALUES}),))
     try:
         return from_json(raw, allow_inf_nan=False, cache_strings="keys")

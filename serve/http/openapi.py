@@ -29,7 +29,7 @@ _WHEN = {
 }
 RATE_LIMIT_HEADERS: dict[str, Any] = {
     f"x-ratelimit-{what}-{kind}": {
-        "description": f"{words} of the project's {kind} a minute; only where it has such a limit.",
+        "description": f"{words} of the project's {kind} a minute; present only if the project has this limit.",
         "schema": {"type": "string"},
     }
     for kind in ("requests", "tokens")

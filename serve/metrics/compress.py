@@ -50,7 +50,7 @@ class _Families:
         self.flags = counter("pith_compress_risk_flags", "Compressions whose receipt has this flag.", "code")
         self.ratio = Histogram(
             "pith_compress_ratio",
-            "Output tokens by original tokens.",
+            "Output tokens divided by original tokens.",
             ["model"],
             registry=registry,
             buckets=RATIOS,

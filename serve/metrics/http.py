@@ -62,7 +62,7 @@ class HttpMetrics:
 def _refusals(registry: CollectorRegistry) -> dict[tuple[str, str], Counter]:
     family = Counter(
         "pith_rate_limit_refusals",
-        "Requests refused with 429, by whose limit it was and what it counts.",
+        "Requests refused with 429, by scope and kind of limit.",
         ["scope", "limit"],
         registry=registry,
     )

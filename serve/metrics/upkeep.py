@@ -27,7 +27,7 @@ class UpkeepMetrics:
         self._failures = {task: failures.labels(task) for task in TASKS}
         self._written_off = Counter(
             "pith_written_off_usd",
-            "US dollars of usage charged to nobody: beyond its hold and its workspace's limits.",
+            "US dollars of usage written off: beyond its hold and its workspace's limits.",
             registry=registry,
         )
         for gauge in self._failing.values():

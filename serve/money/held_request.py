@@ -84,7 +84,7 @@ class HeldRequest:
     def use(self, usage: TokenUsage) -> None:
         """The usage so far: what was held is all that this request can ever be charged. Raises `MoreThanHeld`."""
         if self.hold.kind != "not_applicable" and not self.most.covers(usage):
-            raise MoreThanHeld(f"{usage!r} is more than was held: {self.most!r}")
+            raise MoreThanHeld(f"usage {usage!r} exceeds the hold {self.most!r}")
         self.usage = usage
 
     async def settle(self, outcome: Outcome, *, receipt: str | None = None) -> Receipt:

@@ -1,1 +1,1 @@
-"""What the processes of one server share on one machine: the port, the counts of limits, a private folder."""
+"""What the processes of one server share on one machine: the port, the rate-limit counters, a private folder."""

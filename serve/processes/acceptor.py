@@ -63,14 +63,14 @@ class Acceptor:
 
     def _take(self) -> None:
         if self._is_ahead():
-            self._pause(STEP_BACK_S, self._come_back)
+            self._pause(STEP_BACK_S, self._take_for_others)
             return
         for _ in range(TAKEN_AT_ONCE):
             if not self._take_one() or self._is_ahead():
                 break
         self.publish()
 
-    def _come_back(self) -> None:
+    def _take_for_others(self) -> None:
         """Take what nobody came for: the others have ended, or are busy."""
         self._watch()
         for _ in range(TAKEN_FOR_OTHERS):

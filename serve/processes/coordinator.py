@@ -101,7 +101,7 @@ class Coordinator:
                 asking.sendmsg(*self._message(slot))
                 await asyncio.get_running_loop().sock_recv(asking, 1)
         except OSError as error:
-            logger.info("an HTTP process left: %s", error)
+            logger.info("an HTTP process disconnected: %s", error)
         finally:
             if slot is not None:
                 self._connections.free_slot(slot)

@@ -67,7 +67,7 @@ class FakeStarter:
 @asynccontextmanager
 async def kept_up(first: FakeMortalEngine, starter: FakeStarter) -> AsyncIterator[RestartingEngine]:
     chat = RestartingEngine(first, starter.start, give_up=starter.given_up.set)
-    keeping = asyncio.create_task(chat.keep_up())
+    keeping = asyncio.create_task(chat.supervise())
     try:
         async with asyncio.timeout(10):
             yield chat
@@ -136,7 +136,7 @@ async def test_an_engine_that_cannot_be_started_is_given_up(caplog: pytest.LogCa
 async def test_an_engine_that_cannot_be_started_again_is_given_up_without_waiting_for_its_end() -> None:
     first, given_up = FakeMortalEngine(b"first"), asyncio.Event()
     first.die()
-    keeping = asyncio.create_task(RestartingEngine(first, None, give_up=given_up.set).keep_up())
+    keeping = asyncio.create_task(RestartingEngine(first, None, give_up=given_up.set).supervise())
     async with asyncio.timeout(10):
         await given_up.wait()
         await keeping

@@ -47,10 +47,10 @@ def _with_loopback_address(add_port: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def loopback_address(address: str) -> str:
-    """The same port on loopback. Raises `InsidesChanged` for an address of which it is not known what it opens."""
+    """The same port on loopback. Raises `InsidesChanged` for an address of an unknown form."""
     host, _, port = address.rpartition(":")
     if host not in ALL_INTERFACES | {LOOPBACK}:
-        raise InsidesChanged(f"a gRPC server of Ray's would listen on {address!r}")
+        raise InsidesChanged(f"one of Ray's gRPC servers would listen on {address!r}")
     return f"{LOOPBACK}:{port}"
 
 

@@ -68,7 +68,7 @@ class RayEngine:
                 watch = watch or _Watch(time.monotonic(), self._progress_s, self._longest_s)
                 watch.see(item.usage.completion_tokens, time.monotonic())
         except TimeoutError:
-            raise self._silence(taken=watch is not None) from None
+            raise self._timeout_error(taken=watch is not None) from None
         except _Overdue as overdue:
             raise EngineFailed(f"{self._model_id}: {overdue}") from None
         except (BackPressureError, DeploymentUnavailableError, QueueFull) as error:
@@ -110,7 +110,7 @@ class RayEngine:
                 counted: int | EngineFault = await response
         except TimeoutError:
             response.cancel()
-            raise self._silence(taken=False) from None
+            raise self._timeout_error(taken=False) from None
         except asyncio.CancelledError:
             response.cancel()
             raise
@@ -127,7 +127,7 @@ class RayEngine:
             f"{self._model_id}: no replica can take the request", retry_after_s=self._retry_after_s
         )
 
-    def _silence(self, *, taken: bool) -> EngineFailed | EngineUnavailable:
+    def _timeout_error(self, *, taken: bool) -> EngineFailed | EngineUnavailable:
         if taken:
             return EngineFailed(f"{self._model_id}: no sign of life from the engine for {self._stall_s:g} s")
         return EngineUnavailable(

@@ -38,7 +38,7 @@ class Replica:
     async def open(self, host: str) -> None:
         """Take requests on any free port of `host`. Raises `OSError`."""
         self._address = await self._port.open(host)
-        self._keeping_up = asyncio.create_task(self._engine.keep_up())
+        self._supervising = asyncio.create_task(self._engine.supervise())
 
     def metadata(self) -> dict[str, Any]:
         """What every handle's process gets to know of this replica."""
@@ -48,12 +48,12 @@ class Replica:
         return await self._engine.count_tokens(request)
 
     def check(self) -> None:
-        """Raises `EngineFailed` where the engine is dead. One that is being started again is looked after already."""
+        """Raises `EngineFailed` where the engine is dead. One that is being restarted is not reported."""
         if self._engine.dead:
             raise EngineFailed("the engine has died")
 
     async def close(self) -> None:
         """Take no more requests, and return when the running ones have ended and the engine is stopped."""
         await self._port.close()
-        self._keeping_up.cancel()
+        self._supervising.cancel()
         await self._engine.stop()

@@ -108,7 +108,7 @@ class _Line:
                 if waiting is not None and not waiting.done():
                     waiting.set_result(answered)
         except (asyncio.IncompleteReadError, OSError, ValueError) as error:
-            logger.error("the connection to the counts of limits was lost: %s", error)
+            logger.error("the connection to the rate-limit counter was lost: %s", error)
         finally:
             self._lose()
 
@@ -124,5 +124,5 @@ class _Line:
 
 
 def _unavailable(error: OSError) -> LimitsUnavailable:
-    logger.warning("the counts of limits did not answer: %s: %s", type(error).__name__, error)
-    return LimitsUnavailable("the rate limits' storage is unavailable")
+    logger.warning("the rate-limit counter did not answer: %s: %s", type(error).__name__, error)
+    return LimitsUnavailable("the rate-limit storage is unavailable")

@@ -117,7 +117,7 @@ async def test_a_lease_that_a_clock_set_back_left_far_ahead_ends_too(books: Book
     )
     async with asyncio.timeout(20):
         while hold.event_id in await leases(books):
-            await keeper.tend()
+            await keeper.renew_and_sweep()
             await asyncio.sleep(0.02)
     assert await books.money(caller) == (0, 0)
 

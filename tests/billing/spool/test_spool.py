@@ -272,7 +272,7 @@ async def test_a_spool_file_that_a_full_disk_left_empty_keeps_no_dead_hold_open(
     """Its missing table once ended every round of upkeep before the sweep."""
     caller = await books.new_caller()
     hold = await books.hold(caller, 1000)
-    books.ledger._leases.doubt(hold.event_id)
+    books.ledger._leases.mark_possibly_open(hold.event_id)
     books.spool_path.touch()
 
     assert (await books.spool.waiting(), await books.spool.count_waiting()) == ([], 0)

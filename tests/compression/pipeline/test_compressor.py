@@ -17,12 +17,12 @@ from compression.pipeline.errors import (
     EmptyInput,
     InputTooLarge,
     KeepOutOfRange,
-    NoSize,
+    NeitherRatioNorKeep,
     NotCalibrated,
     NotText,
+    RatioAndKeepGiven,
     RatioOutOfRange,
     ScoresMismatch,
-    TwoSizes,
 )
 from compression.pipeline.request import CompressionRequest, CompressionResult, check_request
 from compression.pipeline.settings import CompressionSettings
@@ -214,8 +214,8 @@ def test_a_ratio_out_of_range_is_refused(compress: Compress, ratio: float) -> No
         (None, 0.0, KeepOutOfRange),
         (None, 1.0, KeepOutOfRange),
         (None, math.nan, KeepOutOfRange),
-        (0.5, 0.9, TwoSizes),
-        (None, None, NoSize),
+        (0.5, 0.9, RatioAndKeepGiven),
+        (None, None, NeitherRatioNorKeep),
     ],
 )
 def test_one_of_ratio_and_promise_is_asked_for(

@@ -52,7 +52,7 @@ def test_a_kind_without_a_network_is_planned_as_the_lexical_one_and_takes_no_che
 ) -> None:
     limits: dict[str, Any] = {"workers": 2, "large_bytes": 1, "max_waiting": 1, "deadline_s": 1}
     assert plan_of(made_up.kind, **limits) == plan_of("lexical", **limits)
-    with pytest.raises(ValueError, match="takes none"):
+    with pytest.raises(ValueError, match="must not be set"):
         replace(made_up, checkpoint="some/model")
 
 
@@ -62,5 +62,5 @@ def test_every_name_of_a_kind_has_its_row_and_every_row_names_what_there_is() ->
 
 
 def test_a_kind_that_chooses_words_scores_no_units() -> None:
-    with pytest.raises(ValueError, match="chooses words"):
+    with pytest.raises(ValueError, match="selects words"):
         KINDS["token_classifier"].maker()

@@ -48,7 +48,7 @@ class FakeWorker:
     def cpu_s(self) -> float:
         return self.used_s
 
-    def fell_with_all(self) -> bool:
+    def died_with_fork_server(self) -> bool:
         return False
 
     def answer(self, name: str) -> None:

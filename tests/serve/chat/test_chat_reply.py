@@ -197,7 +197,7 @@ async def test_bytes_that_are_no_completion_are_a_502_and_cost_nothing(
     client = await served.chat(stream=stream).run()
     assert client.status == 502 and client.is_complete
     assert client.json()["error"]["code"] == "engine_failed"
-    assert client.json()["detail"].startswith("the engine's ")
+    assert client.json()["detail"].startswith("the engine")
     assert await served.events() == []
     await served.assert_nothing_is_left_open()
 

@@ -234,7 +234,7 @@ def test_a_move_that_is_illegal_names_both_states(on: On, used: None) -> None:
         ),
         (("usage", "--by", "day,day"), 2, "--by: day is given twice"),
         (("usage", "--by", ""), 2, "--by: '' is not one of"),
-        (("usage", "--json", "--csv"), 2, "--csv: choose it or --json, not both"),
+        (("usage", "--json", "--csv"), 2, "--csv and --json cannot be used together"),
         (("usage", "--workspace", "nobody"), 1, "no workspace has the id or name 'nobody'"),
         (("statement", "nobody", "2026-11"), 1, "no workspace has the id or name 'nobody'"),
         (("statement", "acme", "2026-13"), 2, "MONTH: '2026-13' is not a month, such as 2026-11"),

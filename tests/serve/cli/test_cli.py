@@ -96,7 +96,7 @@ def test_a_good_configuration_is_called_valid(pith: Pith, config: Path) -> None:
     ("text", "words"),
     [
         ("server: {prot: 1}", "server.prot: unknown key"),
-        ("models: []", "models: the catalog holds no model"),
+        ("models: []", "models: the catalog is empty"),
         ("a: [", "is not valid YAML"),
         ("", "must hold a mapping of keys"),
     ],

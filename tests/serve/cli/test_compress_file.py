@@ -242,7 +242,9 @@ def test_an_unknown_model_is_answered_with_those_there_are(pith: Run, source: Pa
 
 
 def test_a_configuration_without_compression_is_named(pith: Run, source: Path, tmp_path: Path) -> None:
-    assert "compression.models: lists no model" in complaint(pith(source, settings=written(tmp_path, [])))
+    assert "compression.models: must list at least one model" in complaint(
+        pith(source, settings=written(tmp_path, []))
+    )
 
 
 def test_a_file_that_is_not_there_is_named(pith: Run, tmp_path: Path) -> None:

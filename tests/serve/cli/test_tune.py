@@ -137,7 +137,7 @@ def test_bad_rows_can_be_passed_over_and_are_named_all_the_same(tune: Run) -> No
     [
         (["--keep", "1"], "--keep: must be greater than 0 and less than 1"),
         (["--model", "nope"], "has no compression model 'nope'"),
-        (["--model", "words"], "words chooses words"),
+        (["--model", "words"], "words selects words"),
     ],
 )
 def test_what_cannot_be_tuned_is_refused_before_anything_runs(tune: Run, words: list[str], said: str) -> None:

@@ -516,7 +516,7 @@ async def test_every_example_fits_its_schema(served: Compressing) -> None:
 
 
 async def test_what_a_receipt_says_was_held_before(served: Compressing) -> None:
-    """A compressor that counts more than it had said is at fault: nothing is delivered, and nothing charged."""
+    """A compressor that counts more than its stated maximum is at fault: nothing is delivered, and nothing charged."""
     served.model.counts_more = 10 * len(CONTEXT)
     failed = await served.compress().run()
     assert (failed.status, failed.json()["error"]["code"]) == (502, "compressor_failed")

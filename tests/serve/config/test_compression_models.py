@@ -116,13 +116,13 @@ def test_the_thresholds_of_a_configuration_are_those_that_the_flags_have() -> No
 @pytest.mark.parametrize(
     ("document", "keys", "words"),
     [
-        (LEXICAL, {"checkpoint": "some/model"}, "kind lexical takes none"),
-        (LEXICAL, {"kind": "encoder"}, "kind encoder needs one"),
+        (LEXICAL, {"checkpoint": "some/model"}, "checkpoint: must not be set for kind lexical"),
+        (LEXICAL, {"kind": "encoder"}, "checkpoint: must be set for kind encoder"),
         (LEXICAL, {"kind": "magic"}, "token_classifier"),
         (WORDS, {"checkpoint": "embedded:large"}, "there is no embedded:large here, only small"),
         (WORDS, {"checkpoint": " "}, "must name a folder or a hub repository"),
         (LEXICAL, {"tokenizer": "embedded:gpt"}, "there is no embedded:gpt here"),
-        (WORDS, {"blend": {"lexical": 1, "neural": 1}}, "kind token_classifier blends nothing"),
+        (WORDS, {"blend": {"lexical": 1, "neural": 1}}, "kind token_classifier does not use blend"),
         (ENCODER, {"blend": {"lexical": 0, "neural": 0}}, "must not both be 0"),
         (ENCODER, {"blend": {"lexical": -1, "neural": 1}}, "greater than or equal to 0"),
         (ENCODER, {"fidelity": "llmlingua2"}, "for kind token_classifier only"),

@@ -173,5 +173,5 @@ def test_the_command_says_what_fits_and_its_exit_code_what_came_of_it(tmp_path: 
 def test_the_file_may_name_no_machine_that_is_none(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     path.write_text(yaml.safe_dump({**settings_document(tmp_path), "nodes": ["huge"]}))
-    with pytest.raises(ConfigError, match="nodes: 'huge' is no machine"):
+    with pytest.raises(ConfigError, match="nodes: 'huge' is not a valid machine"):
         load_settings(path)

@@ -177,7 +177,7 @@ def test_a_catalog_holds_as_many_models_as_one_likes(document: dict[str, Any], c
 
 def test_a_catalog_without_a_model_is_refused(document: dict[str, Any], tmp_path: Path) -> None:
     document["models"] = []
-    assert refusal(document, tmp_path) == "models: the catalog holds no model"
+    assert refusal(document, tmp_path) == "models: the catalog is empty"
 
 
 @pytest.mark.parametrize("name", ["cpu", "embedded", "gpu"])
