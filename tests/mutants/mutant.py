@@ -249,8 +249,8 @@ MUTANTS = (
     Mutant(
         "a settlement ends with who waits for it",
         "serve/money/held_request.py",
-        "        return await asyncio.shield(self._settling)\n",
-        "        return await self._settling\n",
+        "        written = await asyncio.shield(self._settling)\n",
+        "        written = await self._settling\n",
         (f"{HELD_REQUEST}::test_a_settlement_goes_on_when_nobody_waits_for_it_any_more",),
     ),
 )
