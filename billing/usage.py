@@ -87,7 +87,7 @@ class Settlement:
 
     event_id: str
     status: MeteringStatus
-    # The part of the cost that nobody is charged for; of spooled usage it is known only after the replay.
+    # The part of the cost that is written off; of spooled usage it is known only after the replay.
     written_off_nano_usd: int = 0
 
     @property

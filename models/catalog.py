@@ -12,7 +12,7 @@ MEDIA_KINDS = frozenset({"image_url", "input_audio", "video_url"})
 class Capabilities:
     """What one model's weights and chat template can make use of.
 
-    `media` holds content part types beside `text`; `chat_template_kwargs` the template variables that callers
+    `media` holds content part types besides `text`; `chat_template_kwargs` the template variables that callers
     may set. Raises `ValueError` for a kind of media that no engine request can carry.
     """
 

@@ -42,10 +42,10 @@ class EngineRequest:
     stream: bool
     cache_salt: str
     options: Mapping[str, Any] = field(default_factory=dict)
-    # The name under which the caller gave the limit, for an engine's complaint about it. None: nobody gave one, and it
-    # is the most that the reply may have of what the prompt leaves.
+    # The name under which the caller gave the limit, for an engine's error about it. None: the caller gave none, and
+    # `max_tokens` only caps what the prompt leaves of the context.
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] | None = "max_tokens"
-    # Who shares the engine's places: a project, and how much of them it is to have beside others.
+    # Who shares the engine's places: a project, and its weight relative to others.
     project_id: str = ""
     project_weight: int = 1
 
@@ -83,7 +83,7 @@ class EngineFault:
     retry_after_s: int = 1
 
     def error(self) -> EngineError:
-        """The exception that this fault stands for."""
+        """The exception that this fault represents."""
         if self.kind == "rejected":
             return EngineRejected(self.message, param=self.param)
         if self.kind == "unavailable":
@@ -92,7 +92,7 @@ class EngineFault:
 
     @classmethod
     def of(cls, error: EngineError) -> EngineFault:
-        """The fault that stands for an exception."""
+        """The fault that represents an exception."""
         if isinstance(error, EngineRejected):
             return cls("rejected", error.message, error.param)
         if isinstance(error, EngineUnavailable):
@@ -130,7 +130,7 @@ class ReplicaEngine(Protocol):
 
 @runtime_checkable
 class Embeds(Protocol):
-    """What an engine offers beside `ReplicaEngine` if its model makes vectors of texts: ask with `isinstance`."""
+    """What an engine offers besides `ReplicaEngine` if its model makes vectors of texts: ask with `isinstance`."""
 
     async def embed(self, texts: Sequence[str]) -> Embeddings | EngineFault:
         """A vector for each text, all of one length, and the tokens of all texts."""

@@ -45,7 +45,7 @@ class EngineUnavailable(EngineError):
 
 
 class EngineFailed(EngineError):
-    """The engine took the request and then died or answered with something that is no completion."""
+    """The engine took the request and then died or answered with something other than a completion."""
 
 
 class EngineRejected(EngineError):

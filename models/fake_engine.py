@@ -18,7 +18,7 @@ from models.errors import EngineError, EngineRejected
 from models.prompt_bound import PromptBound
 
 TEXT = "The quick brown fox jumps over the lazy dog while seven tired owls look on from their old tree."
-# What a served fake says, so that nobody takes it for a model.
+# The reply of a served fake: it says so, and cannot be mistaken for a model's.
 SERVED_TEXT = "This is a fake engine for tests. It computes nothing: it says this text to everybody."
 CREATED = 1_700_000_000
 # Of `prompt_tokens` below: a message, and an empty text, are a token each; a part is written with four words.

@@ -82,7 +82,7 @@ class Service:
     def check(self) -> None:
         """Raise when the server has stopped or its upkeep hangs, so that Ray replaces this replica.
 
-        Upkeep that fails is no reason: with the ledger away, another replica would fail as well.
+        Failing upkeep is not a reason: while the ledger is down, another replica would fail as well.
         """
         if self.task.done():
             raise RuntimeError("the HTTP server has stopped")

@@ -212,7 +212,7 @@ class Accounts:
         audit_log.record(connection, AuditEntry(now, self._actor, action, workspace_id, record.id, details))
 
     async def _write_and_forget(self, work: Work[A]) -> A:
-        # Cleared even if nobody knows whether the write succeeded: the next request reads the truth.
+        # Cleared even if it is unknown whether the write succeeded: the next request reads the current state.
         try:
             return await self._database.write(work)
         finally:

@@ -60,7 +60,7 @@ class Balances:
     events: int
     stored: dict[str, int]
     rebuilt: dict[str, int]
-    # The part of the events' cost that nobody is charged for; it is in no balance.
+    # The part of the events' cost that was written off; it is in no balance.
     written_off_nano_usd: int = 0
 
     @property

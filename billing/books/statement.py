@@ -51,7 +51,7 @@ class Statement:
 
     @property
     def written_off_nano_usd(self) -> int:
-        """The part of the cost that nobody is charged for; it is in no balance."""
+        """The part of the cost that was written off; it is in no balance."""
         return sum(line.written_off_nano_usd for line in self.usage)
 
     @property

@@ -86,7 +86,7 @@ async def run_hook(command: HookCommand, request: bytes) -> HookAnswer:
 def read_answer(printed: bytes) -> HookAnswer:
     """What a command that ended well said. Nothing means that it will say later.
 
-    Raises `HookFailed` for anything else: money may have moved, and nobody would know.
+    Raises `HookFailed` for anything else: money may have moved without a record of it.
     """
     text = printed.decode("utf-8", "replace").strip()
     if not text:

@@ -88,7 +88,7 @@ def renew(connection: Connection, owner: str, times: LeaseTimes) -> None:
 
 
 def adopt(connection: Connection, owner: str, event_ids: Collection[str], times: LeaseTimes) -> None:
-    """Renews the leases of these holds, whose usage waits in this server's spool, whoever opened them."""
+    """Renews the leases of these holds, whose usage waits in this server's spool, whichever server opened them."""
     for some in _in_parts(event_ids):
         parameters = {"mine": owner, "given": some, "due_s": times.due_s, "ttl_s": times.ttl_s}
         connection.execute(_ADOPT, parameters)

@@ -144,7 +144,7 @@ class Ledger:
         return await asyncio.shield(self._begin(self._release(hold)))
 
     async def keep_leases(self) -> None:
-        """Renews this server's holds, and closes those that nobody needs: its own, and those of servers that died.
+        """Renews this server's holds, and closes unused ones: its own, and those of servers that died.
 
         To be called about every second; it does what is due. Raises `LedgerUnavailable`.
         """

@@ -12,7 +12,7 @@ from billing.store.database import Database
 from billing.usage import UsageEvent, event_from_json
 
 log = logging.getLogger(__name__)
-# Called with an event and the part of its cost that nobody is charged for.
+# Called with an event and the part of its cost that is written off.
 WrittenOff = Callable[[UsageEvent, int], None]
 
 

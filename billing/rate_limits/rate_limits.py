@@ -40,7 +40,7 @@ class Admission:
 class RateLimits:
     """The limiter of one server. Its counts are its own unless `counters` are of a store that several share.
 
-    While that store is down, `on_outage` decides: nobody with a limit is let in, or each server counts by itself.
+    While that store is down, `on_outage` decides: requests with a limit are refused, or each server counts on its own.
     """
 
     def __init__(self, counters: Counters | None = None, *, on_outage: OutagePolicy = "refuse") -> None:

@@ -89,7 +89,7 @@ class RedisCounters:
         try:
             return await asyncio.shield(taking)
         except asyncio.CancelledError:
-            # The script may be running, and nobody else knows what it counts: it is undone from here.
+            # The script may still be running, and only this call knows what it counts: undo it from here.
             self._begin(self._undo(taking, ask))
             raise
 
@@ -175,7 +175,7 @@ class RedisCounters:
     def _forget(self, done: asyncio.Task[Any]) -> None:
         self._calls.discard(done)
         if not done.cancelled():
-            # Retrieved here too: whoever awaited it may have been cancelled.
+            # Retrieved here too: the task that awaited it may have been cancelled.
             done.exception()
 
 

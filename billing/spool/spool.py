@@ -73,7 +73,7 @@ class Spool:
         await self.require_writable()
         if self._rows < self._max_rows:
             return
-        # Counted anew, for what the replayer or an operator took out since.
+        # Counted again: the replayer or an operator may have removed rows since.
         self._trusted_until = 0.0
         await self.require_writable()
         if self._rows >= self._max_rows:
@@ -110,7 +110,7 @@ class Spool:
         return await self._count(spooled_events.c.refusal.is_not(None))
 
     async def costs_by_workspace(self) -> dict[str, int]:
-        """Nano-dollars that wait for the ledger, without what it refused: nobody is charged for that."""
+        """Nano-dollars that wait for the ledger, without what it refused, which is charged to no workspace."""
         if not self._exists():
             return {}
         workspace = func.json_extract(spooled_events.c.event, "$.workspace_id")

@@ -34,7 +34,7 @@ class Job:
     def fail(self, error: BaseException) -> None:
         if not self.done.done():
             self.done.set_exception(error)
-            # Its caller may be gone, and asyncio would log an exception that nobody retrieved.
+            # Its caller may be gone, and asyncio would log an exception that was never retrieved.
             self.done.exception()
 
 

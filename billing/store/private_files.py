@@ -1,4 +1,4 @@
-"""Files and folders that nobody else on the machine may read: money, secrets, and what customers are charged for."""
+"""Files and folders that no other user of the machine may read: money, secrets, and what customers are charged for."""
 
 import logging
 import os
@@ -22,9 +22,9 @@ def make_folder_private(path: Path) -> None:
 
 
 def make_database_private(path: Path) -> None:
-    """A SQLite file and those beside it, even before they exist: SQLite gives the others the mode of this one."""
+    """A SQLite file and its companion files, even before they exist: SQLite gives the others the mode of this one."""
     try:
-        # Only where nobody can have it open: closing a file drops every lock that this process has on it, SQLite's
+        # Only if no process can have it open: closing a file drops every lock that this process has on it, SQLite's
         # too, and the next process to close the ledger would take itself for the last, and delete its log.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, FILE_MODE))
     except FileExistsError:

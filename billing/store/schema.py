@@ -169,7 +169,7 @@ usage_events = Table(
     Column("receipt", Text),
     # Taken while the ledger was away, under the stated allowance.
     Column("offline", Boolean, nullable=False, server_default=false()),
-    # The part of the cost that nobody is charged for: it exceeded the hold, and the limits had no room for it.
+    # The part of the cost that was written off: it exceeded the hold, and the limits had no room for it.
     Column("written_off_nano_usd", BigInteger, nullable=False, server_default="0"),
     # The month that it was charged to, by the database's clock. In older rows: that of `settled_at`.
     Column("month", String(7)),

@@ -1,1 +1,1 @@
-"""What runs beside requests: replay of the spool, leases, collections."""
+"""Background work: replay of the spool, leases, collections."""

@@ -21,7 +21,7 @@ def replay_round(ledger: Ledger, *, every_s: float) -> Round:
 
 
 def lease_round(ledger: Ledger, *, every_s: float = LEASES_EVERY_S) -> Round:
-    """Renews this server's holds, and closes those that nobody needs."""
+    """Renews this server's holds, and closes unused ones."""
     return Round("leases", ledger.keep_leases, every_s)
 
 

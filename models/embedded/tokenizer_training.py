@@ -57,7 +57,7 @@ def _texts(corpus: Corpus) -> Iterator[str]:
 
 
 def write_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
-    """Writes what transformers and vLLM read, beside the chat template, which is kept by hand."""
+    """Writes what transformers and vLLM read, in addition to the chat template, which is maintained by hand."""
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))
     names = {"eos_token": TURN_END, "pad_token": END_OF_TEXT}

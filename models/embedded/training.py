@@ -34,7 +34,7 @@ FINISHING_RATE = 0.3
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a run stands. `loss` is a running mean, in nats per token."""
+    """The progress of a run. `loss` is a running mean, in nats per token."""
 
     step: int
     steps: int

@@ -25,7 +25,7 @@ Cost = tuple[str, int, str]
 
 
 def costs_of(node: Mapping[str, Any]) -> Iterator[Cost]:
-    """What one schema adds to each of a request's bounds: the bound's name, how much, and the key that it stands at."""
+    """What one schema adds to each of a request's bounds: the bound's name, how much, and the key that causes it."""
     if optional := _optional(node):
         yield "optional", optional**2, "properties"
     for key, text in _patterns(node):

@@ -1,6 +1,6 @@
 """How much a JSON text holds, found before it is parsed: a million empty lists are seconds of work."""
 
-# Between two values stands one mark at least.
+# At least one mark separates two values.
 _MARKS = b",:[{"
 _BYTES_OF_A_VALUE = 2
 
@@ -8,7 +8,7 @@ _BYTES_OF_A_VALUE = 2
 def values_in(text: bytes, *, enough: int) -> int:
     """The values and object keys in a JSON text, or an upper bound that is `enough` at most.
 
-    Linear in the bytes, at the speed of searching. Of a text that is no JSON the answer means nothing.
+    Linear in the bytes, at the speed of searching. For a text that is not JSON the result is meaningless.
     """
     most = len(text) // _BYTES_OF_A_VALUE + 1
     if most > enough:
@@ -23,7 +23,7 @@ def exact_values_in(text: bytes, *, enough: int) -> int:
 
 
 def _outside_strings(text: bytes, *, enough: int) -> bytes:
-    """What stands outside the strings, or as much of it as answers: each string is a value too."""
+    """What is outside the strings, or as much of it as settles the question: each string is a value too."""
     # What is escaped ends no string.
     plain = text.replace(b"\\\\", b"").replace(b'\\"', b"")
     pieces = plain.split(b'"', 2 * enough + 1)

@@ -15,7 +15,7 @@ Loc = tuple[str | int, ...]
 
 # What a role is called where the template does not support it.
 _OTHER_NAMES = {"developer": "system", "function": "tool"}
-# Text that stands beside the content, and how long it may be; the reasoning is part of the prompt.
+# Text fields next to the content, and how long they may be; the reasoning is part of the prompt.
 _TEXTS: Mapping[str, int | None] = {
     "name": 256,
     "tool_call_id": 256,
@@ -63,7 +63,7 @@ def _message(message: Mapping[str, Any], index: int, capabilities: Capabilities)
             _part(part, message["role"], (*loc, "content", at), capabilities) for at, part in parts
         ]
     elif content or not calls:
-        # Templates join texts, so an absent content is an empty one unless calls stand in its place.
+        # Templates join texts, so an absent content is an empty one unless there are calls instead.
         result["content"] = content or ""
     for name, most in _TEXTS.items():
         if message.get(name) is not None:

@@ -93,7 +93,7 @@ def _schemas(options: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], tu
 
 
 def _tools(given: Mapping[str, Any], capabilities: Capabilities) -> dict[str, Any]:
-    """An empty list is no tools, and without tools only a choice that requires one is wrong."""
+    """An empty list counts as no tools, and without tools only a choice that requires one is wrong."""
     tools, choice = given.get("tools", []), given.get("tool_choice", "auto")
     refuse_custom_tools(tools, choice)
     if not tools:
@@ -105,8 +105,8 @@ def _tools(given: Mapping[str, Any], capabilities: Capabilities) -> dict[str, An
     names = {tool["function"]["name"] for tool in tools}
     if isinstance(choice, Mapping) and choice["function"]["name"] not in names:
         raise InvalidField(("tool_choice", "function", "name"), "is not one of the functions in tools")
-    beside = {name: given[name] for name in ("tool_choice", "parallel_tool_calls") if name in given}
-    return {"tools": tools, **beside}
+    choices = {name: given[name] for name in ("tool_choice", "parallel_tool_calls") if name in given}
+    return {"tools": tools, **choices}
 
 
 def _stream_options(given: Mapping[str, Any], _: Capabilities) -> dict[str, Any]:

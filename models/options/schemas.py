@@ -74,10 +74,10 @@ class _Left:
 
 
 def _check_references(schema: Mapping[str, Any], places: list[tuple[Mapping[str, Any], Loc]]) -> None:
-    """Refuse a schema that stands for nothing but itself, on which xgrammar gives the request up.
+    """Refuse a schema that only refers to itself: xgrammar aborts the request on it.
 
     Recursion through properties or items is fine: each round reads something. A search that enters each object once:
-    one that is met again while it is still open stands on a circle.
+    one that is met again while it is still open is part of a cycle.
     """
     place_of = {id(node): place for node, place in places}
     left_behind = set[int]()

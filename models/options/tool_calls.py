@@ -12,7 +12,7 @@ Loc = tuple[str | int, ...]
 
 MAX_CALLS = 128
 MAX_REQUEST_CALLS = 1024
-# In the arguments of all calls together: the engine and its template parse them and write them anew.
+# In the arguments of all calls together: the engine and its template parse them and serialise them again.
 MAX_ARGUMENT_VALUES = 16_384
 MAX_NAME_CHARS = 256
 # The engine parses arguments by recursion, deep in its own stack.

@@ -28,7 +28,7 @@ UNKNOWN, ABSENT = _Word("UNKNOWN"), _Word("ABSENT")
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A value that stands in the template itself."""
+    """A literal value in the template."""
 
     value: Any
 
@@ -83,7 +83,7 @@ class Pieces:
 
 
 def item_of(owner: Any, key: Any) -> Any:
-    """`owner.key` or `owner[key]`. One message of the conversation by its place stands for all of them."""
+    """`owner.key` or `owner[key]`. One message of the conversation, taken by its index, represents all of them."""
     if owner is ABSENT:
         return ABSENT
     if isinstance(owner, Messages):

@@ -1,6 +1,6 @@
-"""vLLM as the engine of a replica: runs chat requests on an engine of this process, whoever started it.
+"""vLLM as the engine of a replica: runs chat requests on an engine that was started in this process.
 
-It stands on vLLM's own OpenAI layer (templates, structured outputs, tool parsers, logprobs) and reads usage from
+It builds on vLLM's own OpenAI layer (templates, structured outputs, tool parsers, logprobs) and reads usage from
 the typed outputs beneath it, so no event is parsed to be counted.
 """
 
@@ -87,7 +87,7 @@ class VLLMEngine:
         return completed(self._serving, asked, meter)
 
     def _broken(self, request: EngineRequest, meter: UsageMeter) -> EngineFault:
-        """What vLLM's one exception means that stands for its own death and for a grammar that it chokes on."""
+        """What vLLM's exception means: it is the same for its own death and for a grammar that it cannot handle."""
         field = constrained_by(request)
         if not self.dead and meter.usage().completion_tokens == 0 and field is not None:
             return EngineFault("rejected", "the engine cannot hold a reply to this schema", field)

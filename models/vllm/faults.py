@@ -43,7 +43,7 @@ def located(fault: EngineFault, request: EngineRequest) -> EngineFault:
     if fault.kind != "rejected":
         return fault
     if fault.param == "max_tokens" and request.max_tokens_field is None:
-        # Nobody asked for a number of tokens: there is no room for any.
+        # The caller gave no token limit: there is no room for any token.
         return replace(fault, message="the prompt leaves no room for a reply", param="messages")
     param = _PROMPT.get(fault.param, fault.param) if fault.param is not None else constrained_by(request)
     return replace(fault, message=without_internals(fault.message), param=param)

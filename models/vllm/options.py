@@ -9,7 +9,7 @@ GREEDY_BELOW = 1e-5
 COLDEST = 0.01
 # vLLM wants top_p above 0; the likeliest token is kept however small it is.
 SMALLEST_TOP_P = 1e-6
-# vLLM reads -1 as "no seed"; the contract's seed repeats whatever it is, so -1 stands for another number.
+# vLLM reads -1 as "no seed"; the contract's seed repeats whatever it is, so -1 is mapped to another number.
 NO_SEED = -1
 STAND_IN_SEED = 2**62 + 1
 

@@ -1,4 +1,4 @@
-"""What makes a prompt of a conversation in a vLLM engine: template and tokenizer, for who wants to bound it."""
+"""What makes a prompt of a conversation in a vLLM engine: template and tokenizer, from which a bound is proven."""
 
 from typing import Any
 

@@ -44,7 +44,7 @@ class EngineReply:
         return EngineFailed(f"{model_id}: the engine counted more tokens than its stated maximum")
 
     def begin_delivery(self, first_event: bytes) -> None:
-        """For who sends a stream, before its first byte leaves. Raises `EngineFailed` for what is no such stream."""
+        """Call it before the first byte of a stream is sent. Raises `EngineFailed` if it is not a stream of events."""
         if not first_event.startswith(b"data: {"):
             raise EngineFailed("the engine did not return a stream of server-sent events")
         self.held.delivered = True
@@ -52,7 +52,7 @@ class EngineReply:
 
 
 def checked_reply(data: bytes) -> dict[str, Any]:
-    """The engine's chat completion object. Raises `EngineFailed` for bytes that are none."""
+    """The engine's chat completion object. Raises `EngineFailed` for any other bytes."""
     try:
         reply = orjson.loads(data)
     except orjson.JSONDecodeError as error:

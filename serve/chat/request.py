@@ -191,7 +191,7 @@ class ChatCompletionRequest(RequestShape):
 
     @property
     def token_limit_field(self) -> Literal["max_tokens", "max_completion_tokens"] | None:
-        """The name under which the caller gave the limit; None where nobody did, and the default stands."""
+        """The name under which the caller gave the limit; None if the caller gave none, and the default applies."""
         if self.max_completion_tokens is not None:
             return "max_completion_tokens"
         return "max_tokens" if "max_tokens" in self.model_fields_set else None

@@ -25,8 +25,8 @@ def show(found: Workspace | Project | KeyRecord, as_json: bool) -> None:
 def show_lines(
     lines: Sequence[dict[str, Any]], with_revoked: bool, as_json: bool, *, first: Sequence[str] = ()
 ) -> None:
-    """Print a list, as JSON or as a table whose columns begin with `first`. What was revoked is left out, unless it is
-    asked for; how much that was is said beside the table."""
+    """Print a list, as JSON or as a table whose columns begin with `first`. Revoked rows are left out unless
+    `with_revoked`; their number is printed after the table."""
     shown = [line for line in lines if with_revoked or line["state"] == ACTIVE]
     if as_json:
         typer.echo(table.as_json(shown))

@@ -95,7 +95,7 @@ def retry(event_id: EventId, config: Config = DEFAULT_CONFIG) -> None:
 
 @spool_commands.command("drop")
 def drop(event_id: EventId, config: Config = DEFAULT_CONFIG) -> None:
-    """Take out an event that was set aside, for good: nobody is charged for it. Prints the event in full, and leaves
+    """Remove an event that was set aside, for good: it is never charged. Prints the event in full, and leaves
     an entry in the audit log."""
     settings = load_anchored(config)
 

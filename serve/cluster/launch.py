@@ -79,7 +79,7 @@ def run_server(settings: Settings, *, announce: Callable[[], None], progress: Pr
     except Stopped:
         progress.say("stopping …")
     finally:
-        # First: while the last requests end, new ones are refused and do not wait for nobody.
+        # First: while the last requests end, new ones are refused instead of waiting in vain.
         if coordinator is not None:
             coordinator.stop_listening()
         stop(settings.server.drain_s + SETTLE_S + SHUTDOWN_S)

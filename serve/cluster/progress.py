@@ -32,7 +32,7 @@ class Progress:
                 self._print(f"{step} …")
 
     def say(self, line: str) -> None:
-        """Say something that is no step, and end the step before it."""
+        """Print a line that is not a step, and end the current step."""
         with self._lock:
             self._step = ""
             self._print(line)

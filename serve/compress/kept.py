@@ -1,4 +1,4 @@
-"""Where what was kept stands: in the characters and bytes of an input, or in the texts of messages."""
+"""Positions of the parts kept: in the characters and bytes of an input, or in the texts of messages."""
 
 from collections.abc import Sequence
 from typing import Any

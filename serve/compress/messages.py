@@ -24,7 +24,7 @@ EXAMPLE: list[dict[str, Any]] = [
 def canonical(messages: Any) -> str:
     """The messages as JSON without white space, every member of theirs in its place.
 
-    Raises `PydanticCustomError` for what is no conversation, and for numbers that JSON does not have.
+    Raises `PydanticCustomError` if it is not a conversation, and for numbers that JSON does not have.
     """
     fault = fault_in(messages) if isinstance(messages, list) else ": must be an array of messages"
     if fault is not None:

@@ -27,7 +27,7 @@ def request_of(item: CompressInput, shared: Asked | None, *, default_ratio: floa
 
 
 def wants_spans(item: CompressInput, shared: Asked | None) -> bool:
-    """Whether the response is to say where what was kept stands."""
+    """Whether the response is to include the positions of the parts kept."""
     said = [asked.include for asked in (item, shared) if asked is not None and asked.include is not None]
     return bool(said) and "spans" in said[0]
 

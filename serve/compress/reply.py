@@ -56,7 +56,7 @@ class CompressReply(WorkingReply):
 
 
 class DemoReply(WorkingReply):
-    """Anybody's compression: within the demo's limits, and on nobody's account."""
+    """A compression without a key: within the demo's limits, and free of charge."""
 
     def __init__(
         self,

@@ -83,7 +83,7 @@ def _add_demo(routes: APIRouter, found: CompressRoutes) -> None:
         openapi_extra={"requestBody": json_body("CompressRequest")},
     )
     async def create_demo_compression(request: Request) -> Response:
-        """The same without a key: a capped input, a few requests a minute, and on nobody's account."""
+        """The same without a key: a capped input, a few requests a minute, and free of charge."""
         raw = await _demo_body(request, found.demo_max_chars)
         body = parse_body(raw, request.headers.get("content-type"), CompressRequest)
         if len(body.context) > found.demo_max_chars:
@@ -151,7 +151,7 @@ def _wants_lines(accept: str | None) -> bool:
 
 
 async def _demo_body(request: Request, max_chars: int) -> bytes:
-    """The body, of which no more is kept than an input within the cap can need: nobody has shown a key."""
+    """The body, of which no more is kept than an input within the cap can need: the client has no key."""
     most = max_chars * _MOST_BYTES_PER_CHAR + _DEMO_OTHER_BYTES
     kept = bytearray()
     async for piece in request.stream():

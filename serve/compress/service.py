@@ -129,8 +129,8 @@ class CompressService:
         return PreparedCompression(model_id, request, size, wants_spans(item, shared), field)
 
     def token_terms(self, caller: Caller, prepared: PreparedCompression) -> TokenTerms:
-        """What the compression can come to. Where nothing is proven of its tokenizer, a byte counts as a token until
-        the input is counted, and that is done before anything is held."""
+        """What the compression can use at most. If nothing is proven of its tokenizer, a byte counts as a token until
+        the input is counted, which is done before anything is held."""
         served = self._models[prepared.model_id]
         most = prepared.size * (served.tokens_per_byte or 1)
 
@@ -165,7 +165,7 @@ class CompressService:
         return Compressed(f"cmp_{fresh_id()}", self.admissions.clock(), prepared, result, kept, metering)
 
     async def compress_unmetered(self, prepared: PreparedCompression, terms: JobTerms) -> Compressed:
-        """Compress for nobody's account. Raises what `CompressionModel.compress` raises."""
+        """Compress without charging anyone. Raises what `CompressionModel.compress` raises."""
         with self._metrics.begin(prepared.model_id) as observed:
             result, kept = await self._run(prepared, terms)
             observed.compressed(result.receipt)
@@ -176,7 +176,7 @@ class CompressService:
     async def _run(
         self, prepared: PreparedCompression, terms: JobTerms
     ) -> tuple[CompressionResult, KeptFields | None]:
-        """The compression, and where what it kept stands, if that was asked. Raises what `compress` raises."""
+        """The compression, and the positions of the parts kept if requested. Raises what `compress` raises."""
         text = prepared.request.input
         try:
             result = await self._models[prepared.model_id].model.compress(prepared.request, terms)

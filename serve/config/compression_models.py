@@ -272,6 +272,6 @@ def _checked(reference: str, packaged: Mapping[str, Path]) -> str:
 
 
 def _resolved(reference: str, packaged: Mapping[str, Path]) -> str:
-    """The folder of what comes with pith; any other reference as it is."""
+    """The folder of what ships with pith; any other reference unchanged."""
     found = packaged.get(reference.removeprefix(PACKAGED)) if reference.startswith(PACKAGED) else None
     return reference if found is None else str(found)

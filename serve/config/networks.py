@@ -9,5 +9,5 @@ Network = IPv4Network | IPv6Network
 
 
 def networks(given: Iterable[str]) -> tuple[Network, ...]:
-    """Raises `ValueError` for what is no network."""
+    """Raises `ValueError` for an invalid network."""
     return tuple(ip_network(each, strict=False) for each in given)

@@ -58,7 +58,7 @@ class FairPlaces:
         return self.try_enter(claim) or await self.wait(claim)
 
     def try_enter(self, claim: Claim) -> bool:
-        """Take places without waiting, where nobody who waits is to have them."""
+        """Take places without waiting, unless a waiting request is entitled to them."""
         self._see(claim)
         room = self._room()
         if not self._may_hold_more(claim, room) or not self._is_enough(claim, room):

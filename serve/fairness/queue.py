@@ -63,7 +63,7 @@ class FairQueue(Generic[T]):
         self._waiting = 0
         self._asked = 0
         self.running = 0
-        # What the last project to go had been served: where the next one starts when nobody is here.
+        # What the last project to go had been served: where the next one starts when the queue is empty.
         self._floor = 0.0
 
     def __len__(self) -> int:

@@ -7,7 +7,7 @@ from serve.http.body import InvalidBody, Issue
 
 
 class BodyLimitMiddleware:
-    """Stops reading a body at the limit, so that nobody can fill the memory. The route answers 422.
+    """Stops reading a body at the limit, so that no client can fill the memory. The route answers 422.
 
     The rest of the body is read and thrown away, up to `DISCARD_FACTOR` limits, because a client that is still
     sending sees a reset connection instead of the answer.

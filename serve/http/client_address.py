@@ -11,7 +11,7 @@ UNKNOWN = "unknown"
 
 
 def client_of(address: str | None) -> str:
-    """The client that an address stands for: IPv4 by itself, IPv6 by its network."""
+    """The client behind an address: an IPv4 address itself, an IPv6 address's network."""
     try:
         parsed = ip_address(plain_address(address))
     except ValueError:

@@ -136,7 +136,7 @@ def problem_of(error: Exception) -> Problem:
 
 
 def unexpected_problem() -> Problem:
-    """For what nobody foresaw: nothing about the cause leaves the server."""
+    """For an unexpected exception: nothing about the cause leaves the server."""
     return Problem(
         500, "server_error", "internal_error", "unexpected server error; the request id finds it in the log"
     )

@@ -1,4 +1,4 @@
-"""Ids that nobody can guess, drawn many at a time: each system call for random bytes hands the interpreter to another
+"""Ids that cannot be guessed, drawn many at a time: each system call for random bytes hands the interpreter to another
 thread, and to get it back takes longer than all else that an id needs."""
 
 import os

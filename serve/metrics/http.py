@@ -1,4 +1,4 @@
-"""What is counted of every HTTP request, by the template of its route: a path that a client makes up is no label."""
+"""What is counted of every HTTP request, by route template: a path that a client makes up never becomes a label."""
 
 from functools import cache
 from time import perf_counter
@@ -95,7 +95,7 @@ class MetricsMiddleware:
         try:
             await self._app(scope, receive, send_noting_status)
         except ClientDisconnect:
-            # The framework has answered, and nobody was there to read it.
+            # The framework has answered, but the client had already left.
             status = NO_RESPONSE
             raise
         finally:

@@ -104,7 +104,7 @@ def add_values(source: Path, target: Path, *, share: int) -> None:
 
 
 class SpoolGauges(Collector):
-    """How much usage waits in the spool, read when asked: it is one file, whoever wrote to it."""
+    """How much usage waits in the spool, read when asked: it is one file, no matter which process wrote to it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

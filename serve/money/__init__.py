@@ -1,1 +1,1 @@
-"""The money of the running server: what a request can come to, how it is settled, and what is done beside requests."""
+"""The money of the running server: what a request can cost at most, how it is settled, and the background work."""

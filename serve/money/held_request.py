@@ -17,7 +17,7 @@ from serve.money.terms import MostTokens
 
 
 class MoreThanHeld(Exception):
-    """The model counted more tokens than were held for it. That is its fault: nobody is charged for them."""
+    """The model counted more tokens than were held for it. That is its fault: they are not charged."""
 
 
 class Observed(Protocol):
@@ -122,9 +122,9 @@ class HeldRequest:
         return self.receipt
 
     async def close(self, failure: BaseException) -> None:
-        """Settle what was done before `failure`, or release the hold where nobody owes for it."""
+        """Settle what was done before `failure`, or release the hold if nothing is owed."""
         if self._settling is not None:
-            # It goes on by itself, and nobody is left who waits for what it writes.
+            # It finishes on its own, and no one waits for its result any more.
             return
         is_our_fault = isinstance(failure, Exception) or not self.client.gone
         if self._is_owed(is_our_fault):
@@ -135,8 +135,8 @@ class HeldRequest:
             await self.ledger.release(self.hold, now=self.clock())
 
     def _is_owed(self, is_our_fault: bool) -> bool:
-        """Who left owes for a prompt that the model was given, and for what it made of it; nobody pays for a reply of
-        which only an error was seen."""
+        """A caller who left owes for the prompt given to the model and for what it generated; a reply of which only
+        an error was delivered is free."""
         if is_our_fault:
             return self.delivered and self.usage.completion_tokens > 0
         return self.usage.prompt_tokens > 0

@@ -14,7 +14,7 @@ from serve.money.terms import MostTokens, TokenTerms
 
 @dataclass(frozen=True, slots=True)
 class HoldTerms:
-    """Who is to pay for which request, and the most tokens that it can come to."""
+    """Who is to pay for which request, and the most tokens that it can use."""
 
     caller: Caller
     price: ModelPrice
@@ -54,7 +54,7 @@ async def hold_worst_case(
     try:
         return await hold(known)
     except QuotaExceeded as refused:
-        # No request asks for less, so whoever cannot pay for that starts no replica by asking.
+        # No request asks for less, so a caller who cannot pay for that starts no replica.
         if terms.amount_nano_usd(terms.tokens.least) > refused.left_nano_usd:
             raise
         counted = await terms.tokens.counted()

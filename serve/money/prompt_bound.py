@@ -11,7 +11,7 @@ JOINT_BYTES = 2
 
 def proven_bound(making: PromptMaking) -> PromptBound | None:
     """What is proven of every plain prompt; None where nothing is. Read once, when a replica starts."""
-    # Here, since nobody else needs the template's language.
+    # Here, since nothing else needs the template language.
     from models.template.growth import template_growth
 
     factor = tokens_per_byte(json.loads(making.tokenizer))

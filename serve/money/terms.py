@@ -1,4 +1,4 @@
-"""What a request can come to at most, before and after its prompt was counted."""
+"""What a request can use and cost at most, before and after its prompt was counted."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What a server does beside its requests: replay its spool, keep its leases, collect."""
+"""A server's background work: replay its spool, keep its leases, collect."""
 
 from datetime import UTC, datetime
 

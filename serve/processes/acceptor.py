@@ -71,7 +71,7 @@ class Acceptor:
         self.publish()
 
     def _take_for_others(self) -> None:
-        """Take what nobody came for: the others have ended, or are busy."""
+        """Take connections that the other processes did not: they have ended, or are busy."""
         self._watch()
         for _ in range(TAKEN_FOR_OTHERS):
             if not self._take_one():

@@ -86,7 +86,7 @@ class Coordinator:
                 try:
                     asking, _ = await asyncio.get_running_loop().sock_accept(requests)
                 except OSError as error:
-                    # Too many open files, say. The process that asked is waiting, and nobody else would serve it.
+                    # Too many open files, say. The process that asked is waiting, and nothing else would serve it.
                     logger.error("an HTTP process waits for its socket: %s", error)
                     await asyncio.sleep(RETRY_S)
                     continue

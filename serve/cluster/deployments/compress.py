@@ -12,7 +12,7 @@ from serve.config.compression_models import CompressionModelSettings, plan_of_mo
 from serve.config.settings import Settings
 from serve.metrics.process_files import FOLDER_VARIABLE, count_in_files, metrics_folder
 
-# Above what may wait in a replica: whoever is one too many is told so by it, and not left in Ray's queue.
+# Above what may wait in a replica: the replica refuses a request too many itself, instead of leaving it in Ray's queue.
 REFUSED_AT_ONCE = 64
 
 

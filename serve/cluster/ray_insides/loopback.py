@@ -1,4 +1,4 @@
-"""Keeps Ray's processes on this machine's loopback: some of their ports take pickled code from whoever connects.
+"""Keeps Ray's processes on this machine's loopback: some of their ports accept pickled code from anyone who connects.
 
 Ray 2.60 has no setting for the port that Serve's replicas open to one another, so every worker process of a
 cluster of our own runs `bind_to_loopback` before anything else (`worker_process_setup_hook`). Whether that did its work

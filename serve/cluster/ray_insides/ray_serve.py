@@ -23,7 +23,7 @@ class InsidesChanged(RuntimeError):
 # Ray reads these once, when it is imported and when its processes start.
 RAY_ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    # Ray's own ports take code from whoever reaches them: only holders of this server's token may.
+    # Ray's own ports accept code from anyone who can reach them: only holders of this server's token may.
     "RAY_AUTH_MODE": "token",
     "RAY_enable_worker_prestart": "0",
     "RAY_prestart_worker_first_driver": "0",

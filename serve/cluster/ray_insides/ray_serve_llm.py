@@ -17,7 +17,7 @@ EXECUTOR = "distributed_executor_backend"
 class ExecutorOfConfig(VLLMEngine):
     """Ray Serve LLM's engine, with the executor that the configuration names put back in.
 
-    It would give each CPU engine's model a process beside vLLM's core, whatever one asks for.
+    It would give each CPU engine's model a process in addition to vLLM's core, whatever is configured.
     """
 
     def _prepare_engine_config(self, callback_ctx: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The private HTTP port of an engine's replica, for the ingress alone: whoever has the replica's token may generate."""
+"""The private HTTP port of an engine's replica, for the ingress alone: it requires the replica's token."""
 
 import hmac
 import logging

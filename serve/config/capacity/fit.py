@@ -21,7 +21,7 @@ class Verdict:
     where: str
     memory: str
     trouble: str = ""
-    # It fits beside what is kept up, and not beside all that may be started besides.
+    # It fits next to what is always kept running, but not if everything else is started too.
     waits: bool = False
 
     @property

@@ -1,6 +1,6 @@
 """Where Ray would put what a configuration asks for, by its rules: a bundle on one machine, a part of a GPU on one.
 
-Ray takes whole GPUs that nobody has a part of, and a part from the GPU with least left that has room for it.
+Ray takes whole GPUs of which no part is taken, and a part from the fullest GPU that has room for it.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class SharedCounters:
         try:
             answered = await self._answer(line, Asked(next(self._numbers), take=ask))
         except (asyncio.CancelledError, LimitsUnavailable):
-            # It may be counted, and nobody else knows of it. This goes over the same connection, so after the first.
+            # It may have been counted, and only this call knows. This uses the same connection, so it arrives after it.
             unused = {charge.kind: charge.amount for charge in ask.charges}
             line.forget(Asked(next(self._numbers), ticket=ask.ticket, unused=unused))
             raise
@@ -117,7 +117,7 @@ class _Line:
         for answer in self._waiting.values():
             if not answer.done():
                 answer.set_exception(ConnectionResetError("the connection was lost"))
-                # The caller may have left: asyncio would log an exception that nobody retrieved.
+                # The caller may have left: asyncio would log an exception that was never retrieved.
                 answer.exception()
         self._waiting.clear()
         self._writer.close()
