@@ -26,8 +26,9 @@ def _outside_strings(text: bytes, *, enough: int) -> bytes:
     """What is outside the strings, or as much of it as settles the question: each string is a value too."""
     # What is escaped ends no string.
     plain = text.replace(b"\\\\", b"").replace(b'\\"', b"")
+    # Each string is two splits: with one piece more than these, there are more than `enough` strings.
     pieces = plain.split(b'"', 2 * enough + 1)
-    if len(pieces) > 2 * enough:
+    if len(pieces) > 2 * enough + 1:
         return b"," * enough
     return b"".join(pieces[::2])
 

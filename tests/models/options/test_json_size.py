@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from models.options.json_size import values_in
@@ -30,6 +30,7 @@ def empties(value: Any) -> int:
 
 
 @given(JSON, st.integers(0, 30), st.booleans())
+@example(value=":", enough=1, escaped=False)
 def test_the_count_is_an_upper_bound_and_close_where_it_is_more_than_enough(
     value: Any, enough: int, escaped: bool
 ) -> None:
