@@ -79,7 +79,7 @@ async def run_hook(command: HookCommand, request: bytes) -> HookAnswer:
             raise HookFailed(f"it ran longer than {command.timeout_s:g} s", timed_out=True)
         if code != 0:
             ended = f"exit code {code}" if code > 0 else f"signal {-code}"
-            raise HookFailed(f"{ended}: {_tail(complained) or 'it said nothing on stderr'}")
+            raise HookFailed(f"{ended}: {_tail(complained) or 'it wrote nothing to stderr'}")
         return read_answer(_head(printed))
 
 

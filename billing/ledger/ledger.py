@@ -83,7 +83,7 @@ class Ledger:
         except LedgerUnavailable as error:
             raise PricesUnavailable(str(error)) from error
         if found is None:
-            raise PricesUnavailable("no price list was published yet")
+            raise PricesUnavailable("no price list has been published yet")
         return found
 
     async def hold(
@@ -166,7 +166,7 @@ class Ledger:
             try:
                 await self._leases.close_unknown()
             except LedgerUnavailable as error:
-                log.warning("holds of this server are left to the others: %s", error)
+                log.warning("this server's holds are left for other servers to close: %s", error)
 
     async def _open(self, hold: Hold) -> Hold:
         self._leases.begin(hold.event_id)
@@ -242,7 +242,7 @@ class Ledger:
             closing = RowWork(hold.workspace_id, lambda c: ledger_sql.close_hold(c, hold.event_id))
             was_open = await self._database.write(closing, durable=False)
         except (LedgerUnavailable, RowRefused) as error:
-            log.warning("hold %s is closed later: %s", hold.event_id, error)
+            log.warning("hold %s will be closed later: %s", hold.event_id, error)
             self._leases.mark_possibly_open(hold.event_id)
             return False
         self._leases.end(hold.event_id)

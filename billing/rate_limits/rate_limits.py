@@ -20,7 +20,7 @@ from billing.rate_limits.window import WINDOW_S, Window, retry_after_s
 log = logging.getLogger(__name__)
 NO_STATE = LimitState(requests=None, tokens=None)
 SHARED_SCHEMES = ("redis", "rediss", "unix")
-# After the store failed: how long this server counts by itself before it asks the store again.
+# After the store failed: how long this server counts on its own before it asks the store again.
 PAUSE_S = 1.0
 
 CountTokens = Callable[[], Awaitable[int]]
@@ -72,7 +72,7 @@ class RateLimits:
             try:
                 return await self._admitted(self._counters, asked)
             except LimitsUnavailable as error:
-                log.warning("this server counts by itself for now: %s", error)
+                log.warning("this server counts on its own for now: %s", error)
                 self._ask_again_at = time.monotonic() + PAUSE_S
         return await self._admitted(self._own, asked)
 
@@ -124,7 +124,7 @@ class _LimitedAdmission(Admission):
         try:
             await self._counters.give_back(self._ask, unused)
         except LimitsUnavailable as error:
-            log.warning("unused tokens of project %s stay counted: %s", self._ask.project_id, error)
+            log.warning("unused tokens of project %s are still counted: %s", self._ask.project_id, error)
 
 
 _UNLIMITED = Admission(NO_STATE)

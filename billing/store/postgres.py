@@ -61,7 +61,7 @@ class PostgresDatabase(Database):
                 if not job.has_started:
                     job.done.cancel()
             if not job.has_started:
-                raise TimeoutError(f"the write had no turn within {self._timeout_s} s")
+                raise TimeoutError(f"the write was not started within {self._timeout_s} s")
             result: T = await job.done
         return result
 
@@ -143,7 +143,7 @@ class PostgresDatabase(Database):
                 await connection.commit()
             except DBAPIError as error:
                 if error.connection_invalidated:
-                    raise ConnectionError("the connection broke off during the commit") from error
+                    raise ConnectionError("the connection was lost during the commit") from error
                 raise
             return result
 

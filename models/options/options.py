@@ -110,7 +110,7 @@ def _tools(given: Mapping[str, Any], capabilities: Capabilities) -> dict[str, An
 
 
 def _stream_options(given: Mapping[str, Any], _: Capabilities) -> dict[str, Any]:
-    # The service ends every stream with usage; the engine is told only of usage within chunks.
+    # The service ends every stream with usage; only usage within chunks is passed on to the engine.
     if (given.get("stream_options") or {}).get("continuous_usage_stats"):
         return {"stream_options": {"include_usage": True, "continuous_usage_stats": True}}
     return {}

@@ -45,7 +45,7 @@ MAX_NAMED_CHARS = 64
 
 
 def refuse_unsupported(given: Mapping[str, Any]) -> None:
-    """Raises `UnsupportedOption` for an option that is not offered, `InvalidField` for a value that is none of its."""
+    """Raises `UnsupportedOption` for an option that is not offered, `InvalidField` for a value that is not allowed."""
     for name in given:
         _refuse(name)
     _check_accepted(given)

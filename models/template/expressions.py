@@ -1,4 +1,4 @@
-"""What the expressions of a chat template come to, in sizes: the names and the macros are the statements' to know."""
+"""The sizes of a chat template's expressions: names and macros are resolved by its statements."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping

@@ -19,7 +19,7 @@ __all__ = ["EngineDeadError", "EngineGenerateError", "StructuredOutputOptions"]
 def replace_engine_client(client: Any, serving_chat: Any) -> None:
     """Let vLLM's OpenAI layer call `client` where it would call its engine (`OpenAIServingChat.engine_client`).
 
-    Without it no output is counted before it becomes text: who leaves would be billed for nothing.
+    Without it no output is counted before it becomes text: a caller who leaves is billed for no completion tokens.
     """
     serving_chat.engine_client = client
 

@@ -8,7 +8,7 @@ class Model(BaseModel):
 
     id: str = Field(description="What a request names in `model`.")
     name: str = Field(description="Display name.")
-    context_length: int = Field(description="The most tokens of prompt and reply together.")
+    context_length: int = Field(description="Maximum tokens of prompt and reply together.")
     input_price_per_mtok: float = Field(description="USD per million input tokens.")
     output_price_per_mtok: float = Field(description="USD per million output tokens.")
     minimum_request_charge_usd: float = Field(

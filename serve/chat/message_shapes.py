@@ -37,7 +37,7 @@ def _text_or_parts(value: Any) -> Any:
 
 
 def _required_for(kind: str) -> Callable[[Any, ValidationInfo], Any]:
-    """Refuse a missing member of an object whose `type` is `kind`; the field needs `validate_default`."""
+    """Refuse a missing field of an object whose `type` is `kind`; the field needs `validate_default`."""
 
     def present(value: Any, info: ValidationInfo) -> Any:
         if value is None and info.data.get("type") == kind:

@@ -95,13 +95,14 @@ class ChatCompletionRequest(RequestShape):
         min_length=1, max_length=MAX_MESSAGES, description="The conversation so far, oldest first."
     )
     model: str | None = Field(
-        default=None, max_length=256, description="A catalog id. Absent: the catalog's first model."
+        default=None, max_length=256, description="A catalog id. Default: the catalog's first model."
     )
     max_tokens: TokenLimit = Field(
-        default=DEFAULT_MAX_TOKENS, description="The most tokens to generate for each choice."
+        default=DEFAULT_MAX_TOKENS, description="Maximum tokens to generate for each choice."
     )
     max_completion_tokens: TokenLimit | None = Field(
-        default=None, description="OpenAI's newer name of `max_tokens`; it wins where both are given."
+        default=None,
+        description="OpenAI's newer name for `max_tokens`; it takes precedence if both are given.",
     )
     temperature: float = Field(
         default=0, ge=0, le=2, description="Randomness of the sampling; 0 always takes the likeliest token."
@@ -143,7 +144,7 @@ class ChatCompletionRequest(RequestShape):
     )
     response_format: ResponseFormat | None = Field(default=None, description="The form of the reply.")
     tools: list[Tool] | None = Field(
-        default=None, max_length=MAX_TOOLS, description="Functions to offer, where the model supports tools."
+        default=None, max_length=MAX_TOOLS, description="Functions to offer, if the model supports tools."
     )
     tool_choice: ToolChoice | None = Field(
         default=None, description="Whether the model may, must or must not call a tool, or which one it must."
@@ -152,7 +153,7 @@ class ChatCompletionRequest(RequestShape):
         default=None, description="Whether the model may make several tool calls."
     )
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = Field(
-        default=None, description="How much to reason before the reply, where the model supports it."
+        default=None, description="How much to reason before the reply, if the model supports it."
     )
     min_tokens: int | None = Field(
         default=None, ge=0, le=MAX_TOKENS_BOUND, description="Generates at least this many tokens."

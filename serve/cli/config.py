@@ -24,7 +24,7 @@ def check(
         list[str] | None,
         typer.Option(
             help="A machine, such as 8xH100-80GB or cpu:16-64GB, that everything must fit on; repeat it for a "
-            "cluster. Absent: the file's `nodes`."
+            "cluster. Default: the file's `nodes`."
         ),
     ] = None,
 ) -> None:

@@ -44,7 +44,7 @@ def on_spool(config: Path, work: Callable[[Spool], Awaitable[T]]) -> T:
 
 @spool_commands.command("list")
 def list_spool(
-    limit: Annotated[int, typer.Option(min=1, help="The most events of each kind to show.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of events of each kind to show.")] = 100,
     config: Config = DEFAULT_CONFIG,
     as_json: Json = False,
 ) -> None:

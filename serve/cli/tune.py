@@ -76,7 +76,7 @@ def good_rows(data: Path, *, skip_bad: bool) -> list[Row]:
     for line in said:
         typer.echo(f"skipped {line}", err=True)
     if not rows:
-        raise ConfigError(f"{data}: has no row")
+        raise ConfigError(f"{data}: has no rows")
     return rows
 
 

@@ -140,7 +140,7 @@ def start(settings: Settings, progress: Progress, folder: Path, *, has_coordinat
 
     quiet_loggers()
     progress.begin("starting Ray")
-    # A container's entry point may leave this process children that are none of its business.
+    # A container's entry point may leave this process children that it did not start.
     before = children_of_this_process()
     ray.init(
         address=settings.ray.address or "local",

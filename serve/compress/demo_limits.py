@@ -31,7 +31,7 @@ class DemoLimits:
     """Counts in the server's own `RateLimits`, under projects that no account has.
 
     Requests are counted there as tokens, one each, because tokens can be given back. The limit of all is asked first,
-    so that no more addresses are remembered than that limit lets in, however many knock.
+    so that no more addresses are remembered than that limit lets in, however many try.
     """
 
     def __init__(

@@ -22,7 +22,7 @@ EXAMPLE: list[dict[str, Any]] = [
 
 
 def canonical(messages: Any) -> str:
-    """The messages as JSON without white space, every member of theirs in its place.
+    """The messages as JSON without white space, every field in its original order.
 
     Raises `PydanticCustomError` if it is not a conversation, and for numbers that JSON does not have.
     """
@@ -32,7 +32,9 @@ def canonical(messages: Any) -> str:
     try:
         return json.dumps(messages, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     except ValueError:
-        raise PydanticCustomError("invalid_messages", "messages: holds a number that is too large") from None
+        raise PydanticCustomError(
+            "invalid_messages", "messages: contains a number that is too large"
+        ) from None
 
 
 # Validated, it is the text: the messages themselves are wanted no more.

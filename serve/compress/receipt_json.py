@@ -8,7 +8,7 @@ from compression.pipeline.receipt import Receipt
 
 
 def receipt_fields(receipt: Receipt) -> dict[str, Any]:
-    """The contract's receipt. What does not apply to it is null, so that every receipt has the same members."""
+    """The contract's receipt. What does not apply to it is null, so that every receipt has the same fields."""
     return {
         "original_tokens": receipt.original_tokens,
         "output_tokens": receipt.output_tokens,

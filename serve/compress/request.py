@@ -17,7 +17,7 @@ from serve.http.body import RequestShape
 MAX_ITEMS = 256
 MAX_ID_CHARS = 256
 
-_MODEL = "A compression model's id. Absent: the first that this server has."
+_MODEL = "A compression model's id. Default: this server's first."
 _OPTIONS_EXAMPLE: dict[str, Any] = {"target_ratio": 0.25, "preserve_order": True}
 _EXAMPLE: dict[str, Any] = {
     "query": "When does the warranty end?",
@@ -155,4 +155,4 @@ class BatchCompressRequest(Asked):
     )
 
     model: str | None = Field(default=None, max_length=256, description=_MODEL)
-    items: _Items = Field(description="Each is answered by itself: a bad one does not fail the others.")
+    items: _Items = Field(description="Each is answered separately: a bad one does not fail the others.")

@@ -126,9 +126,7 @@ class KeptText(BaseModel):
     which has no escapes of JSON."""
 
     message: int = Field(description="The message's place in the request, from 0.")
-    part: int | None = Field(
-        description="The part's place in its content; null where the content is a string."
-    )
+    part: int | None = Field(description="The part's place in its content; null if the content is a string.")
     inner: int | None = Field(description="The text's place in a part that holds several; else null.")
     start: int = Field(description="Offset of its first character.")
     end: int = Field(description="Offset after its last character.")
@@ -153,7 +151,7 @@ class BatchResult(BaseModel):
     """The outcome of one item: a compression's fields if `status` is `ok`, an error's if it is `error`."""
 
     id: str | None = Field(
-        description="The item's id; where it has none, the compression's, and null for an error."
+        description="The item's id; if it has none, the compression's, or null for an error."
     )
     index: int = Field(description="The item's place in the request, from 0.")
     status: Literal["ok", "error"] = Field(description="Which of the two.")

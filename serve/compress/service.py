@@ -46,7 +46,7 @@ class CountingModel(CompressionModel, Protocol):
 @dataclass(frozen=True, slots=True)
 class ServedCompressor:
     """A compression model with what a request may leave out, the input in bytes that it takes, and the most tokens that
-    a byte can come to in its receipts; None where that is not proven. `keeps_json`: what it leaves of JSON is JSON."""
+    a byte can be in its receipts; None if that is not proven. `keeps_json`: what it leaves of JSON is JSON."""
 
     model: CountingModel
     default_ratio: float

@@ -105,18 +105,16 @@ class AcceleratorSettings(Section):
 class SizeSettings(Section):
     """How large a checkpoint is, for `pith config check --node` if it is not on this machine."""
 
-    weights_gb: float | None = Field(
-        None, gt=0, description="Gigabytes of weights in all, as they are loaded."
-    )
-    kv_kb_per_token: float | None = Field(None, gt=0, description="Kilobytes of KV cache a token, in all.")
+    weights_gb: float | None = Field(None, gt=0, description="Total gigabytes of weights, as loaded.")
+    kv_kb_per_token: float | None = Field(None, gt=0, description="Total kilobytes of KV cache per token.")
     activations_gb: float | None = Field(
-        None, ge=0, description="Gigabytes of activations on each GPU; absent: 4 on a GPU, 0.3 on CPUs."
+        None, ge=0, description="Gigabytes of activations on each GPU; default: 4 on a GPU, 0.3 on CPUs."
     )
 
 
 class ReplicaSettings(Section):
     min: int = Field(1, ge=0, description="Replicas kept up; 0 starts the model on its first request.")
-    max: int = Field(1, ge=1, description="Replicas at most.")
+    max: int = Field(1, ge=1, description="Maximum number of replicas.")
     max_ongoing_requests: int = Field(
         256, ge=1, description="Requests that each HTTP process has on one replica at once."
     )
@@ -131,7 +129,7 @@ class ReplicaSettings(Section):
         "other project is active; the rest stays free for newcomers. 1: all of them.",
     )
     contended_share: float | None = Field(
-        None, gt=0, le=1, description="The same while other projects are active; absent: `project_share`."
+        None, gt=0, le=1, description="The same while other projects are active; default: `project_share`."
     )
     routing: Literal["prefix_cache", "round_robin"] = Field(
         "prefix_cache",

@@ -37,7 +37,7 @@ class RatioSettings(Section):
         if not self.min < self.max:
             raise ValueError(f"min ({self.min:g}) must be below max ({self.max:g})")
         if not self.min <= self.default <= self.max:
-            raise ValueError(f"default ({self.default:g}) is not from {self.min:g} to {self.max:g}")
+            raise ValueError(f"default ({self.default:g}) is not between {self.min:g} and {self.max:g}")
         return self
 
 
@@ -65,7 +65,7 @@ class ChoiceSettings(Section):
 
 class CompressionReplicaSettings(Section):
     min: int = Field(1, ge=0, description="Replicas kept up; 0 starts the model on its first request.")
-    max: int = Field(1, ge=1, description="Replicas at most.")
+    max: int = Field(1, ge=1, description="Maximum number of replicas.")
     max_ongoing_requests: int = Field(
         64, ge=1, description="Twice the requests in a replica at which another one is started."
     )
@@ -92,14 +92,14 @@ class CompressionModelSettings(Section):
     )
     revision: str | None = Field(
         None,
-        description="Commit of the checkpoint's hub repository; absent: what the hub has on the day.",
+        description="Commit of the checkpoint's hub repository; default: the newest.",
     )
     tokenizer: str = Field(
         "embedded:pith-mini",
         description="Counts receipts: tokenizer.json, its folder, `embedded:NAME`, hub name.",
     )
     tokenizer_revision: str | None = Field(
-        None, description="Commit of the tokenizer's hub repository; absent: what the hub has on the day."
+        None, description="Commit of the tokenizer's hub repository; default: the newest."
     )
     tokenizer_name: str = Field("pith-mini", min_length=1, description="What receipts call that tokenizer.")
     price_usd_per_mtok_input: Price = Field(
@@ -114,11 +114,11 @@ class CompressionModelSettings(Section):
     device: str = Field("cpu", pattern=r"^(cpu|cuda(:\d+)?)$", description="`cpu`, `cuda` or `cuda:N`.")
     dtype: Dtype = Field("float32", description="Precision of the network's weights.")
     threads: int | None = Field(
-        None, ge=1, le=1024, description="CPU threads of the network; absent: torch's."
+        None, ge=1, le=1024, description="CPU threads of the network; default: torch's."
     )
     batch_tokens: int = Field(4096, ge=16, le=2**24, description="Tokens of a batch, padding included.")
     window: int | None = Field(
-        None, ge=16, le=2**20, description="Tokens of a window; absent: the checkpoint's."
+        None, ge=16, le=2**20, description="Tokens of a window; default: the checkpoint's."
     )
     overlap: int = Field(0, ge=0, le=2**20, description="Tokens that neighbouring windows share.")
     max_waiting: int = Field(256, ge=1, le=10**6, description="Requests a replica has at once; above: 503.")
@@ -155,7 +155,7 @@ class CompressionModelSettings(Section):
     weights_gb: float | None = Field(
         None,
         gt=0,
-        description="Gigabytes of weights, for `pith config check --node`; absent: the checkpoint's files.",
+        description="Gigabytes of weights, for `pith config check --node`; default: the checkpoint's files.",
     )
 
     @field_validator("checkpoint")
@@ -267,7 +267,7 @@ def _checked(reference: str, packaged: Mapping[str, Path]) -> str:
         raise ValueError("must name a folder or a hub repository")
     name = reference.removeprefix(PACKAGED)
     if name != reference and name not in packaged:
-        raise ValueError(f"there is no embedded:{name} here, only {', '.join(packaged)}")
+        raise ValueError(f"there is no embedded:{name}, only {', '.join(packaged)}")
     return reference
 
 

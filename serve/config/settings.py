@@ -38,13 +38,13 @@ class ServerSettings(Section):
         180, gt=0, description="Seconds a request waits for a replica (start included) before 503."
     )
     stall_s: float = Field(
-        30, gt=1, description="Seconds without a sign of life from a replica that took a request before 502."
+        30, gt=1, description="Seconds without a message from a replica that took a request; then 502."
     )
     progress_s: float = Field(
         300, gt=1, description="Seconds without a new token from a replica that took a request before 502."
     )
     longest_request_s: float = Field(
-        3600, gt=1, description="Seconds that a request may take at most once a replica took it; then 502."
+        3600, gt=1, description="Maximum seconds for a request once a replica has taken it; then 502."
     )
     send_timeout_s: float = Field(
         30, gt=0, description="Seconds without a client reading any of its reply before it counts as gone."
@@ -97,7 +97,7 @@ class RaySettings(Section):
     logical_cpus: int = Field(16, ge=1, description="CPUs that Ray counts; replicas ask for one each.")
     object_store_mb: int = Field(128, ge=80, description="Megabytes of Ray's shared-memory object store.")
     address: str | None = Field(
-        None, description="A running cluster to join; absent: one is started for this server."
+        None, description="A running cluster to join; default: one is started for this server."
     )
 
 
@@ -107,7 +107,7 @@ class BillingSettings(Section):
         Path("var/spool.db"), description="Local file that keeps usage while the ledger is down."
     )
     collection_threshold_cents: int = Field(
-        500, ge=1, description="Uncollected cents at which a collection is cut."
+        500, ge=1, description="Minimum uncollected balance, in cents, at which a collection is cut."
     )
     collection_hook: list[str] = Field(
         [], description="Program and arguments that hand a collection to a payment system; none: by hand."
@@ -277,7 +277,7 @@ def load_settings(path: Path) -> Settings:
         # An invalid date or number raises ValueError, and endless nesting RecursionError.
         raise ConfigError(f"{path}: is not valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(document, dict):
-        raise ConfigError(f"{path}: must hold a mapping of keys")
+        raise ConfigError(f"{path}: must be a mapping")
     try:
         return Settings.model_validate(document)
     except ValidationError as error:

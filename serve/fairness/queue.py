@@ -1,6 +1,6 @@
 """Weighted fair queueing between projects: the one that was served least, for its weight, is next.
 
-The service that a project got is counted in tokens, at first as many as a request may come to, and as many as it used
+The service that a project got is counted in tokens, at first as many as a request may use, and as many as it used
 when it has ended (Sheng et al., "Fairness in Serving Large Language Models", OSDI 2024). A project that comes back
 after a pause starts level with the least served of the others: it has saved nothing up.
 """
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a request asks for: `places` it takes up at once (one a choice), and the most `tokens` it may come to."""
+    """What a request asks for: `places` it takes up at once (one a choice), and the most `tokens` it may use."""
 
     project_id: str
     weight: int

@@ -48,6 +48,6 @@ class WrongKeys:
             self._counts.popitem(last=False)
         if count.wrong <= AT_ONCE:
             return error
-        # No more than what leaks in a minute, or a flood would be held against who comes after it.
+        # No more than what leaks in a minute, or a flood would be held against later clients.
         count.wrong = min(count.wrong, AT_ONCE + 1)
         return TooManyWrongKeys(60 / A_MINUTE)

@@ -117,7 +117,7 @@ def make_folders(settings: Settings) -> None:
 
 
 def pepper_of(settings: Settings) -> bytes:
-    """Raises `ConfigError` for a pepper that is none."""
+    """Raises `ConfigError` for an invalid pepper."""
     try:
         return read_pepper(settings.state_dir)
     except ValueError as error:

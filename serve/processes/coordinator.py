@@ -87,7 +87,7 @@ class Coordinator:
                     asking, _ = await asyncio.get_running_loop().sock_accept(requests)
                 except OSError as error:
                     # Too many open files, say. The process that asked is waiting, and nothing else would serve it.
-                    logger.error("an HTTP process waits for its socket: %s", error)
+                    logger.error("cannot hand an HTTP process its socket: %s", error)
                     await asyncio.sleep(RETRY_S)
                     continue
                 self._begin(self._hand_out_socket(asking))
@@ -107,7 +107,7 @@ class Coordinator:
                 self._connections.free_slot(slot)
 
     def _message(self, slot: int | None) -> tuple[list[bytes], list[tuple[int, int, bytes]]]:
-        """The slot with the descriptors; or why there are none to give."""
+        """The slot with the descriptors; or why there are none."""
         try:
             self._bound.listen(BACKLOG)
         except OSError as error:

@@ -47,7 +47,7 @@ def _with_loopback_address(add_port: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def loopback_address(address: str) -> str:
-    """The same port on loopback. Raises `InsidesChanged` for an address of an unknown form."""
+    """The same port on loopback. Raises `InsidesChanged` for any other host than all interfaces or loopback."""
     host, _, port = address.rpartition(":")
     if host not in ALL_INTERFACES | {LOOPBACK}:
         raise InsidesChanged(f"one of Ray's gRPC servers would listen on {address!r}")
@@ -74,7 +74,7 @@ def refuse_open_ports(processes: Iterable[Process], *, but_for: Iterable[int] = 
         except psutil.NoSuchProcess:
             continue
         except psutil.AccessDenied:
-            raise PortsOpen(f"where process {process.pid} listens cannot be seen") from None
+            raise PortsOpen(f"cannot see on which ports process {process.pid} listens") from None
 
 
 class PortCheck:

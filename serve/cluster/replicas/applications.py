@@ -1,4 +1,4 @@
-"""The names of Ray Serve's applications, and the times by which Ray looks after them."""
+"""The names of Ray Serve's applications, and the intervals at which Ray checks them."""
 
 HEALTH_CHECK_PERIOD_S = 2.0
 HEALTH_CHECK_TIMEOUT_S = 15.0

@@ -59,7 +59,7 @@ class RayEngine:
                 async with asyncio.timeout(self._stall_s if watch else self._start_wait_s):
                     item = await anext(items, None)
                 if item is None:
-                    raise EngineFailed(f"{self._model_id}: the reply broke off")
+                    raise EngineFailed(f"{self._model_id}: the reply was cut short")
                 if isinstance(item, EngineFault):
                     raise item.error()
                 yield item
@@ -129,7 +129,7 @@ class RayEngine:
 
     def _timeout_error(self, *, taken: bool) -> EngineFailed | EngineUnavailable:
         if taken:
-            return EngineFailed(f"{self._model_id}: no sign of life from the engine for {self._stall_s:g} s")
+            return EngineFailed(f"{self._model_id}: the engine sent nothing for {self._stall_s:g} s")
         return EngineUnavailable(
             f"{self._model_id}: no replica took the request within {self._start_wait_s:g} s; it may still be starting",
             retry_after_s=self._retry_after_s,

@@ -78,7 +78,7 @@ def weights_of(model: ModelSettings) -> float:
         return model.size.weights_gb
     if (folder := _folder(model.checkpoint)) is not None and (found := _weights_gb(folder)):
         return found
-    raise UnknownSize("its checkpoint is not on this machine: state size.weights_gb")
+    raise UnknownSize("its checkpoint is not on this machine: set size.weights_gb")
 
 
 def _compressor_weights_gb(model: CompressionModelSettings) -> float:
@@ -88,7 +88,7 @@ def _compressor_weights_gb(model: CompressionModelSettings) -> float:
     folder = PACKAGED_CHECKPOINTS.get(reference.removeprefix(EMBEDDED)) or _folder(reference)
     if folder is not None and (found := _weights_gb(folder)):
         return found
-    raise UnknownSize("its checkpoint is not on this machine: state weights_gb")
+    raise UnknownSize("its checkpoint is not on this machine: set weights_gb")
 
 
 def _activations_gb(model: ModelSettings) -> float:
@@ -109,7 +109,7 @@ def _cache_kb_per_token(model: ModelSettings) -> float:
         bytes_each = 4 if model.engine.dtype == "float32" else 2
         return _values_per_token(fields.get("text_config", fields)) * bytes_each / 1000
     except (OSError, ValueError, KeyError, TypeError):
-        raise UnknownSize("the size of its KV cache is not known: state size.kv_kb_per_token") from None
+        raise UnknownSize("the size of its KV cache is unknown: set size.kv_kb_per_token") from None
 
 
 def _values_per_token(fields: Mapping[str, Any]) -> int:

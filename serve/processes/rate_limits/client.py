@@ -43,7 +43,7 @@ class SharedCounters:
         if line is None or line.is_lost:
             # What a process had in flight ended with its connection.
             logger.warning(
-                "unused tokens of project %s stay counted: the connection was lost", ask.project_id
+                "unused tokens of project %s are still counted: the connection was lost", ask.project_id
             )
             return
         await self._answer(line, Asked(next(self._numbers), ticket=ask.ticket, unused=dict(unused)))

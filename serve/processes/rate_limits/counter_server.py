@@ -27,10 +27,10 @@ class CountersServer:
             # The process has ended.
             pass
         except ValueError as error:
-            logger.error("what an HTTP process asked of the limits cannot be read: %s", error)
+            logger.error("cannot read a rate-limit request of an HTTP process: %s", error)
         finally:
             for ask in in_flight.values():
-                # It is not known how much those requests used: their tokens stay counted.
+                # It is unknown how much those requests used: their tokens are still counted.
                 await self._counters.give_back(ask, {})
             writer.close()
 

@@ -150,7 +150,7 @@ async def test_a_command_that_hangs_is_killed_with_its_children_and_ends_the_rou
     [
         (["/no/such/program"], "'/no/such/program' cannot be run: No such file or directory"),
         (["/"], "cannot be run: Permission denied"),
-        (python("import sys; sys.exit(3)"), "exit code 3: it said nothing on stderr"),
+        (python("import sys; sys.exit(3)"), "exit code 3: it wrote nothing to stderr"),
         (python("import os; os.kill(os.getpid(), 9)"), "signal 9"),
         (python("import sys; sys.exit('x' * 100000)"), "exit code 1: xxx"),
     ],

@@ -32,7 +32,7 @@ class FakeLockedRow(FakeOutageDatabase):
     def timeout() -> Exception:
         from billing.errors import LedgerUnavailable
 
-        return LedgerUnavailable("the write had no turn")
+        return LedgerUnavailable("the write was not started")
 
 
 async def test_another_workspaces_locked_row_costs_nobody_else_the_ledger(books: Books) -> None:

@@ -98,7 +98,7 @@ def test_a_good_configuration_is_called_valid(pith: Pith, config: Path) -> None:
         ("server: {prot: 1}", "server.prot: unknown key"),
         ("models: []", "models: the catalog is empty"),
         ("a: [", "is not valid YAML"),
-        ("", "must hold a mapping of keys"),
+        ("", "must be a mapping"),
     ],
 )
 def test_a_bad_configuration_is_one_line_and_exit_code_2(

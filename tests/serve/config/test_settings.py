@@ -235,9 +235,9 @@ def test_each_problem_is_named(document: dict[str, Any], tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "must hold a mapping"),
-        ("[]", "must hold a mapping"),
-        ("just words", "must hold a mapping"),
+        ("", "must be a mapping"),
+        ("[]", "must be a mapping"),
+        ("just words", "must be a mapping"),
         ("a: [", "is not valid YAML"),
         ("a: b: c", "is not valid YAML"),
         ("\tx: 1", "is not valid YAML"),

@@ -114,5 +114,5 @@ async def test_what_cannot_be_read_ends_that_connection_alone(caplog: pytest.Log
             assert await reader.read() == b""
             writer.close()
         assert not await is_admitted(limits, who)
-        await eventually(lambda: "cannot be read" in caplog.text)
+        await eventually(lambda: "cannot read a rate-limit request" in caplog.text)
         await limits.close()
