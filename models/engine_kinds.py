@@ -10,7 +10,7 @@ from models.engine import ReplicaEngine
 
 @dataclass(frozen=True, slots=True)
 class EngineSpec:
-    """What an engine is told at its start. `options` are its own, under its own names."""
+    """The parameters of an engine's start. `options` are its own, under its own names."""
 
     model_id: str
     checkpoint: str

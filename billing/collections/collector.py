@@ -1,4 +1,4 @@
-"""Collections as upkeep and operators use them: cut what is due, hand it over, list it, mark what became of it."""
+"""Collections as upkeep and operators use them: cut what is due, hand it over, list it, record the outcome."""
 
 import logging
 from collections.abc import Awaitable, Callable

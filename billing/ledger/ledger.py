@@ -70,7 +70,7 @@ class Ledger:
                 return await self._database.write(lambda c: price_list.publish(c, prices, now))
             except RowRefused:
                 continue
-        raise LedgerUnavailable(f"other servers published prices {PUBLISH_ATTEMPTS} times meanwhile")
+        raise LedgerUnavailable(f"other servers published prices first, {PUBLISH_ATTEMPTS} times in a row")
 
     async def current_prices(self, of: Sequence[ModelPrice] | None = None) -> PriceList:
         """The latest list with exactly these prices; None: the last that anybody published.

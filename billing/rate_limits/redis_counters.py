@@ -94,7 +94,7 @@ class RedisCounters:
             raise
 
     async def give_back(self, ask: Ask, unused: Mapping[CountedLimit, int]) -> None:
-        # To its end, also when the request that gives it back is cancelled meanwhile.
+        # Runs to its end even if the request that gives it back is cancelled.
         await asyncio.shield(self._begin(self._given_back(ask, unused)))
 
     async def close(self) -> None:

@@ -1,6 +1,6 @@
 """A circuit breaker for the ledger: requests that can do without it do not all wait while it hangs.
 
-An outage of the ledger is told apart from a workspace's row that somebody keeps locked: then only that workspace does
+An outage of the ledger is distinguished from a workspace's row that stays locked: then only that workspace does
 without it.
 """
 

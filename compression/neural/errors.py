@@ -24,7 +24,7 @@ class NeuralClosed(RuntimeError):
 
 
 class QueryTooLong(ValueError):
-    """A query that leaves no room for context beside it in a window."""
+    """A query that leaves no room for context in a window."""
 
     def __init__(self, tokens: int, limit: int) -> None:
         super().__init__(

@@ -52,7 +52,7 @@ class NeuralModel:
         }
 
     async def compress(self, request: CompressionRequest, terms: JobTerms = NO_TERMS) -> CompressionResult:
-        # The terms are for whoever shares a model between callers: `compression.workers`.
+        # The terms matter only where a model is shared between callers: `compression.workers`.
         del terms
         if self._closed:
             raise CompressorUnavailable("the compressor is shut down")

@@ -31,7 +31,7 @@ Value = TypeVar("Value")
 class JobTerms:
     """Whose work it is, where several callers want some at once.
 
-    Payers take turns; a trial, which nobody pays for, never delays a payer. `deadline_s` counts from when the
+    Payers take turns; a trial, which is free, never delays a payer. `deadline_s` counts from when the
     model accepted the work; None, or more than the model's own, is the model's own.
     """
 

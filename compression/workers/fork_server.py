@@ -37,7 +37,7 @@ class ForkServer:
         self._fault = ""
 
     def load(self) -> None:
-        """Load the program that the first packet names; if that fails, whoever asks for a worker is told why."""
+        """Load the program that the first packet names; if that fails, each request for a worker gets the reason."""
         # Plain values, from the process that started this one.
         program, spec = pickle.loads(self._orders.recv(_LONGEST_ORDER))
         module, _, function = program.partition(":")

@@ -224,7 +224,7 @@ class Pool:
         self._fill()
 
     def _taken_from(self, process: WorkerProcess) -> list[Job]:
-        """The jobs that were in a process which is gone, without those that nobody waits for."""
+        """The jobs of a process that has ended, without those that are no longer wanted."""
         jobs = list(process.jobs.values())
         process.jobs.clear()
         for job in jobs:

@@ -54,7 +54,7 @@ class WorkerProcess:
 
 
 class Processes:
-    """Keeps as many processes as the plan and the jobs need. `on_death` is called for those that nobody ended."""
+    """Keeps as many processes as the plan and the jobs need. `on_death` is called for those that ended unasked."""
 
     def __init__(
         self,

@@ -29,7 +29,7 @@ _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What workers run: `module:function`, its argument, and what their environment has beside this process's."""
+    """What workers run: `module:function`, its argument, and environment variables to add to this process's."""
 
     name: str
     spec: Any

@@ -1,4 +1,4 @@
-"""The process that compiles grammars on trial: it is told the tokenizer, then one grammar a line, and says how it went.
+"""The process that compiles grammars on trial: it reads the tokenizer, then one grammar a line, and reports each.
 
     python -m models.grammar.helper
 
@@ -19,7 +19,7 @@ from typing import Any
 OK = "ok"
 REFUSED = "refused"
 IDLE_S = 300
-# Below the engine, which is at work for others meanwhile.
+# Below the engine, which is serving others at the same time.
 NICENESS = 15
 PR_SET_PDEATHSIG = 1
 

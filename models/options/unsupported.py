@@ -1,4 +1,4 @@
-"""The chat options that no model here offers, with the reason that the caller is told; and those without effect."""
+"""The chat options that no model here offers, with the reason given to the caller; and those without effect."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -39,7 +39,7 @@ def fault_of(reply: ErrorResponse) -> EngineFault:
 
 
 def located(fault: EngineFault, request: EngineRequest) -> EngineFault:
-    """The fault with the field of the caller's body that it is about, where that can be told."""
+    """The fault with the field of the caller's body that it is about, if that can be determined."""
     if fault.kind != "rejected":
         return fault
     if fault.param == "max_tokens" and request.max_tokens_field is None:

@@ -39,7 +39,7 @@ class PreparedChat:
         return MostTokens(1, asked)
 
     def counted(self, prompt_tokens: int) -> MostTokens:
-        """The worst case of a prompt of so many tokens."""
+        """The worst case of a prompt of that many tokens."""
         return MostTokens(prompt_tokens, self._completion(prompt_tokens))
 
     @property

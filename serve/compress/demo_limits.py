@@ -50,7 +50,7 @@ class DemoLimits:
 
     @asynccontextmanager
     async def admitted(self, address: str | None) -> AsyncIterator[LimitState]:
-        """Count one request of this client; yields what is left to its address.
+        """Count one request of this client; yields what its address has left.
 
         Raises `DemoLimited` or `LimitsUnavailable`.
         """

@@ -93,7 +93,7 @@ class FairPlaces:
         self.let_in()
 
     def let_in(self) -> None:
-        """Give free places to those who wait. Without any room, all of them are told."""
+        """Give free places to waiting requests. Without any room, all of them get False."""
         room = self._room()
         while entry := self._next(room):
             if entry.item.done():

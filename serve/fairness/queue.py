@@ -2,7 +2,7 @@
 
 The service that a project got is counted in tokens, at first as many as a request may use, and as many as it used
 when it has ended (Sheng et al., "Fairness in Serving Large Language Models", OSDI 2024). A project that comes back
-after a pause starts level with the least served of the others: it has saved nothing up.
+after a pause starts level with the least served of the others: a pause earns it no credit.
 """
 
 from collections import OrderedDict

@@ -1,4 +1,4 @@
-"""Counts each client's wrong keys, so that a flood of guesses is told to stop.
+"""Counts each client's wrong keys, so that a flood of guesses is refused.
 
 It never refuses a right key: clients behind one address share its count, and one of them guessing must not shut the
 others out. Guessing is hopeless (a key has 256 random bits); this slows clients that retry for ever, and shows them.
@@ -39,7 +39,7 @@ class WrongKeys:
         self._counts: OrderedDict[str, _Count] = OrderedDict()
 
     def add(self, client: str, error: InvalidKey, *, now: datetime) -> Exception:
-        """Count one. Returns what the client is to be told: the error, or that it is too many."""
+        """Count one. Returns the error for the client: the given one, or that there were too many."""
         count = self._counts.pop(client, None) or _Count(0, now)
         passed_s = max(0.0, (now - count.at).total_seconds())
         count.wrong, count.at = max(0.0, count.wrong - passed_s * A_MINUTE / 60) + 1, now
@@ -48,6 +48,6 @@ class WrongKeys:
             self._counts.popitem(last=False)
         if count.wrong <= AT_ONCE:
             return error
-        # No more than what leaks in a minute, or a flood would be held against later clients.
+        # No more than what leaks in a minute, or an address would stay refused long after a flood.
         count.wrong = min(count.wrong, AT_ONCE + 1)
         return TooManyWrongKeys(60 / A_MINUTE)

@@ -24,7 +24,7 @@ class ModelEnds:
 
 
 class ObservedRequest:
-    """One request that has begun. It is told of its failure, and of its end on every way out: `with` does both."""
+    """One request that has begun. Its failure and its end are reported on every way out: `with` does both."""
 
     def __init__(self, model: ModelEnds) -> None:
         self.began = perf_counter()

@@ -70,7 +70,7 @@ class Admitted:
     used_tokens: int = 0
 
     def reply_headers(self, status: MeteringStatus) -> dict[str, str]:
-        """What a reply tells of money: whether its usage is on record, and what is left of the limits."""
+        """The reply headers on money: whether its usage is on record, and what is left of the limits."""
         return {METERING_HEADER: status, **rate_limit_headers(self.limits)}
 
     @asynccontextmanager

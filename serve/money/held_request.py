@@ -21,7 +21,7 @@ class MoreThanHeld(Exception):
 
 
 class Observed(Protocol):
-    """Counts one request of any kind. It is told of a failure before what was held is settled or released."""
+    """Counts one request of any kind. A failure is reported to it before the hold is settled or released."""
 
     def settle(self, usage: TokenUsage, cost: Cost, status: MeteringStatus) -> None: ...
 
@@ -88,7 +88,7 @@ class HeldRequest:
         self.usage = usage
 
     async def settle(self, outcome: Outcome, *, receipt: str | None = None) -> Receipt:
-        """Write what was used, once, and to the end even when the caller is cancelled meanwhile.
+        """Write what was used, once, and to the end even if the caller is cancelled.
 
         `receipt` is the usage log's, as JSON. Raises `UsageNotRecorded`.
         """

@@ -23,7 +23,7 @@ class HoldTerms:
     tokens: TokenTerms
 
     def amount_nano_usd(self, most: MostTokens) -> int:
-        """What the request costs at most with so many tokens."""
+        """The most that the request can cost with that many tokens."""
         worst = worst_case(self.price, prompt_tokens_bound=most.prompt, max_tokens=most.completion)
         return worst.nano_usd
 

@@ -1,4 +1,4 @@
-"""What Ray Serve is told of every chat model's deployment: its replicas, their load, health, end, and routing."""
+"""Ray Serve's options for every chat model's deployment: its replicas, their load, health, end, and routing."""
 
 from typing import Any
 

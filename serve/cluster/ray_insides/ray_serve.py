@@ -86,7 +86,7 @@ def deploy(application: Any, name: str) -> None:
 
 class RoutedHandle:
     """A deployment's handle, as far as requests go past it: which replicas run, which one takes a request, and what
-    Ray is told of the load, by which it scales. To be made in the event loop in which it is used.
+    The load is reported to Ray, which scales by it. Create it in the event loop in which it is used.
 
     `DeploymentHandle._init(_run_router_in_separate_loop)`: the router in this loop, so that it may be read without a
     lock. `._router._asyncio_router`: its `request_router` and `_metrics_manager`. `choose_replica(_reserve=False)`:

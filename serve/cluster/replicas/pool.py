@@ -1,4 +1,4 @@
-"""A model's replicas: which one takes a request, how many wait, and what Ray is told of it.
+"""A model's replicas: which one takes a request, how many wait, and what is reported to Ray.
 
 Ray starts, stops and scales replicas by the load that its handles report. Requests that go past the handle are
 entered in the handle's own counts here, so that autoscaling sees them.

@@ -45,7 +45,7 @@ def demands_of(settings: Settings) -> list[Demand]:
 
 
 def worker_bundle(model: ModelSettings) -> dict[str, float]:
-    """What each worker of an engine asks for, as Ray Serve LLM is told."""
+    """The resources of each worker of an engine, as given to Ray Serve LLM."""
     return {"GPU": model.accelerator.share} if model.accelerator.kind == "gpu" else {"CPU": 1}
 
 

@@ -63,7 +63,7 @@ class Connections:
 
     @property
     def may_be_told(self) -> bool:
-        """Whether a refused connection may stay open until it was told so."""
+        """Whether a refused connection may stay open until the refusal is sent."""
         return self._refused <= MAX_WAITING_REFUSALS
 
     def _too_many(self, client: str | None) -> BadHttp | None:
