@@ -68,12 +68,13 @@ async def test_a_request_that_is_given_up_costs_its_neighbours_nothing() -> None
         assert found is not None and found.pid == process.pid
 
 
-async def test_a_network_whose_process_is_killed_is_loaded_anew() -> None:
+async def test_a_network_whose_process_is_killed_is_loaded_anew(caplog: pytest.LogCaptureFixture) -> None:
     async with words() as model:
         process = worker()
         assert process is not None
         os.kill(process.pid, signal.SIGKILL)
-        await eventually(lambda: is_gone(process.pid))
+        # Gone and noticed: a request that is sent to it in between fails with it.
+        await eventually(lambda: is_gone(process.pid) and f"worker {process.pid} died" in caplog.text)
         assert (await model.compress(CompressionRequest(QUERY, PROSE, 0.5))).output
 
 
