@@ -23,18 +23,9 @@ async def coalesce(
     """
     gathered: list[bytes] = []
     arrived = asyncio.Event()
-
-    async def pump() -> None:
-        try:
-            async for piece in source:
-                gathered.append(piece)
-                arrived.set()
-        finally:
-            arrived.set()
-
     if sign_of_life is not None:
         sign_of_life.add_done_callback(lambda _: arrived.set())
-    task = asyncio.create_task(pump())
+    task = asyncio.create_task(_gather(source, gathered, arrived))
     try:
         while True:
             try:
@@ -61,3 +52,12 @@ async def coalesce(
         if not task.done():
             task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+async def _gather(source: AsyncIterator[bytes], gathered: list[bytes], arrived: asyncio.Event) -> None:
+    try:
+        async for piece in source:
+            gathered.append(piece)
+            arrived.set()
+    finally:
+        arrived.set()

@@ -8,8 +8,7 @@ import typer
 from billing.books.books import Books
 from serve.cli import table
 from serve.cli.ledger_access import on_books
-from serve.cli.options import Config, Json, OfWorkspace
-from serve.cli.period import Since, Until, period, stamp
+from serve.cli.options import Config, Json, OfWorkspace, Since, Until, period, stamp
 from serve.config.settings import DEFAULT_CONFIG
 
 

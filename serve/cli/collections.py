@@ -11,8 +11,7 @@ from billing.collections.collector import Collector
 from billing.price import exact_usd
 from serve.cli import table
 from serve.cli.ledger_access import on_books
-from serve.cli.options import Config, Json, OfWorkspace
-from serve.cli.period import Since, Until, period, stamp
+from serve.cli.options import Config, Json, OfWorkspace, Since, Until, period, stamp
 from serve.config.settings import DEFAULT_CONFIG
 from serve.money.ledger_setup import operator
 

@@ -1,6 +1,7 @@
-"""Options that several commands share."""
+"""Options that several commands share, and how the values of some are read: days, moments, periods."""
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -12,9 +13,38 @@ Config = Annotated[Path, typer.Option("--config", help="Configuration file that 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 OfWorkspace = Annotated[str | None, typer.Option("--workspace", help="Only this workspace (id or name).")]
 All = Annotated[bool, typer.Option("--all", help="Include what was revoked.")]
+Since = Annotated[
+    str | None, typer.Option(help="First day or moment, such as 2026-11-01 or 2026-11-01T09:30 (UTC).")
+]
+Until = Annotated[str | None, typer.Option(help="First day or moment (UTC) to leave out.")]
 
 
 def require_one(options: Mapping[str, object]) -> None:
     """Raises `ConfigError` if none of these was given: a command that changes nothing must be a mistake."""
     if all(value is None for value in options.values()):
         raise ConfigError(f"nothing to change: give one or more of {', '.join(options)}")
+
+
+def period(since: str | None, until: str | None) -> tuple[datetime | None, datetime | None]:
+    """Both ends. Raises `ConfigError`, also for an end that is not after the beginning."""
+    begin, end = moment(since, "--since"), moment(until, "--until")
+    if begin is not None and end is not None and end <= begin:
+        raise ConfigError(f"--until: {until!r} is not after --since {since!r}")
+    return begin, end
+
+
+def moment(text: str | None, option: str) -> datetime | None:
+    """A moment from the command line; UTC unless it names a zone. Raises `ConfigError`."""
+    if text is None:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+        return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        raise ConfigError(
+            f"{option}: {text!r} is not a day or a moment, such as 2026-11-01 or 2026-11-01T09:30"
+        ) from error
+
+
+def stamp(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat(timespec="seconds")

@@ -11,8 +11,7 @@ from billing.books.receipts import receipts as read_receipts
 from billing.price import exact_usd
 from serve.cli import table
 from serve.cli.ledger_access import on_books
-from serve.cli.options import Config, OfWorkspace
-from serve.cli.period import Since, Until, period, stamp
+from serve.cli.options import Config, OfWorkspace, Since, Until, period, stamp
 from serve.config.settings import DEFAULT_CONFIG
 
 

@@ -15,8 +15,7 @@ from billing.price import exact_usd
 from billing.store.dates import month_bounds
 from serve.cli import table
 from serve.cli.ledger_access import on_books
-from serve.cli.options import Config, Json
-from serve.cli.period import stamp
+from serve.cli.options import Config, Json, stamp
 from serve.cli.usage import usage_fields
 from serve.config.settings import DEFAULT_CONFIG, ConfigError
 

@@ -10,8 +10,7 @@ from billing.books.usage_report import DIMENSIONS, Dimension, UsageSum
 from billing.price import exact_usd
 from serve.cli import table
 from serve.cli.ledger_access import on_books
-from serve.cli.options import Config, Json, OfWorkspace
-from serve.cli.period import Since, Until, period
+from serve.cli.options import Config, Json, OfWorkspace, Since, Until, period
 from serve.config.settings import DEFAULT_CONFIG, ConfigError
 
 COLUMNS = {

@@ -7,7 +7,7 @@ import secrets
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
@@ -134,10 +134,6 @@ def start(settings: Settings, progress: Progress, folder: Path, *, has_coordinat
     import ray
     from ray import serve
 
-    from serve.cluster.deployments.chat import build_model
-    from serve.cluster.deployments.compress import build_compressor
-    from serve.cluster.deployments.ingress import build_ingress
-
     quiet_loggers()
     progress.begin("starting Ray")
     # A container's entry point may leave this process children that it did not start.
@@ -154,10 +150,23 @@ def start(settings: Settings, progress: Progress, folder: Path, *, has_coordinat
     serve.start(proxy_location="Disabled")
     if not settings.ray.address:
         refuse_open_ports(started_since(before))
+    deploy_all(settings, progress, checkpoints, folder if has_coordinator else None)
+    wanted = [INGRESS_APP, *(model_app(model.id) for model in settings.models if model.replicas.min)]
+    wanted += [compressor_app(model.id) for model in settings.compression.models if model.replicas.min]
+    wait_until_running(wanted, progress)
+
+
+def deploy_all(
+    settings: Settings, progress: Progress, checkpoints: Mapping[str, str], coordinator: Path | None
+) -> None:
+    """One application a model, one a compressor, and the ingress, all of which start at the same time."""
+    from serve.cluster.deployments.chat import build_model
+    from serve.cluster.deployments.compress import build_compressor
+    from serve.cluster.deployments.ingress import build_ingress
+
     for model in settings.models:
-        progress.begin(
-            f"deploying {model.id}" + ("" if model.replicas.min else " (starts on its first request)")
-        )
+        later = "" if model.replicas.min else " (starts on its first request)"
+        progress.begin(f"deploying {model.id}{later}")
         application = build_model(
             model,
             checkpoints[model.id],
@@ -169,18 +178,14 @@ def start(settings: Settings, progress: Progress, folder: Path, *, has_coordinat
     for compressor in settings.compression.models:
         progress.begin(f"deploying {compressor.id}")
         deploy(build_compressor(compressor, settings), compressor_app(compressor.id))
-    deploy(build_ingress(settings, folder if has_coordinator else None), INGRESS_APP)
-    wanted = [INGRESS_APP, *(model_app(model.id) for model in settings.models if model.replicas.min)]
-    wanted += [compressor_app(model.id) for model in settings.compression.models if model.replicas.min]
-    wait_until_running(wanted, progress)
+    deploy(build_ingress(settings, coordinator), INGRESS_APP)
 
 
 def warn_of_fake_engines(settings: Settings, progress: Progress) -> None:
     for model in settings.models:
         if not ENGINE_KINDS[model.engine.kind].computes:
-            progress.say(
-                f"WARNING: {model.id} is a fake engine, for tests: every reply is the same made-up text"
-            )
+            fake = "is a fake engine, for tests: every reply is the same made-up text"
+            progress.say(f"WARNING: {model.id} {fake}")
 
 
 def temporary_files(folder: Path) -> dict[str, str]:
