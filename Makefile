@@ -13,7 +13,7 @@ MODEL ?=
 
 LITELLM := benchmarks/overhead/litellm-venv
 
-.PHONY: help serve test test-fast test-faults test-simulation test-mutants check lint bench bench-quality bench-ledger bench-overhead bench-prefix-cache bench-soak bench-burst bench-compress format install clean
+.PHONY: help serve test test-fast test-python test-faults test-simulation test-mutants check lint bench bench-quality bench-ledger bench-overhead bench-prefix-cache bench-soak bench-burst bench-compress bench-savings docs sbom format install clean
 .DEFAULT_GOAL := help
 # No "Entering directory", no echo of recipes: what is printed is what pith says.
 MAKEFLAGS += --no-print-directory
@@ -33,10 +33,13 @@ serve: install ## start the server (CONFIG=configs/embedded.yaml; PORT= and OPS_
 		$(if $(OPS_PORT),--ops-port $(OPS_PORT))
 
 test: install ## every test, with real Ray and vLLM where a test says so (TESTS=tests/...)
-	exec $(BIN)/python -m pytest $(TESTS)
+	exec scripts/test $(TESTS)
 
 test-fast: install ## the tests that start neither Ray nor vLLM, within a minute
 	exec $(BIN)/python -m pytest -n 2 -m "not integration and not thorough" $(TESTS)
+
+test-python: ## the tests on another Python, in a checkout and an environment of its own (PYTHON=python3.12)
+	exec scripts/test-python $(PYTHON)
 
 test-faults: install ## kill, stop and fill everything under load, and audit the ledger (RUNS=400)
 	exec $(BIN)/python -m tests.faults --runs $(RUNS)
@@ -86,6 +89,15 @@ bench-burst: install ## 1,000 requests at once, JSON, SSE and long contexts, and
 
 bench-compress: install ## latency of a running server's compression by size, ratio, clients (PORT=, ARGS="--models pith-lexical")
 	exec $(BIN)/python -m benchmarks.compress --url http://127.0.0.1:$(or $(PORT),8000) $(ARGS)
+
+bench-savings: install ## what compression inside chat saves: bills, tokens, cache hits, waiting times (DATA=, ARGS="--prices free --sessions 20")
+	exec $(BIN)/python -m benchmarks.savings --data $(DATA) $(ARGS)
+
+docs: ## build the pages into a site that works offline, var/site
+	exec scripts/docs
+
+sbom: install ## what an installation consists of, with hashes, as CycloneDX: var/sbom-cpu.json (EXTRA=cpu or gpu)
+	exec scripts/sbom $(EXTRA)
 
 format: install ## rewrite the code as `make check` wants it
 	$(BIN)/ruff check --fix --quiet .

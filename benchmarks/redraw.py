@@ -15,6 +15,7 @@ from benchmarks import prefix_cache, scaling
 from benchmarks.load import plots
 from benchmarks.load.page import tables
 from benchmarks.overhead import picture as overhead
+from benchmarks.savings import picture as savings
 
 SEEN = "other questions seen"
 
@@ -22,7 +23,7 @@ SEEN = "other questions seen"
 def calibration(page: Path) -> plots.Picture:
     """Of calibration.md: a panel for each kind of model."""
     text = page.read_text(encoding="utf-8")
-    kinds = re.findall(r"^## `(\w+)`$", text, re.MULTILINE)
+    kinds = re.findall(r"^## `([\w ]+)`$", text, re.MULTILINE)
     errors = re.findall(
         r"^Calibration error with all suites weighted alike: ([0-9.]+)\.$", text, re.MULTILINE
     )
@@ -74,6 +75,7 @@ OF_TABLES: Mapping[str, tuple[str, Callable[[Path], plots.Picture]]] = {
     "performance-soak.png": ("performance.md", soak),
     "scaling.png": ("scaling.md", scaling.from_page),
     "calibration.png": ("calibration.md", calibration),
+    "savings.png": ("savings.md", savings.from_page),
 }
 
 

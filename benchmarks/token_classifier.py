@@ -68,10 +68,10 @@ class FakeEncoding:
 class Ours:
     """The token classifier as a server runs it: requests at once, batched by the service."""
 
-    def __init__(self, folder: Path, dtype: Dtype, threads: int) -> None:
+    def __init__(self, folder: Path, dtype: Dtype, threads: int | None, *, device: str = "cpu") -> None:
         settings = TokenClassifierSettings(token_budget=TOKEN_BUDGET)
         self.classifier = TokenClassifier.load(
-            str(folder), Placement("cpu", dtype, threads), settings=settings
+            str(folder), Placement(device, dtype, threads), settings=settings
         )
 
     def run(self, texts: Sequence[str]) -> None:
@@ -131,14 +131,14 @@ def compare(shape: str, folder: Path, rounds: int, threads: int) -> tuple[list[R
     return rows, agreement(original, folder, [*inputs["short"], *inputs["long"]], threads)
 
 
-def load_original(folder: Path) -> Any:
+def load_original(folder: Path, *, device: str = "cpu") -> Any:
     import tiktoken
     from llmlingua import PromptCompressor
 
     # The real one is downloaded.
     vars(tiktoken)["encoding_for_model"] = lambda _: FakeEncoding()
     return PromptCompressor(
-        str(folder), device_map="cpu", use_llmlingua2=True, model_config={"trust_remote_code": False}
+        str(folder), device_map=device, use_llmlingua2=True, model_config={"trust_remote_code": False}
     )
 
 

@@ -1,6 +1,8 @@
 """Who is asking, as every later step needs it: identity, whether its usage is metered, and its limits."""
 
-from dataclasses import dataclass, fields
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
 
 MAX_WEIGHT = 1000
 
@@ -51,6 +53,31 @@ class LimitState:
 
 
 @dataclass(frozen=True, slots=True)
+class PriceTerms:
+    """What a caller pays who does not pay the prices in force: so many millionths of those of one list."""
+
+    version: int
+    ppm: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPowers:
+    """What a key may be used for, by the names of models and of routes; None means all."""
+
+    models: frozenset[str] | None = None
+    routes: frozenset[str] | None = None
+
+    def allows_model(self, model_id: str) -> bool:
+        return self.models is None or model_id in self.models
+
+    def allows_route(self, route: str) -> bool:
+        return self.routes is None or route in self.routes
+
+
+ALL_POWERS = KeyPowers()
+
+
+@dataclass(frozen=True, slots=True)
 class Caller:
     """The account behind a valid key. Usage of a project that is not metered is neither held nor recorded."""
 
@@ -59,3 +86,28 @@ class Caller:
     key_id: str
     metered: bool
     limits: ProjectLimits
+    # How the project's chats are compressed unless they say so themselves, as JSON.
+    compression: str | None = None
+    # None: the prices in force.
+    price_terms: PriceTerms | None = None
+    # Nobody waits for its requests: they let all others go first.
+    background: bool = False
+    powers: KeyPowers = ALL_POWERS
+    # The key's own, beside the project's. Rotated keys share those of the first, which `limits_key_id` names.
+    key_limits: ProjectLimits = NO_LIMITS
+    limits_key_id: str = ""
+
+    def counted_apart(self, what: str) -> Caller:
+        """For requests that are no work, such as lists: as often a minute as the project may ask for work, and counted
+        apart from it, since clients ask for them as they please."""
+        return replace(
+            self,
+            project_id=f"{self.project_id}:{what}",
+            limits=ProjectLimits(requests_per_minute=self.limits.requests_per_minute),
+            key_limits=ProjectLimits(requests_per_minute=self.key_limits.requests_per_minute),
+            limits_key_id=f"{self.limits_key_id}:{what}",
+        )
+
+    def unlimited(self) -> Caller:
+        """Without the limits a minute, of its project and of its key."""
+        return replace(self, limits=NO_LIMITS, key_limits=NO_LIMITS)

@@ -62,14 +62,16 @@ class PricesUnavailable(BillingError):
 
 
 class QuotaExceeded(BillingError):
-    """The worst case of this request would exceed the workspace's spend limit. Nothing was held."""
+    """The worst case of this request would exceed a spend limit of `whose`. Nothing was held."""
+
+    whose: ClassVar[str] = "workspace"
 
     def __init__(
         self, *, span: Span, limit_nano_usd: int, committed_nano_usd: int, wanted_nano_usd: int
     ) -> None:
         what = "spend limit" if span == "total" else "spend limit of this calendar month (UTC)"
         super().__init__(
-            f"workspace quota exceeded: this request may cost up to {_usd(wanted_nano_usd)} and "
+            f"{self.whose} quota exceeded: this request may cost up to {_usd(wanted_nano_usd)} and "
             f"{_usd(committed_nano_usd)} of the {what} of {_usd(limit_nano_usd)} is spent or held"
         )
         self.span = span
@@ -79,7 +81,7 @@ class QuotaExceeded(BillingError):
 
     @property
     def left_nano_usd(self) -> int:
-        """What the workspace could still hold when it was asked."""
+        """What could still be held when it was asked."""
         return self.limit_nano_usd - self.committed_nano_usd
 
 
@@ -136,6 +138,20 @@ class InvalidAccount(BillingError, ValueError):
     """A name or a figure of a workspace, project or key is invalid; the message names it."""
 
 
+class UnknownOriginal(BillingError, LookupError):
+    """The project has no original of this id: it never had, or it has expired. Of another project's: the same."""
+
+    def __init__(self) -> None:
+        super().__init__("no original with this id is retained: none ever was, or its time is over")
+
+
+class OriginalsFull(BillingError):
+    """The project's retained originals leave no room for another. Nothing was written."""
+
+    def __init__(self, most_bytes: int) -> None:
+        super().__init__(f"the project's retained originals may hold {most_bytes} bytes together")
+
+
 class UnknownCollection(BillingError, LookupError):
     """No collection has this id."""
 
@@ -163,6 +179,78 @@ class HookFailed(BillingError):
         super().__init__(f"the collection hook failed: {problem}")
         self.problem = problem
         self.timed_out = timed_out
+
+
+class UnknownFile(BillingError, LookupError):
+    """No file of this project has that id, or its time is over."""
+
+    def __init__(self, file_id: str) -> None:
+        super().__init__(f"no such file: {file_id}")
+
+
+class UnknownBatch(BillingError, LookupError):
+    """No batch of this project has that id."""
+
+    def __init__(self, batch_id: str) -> None:
+        super().__init__(f"no such batch: {batch_id}")
+
+
+class FilesFull(BillingError):
+    """With the new file, the project would have more files, or more bytes of them, than it may."""
+
+    def __init__(self, *, most_files: int, most_bytes: int) -> None:
+        super().__init__(
+            f"the project's files may be {most_files} at most, with {most_bytes} bytes together; delete some first"
+        )
+
+
+class ResultsFull(BillingError):
+    """The project's files, and the results of its batches that are not in a file yet, are as large as they may be."""
+
+    def __init__(self, most_bytes: int) -> None:
+        super().__init__(
+            f"the project's files and the results of its batches have {most_bytes} bytes together, which is all that "
+            "they may have; delete some files first"
+        )
+
+
+class StorageFull(BillingError):
+    """There is no room left where files are kept."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"there is no room for files on this server: {reason}")
+
+
+class StorageUnavailable(BillingError):
+    """The folder in which files are kept cannot be read or written."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"this server's files cannot be read or written: {reason}")
+
+
+class FileInUse(BillingError):
+    """A batch that has not ended reads the file."""
+
+    def __init__(self, file_id: str, batch_id: str) -> None:
+        super().__init__(f"file {file_id} is the input of {batch_id}, which has not ended; cancel that first")
+
+
+class BatchEnded(BillingError):
+    """The batch cannot be cancelled any more."""
+
+    def __init__(self, batch_id: str, status: str) -> None:
+        super().__init__(f"batch {batch_id} is {status} and cannot be cancelled")
+
+
+class TooManyBatches(BillingError):
+    """The project has as many batches that have not ended as it may."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"the project has {most} batches that have not ended, and may have no more")
+
+
+class LostClaim(BillingError):
+    """Somebody else has taken over what this process was working on: nothing of it was written."""
 
 
 class RebuildRefused(BillingError):
@@ -205,4 +293,6 @@ class LimitsUnavailable(BillingError):
 
 
 def _usd(nano_usd: int) -> str:
-    return f"${nano_usd // 10**9}.{nano_usd % 10**9:09d}".rstrip("0").rstrip(".")
+    # What is committed may be below zero: paid in advance.
+    whole, part = divmod(abs(nano_usd), 10**9)
+    return f"{'-' if nano_usd < 0 else ''}${whole}.{part:09d}".rstrip("0").rstrip(".")

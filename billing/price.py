@@ -8,16 +8,24 @@ NANO_PER_USD = 1_000_000_000
 MAX_MICRO_USD_PER_MTOK = 10**12
 MAX_MINIMUM_NANO_USD = 10**15
 MAX_TOKENS = 10**9
+# Parts of a price are counted in millionths: of this many, it is the whole price.
+WHOLE_PPM = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class ModelPrice:
-    """Prices of one model. A micro-USD per million tokens is a pico-USD per token: products are exact."""
+    """Prices of one model. A micro-USD per million tokens is a pico-USD per token: products are exact.
+
+    `ppm` is the part of them that is charged, the minimum included, in millionths.
+    """
 
     model_id: str
     input_micro_usd_per_mtok: int
     output_micro_usd_per_mtok: int
     minimum_nano_usd: int
+    # Of prompt tokens found in the prefix cache; None: input's.
+    cached_input_micro_usd_per_mtok: int | None = None
+    ppm: int = WHOLE_PPM
 
     def __post_init__(self) -> None:
         if not self.model_id:
@@ -25,6 +33,17 @@ class ModelPrice:
         _check("input_micro_usd_per_mtok", self.input_micro_usd_per_mtok, MAX_MICRO_USD_PER_MTOK)
         _check("output_micro_usd_per_mtok", self.output_micro_usd_per_mtok, MAX_MICRO_USD_PER_MTOK)
         _check("minimum_nano_usd", self.minimum_nano_usd, MAX_MINIMUM_NANO_USD)
+        if self.cached_input_micro_usd_per_mtok is not None:
+            # Never dearer: what is held for a prompt of which nothing is cached covers it.
+            most = self.input_micro_usd_per_mtok
+            _check("cached_input_micro_usd_per_mtok", self.cached_input_micro_usd_per_mtok, most)
+        _check("ppm", self.ppm, WHOLE_PPM)
+
+    @property
+    def cheapest_input_micro_usd_per_mtok(self) -> int:
+        """What a prompt token costs at least."""
+        cached = self.cached_input_micro_usd_per_mtok
+        return self.input_micro_usd_per_mtok if cached is None else cached
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +55,48 @@ class Cost:
     minimum_applied: bool
 
 
-def cost(price: ModelPrice, *, prompt_tokens: int, completion_tokens: int, minimum: bool) -> Cost:
-    """The greater of the token subtotal and, where `minimum` says that it counts, the request minimum."""
+def cost(
+    price: ModelPrice, *, prompt_tokens: int, completion_tokens: int, minimum: bool, cached_tokens: int = 0
+) -> Cost:
+    """The greater of the token subtotal and, where `minimum` says that it counts, the request minimum.
+
+    `cached_tokens` are part of the prompt's.
+    """
     _check("prompt_tokens", prompt_tokens)
     _check("completion_tokens", completion_tokens)
+    _check("cached_tokens", cached_tokens, prompt_tokens)
     pico_usd = (
-        prompt_tokens * price.input_micro_usd_per_mtok + completion_tokens * price.output_micro_usd_per_mtok
+        (prompt_tokens - cached_tokens) * price.input_micro_usd_per_mtok
+        + cached_tokens * price.cheapest_input_micro_usd_per_mtok
+        + completion_tokens * price.output_micro_usd_per_mtok
     )
-    subtotal_nano_usd = round_half_even(pico_usd, PICO_PER_NANO)
+    subtotal_nano_usd = round_half_even(pico_usd * price.ppm, PICO_PER_NANO * WHOLE_PPM)
     # Compared before rounding: a subtotal a pico-USD short of the minimum is under it.
     if minimum and pico_usd < price.minimum_nano_usd * PICO_PER_NANO:
-        return Cost(subtotal_nano_usd, price.minimum_nano_usd, minimum_applied=True)
+        least = round_half_even(price.minimum_nano_usd * price.ppm, WHOLE_PPM)
+        return Cost(subtotal_nano_usd, least, minimum_applied=True)
     return Cost(subtotal_nano_usd, subtotal_nano_usd, minimum_applied=False)
+
+
+def saved_nano_usd(
+    price: ModelPrice,
+    charged_nano_usd: int,
+    *,
+    original_tokens: int,
+    original_cached_tokens: int,
+    completion_tokens: int,
+    minimum: bool,
+) -> int:
+    """What a chat would have cost more than `charged_nano_usd` with a prompt of the original tokens. Below zero where
+    it would have cost less."""
+    whole = cost(
+        price,
+        prompt_tokens=original_tokens,
+        completion_tokens=completion_tokens,
+        cached_tokens=original_cached_tokens,
+        minimum=minimum,
+    )
+    return whole.nano_usd - charged_nano_usd
 
 
 def worst_case(price: ModelPrice, *, prompt_tokens_bound: int, max_tokens: int) -> Cost:

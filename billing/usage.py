@@ -2,16 +2,19 @@
 
 import json
 import secrets
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Any, Literal
 
-from billing.price import Cost
+from billing.price import WHOLE_PPM, Cost
 from billing.receipt import without_text
 
 HoldKind = Literal["held", "offline", "not_applicable"]
 Outcome = Literal["completed", "disconnected", "failed"]
 MeteringStatus = Literal["persisted", "degraded", "not_applicable"]
+# `holdout`: left whole on purpose, to measure against.
+PromptCompression = Literal["applied", "skipped", "failed", "holdout"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,8 @@ class Hold:
     pricing_version: int
     amount_nano_usd: int
     created_at: datetime
+    # What was asked: `chat`, `embeddings`, …; of a line of a batch, `batch:chat`.
+    route: str | None = None
 
     @property
     def status(self) -> MeteringStatus:
@@ -38,6 +43,22 @@ class Hold:
         if self.kind == "not_applicable":
             return "not_applicable"
         return "persisted" if self.kind == "held" else "degraded"
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """The effect of compressing a chat's prompt: the uncompressed prompt's tokens, how many of them would have been
+    cached, the gross saving, and the charge for it, which is a separate event.
+
+    `conversation` is a keyed hash of the conversation's start, where it is compared with held-out ones.
+    """
+
+    status: PromptCompression
+    original_tokens: int
+    original_cached_tokens: int
+    saved_nano_usd: int = 0
+    compression_nano_usd: int = 0
+    conversation: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +71,8 @@ class UsageFigures:
     stream: bool
     # A compression's receipt as JSON: the project's usage log. None for a chat.
     receipt: str | None = None
+    # None where no compression was asked for.
+    saving: Saving | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +102,29 @@ class UsageEvent:
     # Both are set by the ledger when it posts the event.
     written_off_nano_usd: int = 0
     month: str | None = None
+    # As in `Saving`.
+    original_tokens: int | None = None
+    original_cached_tokens: int | None = None
+    saved_nano_usd: int = 0
+    compression_nano_usd: int = 0
+    compression: PromptCompression | None = None
+    conversation: str | None = None
+    # The other event of the same request, by its id: of a chat, its compression's, and of that the chat's.
+    paired_with: str | None = None
+    # Millionths of the listed prices that were charged.
+    price_ppm: int = WHOLE_PPM
+    # As in `Hold`. None in events of releases that did not note it.
+    route: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What a held request used, and what that costs at `price_ppm` millionths of the listed prices."""
+
+    hold: Hold
+    figures: UsageFigures
+    cost: Cost
+    price_ppm: int = WHOLE_PPM
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +146,9 @@ def mint_event_id(now: datetime) -> str:
     return f"{int(now.timestamp() * 1000):012x}{secrets.token_hex(10)}"
 
 
-def usage_event(hold: Hold, figures: UsageFigures, cost: Cost, outcome: Outcome, now: datetime) -> UsageEvent:
+def usage_event(used: Used, outcome: Outcome, now: datetime) -> UsageEvent:
     """The event of a held request that has ended."""
+    hold, figures, cost = used.hold, used.figures, used.cost
     return UsageEvent(
         event_id=hold.event_id,
         request_id=hold.request_id,
@@ -122,7 +169,30 @@ def usage_event(hold: Hold, figures: UsageFigures, cost: Cost, outcome: Outcome,
         settled_at=now,
         receipt=without_text(figures.receipt),
         offline=hold.kind == "offline",
+        price_ppm=used.price_ppm,
+        route=hold.route,
+        **_saving_fields(figures.saving),
     )
+
+
+def paired(events: Sequence[UsageEvent]) -> list[UsageEvent]:
+    """A chat's event alone as it is; with its compression's, each with the other's id, and the chat's with what the
+    compression costs."""
+    if len(events) == 1:
+        return list(events)
+    chat, compression = events
+    spent = compression.cost_nano_usd
+    return [
+        replace(chat, paired_with=compression.event_id, compression_nano_usd=spent),
+        replace(compression, paired_with=chat.event_id),
+    ]
+
+
+def _saving_fields(saving: Saving | None) -> dict[str, Any]:
+    if saving is None:
+        return {}
+    fields = asdict(saving)
+    return {"compression": fields.pop("status"), **fields}
 
 
 def month_of(moment: datetime) -> str:

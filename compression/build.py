@@ -6,7 +6,7 @@ from pathlib import Path
 from compression.counting.counter import TokenCounter
 from compression.counting.tokenizer_counter import TokenizerCounter
 from compression.pipeline.compressor import Compressor
-from compression.pipeline.model_calibration import calibration_of
+from compression.pipeline.model_calibration import calibration_of, calibration_of_records
 from compression.pipeline.served import BuiltModel, LocalModel
 from compression.pipeline.spec import ModelSpec
 from compression.scorers.kinds import KINDS
@@ -37,12 +37,20 @@ def build_model(spec: ModelSpec) -> BuiltModel:
     return LocalModel(plain_compressor(spec, counter), max_waiting=spec.max_waiting)
 
 
-def plain_compressor(spec: ModelSpec, counter: TokenCounter) -> Compressor:
-    """A kind without a network. Raises `FileNotFoundError`, `BadWeights` and `BadCalibration`."""
-    return Compressor(_plain_scorer(spec), counter, spec.settings, calibration=calibration_of(spec))
+def plain_compressor(spec: ModelSpec, counter: TokenCounter, scorer: Scorer | None = None) -> Compressor:
+    """A kind without a network, with a scorer that is loaded already or one of its own. Raises `FileNotFoundError`,
+    `BadWeights` and `BadCalibration`."""
+    return Compressor(
+        scorer or plain_scorer(spec),
+        counter,
+        spec.settings,
+        calibration=calibration_of(spec),
+        of_records=calibration_of_records(spec),
+    )
 
 
-def _plain_scorer(spec: ModelSpec) -> Scorer:
+def plain_scorer(spec: ModelSpec) -> Scorer:
+    """Of a kind without a network. Raises `FileNotFoundError` and `BadWeights`."""
     scorer: Scorer = KINDS[spec.kind].maker()()
     return scorer
 
@@ -55,7 +63,7 @@ def build_scoring(spec: ModelSpec) -> Callable[[str, Segmentation], Sequence[flo
     if KINDS[spec.kind].chooses_words:
         raise ValueError(f"{spec.id}: a token classifier selects words, so it cannot be calibrated")
     if not KINDS[spec.kind].has_network:
-        return _plain_scorer(spec).score
+        return plain_scorer(spec).score
     from compression.neural.build import build_neural_scoring
 
     return build_neural_scoring(spec)

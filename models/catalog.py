@@ -1,11 +1,15 @@
 """The chat models on offer, in the operator's order, and what each can do. The first is the default."""
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from models.errors import UnknownModel
 
 TEMPLATE_ROLES = frozenset({"system", "user", "assistant", "tool"})
 MEDIA_KINDS = frozenset({"image_url", "input_audio", "video_url"})
+
+# What becomes of a request's tools: the model gets them, the request is refused, or they are left out without a word.
+ToolUse = bool | Literal["ignore"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +20,7 @@ class Capabilities:
     may set. Raises `ValueError` for a kind of media that no engine request can carry.
     """
 
-    tools: bool = False
+    tools: ToolUse = False
     reasoning_effort: bool = False
     media: frozenset[str] = frozenset()
     template_roles: frozenset[str] = TEMPLATE_ROLES
@@ -26,6 +30,11 @@ class Capabilities:
         unknown = sorted(self.media - MEDIA_KINDS)
         if unknown:
             raise ValueError(f"media: unknown kinds {unknown}; choose from {sorted(MEDIA_KINDS)}")
+
+    @property
+    def tells_calls_as_text(self) -> bool:
+        """Whether earlier calls and their results are plain text to this model: its template has no form for them."""
+        return self.tools == "ignore" and "tool" not in self.template_roles
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +49,11 @@ class ChatModel:
     output_micro_usd_per_mtok: int
     minimum_nano_usd: int
     is_default: bool
+    # Of prompt tokens found in the prefix cache; None: input's.
+    cached_input_micro_usd_per_mtok: int | None = None
     capabilities: Capabilities = field(default_factory=Capabilities)
+    # The model whose engines serve it, where it is an adapter.
+    adapter_of: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

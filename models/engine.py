@@ -6,25 +6,38 @@ and keeps the last usage, so that a caller who leaves is billed for what was gen
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol
 
-from models.errors import EngineError, EngineFailed, EngineRejected, EngineUnavailable
+from models.errors import EngineError, EngineFailed, EngineRejected, EngineTimedOut, EngineUnavailable
 from models.prompt_bound import PromptBound, PromptMaking
 
 
 @dataclass(frozen=True, slots=True)
 class TokenUsage:
-    """Tokens of one request so far. `cached_tokens` are the prompt tokens found in the prefix cache."""
+    """Tokens of one request so far. `cached_tokens` are the prompt tokens found in the prefix cache, and
+    `reasoning_tokens` the completion tokens that are no part of the answer, known once the reply is whole."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_tokens: int = 0
+    reasoning_tokens: int = 0
 
     @property
     def total_tokens(self) -> int:
         return self.prompt_tokens + self.completion_tokens
+
+
+# Of `form_options`: the reply goes on where the last message, the assistant's, ends.
+CONTINUES = "continue_final_message"
+# Texts at which a generation ends: the most that an engine is asked to take.
+MAX_STOP_STRINGS = 64
+# The choices that every engine takes, one with few places in turns.
+LEAST_CHOICES = 16
+
+# A chat completion, a completion of bare prompts, OpenAI's response, Anthropic's message.
+ReplyFormName = Literal["chat", "completion", "response", "message"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +61,39 @@ class EngineRequest:
     # Who shares the engine's places: a project, and its weight relative to others.
     project_id: str = ""
     project_weight: int = 1
+    # Nobody waits for it: it lets all others go first.
+    background: bool = False
+    # In which form the engine answers. `prompts` are a completion's, which has no messages; `form_options` is what only
+    # this form knows, under its own names and checked as `options` are.
+    form: ReplyFormName = "chat"
+    prompts: tuple[str | tuple[int, ...], ...] = ()
+    form_options: Mapping[str, Any] = field(default_factory=dict)
+    # The span that it is part of, as W3C headers for an engine that traces; empty where it is not traced.
+    trace_headers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def sequences(self) -> int:
+        """How many the engine runs for it: each choice of each prompt."""
+        return max(1, len(self.prompts)) * self.choices
+
+    def prompts_at_once(self, places: int) -> int:
+        """Of a request with many prompts, how many an engine with so many places works on at once: they take a quarter
+        of it, so that one request does not keep all others waiting."""
+        return max(1, places // 4 // self.choices)
+
+    def places(self, places: int) -> int:
+        """How many of an engine's places it takes up."""
+        return min(max(1, len(self.prompts)), self.prompts_at_once(places)) * self.choices
+
+    @staticmethod
+    def most_choices(places: int) -> int:
+        """How many of a prompt an engine with so many places takes: more would keep it from all others for long."""
+        return max(LEAST_CHOICES, places // 2)
+
+    @property
+    def choices(self) -> int:
+        """Of each prompt."""
+        return int(self.options.get("n") or 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +101,8 @@ class EngineChunk:
     """A piece of the reply.
 
     `data` is whole SSE events (`data: {…}\\n\\n`, never `[DONE]`, never a usage event) when streaming, and
-    else the reply's JSON object in the last chunk; it is empty when a chunk only reports progress.
+    else the reply's JSON object in the last chunk; it is empty when a chunk only reports progress. A stream of
+    responses or messages has its closing events, which tell its usage, in its last chunk: the service completes them.
     `usage` is the total so far, never less than in the chunk before. The first one comes when the engine is given the
     prompt, and has its tokens: from then on work is done for it.
     """
@@ -66,26 +113,22 @@ class EngineChunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Embeddings:
-    """The vectors of several texts, in their order."""
-
-    vectors: tuple[tuple[float, ...], ...]
-    usage: TokenUsage
-
-
-@dataclass(frozen=True, slots=True)
 class EngineFault:
     """An engine's refusal or failure as a value, since exceptions with fields do not survive a change of process."""
 
-    kind: Literal["rejected", "unavailable", "failed"]
+    kind: Literal["rejected", "unavailable", "timed_out", "failed"]
     message: str
     param: str | None = None
     retry_after_s: int = 1
+    # Of a rejection: prompt and reply do not fit the model's context.
+    is_too_long: bool = False
 
     def error(self) -> EngineError:
         """The exception that this fault represents."""
         if self.kind == "rejected":
-            return EngineRejected(self.message, param=self.param)
+            return EngineRejected(self.message, param=self.param, is_too_long=self.is_too_long)
+        if self.kind == "timed_out":
+            return EngineTimedOut(self.message, retry_after_s=self.retry_after_s)
         if self.kind == "unavailable":
             return EngineUnavailable(self.message, retry_after_s=self.retry_after_s)
         return EngineFailed(self.message)
@@ -94,9 +137,12 @@ class EngineFault:
     def of(cls, error: EngineError) -> EngineFault:
         """The fault that represents an exception."""
         if isinstance(error, EngineRejected):
-            return cls("rejected", error.message, error.param)
+            return cls("rejected", error.message, error.param, is_too_long=error.is_too_long)
         if isinstance(error, EngineUnavailable):
-            return cls("unavailable", str(error), retry_after_s=error.retry_after_s)
+            kind: Literal["timed_out", "unavailable"] = (
+                "timed_out" if isinstance(error, EngineTimedOut) else "unavailable"
+            )
+            return cls(kind, str(error), retry_after_s=error.retry_after_s)
         return cls("failed", str(error))
 
 
@@ -121,19 +167,16 @@ class ReplicaEngine(Protocol):
         Something comes at least every half second, if only an empty chunk. Closing the iterator aborts the generation.
         """
 
-    async def count_tokens(self, request: EngineRequest) -> int | EngineFault:
-        """The tokens of the prompt as `generate` would feed it; nothing is generated."""
+    async def count_tokens(
+        self, request: EngineRequest, *, beyond_context: bool = False
+    ) -> int | EngineFault:
+        """The tokens of the prompt as `generate` would feed it; nothing is generated.
+
+        A prompt that leaves no room for its reply is refused, but not where `beyond_context` asks how long it is.
+        """
 
     async def stop(self) -> None:
         """End what it runs, also where it is dead already."""
-
-
-@runtime_checkable
-class Embeds(Protocol):
-    """What an engine offers besides `ReplicaEngine` if its model makes vectors of texts: ask with `isinstance`."""
-
-    async def embed(self, texts: Sequence[str]) -> Embeddings | EngineFault:
-        """A vector for each text, all of one length, and the tokens of all texts."""
 
 
 class Engine(Protocol):
@@ -149,10 +192,11 @@ class Engine(Protocol):
     def prompt_bound(self) -> PromptBound | None:
         """What is proven of this model's prompts; None while nothing is known of it."""
 
-    async def count_tokens(self, request: EngineRequest) -> int:
+    async def count_tokens(self, request: EngineRequest, *, beyond_context: bool = False) -> int:
         """The tokens of the prompt as `generate` would feed it, template and tools included; nothing is generated.
 
-        Raises what `generate` raises.
+        Raises what `generate` raises, for a prompt that is too long as well; with `beyond_context` that one is counted
+        too.
         """
 
     async def ready(self) -> bool:

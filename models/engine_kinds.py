@@ -5,7 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from models.engine import ReplicaEngine
+from models.adapters import AdapterSource
+from models.engine import MAX_STOP_STRINGS, ReplicaEngine
+
+# Of a replica's environment: what an engine would refuse, if it were not told that requests are checked before.
+ENGINE_LIMITS: Mapping[str, str] = {"VLLM_MAX_STOP_STRINGS": str(MAX_STOP_STRINGS)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +21,8 @@ class EngineSpec:
     context_length: int
     coalesce_s: float
     options: Mapping[str, Any]
+    # That it serves beside the model itself.
+    adapters: tuple[AdapterSource, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

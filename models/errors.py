@@ -44,6 +44,10 @@ class EngineUnavailable(EngineError):
         self.retry_after_s = retry_after_s
 
 
+class EngineTimedOut(EngineUnavailable):
+    """The work was begun, and ended because it took too long."""
+
+
 class EngineFailed(EngineError):
     """The engine took the request and then died or answered with something other than a completion."""
 
@@ -51,13 +55,14 @@ class EngineFailed(EngineError):
 class EngineRejected(EngineError):
     """The engine read the request and refused it: the caller's input is at fault.
 
-    `param` is the body field that the engine named, or None.
+    `param` is the body field that the engine named, or None. `is_too_long`: prompt and reply do not fit the context.
     """
 
-    def __init__(self, message: str, *, param: str | None) -> None:
+    def __init__(self, message: str, *, param: str | None, is_too_long: bool = False) -> None:
         super().__init__(message)
         self.message = message
         self.param = param
+        self.is_too_long = is_too_long
 
 
 class GrammarTooCostly(ValueError):

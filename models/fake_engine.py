@@ -6,21 +6,21 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from itertools import chain, cycle, islice
-from typing import Any
 
-from models.engine import Embeddings, EngineChunk, EngineFault, EngineRequest, TokenUsage
+from models.engine import EngineChunk, EngineFault, EngineRequest, TokenUsage
 from models.engine_kinds import EngineSpec
 from models.errors import EngineError, EngineRejected
+from models.fake_forms import FAKE_FORMS, FakeForm
 from models.prompt_bound import PromptBound
 
 TEXT = "The quick brown fox jumps over the lazy dog while seven tired owls look on from their old tree."
 # The reply of a served fake: it says so, and cannot be mistaken for a model's.
 SERVED_TEXT = "This is a fake engine for tests. It computes nothing: it says this text to everybody."
-CREATED = 1_700_000_000
 # Of `prompt_tokens` below: a message, and an empty text, are a token each; a part is written with four words.
 WORDS_ARE_TOKENS = PromptBound(per_byte=1, per_message=2, per_part=4, fixed=0)
 
@@ -33,6 +33,29 @@ class Aborted:
     completion_tokens: int
 
 
+@dataclass
+class FakePrefixCache:
+    """The blocks of the last prompts, each known by all that is before it, apart for each `cache_salt`."""
+
+    block: int = 16
+    most: int = 10_000
+    _blocks: OrderedDict[int, None] = field(default_factory=OrderedDict)
+
+    def take(self, request: EngineRequest) -> int:
+        """How many of the prompt's tokens were there, in whole blocks and never all of them; now they are."""
+        tokens = _prompt(request)
+        found, before, hits = 0, hash(request.cache_salt), True
+        for end in range(self.block, len(tokens), self.block):
+            before = hash((before, *tokens[end - self.block : end]))
+            hits = hits and before in self._blocks
+            found += self.block if hits else 0
+            self._blocks[before] = None
+            self._blocks.move_to_end(before)
+        while len(self._blocks) > self.most:
+            self._blocks.popitem(last=False)
+        return found
+
+
 @dataclass(kw_only=True)
 class FakeEngine:
     """Says `text`, one word a token, in every choice. Knobs may be turned between requests.
@@ -41,7 +64,8 @@ class FakeEngine:
     `min_tokens` make it say the text again. `fails_with` is raised before the first chunk, or after
     `fails_after` tokens. `answers` unset: no replica ever takes a request. `garbage` replaces the data of every chunk.
     `context_length` is what prompt and reply may have together. `bound` is what it says of its prompts, and
-    `prompt_tokens` what it counts of each when it generates, whatever it said.
+    `prompt_tokens` what it counts of each when it generates, whatever it said. It has a prefix cache, as a real one
+    has; `cached_tokens` is what it says of that, whatever it has.
     """
 
     text: str = TEXT
@@ -55,17 +79,22 @@ class FakeEngine:
     context_length: int | None = None
     bound: PromptBound | None = WORDS_ARE_TOKENS
     prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    prefix_cache: FakePrefixCache = field(default_factory=FakePrefixCache)
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     requests: list[EngineRequest] = field(default_factory=list)
     aborted: list[Aborted] = field(default_factory=list)
     counted: list[EngineRequest] = field(default_factory=list)
 
-    async def count_tokens(self, request: EngineRequest) -> int:
+    async def count_tokens(self, request: EngineRequest, *, beyond_context: bool = False) -> int:
         self.counted.append(request)
         if not self.answers:
             await asyncio.Event().wait()
         self._fail_at(0)
-        return prompt_tokens(request)
+        counted = prompt_tokens(request)
+        if not beyond_context:
+            self._within_the_context(request, counted)
+        return counted
 
     def prompt_bound(self) -> PromptBound | None:
         return self.bound
@@ -95,31 +124,33 @@ class FakeEngine:
         counted = prompt_tokens(request) if self.prompt_tokens is None else self.prompt_tokens
         request = self._within_the_context(request, counted)
         pieces, finish_reason = reply_pieces(self.text, request)
-        choices = request.options.get("n", 1)
+        choices, form = request.sequences, form_of(request)
         if self.fails_with is None or self.fails_after:
             yield EngineChunk(b"", TokenUsage(counted), finished=False)
+        found = min(counted, self.prefix_cache.take(request))
+        cached = found if self.cached_tokens is None else self.cached_tokens
         for index, piece in enumerate(pieces):
             self._fail_at(index)
             await self.sleep(self.token_s if index else self.first_token_s)
-            delta = {"content": piece} if index else {"role": "assistant", "content": piece}
-            data = _events(request, choices, delta, None) if request.stream else b""
-            usage = TokenUsage(counted, (index + 1) * choices)
+            data = form.piece(request, index, piece) if request.stream else b""
+            usage = TokenUsage(counted, (index + 1) * choices, cached)
             yield EngineChunk(self._data(data), usage, finished=False)
         self._fail_at(len(pieces))
-        if request.stream:
-            data = _events(request, choices, {}, finish_reason)
-        else:
-            data = _completion(request, choices, "".join(pieces), finish_reason)
-        yield EngineChunk(self._data(data), TokenUsage(counted, len(pieces) * choices), finished=True)
+        usage = TokenUsage(counted, len(pieces) * choices, cached)
+        if request.stream and (data := form.end(request, pieces, finish_reason)):
+            yield EngineChunk(self._data(data), usage, finished=False)
+        data = form.last(request, pieces, finish_reason)
+        yield EngineChunk(self._data(data), usage, finished=True)
 
     def _within_the_context(self, request: EngineRequest, counted: int) -> EngineRequest:
         """The request with as many tokens as are left for it. Raises `EngineRejected`."""
         if self.context_length is None:
             return request
-        left = self.context_length - counted
+        # Each of several prompts has the whole context, and this fake does not look which of them is too long.
+        left = self.context_length - counted // max(1, len(request.prompts))
         if left < 1 or (request.max_tokens_field is not None and request.max_tokens > left):
             field = request.max_tokens_field if left >= 1 else "messages"
-            raise EngineRejected(f"only {left} tokens are left", param=field)
+            raise EngineRejected(f"only {left} tokens are left", param=field, is_too_long=True)
         return replace(request, max_tokens=min(request.max_tokens, left))
 
     def _fail_at(self, tokens: int) -> None:
@@ -132,7 +163,7 @@ class FakeEngine:
 
 @dataclass(kw_only=True)
 class FakeReplicaEngine:
-    """`engine` as the `models.engine.ReplicaEngine` of a replica; it also `Embeds`, each text as its length."""
+    """`engine` as the `models.engine.ReplicaEngine` of a replica."""
 
     engine: FakeEngine = field(default_factory=FakeEngine)
     places: int = 256
@@ -147,15 +178,13 @@ class FakeReplicaEngine:
         except EngineError as error:
             yield EngineFault.of(error)
 
-    async def count_tokens(self, request: EngineRequest) -> int | EngineFault:
+    async def count_tokens(
+        self, request: EngineRequest, *, beyond_context: bool = False
+    ) -> int | EngineFault:
         try:
-            return await self.engine.count_tokens(request)
+            return await self.engine.count_tokens(request, beyond_context=beyond_context)
         except EngineError as error:
             return EngineFault.of(error)
-
-    async def embed(self, texts: Sequence[str]) -> Embeddings | EngineFault:
-        words = sum(len(text.split()) for text in texts)
-        return Embeddings(tuple((float(len(text)),) for text in texts), TokenUsage(words))
 
     async def stop(self) -> None:
         self.dead = True
@@ -187,35 +216,23 @@ def reply_pieces(text: str, request: EngineRequest) -> tuple[list[str], str]:
     return pieces, "stop" if len(pieces) == len(words) and not options.get("ignore_eos") else "length"
 
 
+def form_of(request: EngineRequest) -> FakeForm:
+    """Raises `EngineRejected` for a form that this fake does not have."""
+    if request.form not in FAKE_FORMS:
+        raise EngineRejected(f"the fake engine does not answer in the form {request.form!r}", param="model")
+    return FAKE_FORMS[request.form]
+
+
 def prompt_tokens(request: EngineRequest) -> int:
-    """A word is a token, and each message costs one more."""
-    texts = [json.dumps(message.get("content", ""), ensure_ascii=False) for message in request.messages]
-    return sum(len(text.split()) + 1 for text in texts)
+    """A word is a token, and each message costs one more; of a prompt of tokens, each is one."""
+    return len(_prompt(request))
 
 
-def _head(request: EngineRequest, kind: str) -> dict[str, Any]:
-    return {
-        "id": f"chatcmpl-{request.request_id}",
-        "object": kind,
-        "created": CREATED,
-        "model": request.model_id,
-    }
-
-
-def _events(request: EngineRequest, choices: int, delta: dict[str, Any], finish_reason: str | None) -> bytes:
-    """One SSE event for each choice."""
-    events = []
-    for index in range(choices):
-        choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
-        chunk = {**_head(request, "chat.completion.chunk"), "choices": [choice]}
-        events.append(b"data: " + json.dumps(chunk).encode() + b"\n\n")
-    return b"".join(events)
-
-
-def _completion(request: EngineRequest, choices: int, text: str, finish_reason: str) -> bytes:
-    message = {"role": "assistant", "content": text, "refusal": None}
-    listed = [
-        {"index": index, "message": message, "logprobs": None, "finish_reason": finish_reason}
-        for index in range(choices)
-    ]
-    return json.dumps({**_head(request, "chat.completion"), "choices": listed}).encode()
+def _prompt(request: EngineRequest) -> list[str]:
+    tokens: list[str] = []
+    for message in request.messages:
+        text = json.dumps(message.get("content", ""), ensure_ascii=False)
+        tokens += [str(message.get("role")), *text.split()]
+    for prompt in request.prompts:
+        tokens += prompt.split() if isinstance(prompt, str) else map(str, prompt)
+    return tokens

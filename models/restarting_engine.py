@@ -23,11 +23,14 @@ class RestartingEngine:
         start: Callable[[], Awaitable[ReplicaEngine]] | None,
         *,
         give_up: Callable[[], None],
+        restarted: Callable[[], None] = lambda: None,
     ) -> None:
-        """`start` makes the next engine, once the dead one was stopped; `give_up` is called if it fails or is None."""
+        """`start` makes the next engine, once the dead one was stopped; `give_up` is called if it fails or is None, and
+        `restarted` once it is up."""
         self._engine = first
         self._start = start
         self._give_up = give_up
+        self._restarted = restarted
         self._up = asyncio.Event()
         self._up.set()
 
@@ -46,8 +49,10 @@ class RestartingEngine:
             async for item in items:
                 yield item
 
-    async def count_tokens(self, request: EngineRequest) -> int | EngineFault:
-        return await (await self._living()).count_tokens(request)
+    async def count_tokens(
+        self, request: EngineRequest, *, beyond_context: bool = False
+    ) -> int | EngineFault:
+        return await (await self._living()).count_tokens(request, beyond_context=beyond_context)
 
     async def stop(self) -> None:
         await self._engine.stop()
@@ -75,6 +80,7 @@ class RestartingEngine:
                 self._give_up()
                 return
             self._up.set()
+            self._restarted()
             logger.warning("the engine was restarted after %.1f s", time.monotonic() - died_at)
 
     async def _living(self) -> ReplicaEngine:

@@ -1,7 +1,9 @@
 """The ASGI application, built from plain collaborators: it knows no Ray, so it runs under test as it is."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 
 from fastapi import FastAPI, Request
 from pydantic import BaseModel
@@ -13,24 +15,51 @@ from billing.accounts.accounts import Accounts
 from billing.errors import RateLimited
 from billing.rate_limits.rate_limits import RateLimits
 from models.catalog import Catalog
+from serve.account.reading import AccountReader
+from serve.account.route import AccountRoutes, account_routes
+from serve.batches.batch_request import BatchRequest
+from serve.batches.batch_routes import batch_routes
+from serve.batches.file_routes import PATH, FileRoutes, file_routes
+from serve.batches.files import FORM_BYTES
+from serve.batches.wiring import BatchRoom
 from serve.catalog.route import catalog_routes, model_routes
 from serve.chat.request import ChatCompletionRequest
 from serve.chat.route import chat_routes
 from serve.chat.service import ChatService
-from serve.compress.request import BatchCompressRequest, CompressRequest
+from serve.compress.request import BatchCompressRequest, CompressMessagesRequest, CompressRequest
 from serve.compress.route import CompressRoutes, compress_routes
-from serve.http.auth import authenticator
+from serve.dialects.anthropic.message_body import AnthropicRequest
+from serve.dialects.anthropic.message_routes import anthropic_key, anthropic_message_routes
+from serve.dialects.anthropic.model_list import anthropic_model_routes
+from serve.dialects.openai.chat_completions import OpenAIChatRequest, openai_chat_routes
+from serve.dialects.openai.completions import CompletionRequest, completion_routes
+from serve.dialects.openai.models import listed_models, openai_model_routes
+from serve.dialects.openai.responses.response_body import ResponseRequest
+from serve.dialects.openai.responses.response_routes import ResponseRoutes, openai_response_routes
+from serve.dialects.openai.responses.stored_responses import StoredResponses
+from serve.http.auth import Authenticate, authenticator
 from serve.http.body_limit import BodyLimitMiddleware
 from serve.http.docs_pages import docs_routes
-from serve.http.errors import STATUSES, http_problem, problem_of, unexpected_problem
+from serve.http.error_dialects import response_of
+from serve.http.errors import STATUSES, Problem, http_problem, problem_of, unexpected_problem
 from serve.http.health import health_routes
+from serve.http.middleware.cross_origin import open_to
+from serve.http.middleware.dialect_paths import DialectPathMiddleware
+from serve.http.middleware.pacing import Pacer, PacingMiddleware
 from serve.http.openapi import ServedModels, document_request_models
-from serve.http.pacing import Pacer, PacingMiddleware
 from serve.http.plain_route import PlainRoute
 from serve.http.rate_limit_headers import rate_limit_headers
 from serve.http.request_id import RequestIdMiddleware
+from serve.logs.request_notes import current_notes
 from serve.metrics.http import HttpMetrics, MetricsMiddleware
 from serve.money.price_book import PriceBook
+from serve.originals.route import OriginalsRoute, original_routes
+from serve.playground.about import About
+from serve.playground.page_routes import page_routes
+from serve.retrieval.route import REQUESTS as RETRIEVAL_REQUESTS
+from serve.retrieval.route import retrieval_routes
+from serve.retrieval.served import RetrievalModels
+from serve.retrieval.service import RetrievalService
 
 INTERFACE_VERSION = "1.2.1"
 DESCRIPTION = """OpenAI-compatible chat completions on your own machines, metered and billed on every request.
@@ -52,9 +81,78 @@ def create_api(
     max_body_bytes: int,
     collection_threshold_cents: int,
     compress: CompressRoutes | None = None,
+    batches: BatchRoom | None = None,
+    retrieval: RetrievalService | None = None,
+    responses: StoredResponses | None = None,
+    playground: About | None = None,
+    account: AccountReader | None = None,
+    cors_origins: Sequence[str] = (),
+    watch: Callable[[ASGIApp], ASGIApp] | None = None,
 ) -> ASGIApp:
     """The whole HTTP interface. `ready` says whether the default model answers; without `compress`, the compression
-    routes are left out."""
+    routes are left out, without `batches` those of files and batches, without `playground` the page at `/`, and without
+    `account` usage and limits. `watch` stands around every request that has its id."""
+    api = _empty_api(metrics)
+    callers = Callers(accounts, limiter, clock)
+    _include_contract(api, callers, catalog, prices, chat, ready, collection_threshold_cents)
+    _include_dialects(api, callers, catalog, chat, retrieval, responses)
+    if account is not None:
+        api.include_router(account_routes(AccountRoutes(account, limiter, callers.bearer, clock)))
+    if playground is not None:
+        api.include_router(page_routes(playground, prices))
+    larger = {} if batches is None else _include_batches(api, callers, batches)
+    if compress is not None:
+        api.include_router(compress_routes(compress, callers.bearer))
+        originals = OriginalsRoute(compress.service.originals, limiter, clock)
+        api.include_router(original_routes(originals, callers.bearer))
+    # Routes are tried in order: the one that carries the load comes first.
+    api.router.routes.sort(key=lambda route: not isinstance(route, PlainRoute))
+    _document(api, catalog, compress, retrieval, batches)
+    bounded = BodyLimitMiddleware(api, max_body_bytes, larger)
+    counted = MetricsMiddleware(PacingMiddleware(bounded, Pacer()), metrics)
+    watched = watch(counted) if watch is not None else counted
+    return open_to(cors_origins, DialectPathMiddleware(RequestIdMiddleware(watched)))
+
+
+# What they read of a body is strict where OpenAPI cannot say so.
+DIALECT_REQUESTS = (OpenAIChatRequest, CompletionRequest, ResponseRequest, AnthropicRequest)
+
+
+@dataclass(frozen=True)
+class Callers:
+    """Who asks, and how often one may."""
+
+    accounts: Accounts
+    limiter: RateLimits
+    clock: Callable[[], datetime]
+
+    @cached_property
+    def bearer(self) -> Authenticate:
+        return authenticator(self.accounts, self.clock)
+
+    @cached_property
+    def by_either_header(self) -> Authenticate:
+        return authenticator(self.accounts, self.clock, key_of=anthropic_key)
+
+
+def _include_contract(
+    api: FastAPI,
+    callers: Callers,
+    catalog: Catalog,
+    prices: PriceBook,
+    chat: ChatService,
+    ready: Callable[[], Awaitable[bool]],
+    collection_threshold_cents: int,
+) -> None:
+    api.include_router(docs_routes())
+    api.include_router(health_routes(ready))
+    api.include_router(catalog_routes(catalog, prices, collection_threshold_cents))
+    api.include_router(model_routes(catalog, prices, callers.limiter, callers.bearer, callers.clock))
+    api.include_router(chat_routes(chat, callers.bearer))
+
+
+def _empty_api(metrics: HttpMetrics) -> FastAPI:
+    """Without a route; its errors have the contract's shape."""
     api = FastAPI(
         title="pith",
         version=INTERFACE_VERSION,
@@ -64,39 +162,85 @@ def create_api(
         docs_url=None,
         redoc_url=None,
     )
-    authenticate = authenticator(accounts, clock)
-    api.include_router(docs_routes())
-    api.include_router(health_routes(ready))
-    api.include_router(catalog_routes(catalog, prices, collection_threshold_cents))
-    api.include_router(model_routes(catalog, prices, limiter, authenticate, clock))
-    api.include_router(chat_routes(chat, authenticate))
+    _answer_errors(api, metrics)
+    return api
+
+
+def _include_batches(api: FastAPI, callers: Callers, batches: BatchRoom) -> dict[str, int]:
+    """The paths whose bodies may be larger than others, with their bounds in bytes."""
+    needed = FileRoutes(batches.files, callers.limiter, callers.bearer, callers.clock)
+    api.include_router(file_routes(needed))
+    api.include_router(batch_routes(batches.batches, needed))
+    return {PATH: batches.files.terms.max_bytes + FORM_BYTES}
+
+
+def _include_dialects(
+    api: FastAPI,
+    callers: Callers,
+    catalog: Catalog,
+    chat: ChatService,
+    retrieval: RetrievalService | None,
+    responses: StoredResponses | None,
+) -> None:
+    bearer, either, limiter, clock = callers.bearer, callers.by_either_header, callers.limiter, callers.clock
+    api.include_router(openai_chat_routes(chat, bearer))
+    api.include_router(completion_routes(chat, bearer))
+    api.include_router(openai_response_routes(ResponseRoutes(chat, limiter, clock, responses), bearer))
+    others = retrieval.models if retrieval is not None else RetrievalModels(())
+    api.include_router(openai_model_routes(listed_models(catalog, others), limiter, bearer, clock))
+    api.include_router(anthropic_message_routes(chat, either))
+    api.include_router(anthropic_model_routes(catalog, limiter, either, clock))
+    if retrieval is not None and others.models:
+        api.include_router(retrieval_routes(retrieval, bearer))
+
+
+def _document(
+    api: FastAPI,
+    catalog: Catalog,
+    compress: CompressRoutes | None,
+    retrieval: RetrievalService | None,
+    batches: BatchRoom | None,
+) -> None:
+    """The bodies that routes read themselves."""
+    models = tuple(model.id for model in catalog.models)
+    compressors = () if compress is None else tuple(compress.service.model_ids)
+    bodies: list[type[BaseModel]] = [ChatCompletionRequest, *DIALECT_REQUESTS]
+    bodies += RETRIEVAL_REQUESTS if retrieval is not None and retrieval.models.models else ()
+    bodies += [BatchRequest] if batches is not None else ()
+    if compress is not None:
+        bodies += (CompressRequest, CompressMessagesRequest, BatchCompressRequest)
+    document_request_models(api, ServedModels(models, compressors), *bodies)
+
+
+def _answer_errors(api: FastAPI, metrics: HttpMetrics) -> None:
     for kind in STATUSES:
         api.add_exception_handler(kind, _answer)
     api.add_exception_handler(RateLimited, _rate_limit_answer(metrics))
     api.add_exception_handler(HTTPException, _answer_http)
     api.add_exception_handler(Exception, _answer_unexpected)
-    documented: list[type[BaseModel]] = [ChatCompletionRequest]
-    if compress is not None:
-        api.include_router(compress_routes(compress, authenticate))
-        documented += [CompressRequest, BatchCompressRequest]
-    # Routes are tried in order: the one that carries the load comes first.
-    api.router.routes.sort(key=lambda route: not isinstance(route, PlainRoute))
-    compressors = compress.service.model_ids if compress is not None else ()
-    served = ServedModels(tuple(model.id for model in catalog.models), tuple(compressors))
-    document_request_models(api, served, *documented)
-    bounded = BodyLimitMiddleware(api, max_body_bytes)
-    return RequestIdMiddleware(MetricsMiddleware(PacingMiddleware(bounded, Pacer()), metrics))
+
+
+def _note(error: Exception) -> None:
+    notes = current_notes()
+    if notes is not None:
+        notes.error = type(error).__name__
+
+
+def _response(request: Request, problem: Problem) -> Response:
+    return response_of(problem, request.url.path, request.state.request_id)
 
 
 async def _answer(request: Request, error: Exception) -> Response:
-    return problem_of(error).response()
+    _note(error)
+    return _response(request, problem_of(error))
 
 
 def _rate_limit_answer(metrics: HttpMetrics) -> Callable[[Request, Exception], Awaitable[Response]]:
     async def answer(request: Request, error: Exception) -> Response:
         assert isinstance(error, RateLimited)
         metrics.rate_limited(error)
-        response = problem_of(error).response()
+        _note(error)
+        response = _response(request, problem_of(error))
         response.headers.update(rate_limit_headers(error.state))
         return response
 
@@ -104,13 +248,13 @@ def _rate_limit_answer(metrics: HttpMetrics) -> Callable[[Request, Exception], A
 
 
 async def _answer_unexpected(request: Request, error: Exception) -> Response:
-    return unexpected_problem().response()
+    _note(error)
+    return _response(request, unexpected_problem())
 
 
 async def _answer_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    response = http_problem(
-        error.status_code, f"{error.detail}: {request.method} {request.url.path}"
-    ).response()
+    problem = http_problem(error.status_code, f"{error.detail}: {request.method} {request.url.path}")
+    response = _response(request, problem)
     response.headers.update(error.headers or {})
     return response

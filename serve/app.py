@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import uvicorn
 from prometheus_client import CollectorRegistry
 
 from billing.accounts.accounts import Accounts
@@ -15,61 +14,51 @@ from billing.clock import now
 from billing.leases.lease_times import LeaseTimes
 from billing.ledger.ledger import Ledger
 from billing.ledger.replay import WrittenOff, log_written_off
-from billing.rate_limits.rate_limits import RateLimits, open_counters
+from billing.originals.original_store import OriginalStore
+from billing.rate_limits.rate_limits import RateLimits
 from billing.spool.spool import Spool
 from billing.store.database import Database
-from billing.upkeep.background import Background
-from models.catalog import Capabilities, Catalog, ChatModel
+from billing.upkeep.background import Background, Round
+from billing.webhooks.refusals import Refusals
+from models.catalog import Catalog
 from models.engine import Engine
+from models.retrieval import RetrievalModel
+from serve.account.reading import AccountReader
 from serve.api import create_api
-from serve.chat.service import ChatService
-from serve.compress.wiring import RunningModel, compress_collaborators
-from serve.config.chat_models import ModelSettings
-from serve.config.settings import IN_MEMORY, Settings
+from serve.batches.wiring import BatchRoom, open_batches
+from serve.catalog.configured import catalog_of
+from serve.catalog.readiness import readiness
+from serve.compressors.served import RunningModel
+from serve.config.settings import Settings
+from serve.dialects.openai.responses.stored_responses import StoredResponses
+from serve.http.middleware.request_watch import watch_of
 from serve.http.server.server import PithServer, allow_open_files, http_config
+from serve.metrics.originals import OriginalMetrics
 from serve.metrics.service import ServiceMetrics
+from serve.metrics.traces import TraceMetrics
 from serve.metrics.upkeep import UpkeepMetrics
 from serve.money.admission import Admissions
 from serve.money.ledger_setup import prices_of
 from serve.money.pepper import read_pepper
 from serve.money.price_book import PriceBook
 from serve.money.upkeep import begin_upkeep
+from serve.money.webhook_room import open_webhooks
+from serve.originals.originals import Originals
+from serve.originals.retention import BYTES_PER_MB, Retention
+from serve.playground.about import about_of
 from serve.processes.listener import ask_for_listener, own_listener
-from serve.processes.rate_limits.client import SharedCounters
+from serve.processes.rate_limits.limiter import open_limiter
 from serve.processes.run_folder import COUNTERS_SOCKET
-
-
-def catalog_of(settings: Settings) -> Catalog:
-    """The catalog that callers see, from the configuration."""
-    return Catalog(tuple(_chat_model(model, index == 0) for index, model in enumerate(settings.models)))
-
-
-def _chat_model(model: ModelSettings, is_default: bool) -> ChatModel:
-    capabilities = model.capabilities
-    return ChatModel(
-        id=model.id,
-        name=model.name,
-        blurb=model.blurb,
-        context_length=model.context_length,
-        input_micro_usd_per_mtok=int(model.price.input_usd_per_mtok * 10**6),
-        output_micro_usd_per_mtok=int(model.price.output_usd_per_mtok * 10**6),
-        minimum_nano_usd=int(model.price.minimum_request_usd * 10**9),
-        is_default=is_default,
-        capabilities=Capabilities(
-            tools=capabilities.tools,
-            reasoning_effort=capabilities.reasoning_effort,
-            media=frozenset(capabilities.media),
-            template_roles=frozenset(capabilities.template_roles),
-            chat_template_kwargs=frozenset(capabilities.chat_template_kwargs),
-        ),
-    )
+from serve.tracing.opening import Tracing
+from serve.tracing.spans import NO_TRACER, Tracer
+from serve.work import work_of
 
 
 @dataclass(slots=True)
 class Service:
     """The running HTTP server of one ingress replica."""
 
-    server: uvicorn.Server
+    server: PithServer
     task: asyncio.Task[None]
     background: Background
     ledger: Ledger
@@ -87,6 +76,10 @@ class Service:
         if self.task.done():
             raise RuntimeError("the HTTP server has stopped")
         self.background.check()
+
+    def retire(self) -> tuple[int, int]:
+        """Leave new connections to other processes, and see off those that there are, as `PithServer.retire` does."""
+        return self.server.retire()
 
     async def stop(self) -> None:
         """Take no more requests, let the running ones end within the drain time, and close the ledger."""
@@ -107,6 +100,7 @@ def start_service(
     *,
     engines: Mapping[str, Engine],
     compressors: Mapping[str, RunningModel],
+    retrievers: Mapping[str, RetrievalModel],
     database: Database,
     run_folder: Path | None = None,
     lease: LeaseTimes | None = None,
@@ -119,17 +113,34 @@ def start_service(
     server = settings.server
     listener = ask_for_listener(run_folder) if run_folder else own_listener(server.host, server.port)
     upkeep = UpkeepMetrics(CollectorRegistry())
+    tracing = Tracing(settings.tracing.terms, TraceMetrics(CollectorRegistry()))
     spool = Spool(settings.billing.spool_path, max_rows=settings.billing.spool_max_rows)
     ledger = open_ledger(settings, database, spool, lease=lease, written_off=upkeep.write_off)
-    limiter = open_limiter(settings, run_folder)
-    api = build_api(
-        settings, engines=engines, compressors=compressors, database=database, ledger=ledger, limiter=limiter
+    limiter, refusals = open_limiter(settings, run_folder and run_folder / COUNTERS_SOCKET), Refusals()
+    accounts = _accounts(settings, database)
+    api, batches = build_service(
+        settings,
+        accounts=accounts,
+        engines=engines,
+        compressors=compressors,
+        retrievers=retrievers,
+        database=database,
+        ledger=ledger,
+        limiter=limiter,
+        lease=lease,
+        refusals=refusals,
+        tracer=tracing.tracer,
     )
     allow_open_files()
     http = PithServer(http_config(api, settings), listener)
     task = asyncio.create_task(http.serve())
-    background = begin_upkeep(settings, database, ledger, lease or LeaseTimes(), upkeep)
-    return Service(http, task, background, ledger, spool, database, limiter)
+    webhooks = open_webhooks(settings, database, refusals)
+    rounds = [*batches.rounds(upkeep_s=settings.billing.upkeep_s), *webhooks.rounds()]
+    rounds.append(Round("key_uses", accounts.note_uses, settings.billing.upkeep_s))
+    times = lease or LeaseTimes()
+    background = begin_upkeep(settings, database, ledger, times, upkeep, rounds, tracing.tracer)
+    closing: list[Callable[[], Awaitable[None]]] = [webhooks.close, tracing.close]
+    return Service(http, task, background, ledger, spool, database, limiter, closing)
 
 
 def open_ledger(
@@ -145,52 +156,87 @@ def open_ledger(
     return Ledger(database, spool, offline_allowance_nano_usd=allowance, lease=lease, written_off=written_off)
 
 
-def open_limiter(settings: Settings, run_folder: Path | None = None) -> RateLimits:
-    """The rate limits, counted where the settings say: `memory://` is the coordinator's, where there is one."""
-    storage = settings.billing.rate_limit_storage
-    counters = (
-        SharedCounters(run_folder / COUNTERS_SOCKET)
-        if run_folder and storage == IN_MEMORY
-        else open_counters(storage)
+def open_originals(settings: Settings, database: Database, metrics: OriginalMetrics) -> Originals:
+    """The originals that requests have kept, in the ledger's database."""
+    retention = settings.compression.retention
+    return Originals(
+        OriginalStore(database),
+        pepper=read_pepper(settings.state_dir),
+        retention=Retention(retention.max_s, retention.max_mb_per_project * BYTES_PER_MB),
+        metrics=metrics,
     )
-    return RateLimits(counters, on_outage=settings.billing.rate_limit_outage)
 
 
-def build_api(
+def build_api(settings: Settings, **collaborators: Any) -> Any:
+    """The ASGI application alone, as `build_service` gives it."""
+    return build_service(settings, **collaborators)[0]
+
+
+def build_service(
     settings: Settings,
     *,
     engines: Mapping[str, Engine],
     database: Database,
     ledger: Ledger,
     limiter: RateLimits | None = None,
+    accounts: Accounts | None = None,
     compressors: Mapping[str, RunningModel] | None = None,
+    retrievers: Mapping[str, RetrievalModel] | None = None,
     registry: CollectorRegistry | None = None,
-) -> Any:
-    """The ASGI application, from settings, engines, compression models and a ledger. Without compression models it has
-    no compression routes. Give a `registry` to read the metrics in this process."""
+    lease: LeaseTimes | None = None,
+    refusals: Refusals | None = None,
+    tracer: Tracer = NO_TRACER,
+) -> tuple[Any, BatchRoom]:
+    """The ASGI application, and batches with their work in the background, from settings, engines, compression models
+    and a ledger. Without compression models there are no compression routes. Give a `registry` to read the metrics in
+    this process."""
     catalog = catalog_of(settings)
     metrics = _metrics(settings, registry or CollectorRegistry())
-    prices = PriceBook(ledger, prices_of(catalog, settings.compression.models))
     limiter = limiter or open_limiter(settings)
-    admissions = Admissions(prices=prices, ledger=ledger, limiter=limiter, clock=now)
-    chat = ChatService(catalog=catalog, engines=engines, admissions=admissions, metrics=metrics.chat)
-    compress = None
-    if compressors:
-        compress = compress_collaborators(
-            settings.compression, compressors, admissions=admissions, metrics=metrics.compress
-        )
-    return create_api(
+    admissions = _admissions(settings, catalog, ledger, limiter, refusals)
+    originals = open_originals(settings, database, metrics.originals)
+    work = work_of(
+        settings, catalog, admissions, metrics, originals, engines, compressors or {}, retrievers or {}
+    )
+    accounts = accounts or _accounts(settings, database)
+    endpoints, lease_s = work.endpoints(catalog), (lease or LeaseTimes()).batch_s
+    batches = open_batches(
+        settings, database, endpoints, accounts, admissions, lease_s=lease_s, tracer=tracer
+    )
+    about = about_of(settings, catalog, compresses=work.compress is not None)
+    api = create_api(
         catalog=catalog,
-        chat=chat,
-        accounts=_accounts(settings, database),
+        chat=work.chat,
+        accounts=accounts,
         limiter=limiter,
-        prices=prices,
-        ready=_readiness(settings, engines, compressors or {}),
+        prices=admissions.prices,
+        ready=readiness(settings, engines, compressors or {}),
         metrics=metrics.http,
         clock=now,
         max_body_bytes=settings.server.max_body_bytes,
         collection_threshold_cents=settings.billing.collection_threshold_cents,
-        compress=compress,
+        compress=work.compress,
+        batches=batches,
+        retrieval=work.retrieval,
+        responses=StoredResponses(originals, store_s=settings.responses.store_s),
+        playground=about if settings.server.playground else None,
+        account=AccountReader(database),
+        cors_origins=settings.server.cors_origins,
+        watch=watch_of(settings.logs, settings.tracing, tracer),
+    )
+    return api, batches
+
+
+def _admissions(
+    settings: Settings, catalog: Catalog, ledger: Ledger, limiter: RateLimits, refusals: Refusals | None
+) -> Admissions:
+    prices = prices_of(catalog, settings.compression.models, settings.retrieval_models)
+    return Admissions(
+        prices=PriceBook(ledger, prices),
+        ledger=ledger,
+        limiter=limiter,
+        clock=now,
+        refusals=refusals or Refusals(),
     )
 
 
@@ -199,6 +245,7 @@ def _metrics(settings: Settings, registry: CollectorRegistry) -> ServiceMetrics:
         registry,
         chat_models=[model.id for model in settings.models],
         compression_models=[model.id for model in settings.compression.models],
+        retrieval_models=[model.id for model in settings.retrieval_models],
     )
 
 
@@ -206,19 +253,3 @@ def _accounts(settings: Settings, database: Database) -> Accounts:
     billing = settings.billing
     cache_times = KeyCacheTimes(ttl_s=billing.key_cache_s, outage_s=billing.key_outage_s)
     return Accounts(database, pepper=read_pepper(settings.state_dir), cache_times=cache_times)
-
-
-def _readiness(
-    settings: Settings, engines: Mapping[str, Engine], compressors: Mapping[str, RunningModel]
-) -> Callable[[], Awaitable[bool]]:
-    """Whether the default chat model and the default compression model answer; one kept at 0 replicas counts as up."""
-    default = settings.models[0]
-    first = next(iter(settings.compression.models), None)
-
-    async def ready() -> bool:
-        up = default.replicas.min == 0 or await engines[default.id].ready()
-        if not up or not compressors or first is None or first.replicas.min == 0:
-            return up
-        return await compressors[first.id].ready()
-
-    return ready

@@ -113,7 +113,7 @@ def add_output(step: Step, language: str, body: list[str]) -> None:
 def missing_lines(shown: list[str], printed: list[str]) -> list[str]:
     """The shown lines that were not printed in that order, whatever their figures and the width of columns.
 
-    A line of `…` stands for any lines, and `…` in a line for any text.
+    A line of `…` stands for any lines, and `…` in a line, with the space around it, for any text.
     """
     left = iter([comparable(line) for line in printed])
     said = [line for line in shown if line.strip() != "…"]
@@ -121,11 +121,12 @@ def missing_lines(shown: list[str], printed: list[str]) -> list[str]:
 
 
 def line_pattern(shown: str) -> re.Pattern[str]:
-    return re.compile(".*".join(re.escape(part) for part in comparable(shown).split("…")))
+    return re.compile(".*".join(re.escape(part) for part in re.split(" ?… ?", comparable(shown))))
 
 
 def comparable(line: str) -> str:
-    return " ".join(NUMBER.sub("#", line).split())
+    # "[ 34.4 s]" and "[115.8 s]" are one figure in a column.
+    return " ".join(NUMBER.sub("#", line).split()).replace("[ #", "[#")
 
 
 def differences(shown: object, got: object, varying: frozenset[str], path: str = "") -> list[str]:

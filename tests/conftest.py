@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
+
+if TYPE_CHECKING:
+    from tests.integration.running import Server
 
 # A shared CI machine may be slow at any one example: there only the property decides, not how long it took.
 hypothesis.settings.register_profile("ci", deadline=None, print_blob=True)
@@ -28,6 +33,9 @@ THOROUGH = (
     "benchmarks/load",
     "benchmarks/overhead",
     "benchmarks/quality",
+    "benchmarks/retrieval",
+    "benchmarks/savings",
+    "benchmarks/test_batches_benchmark.py",
     "benchmarks/test_burst.py",
     "benchmarks/test_compress_benchmark.py",
     "benchmarks/test_lexical_benchmark.py",
@@ -43,6 +51,7 @@ THOROUGH = (
     "compression/conversation/test_hostile.py",
     "compression/evaluation",
     "compression/salience/test_attacks.py",
+    "compression/retrieval",
     "compression/second_look",
     "compression/test_any_text.py",
     "compression/segmentation/test_coarsening.py",
@@ -53,28 +62,125 @@ THOROUGH = (
     "compression/training",
     "compression/tuning",
     "compression/workers",
+    "billing/archive",
+    "billing/books/test_proof.py",
     "billing/collections/test_payment_hook.py",
+    "billing/rollups",
     "billing/ledger/test_theorem.py",
+    "deploy",
+    "docs",
     "faults",
     "models/template",
     "patterns",
+    "serve/batches",
+    "serve/chat/test_stable_prefix.py",
+    "serve/cli/batch",
+    "serve/dialects/test_wrong_types.py",
+    "serve/cli/test_archive.py",
     "serve/cli/test_books.py",
     "serve/cli/test_compress_file.py",
     "serve/cli/test_tune.py",
+    "serve/cli/talk",
+    "serve/cli/verbs/test_completion.py",
+    "serve/cli/verbs/test_shells.py",
+    "serve/cluster/test_reloading.py",
     "serve/config/test_fit.py",
     "serve/http",
     "serve/metrics/test_ops_port.py",
     "serve/money/test_prompt_bound.py",
     "serve/money/test_tokenizer_growth.py",
     "serve/compress/test_ended.py",
+    "serve/retrieval",
     "serve/money/test_isolation.py",
+    "serve/money/test_isolation_of_commands.py",
+    "serve/ops",
     "simulation",
     "test_recipes.py",
+    "billing/originals",
+    "billing/batches",
+    "billing/webhooks",
+    "serve/backup",
+    "billing/store/test_circuit_breaker.py",
+    "compression/features",
+    "compression/flags",
+    "models/test_restarting_engine.py",
+    "serve/compress/test_messages.py",
+    "serve/mcp_server",
+    "serve/originals",
+    "serve/processes/test_listener.py",
+    "serve/tracing/test_traces.py",
 )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+# Tests that start servers of their own, and neither Ray nor vLLM: they run beside others. The longest come first.
+APART = (
+    "faults",
+    "billing",
+    "serve/batches",
+    "serve/backup",
+    "serve/originals",
+    "benchmarks/ledger",
+    # It makes environments elsewhere, for which those that are made in the background would be taken.
+    "clients/test_environments.py",
+)
+
+# The fast lane, as the Makefile has it, and the folders that it takes nothing of.
+FAST = "not integration and not thorough"
+NEVER_FAST = ("integration", "clients", *THOROUGH)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """What the fast lane leaves out is not imported either: that alone would take half of its minute."""
+    if config.option.markexpr != FAST or not collection_path.is_relative_to(HERE):
+        return None
+    return True if str(collection_path.relative_to(HERE)) in NEVER_FAST else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None, None, None]:
+    # Before pytest chooses by marks.
     for item in items:
         path = item.path.relative_to(HERE) if item.path.is_relative_to(HERE) else item.path
         if any(path.is_relative_to(each) for each in THOROUGH):
             item.add_marker(pytest.mark.thorough)
+        if any(path.is_relative_to(each) for each in APART):
+            item.add_marker(pytest.mark.apart)
+    yield
+    items.sort(key=turn)
+
+
+def turn(item: pytest.Item) -> int:
+    """Tests that take long and share nothing come first, those that need the session's server after all others, and
+    what stops it last."""
+    if item.get_closest_marker("last"):
+        return len(APART) + 2
+    if "server" in getattr(item, "fixturenames", ()):
+        return len(APART) + 1
+    path = item.path.relative_to(HERE) if item.path.is_relative_to(HERE) else item.path
+    return next((place for place, each in enumerate(APART) if path.is_relative_to(each)), len(APART))
+
+
+@pytest.fixture(scope="session")
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One real server for the whole session: `pith serve` on the embedded models, with its own state and port."""
+    from models.embedded.adapter import make_adapter
+    from tests.integration.running import running_server, start_server, stop_server, write_config
+    from tests.serve.tracing.collector import collecting
+
+    pid = request.config.getoption("--running-server")
+    if pid is not None:
+        yield running_server(pid)
+        return
+    state_dir = tmp_path_factory.mktemp("server")
+    with collecting() as collector:
+        # Only requests are traced whose callers ask for it.
+        traces = {"endpoint": collector.http, "sample_ratio": 0, "callers_per_s": 100}
+        config = write_config(
+            state_dir,
+            also={"tracing": traces, "logs": {"access": True}},
+            adapter=make_adapter(state_dir / "adapter"),
+        )
+        running = start_server(config, state_dir)
+        running.collector = collector
+        yield running
+        stop_server(running)

@@ -1,4 +1,4 @@
-"""Every block of README.md and docs/operating.md is one that `integration/test_readme.py` runs, or its output."""
+"""Every block of the pages that `integration/test_readme.py` runs is a command, or the output of one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from tests.command_blocks import CannotRunError, blocks_of, differences, missing
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize(("page", "at_least"), [("README.md", 6), ("docs/operating.md", 1)])
+@pytest.mark.parametrize(
+    ("page", "at_least"), [("README.md", 6), ("docs/operating.md", 1), ("docs/operations/first-day.md", 9)]
+)
 def test_every_block_of_a_page_is_a_command_or_what_one_prints(page: str, at_least: int) -> None:
     assert len(blocks_of((ROOT / page).read_text())) >= at_least
 
@@ -54,6 +56,8 @@ def test_a_command_goes_on_to_the_end_of_its_quotes_and_what_follows_is_its_outp
 def test_lines_are_missing_where_their_words_or_their_order_differ_and_not_their_figures() -> None:
     printed = ["model  requests", "pith-mini     12   0.5", "total  99"]
     assert missing_lines(["model requests", "…", "pith-mini 1  0.0000235"], printed) == []
+    assert missing_lines(["model … requests …", "pith-mini … 0.5"], printed) == []
+    assert missing_lines(["[ 34.4 s] ready"], ["[115.8 s] ready"]) == []
     assert missing_lines(["pith-base 1 1"], printed) == ["pith-base 1 1"]
     assert missing_lines(["total 1", "model requests"], printed) == ["model requests"]
 

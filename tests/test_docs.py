@@ -3,26 +3,41 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from pathlib import Path
 from typing import get_args
 
 import pytest
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Metric
 
+from billing.books.at_a_glance import Glance
+from billing.books.usage_report import total
 from billing.errors import LimitName
 from billing.usage import MeteringStatus
 from compression.flags import CODES
 from compression.workers.observer import REASONS
 from models.options.options import USED
 from models.options.unsupported import ACCEPTED_WITHOUT_EFFECT, REFUSED, REFUSED_PREFIXES
+from serve.cluster.replica_counts import replica_gauges
 from serve.config.compression_models import CompressionModelSettings
 from serve.http.errors import STATUSES
 from serve.metrics.compression_workers import PoolMetrics
+from serve.metrics.engines.collector import EngineFiles
+from serve.metrics.engines.replica import ENGINES, open_replica_metrics
+from serve.metrics.http import HttpMetrics
+from serve.metrics.ledger.collector import LedgerMetrics
+from serve.metrics.ledger.families import glance_families, tenant_families
+from serve.metrics.log_lines import count_dropped_lines
+from serve.metrics.machine.build import BuildInfo
+from serve.metrics.machine.disk import StateFolder
 from serve.metrics.money import LOST
 from serve.metrics.ops_port import SpoolGauges
 from serve.metrics.outcome import OUTCOMES
 from serve.metrics.service import ServiceMetrics
+from serve.metrics.traces import TraceMetrics
 from serve.metrics.upkeep import UpkeepMetrics
+from serve.metrics.waiting import WaitingMetrics
+from serve.metrics.webhook_counts import WebhookMetrics
 
 ROOT = Path(__file__).parents[1]
 
@@ -51,16 +66,36 @@ def test_every_risk_flag_has_a_section_with_its_severity_and_an_example(code: st
     assert section.split("\n\n")[1].startswith(f"{CODES[code].capitalize()}. ") and "Example: " in section
 
 
+def replica_families() -> list[Metric]:
+    with tempfile.TemporaryDirectory() as folder:
+        assert open_replica_metrics(Path(folder), "m") is not None
+        return list(EngineFiles(Path(folder) / ENGINES).collect())
+
+
 def exposed_metrics() -> set[tuple[str, str, tuple[str, ...]]]:
     """Name, type and labels of every metric of the ops port."""
     registry = CollectorRegistry()
-    metrics = ServiceMetrics(registry, chat_models=["m"], compression_models=["m"])
+    metrics = ServiceMetrics(registry, chat_models=["m"], compression_models=["m"], retrieval_models=["m"])
     PoolMetrics(registry, "m")
     UpkeepMetrics(registry)
+    WebhookMetrics(registry)
+    WaitingMetrics(registry).of("m")
+    count_dropped_lines(registry)
+    TraceMetrics(registry)
     # These have no series before a request.
     metrics.http.requests.labels("/", "GET", "200")
     metrics.http.duration.labels("/", "GET")
-    families = [*registry.collect(), *SpoolGauges(Path("no spool")).collect()]
+    families = [
+        *registry.collect(),
+        *SpoolGauges(Path("no spool")).collect(),
+        *replica_gauges({"m": (1, 1)}),
+        *replica_families(),
+        *StateFolder(ROOT).collect(),
+        *BuildInfo().collect(),
+        *LedgerMetrics("sqlite:////no/folder/ledger.db", tenants=0).collect(),
+        *glance_families(Glance({"in_progress": 0}, {"waiting": 0}, 0, {80: 0})),
+        *tenant_families({}, total([])),
+    ]
     return {
         (
             family.name + ("_total" if family.type == "counter" else ""),
@@ -84,6 +119,17 @@ def test_the_page_of_metrics_names_each_with_its_type_and_labels_and_no_other() 
 )
 def test_every_fixed_value_of_a_metrics_label_is_documented(value: str) -> None:
     assert f"`{value}`" in (ROOT / "docs/metrics.md").read_text()
+
+
+def test_every_scope_of_a_refusal_is_in_its_metrics_row() -> None:
+    registry = CollectorRegistry()
+    HttpMetrics(registry)
+    samples = [sample for family in registry.collect() for sample in family.samples]
+    scopes = {sample.labels["scope"] for sample in samples if "scope" in sample.labels}
+    row = re.search(
+        r"^\| `pith_rate_limit_refusals_total`.*$", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE
+    )
+    assert row and scopes >= {"project", "key"} and all(f"`{scope}`" in row[0] for scope in scopes)
 
 
 @pytest.mark.parametrize("key", CompressionModelSettings.model_fields)
@@ -110,6 +156,54 @@ def test_every_file_that_a_page_names_exists(page: str) -> None:
     assert not missing
 
 
+def rows(page: str) -> set[str]:
+    """The files that a page's tables link in their first column, relative to the page's folder."""
+    return set(re.findall(r"^\| \[[^\]]*\]\(([^)#]+)\) \|", (ROOT / page).read_text(), re.MULTILINE))
+
+
 def test_the_index_of_the_docs_has_every_page() -> None:
-    pages = {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"}
-    assert pages <= set(re.findall(r"\]\(([\w-]+\.md)\)", (ROOT / "docs/README.md").read_text()))
+    docs = ROOT / "docs"
+    pages = {str(path.relative_to(docs)) for path in docs.rglob("*.md")} - {"README.md"}
+    folders = {path.parent for path in docs.rglob("README.md")} - {docs}
+    # A folder with an index of its own is one row.
+    below = {page for page in pages for folder in folders if (docs / page).is_relative_to(folder)}
+    indexes = {str((folder / "README.md").relative_to(docs)) for folder in folders}
+    assert rows("docs/README.md") == (pages - below) | indexes
+
+
+INDEXES = [
+    path for path in sorted((ROOT / "docs").rglob("*/README.md")) if len(list(path.parent.glob("*.md"))) > 1
+]
+
+
+@pytest.mark.parametrize("index", [str(path.relative_to(ROOT)) for path in INDEXES])
+def test_the_index_of_a_folder_has_every_page_of_it(index: str) -> None:
+    pages = {path.name for path in (ROOT / index).parent.glob("*.md")} - {"README.md"}
+    assert rows(index) == pages
+
+
+def torn_tables(text: str) -> list[str]:
+    """Rows that no table has: their block has no line of dashes below its head, or another number of cells."""
+    blocks = re.findall(
+        r"(?:^\|.*\n?)+", re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE
+    )
+    found = []
+    for block in blocks:
+        lines = block.strip().splitlines()
+        widths = [len(re.findall(r"(?<!\\)\|", re.sub(r"`[^`]*`", "", line))) for line in lines]
+        if len(lines) < 2 or not re.fullmatch(r"[|\-: ]+", lines[1]):
+            found.append(lines[0])
+        found += [line for line, width in zip(lines, widths, strict=True) if width != widths[0]]
+    return found
+
+
+@pytest.mark.parametrize("page", [*PAGES, "CHANGELOG.md", "SECURITY.md"])
+def test_no_table_of_a_page_is_torn(page: str) -> None:
+    assert not torn_tables((ROOT / page).read_text())
+
+
+def test_a_table_is_torn_by_an_empty_line_and_by_a_cell_too_many() -> None:
+    head = "| a | b |\n|---|---|\n"
+    assert torn_tables(head + "| 1 | `x|y` \\| z |\n") == []
+    assert torn_tables(head + "| 1 | 2 |\n\n| 3 | 4 |\n") == ["| 3 | 4 |"]
+    assert torn_tables(head + "| 1 | 2 | 3 |\n") == ["| 1 | 2 | 3 |"]

@@ -113,6 +113,7 @@ NAMES_OF_PARTS = {
     "request",
     "response",
     "service",
+    "options",
     "report",
     "compress",
 }
@@ -170,6 +171,11 @@ def test_each_shipped_config_is_valid_and_pins_what_it_fetches(path: Path) -> No
     assert "revision: main" not in path.read_text()
 
 
+LOCKS = sorted(
+    str(path.relative_to(ROOT / "constraints"))[:-4] for path in (ROOT / "constraints").rglob("*.txt")
+)
+
+
 def entries(name: str) -> list[str]:
     """A lock's pins, each with its hashes, on one line."""
     text = (ROOT / "constraints" / f"{name}.txt").read_text().replace("\\\n", "")
@@ -181,7 +187,7 @@ def lock(extra: str) -> dict[str, str]:
     return {canonicalize_name(name): version for name, version in pins}
 
 
-@pytest.mark.parametrize("name", ["cpu", "gpu", "tests"])
+@pytest.mark.parametrize("name", LOCKS)
 def test_a_lock_is_nothing_but_exact_versions_with_their_hashes(name: str) -> None:
     odd = [
         entry

@@ -14,11 +14,15 @@ PACKAGES = ("serve", "models", "compression", "billing")
 INSIDES = {
     "serve/cluster/ray_insides/ray_serve.py": "Ray and Ray Serve",
     "serve/cluster/ray_insides/ray_serve_llm.py": "Ray Serve LLM",
-    "serve/cluster/replicas/aiohttp_insides.py": "aiohttp",
+    "serve/cluster/ray_insides/serve_instance.py": "Ray Serve",
+    "serve/cli/verbs/shells.py": "typer",
     "serve/http/server/protocol.py": "uvicorn",
     "models/vllm/insides.py": "vLLM",
+    "models/vllm/pooling/insides.py": "vLLM's pooling runner",
     # Only loads them, so that a process forked from it has them.
     "models/vllm/core_imports.py": "vLLM and torch",
+    "models/vllm/stat_logger.py": "vLLM's statistics",
+    "serve/metrics/histograms/tally.py": "prometheus_client's histogram",
 }
 # Documented as public by those who made them.
 PROMISED = {"os._exit", "_mapping"}

@@ -57,13 +57,17 @@ def test_a_route(tmp_path: Path) -> None:
     trial.write("serve/greetings/route.py", GREETING_ROUTE)
     imported = "from serve.greetings.route import greeting_routes"
     trial.insert("serve/api.py", imported, after="from serve.chat.service import")
-    included = "api.include_router(greeting_routes(authenticate))"
+    included = "api.include_router(greeting_routes(callers.bearer))"
     trial.insert("serve/api.py", included, after="api.include_router(chat_routes(")
     assert json.loads(trial.runs("-c", ASK_THE_ROUTE)) == [200, ["hello"], True, 403, True]
     rooms = "tests.test_architecture:test_the_page_has_every_room_in_its_layer_as_its_docstring_says"
-    trial.replace("pyproject.toml", '"chat | compress | catalog"', '"chat | compress | catalog | greetings"')
+    trial.replace(
+        "pyproject.toml",
+        '"account | chat | compress | catalog | playground | retrieval"',
+        '"account | chat | compress | catalog | playground | retrieval | greetings"',
+    )
     assert not trial.passes(rooms, "serve")
-    trial.insert("docs/architecture.md", "| 5 | `greetings/` | For a trial. |", after="| 5 | `catalog/` |")
+    trial.insert("docs/architecture.md", "| 9 | `greetings/` | For a trial. |", after="| 9 | `retrieval/` |")
     assert trial.passes(rooms, "serve")
     trial.is_as_told("A route")
 
@@ -196,7 +200,7 @@ class EchoEngine:
         said = f"{self.greeting} {request.messages[-1]['content']}"
         yield EngineChunk(said.encode(), TokenUsage(await self.count_tokens(request), 1), finished=True)
 
-    async def count_tokens(self, request):
+    async def count_tokens(self, request, *, beyond_context=False):
         return len(request.messages)
 
     async def stop(self):
@@ -258,10 +262,8 @@ def greet(name: Annotated[str, typer.Argument(help="Who is greeted.")]) -> None:
 def test_a_cli_verb(tmp_path: Path) -> None:
     trial = Trial(tmp_path, "serve")
     trial.write("serve/cli/greet.py", GREET)
-    trial.insert(
-        "serve/cli/main.py", "from serve.cli.greet import greet", after="from serve.cli.compress import"
-    )
-    trial.insert("serve/cli/main.py", 'app.command("greet")(greet)', after='app.command("tune")(tune)')
+    row = 'Verb("greet", "serve.cli.greet:greet", "Greet somebody."),'
+    trial.insert("serve/cli/verbs/verb.py", row, after='Verb("tune"')
     pith = "from serve.cli.main import main; main()"
     assert trial.runs("-c", pith, "greet", "world") == "hello world"
     assert "Greet somebody." in trial.runs("-c", pith, "--help")
@@ -342,5 +344,7 @@ def test_a_migration(tmp_path: Path) -> None:
 def test_a_trial_says_which_files_a_recipe_forgot(tmp_path: Path) -> None:
     trial = Trial(tmp_path, "serve")
     trial.write("serve/cli/greet.py", GREET)
-    with pytest.raises(AssertionError, match=r"serve/cli/main\.py.*needed were \['serve/cli/greet\.py'\]"):
+    with pytest.raises(
+        AssertionError, match=r"serve/cli/verbs/verb\.py.*needed were \['serve/cli/greet\.py'\]"
+    ):
         trial.is_as_told("A CLI verb")

@@ -21,7 +21,7 @@ from tests.serve.compressing import compressing
 from tests.serve.served import serving
 
 PAGE = (ROOT / "docs/request.md").read_text()
-CHAT, COMPRESSION = PAGE.split("\n## ")[1:]
+CHAT, COMPRESSION, BATCH_LINE, _TEXTS = PAGE.split("\n## ")[1:]
 STEP = re.compile(r"^(\d+)\. \*\*`([\w/.]+)`\*\*(.*(?:\n {3,}.*)*)", re.MULTILINE)
 # In the place of vLLM, which needs a checkpoint: the fake engine.
 STANDS_FOR = {"models/fake_engine.py": "models/vllm/engine.py"}
@@ -117,6 +117,11 @@ def test_a_compression_request_meets_the_files_in_this_order(compression: list[s
     assert [path for path in compression if path in listed] == listed
     way_in = [steps(CHAT)[1], steps(CHAT)[3]]
     assert [path for path in compression if path in way_in] == way_in
+
+
+def test_the_files_that_a_line_of_a_batch_meets_are_there() -> None:
+    listed = [*steps(BATCH_LINE).values(), *named_beside(BATCH_LINE)]
+    assert len(steps(BATCH_LINE)) == 5 and not [path for path in listed if not (ROOT / path).is_file()]
 
 
 def test_a_request_meets_the_files_that_are_named_beside(chat: list[str], compression: list[str]) -> None:

@@ -27,6 +27,12 @@ def test_every_threat_of_the_table_has_a_test() -> None:
     assert not [row for row in rows if "::" not in row.rsplit("|", 1)[1]]
 
 
+@pytest.mark.parametrize("secret", ["ops.admin_key_file", "demo.key_path", "tracing.headers_file", "pepper"])
+def test_each_file_with_a_secret_is_on_the_page_of_rotation(secret: str) -> None:
+    table = (ROOT / "docs/operations/rotation.md").read_text().split("\n## ")[0]
+    assert secret in table
+
+
 def test_whoever_finds_a_weakness_is_told_where_to_say_so_without_an_invented_address() -> None:
     text = (ROOT / "SECURITY.md").read_text()
     assert "docs/security.md" in text and "Reporting" in text and "Supported" in text

@@ -21,6 +21,8 @@ def steps(work: Callable[[], Any]) -> int:
         return trace
 
     before = sys.gettrace()
+    # Python 3.12 gives opcodes to a trace function only if some frame has asked for them before it is set.
+    sys._getframe().f_trace_opcodes = True
     sys.settrace(trace)
     try:
         work()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from benchmarks.limits.chat import CHAT
 from benchmarks.limits.compression import COMPRESSION
+from benchmarks.limits.files import FILES
 from benchmarks.limits.http import HTTP
+from benchmarks.limits.prompt import PROMPT
 from benchmarks.limits.row import Row
 
-ROWS: tuple[Row, ...] = (*COMPRESSION, *CHAT, *HTTP)
+ROWS: tuple[Row, ...] = (*COMPRESSION, *CHAT, *PROMPT, *HTTP, *FILES)
 
 
 def find(name: str) -> Row:

@@ -90,11 +90,14 @@ class Report:
         as_json, as_text = folder / f"{self.name}.json", folder / f"{self.name}.md"
         as_json.write_bytes(orjson.dumps({"facts": dict(self.facts), **self.body}, default=str) + b"\n")
         as_text.write_text(self.markdown(), encoding="utf-8")
-        drawn = [
+        return [as_json, as_text, *self.draw(folder)]
+
+    def draw(self, folder: Path) -> list[Path]:
+        """The pictures in the folder."""
+        return [
             plots.draw(folder / f"{name}.png", picture.panels, title=picture.title)
             for name, picture in self.pictures.items()
         ]
-        return [as_json, as_text, *drawn]
 
     def publish(self, folder: Path) -> None:
         """Print the Markdown, write everything, and say where."""

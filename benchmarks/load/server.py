@@ -180,10 +180,13 @@ def pith_server(config: Path, folder: Path, model: str, checkout: Path = ROOT) -
     return Server("pith", model, command, environment, folder, url, key, metrics_url=metrics_url)
 
 
-def new_key(folder: Path, workspace: str) -> str:
-    """A key of a workspace of its own on the ledger of the `pith_server` in `folder`. Raises `CannotRun`."""
+def new_key(folder: Path, workspace: str, *, compression: str | None = None) -> str:
+    """A key of a workspace of its own on the ledger of the `pith_server` in `folder`, whose chats are compressed so
+    by default. Raises `CannotRun`."""
     for words in (("workspace", "create", workspace), ("project", "create", workspace, "main")):
         _run_pith(folder, *words)
+    if compression:
+        _run_pith(folder, "project", "set", f"{workspace}/main", "--compression", compression)
     return str(orjson.loads(_run_pith(folder, "key", "create", f"{workspace}/main"))["key"])
 
 

@@ -36,7 +36,7 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
         prog="python -m benchmarks.overhead", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )  # fmt: skip
     parser.add_argument("--config", type=Path, default=Path("configs/embedded.yaml"))
-    usual = tuple(name for name in NAMES if name != "pith-before")
+    usual = tuple(name for name in NAMES if name not in ("pith-compressing", "pith-before"))
     parser.add_argument(
         "--sides",
         type=_some_of(NAMES),

@@ -7,12 +7,13 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import orjson
 import psutil
 
-from benchmarks.load.server import POLL_S, ROOT, CannotRun, Server, free_port, pith_server
+from benchmarks.load.server import POLL_S, ROOT, CannotRun, Server, free_port, new_key, pith_server
 from benchmarks.overhead import litellm
 from benchmarks.overhead.engine import Engine
 
@@ -110,6 +111,20 @@ class Workshop:
         folder.mkdir(parents=True, exist_ok=True)
         return pith_server(self.config, folder, self.engine.model)
 
+    def pith_compressing(self) -> Server:
+        """With a key of a project whose chats are compressed by default."""
+        folder = self.folder / "pith-compressing"
+        folder.mkdir(parents=True, exist_ok=True)
+        server = pith_server(self.config, folder, self.engine.model)
+        demo_key = server.key
+
+        @cache
+        def key() -> str:
+            return new_key(folder, "compressing", compression='{"target_ratio": 0.3}')
+
+        server.key = lambda: demo_key() and key()
+        return server
+
     def pith_before(self) -> Server:
         if self.before is None:
             raise CannotRun("--before does not name a checkout")
@@ -146,6 +161,8 @@ def build(name: str, workshop: Workshop, bare: Server, *, database_url: Callable
             return Side(BARE, (bare,), 4)
         case "pith":
             return Side("pith", (workshop.pith(),), 5.5)
+        case "pith-compressing":
+            return Side("pith, compression by default", (workshop.pith_compressing(),), 5.5)
         case "pith-before":
             return Side("pith before", (workshop.pith_before(),), 5.5)
         case "ray":
@@ -162,4 +179,14 @@ def build(name: str, workshop: Workshop, bare: Server, *, database_url: Callable
             return Side("LiteLLM without database", (bare, workshop.litellm(bare, database_url="")), 5)
 
 
-NAMES = ("bare", "pith", "ray", "ray-fast", "ray-direct", "litellm", "litellm-nodb", "pith-before")
+NAMES = (
+    "bare",
+    "pith",
+    "ray",
+    "ray-fast",
+    "ray-direct",
+    "litellm",
+    "litellm-nodb",
+    "pith-compressing",
+    "pith-before",
+)

@@ -1,12 +1,15 @@
 """Projects and keys as an operator lists them: with the names of what they belong to, and whether they still work."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from sqlalchemy import Connection
 
-from billing.accounts import account_sql
-from billing.accounts.account_sql import KeyRecord, Project, Workspace
+from billing.accounts import account_sql, key_sql
+from billing.accounts.account_sql import Project, Workspace
+from billing.accounts.key_sql import KeyRecord
+from billing.accounts.pages import Page
 
 # Which of the three was revoked. The outermost is named, since revoking it ended all that is in it.
 Revoked = Literal["workspace", "project", "key"]
@@ -31,25 +34,38 @@ class ListedKey:
     revoked: Revoked | None
 
 
-def listed_projects(connection: Connection, workspace: str | None = None) -> list[ListedProject]:
+def listed_projects(
+    connection: Connection, workspace: str | None = None, page: Page | None = None
+) -> list[ListedProject]:
     """Oldest first. Raises `UnknownAccount` for an unknown workspace."""
-    owners = {owner.id: owner for owner in account_sql.all_workspaces(connection)}
-    return [
-        ListedProject(project, owner, _revoked(owner, project))
-        for project in account_sql.all_projects(connection, workspace)
-        for owner in [owners[project.workspace_id]]
-    ]
+    found = account_sql.all_projects(connection, workspace, page)
+    return _with_owners(connection, found, some=page is not None)
 
 
 def listed_keys(
-    connection: Connection, workspace: str | None = None, project: str | None = None
+    connection: Connection, workspace: str | None = None, project: str | None = None, page: Page | None = None
 ) -> list[ListedKey]:
     """Oldest first. Raises `UnknownAccount` for an unknown workspace or project."""
-    owners = {listed.project.id: listed for listed in listed_projects(connection, workspace)}
+    found = key_sql.all_keys(connection, project, workspace, page)
+    some = page is not None
+    ids = {key.project_id for key in found} if some else None
+    theirs = _with_owners(connection, account_sql.all_projects(connection, None, ids=ids), some=some)
+    owners = {listed.project.id: listed for listed in theirs}
     return [
         ListedKey(key, owner.project, owner.workspace, owner.revoked or ("key" if key.revoked_at else None))
-        for key in account_sql.all_keys(connection, project)
-        if (owner := owners.get(key.project_id))
+        for key in found
+        for owner in [owners[key.project_id]]
+    ]
+
+
+def _with_owners(connection: Connection, found: Sequence[Project], *, some: bool) -> list[ListedProject]:
+    """With `some` only their workspaces are read."""
+    ids = {project.workspace_id for project in found} if some else None
+    owners = {owner.id: owner for owner in account_sql.all_workspaces(connection, ids=ids)}
+    return [
+        ListedProject(project, owner, _revoked(owner, project))
+        for project in found
+        for owner in [owners[project.workspace_id]]
     ]
 
 

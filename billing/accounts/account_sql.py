@@ -1,27 +1,29 @@
-"""The SQL of accounts: workspaces, their projects, and the projects' keys."""
+"""The SQL of accounts: workspaces and their projects; that of keys is in `key_sql`."""
 
 import secrets
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, Table, and_, insert, or_, select, update
 from sqlalchemy.engine import Row
 
-from billing.caller import Caller, ProjectLimits
+from billing.accounts.pages import Page, paged
+from billing.caller import ProjectLimits
 from billing.errors import AccountRevoked, UnknownAccount
-from billing.store.schema import api_keys, projects, workspaces
+from billing.store.schema import projects, workspaces
 from billing.usage import month_of
 
-AnyRow = Row[tuple[Any, ...]]
+AnyRow = Row[*tuple[Any, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
     """An account that pays. None means no limit; `month` is the month that `month_posted` covers.
 
-    `collected` is the part of `posted` that was cut into collections; the rest is uncollected.
+    `collected` is the part of `posted` that was cut into collections; the rest, less what was credited, is uncollected,
+    and below zero it is credit. `month_posted` is net of what was credited in the month.
     """
 
     id: str
@@ -36,6 +38,7 @@ class Workspace:
     created_at: datetime
     revoked_at: datetime | None
     collected_nano_usd: int
+    credited_nano_usd: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,47 +52,8 @@ class Project:
     limits: ProjectLimits
     created_at: datetime
     revoked_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class KeyRecord:
-    """What is kept of a key after it was shown: all but its secret."""
-
-    id: str
-    project_id: str
-    name: str
-    created_at: datetime
-    revoked_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class StoredKey:
-    """What authentication needs to know about a key. Inactive: the key, its project or its workspace is revoked."""
-
-    digest: str
-    active: bool
-    caller: Caller
-
-
-_STORED_KEY = (
-    select(
-        api_keys.c.digest,
-        api_keys.c.revoked_at.label("key_revoked"),
-        projects,
-        workspaces.c.revoked_at.label("workspace_revoked"),
-    )
-    .join(projects, projects.c.id == api_keys.c.project_id)
-    .join(workspaces, workspaces.c.id == projects.c.workspace_id)
-)
-
-
-def stored_key(connection: Connection, key_id: str) -> StoredKey | None:
-    row = connection.execute(_STORED_KEY.where(api_keys.c.id == key_id)).one_or_none()
-    if row is None:
-        return None
-    revoked = (row.key_revoked, row.revoked_at, row.workspace_revoked)
-    caller = Caller(row.workspace_id, row.id, key_id, row.metered, _limits(row))
-    return StoredKey(row.digest, all(moment is None for moment in revoked), caller)
+    # How its chats are compressed unless they say so themselves, as JSON; None: not at all.
+    compression: str | None = None
 
 
 def insert_workspace(
@@ -118,7 +82,13 @@ def insert_workspace(
 
 
 def insert_project(
-    connection: Connection, workspace: str, name: str, metered: bool, limits: ProjectLimits, now: datetime
+    connection: Connection,
+    workspace: str,
+    name: str,
+    metered: bool,
+    limits: ProjectLimits,
+    compression: str | None,
+    now: datetime,
 ) -> Project:
     owner = find_workspace(connection, workspace)
     _require_active("workspace", owner, wanted="project")
@@ -128,36 +98,26 @@ def insert_project(
         "name": name,
         "metered": metered,
         **limit_columns(limits),
+        "compression": compression,
         "created_at": now,
     }
     connection.execute(insert(projects), row)
     return find_project(connection, str(row["id"]))
 
 
-def insert_key(
-    connection: Connection, project: str, key_id: str, name: str, digest: str, now: datetime
-) -> KeyRecord:
-    owner = find_project(connection, project)
-    _require_active("workspace", find_workspace(connection, owner.workspace_id), wanted="key")
-    _require_active("project", owner, wanted="key")
-    row = {"id": key_id, "project_id": owner.id, "name": name, "digest": digest, "created_at": now}
-    connection.execute(insert(api_keys), row)
-    return find_key(connection, key_id)
-
-
 def find_workspace(connection: Connection, ref: str) -> Workspace:
     """By id or by name."""
-    _check_storable("workspace", ref)
+    check_storable("workspace", ref)
     statement = select(workspaces).where(or_(workspaces.c.id == ref, workspaces.c.name == ref))
     row = connection.execute(statement).one_or_none()
     if row is None:
         raise UnknownAccount("workspace", ref)
-    return Workspace(**row._mapping)
+    return _workspace(row)
 
 
 def find_project(connection: Connection, ref: str) -> Project:
     """By id, or as `workspace/project` by names or ids."""
-    _check_storable("project", ref)
+    check_storable("project", ref)
     matches = projects.c.id == ref
     if "/" in ref:
         workspace, _, name = ref.partition("/")
@@ -171,31 +131,38 @@ def find_project(connection: Connection, ref: str) -> Project:
     return _project(row)
 
 
-def find_key(connection: Connection, key_id: str) -> KeyRecord:
-    _check_storable("key", key_id)
-    row = connection.execute(select(api_keys).where(api_keys.c.id == key_id)).one_or_none()
-    if row is None:
-        raise UnknownAccount("key", key_id)
-    return _key(row)
+def find_active_project(connection: Connection, ref: str, *, wanted: str) -> Project:
+    """Raises `AccountRevoked` where it or its workspace was revoked."""
+    owner = find_project(connection, ref)
+    _require_active("workspace", find_workspace(connection, owner.workspace_id), wanted=wanted)
+    _require_active("project", owner, wanted=wanted)
+    return owner
 
 
-def all_workspaces(connection: Connection) -> list[Workspace]:
-    statement = select(workspaces).order_by(workspaces.c.created_at, workspaces.c.id)
-    return [Workspace(**row._mapping) for row in connection.execute(statement)]
+def all_workspaces(
+    connection: Connection, page: Page | None = None, *, ids: Collection[str] | None = None
+) -> list[Workspace]:
+    """Oldest first; of a page, or those with these ids."""
+    statement = paged(connection, select(workspaces), workspaces, page)
+    if ids is not None:
+        statement = statement.where(workspaces.c.id.in_(ids))
+    return [_workspace(row) for row in connection.execute(statement)]
 
 
-def all_projects(connection: Connection, workspace: str | None) -> list[Project]:
-    statement = select(projects).order_by(projects.c.created_at, projects.c.id)
+def all_projects(
+    connection: Connection,
+    workspace: str | None,
+    page: Page | None = None,
+    *,
+    ids: Collection[str] | None = None,
+) -> list[Project]:
+    """Oldest first; of a page, or those with these ids. Raises `UnknownAccount`."""
+    statement = paged(connection, select(projects), projects, page)
     if workspace is not None:
         statement = statement.where(projects.c.workspace_id == find_workspace(connection, workspace).id)
+    if ids is not None:
+        statement = statement.where(projects.c.id.in_(ids))
     return [_project(row) for row in connection.execute(statement)]
-
-
-def all_keys(connection: Connection, project: str | None) -> list[KeyRecord]:
-    statement = select(api_keys).order_by(api_keys.c.created_at, api_keys.c.id)
-    if project is not None:
-        statement = statement.where(api_keys.c.project_id == find_project(connection, project).id)
-    return [_key(row) for row in connection.execute(statement)]
 
 
 def lock(connection: Connection, table: Table, row_id: str) -> None:
@@ -214,15 +181,6 @@ def revoke(connection: Connection, table: Table, row_id: str, now: datetime) -> 
     connection.execute(revoking.values(revoked_at=now))
 
 
-def workspace_of(connection: Connection, record: Workspace | Project | KeyRecord) -> str:
-    """The id of the workspace that it belongs to, or is."""
-    if isinstance(record, Workspace):
-        return record.id
-    if isinstance(record, Project):
-        return record.workspace_id
-    return find_project(connection, record.project_id).workspace_id
-
-
 def limit_columns(limits: ProjectLimits) -> dict[str, object]:
     return {
         "requests_per_minute": limits.requests_per_minute,
@@ -237,21 +195,39 @@ def _require_active(kind: str, owner: Workspace | Project, *, wanted: str) -> No
         raise AccountRevoked(kind, owner.name, owner.revoked_at, wanted=wanted)
 
 
-def _check_storable(kind: str, ref: str) -> None:
+def check_storable(kind: str, ref: str) -> None:
     """NUL and lone surrogates name nothing; each database would refuse them in its own way."""
     if not ref.isprintable():
         raise UnknownAccount(kind, ref)
+
+
+def project_limits(row: AnyRow) -> ProjectLimits:
+    """Of a row in which a key's limits stand beside the project's."""
+    return ProjectLimits(
+        row.project_requests_per_minute,
+        row.project_tokens_per_minute,
+        row.project_max_in_flight,
+        row.weight,
+    )
 
 
 def _limits(row: AnyRow) -> ProjectLimits:
     return ProjectLimits(row.requests_per_minute, row.tokens_per_minute, row.max_in_flight, row.weight)
 
 
+def _workspace(row: AnyRow) -> Workspace:
+    # The row has columns that are no concern of an operator.
+    return Workspace(**{one.name: row._mapping[one.name] for one in fields(Workspace)})
+
+
 def _project(row: AnyRow) -> Project:
     return Project(
-        row.id, row.workspace_id, row.name, row.metered, _limits(row), row.created_at, row.revoked_at
+        row.id,
+        row.workspace_id,
+        row.name,
+        row.metered,
+        _limits(row),
+        row.created_at,
+        row.revoked_at,
+        row.compression,
     )
-
-
-def _key(row: AnyRow) -> KeyRecord:
-    return KeyRecord(row.id, row.project_id, row.name, row.created_at, row.revoked_at)

@@ -4,10 +4,10 @@ revocation still takes effect within a bound that can be published."""
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from billing.accounts.account_sql import StoredKey
+from billing.accounts.key_sql import StoredKey
 from billing.errors import LedgerUnavailable
 
 # During an outage of the ledger: how long known keys are trusted before one of them is looked up again.
@@ -30,6 +30,14 @@ class _Entry:
     key: StoredKey | None
     read_at: datetime
 
+    def key_at(self, now: datetime) -> StoredKey | None:
+        """The key as it is by then: one that has expired since it was read has ended, with or without the ledger."""
+        key = self.key
+        if key is None or key.expires_in_s is None or not key.active:
+            return key
+        has_expired = (now - self.read_at).total_seconds() >= key.expires_in_s
+        return replace(key, active=False) if has_expired else key
+
 
 class KeyCache:
     """A bounded cache by key id with one database read at a time for each key."""
@@ -48,19 +56,19 @@ class KeyCache:
         entry = self._entries.get(key_id)
         if entry is not None and self._is_fresh(entry, now):
             self._entries.move_to_end(key_id)
-            return entry.key
+            return entry.key_at(now)
         if entry is None or not self._survives_an_outage(entry, now):
             return (await self._read_once(key_id, now)).key
         if self._away_until is not None:
             if now < self._away_until:
-                return entry.key
+                return entry.key_at(now)
             # One request asks; the others need not wait with it where the ledger hangs.
             self._away_until = now + PAUSE
         try:
             return (await self._read_once(key_id, now)).key
         except LedgerUnavailable:
             self._away_until = now + PAUSE
-            return entry.key
+            return entry.key_at(now)
 
     def clear(self) -> None:
         """Forgets everything, including reads in progress: they may have begun before the change."""

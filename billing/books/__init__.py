@@ -1,1 +1,1 @@
-"""The ledger as an operator reads it: usage, statements, receipts, reconciliation."""
+"""The ledger as an operator reads it: usage, statements, receipts, savings, reconciliation."""

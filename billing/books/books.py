@@ -7,14 +7,21 @@ from functools import partial
 from billing.accounts import account_sql, audit_log
 from billing.accounts.audit_log import AuditEntry
 from billing.books import reconciliation
-from billing.books.rebuild import rebuild_balances
-from billing.books.reconciliation import Difference, MispricedEvent, Reconciliation
+from billing.books.dimensions import Dimension
+from billing.books.holdout import Comparison, comparisons
+from billing.books.key_proof import key_differences_of_one_moment
+from billing.books.proof import prove
+from billing.books.rebuild import EventsChanged, rebuild_balances
+from billing.books.reconciliation import Difference, Reconciliation
 from billing.books.statement import Statement, statement
-from billing.books.usage_report import Dimension, UsageSum, usage
+from billing.books.usage_report import UsageSum, usage
+from billing.books.wrong_adjustments import wrong_adjustments
+from billing.books.wrong_sums import all_wrong_rows
+from billing.rollups.archived_sums import wrong_archives
+from billing.rollups.errors import ArchivedSumsChanged
+from billing.rollups.unequal_sums import unequal_sums
 from billing.spool.spool import Spool
 from billing.store.database import Database
-
-MOST_NAMED = 1000
 
 
 class Books:
@@ -30,8 +37,26 @@ class Books:
         workspace: str | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
+        limit: int | None = None,
     ) -> list[UsageSum]:
-        return await self._database.read(partial(usage, by=by, workspace=workspace, since=since, until=until))
+        """The first `limit` groups."""
+        read = partial(usage, by=by, workspace=workspace, since=since, until=until, limit=limit)
+        return await self._database.read(read)
+
+    async def comparisons(
+        self,
+        by: Sequence[Dimension],
+        *,
+        workspace: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        charged_in: str | None = None,
+    ) -> list[Comparison]:
+        """Compressed conversations against those that were left whole."""
+        read = partial(
+            comparisons, by=by, workspace=workspace, since=since, until=until, charged_in=charged_in
+        )
+        return await self._database.read(read)
 
     async def statement(self, workspace: str, month: str) -> Statement:
         """Raises `ValueError` for an invalid month."""
@@ -52,25 +77,41 @@ class Books:
         read = partial(audit_log.entries, workspace_id=owner, since=since, until=until, limit=limit)
         return await self._database.read(read)
 
-    async def reconcile(self, spool: Spool) -> Reconciliation:
+    async def reconcile(self, spool: Spool, *, full: bool = False) -> Reconciliation:
+        """Reads what was not proven before; `full`: everything."""
         # Balances must be of one moment. Costs belong to events, which never change, so they are read in pieces.
-        balances = await self._database.read(reconciliation.balances_of_one_moment)
-        mispriced = await self._mispriced()
+        proof = await prove(self._database, full=full)
+        balances, wrong_sums = await self._database.read(
+            partial(reconciliation.all_of_one_moment, read=proof.sums)
+        )
+        of_keys = await self._database.read(key_differences_of_one_moment)
+        wrong = await self._database.read(wrong_adjustments)
+        wrong_rows = await all_wrong_rows(self._database) if full else []
+        unequal = await self._database.read(unequal_sums)
         return Reconciliation(
             balances=tuple(balances),
-            mispriced=tuple(mispriced),
+            wrong_adjustments=tuple(wrong),
+            wrong_sums=(*proof.wrong_sums, *wrong_sums),
+            changed=tuple(proof.changed),
+            events_read=proof.events,
+            mispriced=tuple(proof.mispriced),
             spool_waiting=await spool.count_waiting(),
             spool_refused=await spool.count_refused(),
+            of_keys=tuple(of_keys),
+            wrong_rows=tuple(wrong_rows),
+            unequal_sums=tuple(unequal),
+            wrong_archives=tuple(await self._database.read(partial(wrong_archives, full=full))),
         )
 
-    async def _mispriced(self) -> list[MispricedEvent]:
-        found: list[MispricedEvent] = []
-        after: str | None = ""
-        while after is not None and len(found) < MOST_NAMED:
-            piece, after = await self._database.read(partial(reconciliation.mispriced_events, after=after))
-            found += piece
-        return found[:MOST_NAMED]
-
     async def rebuild(self, *, actor: str, now: datetime) -> list[Difference]:
-        """Recomputes every balance from the rows beneath it; returns what was different. Raises `RebuildRefused`."""
-        return await self._database.write(lambda c: rebuild_balances(c, actor=actor, now=now))
+        """Reads every event, and recomputes every balance from the rows beneath it; returns what was different. Raises
+        `RebuildRefused`, also where events are not those that were proven, and `ArchivedSumsChanged`."""
+        for one in await self._database.read(partial(wrong_archives, full=True)):
+            raise ArchivedSumsChanged(one.month, one.problem)
+        proof = await prove(self._database, full=True)
+        if proof.changed:
+            raise EventsChanged(proof.changed)
+        distrusted, wrong = list(proof.sums), await all_wrong_rows(self._database)
+        return await self._database.write(
+            lambda c: rebuild_balances(c, actor=actor, now=now, distrusted=distrusted, wrong=wrong)
+        )

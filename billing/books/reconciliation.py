@@ -1,50 +1,50 @@
-"""Whether the books add up: balances and costs recomputed from the rows beneath them."""
+"""Whether the books add up: balances recomputed from the rows beneath them."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, func, select
+from sqlalchemy import ColumnElement, Connection, Select, and_, func, select
 from sqlalchemy.engine import Row
 
-from billing.books.charges import CHARGED, charged_month
-from billing.price import Cost, ModelPrice, cost
-from billing.store.database import use_one_snapshot
-from billing.store.schema import collections, holds, prices, usage_events, workspace_months, workspaces
-
-EVENTS_AT_ONCE = 5000
-_e = usage_events.c
-_PRICED_EVENTS = (
-    select(
-        _e.event_id,
-        _e.workspace_id,
-        _e.model_id,
-        _e.prompt_tokens,
-        _e.completion_tokens,
-        _e.subtotal_nano_usd,
-        _e.cost_nano_usd,
-        _e.minimum_applied,
-        _e.outcome,
-        prices.c.input_micro_usd_per_mtok,
-        prices.c.output_micro_usd_per_mtok,
-        prices.c.minimum_nano_usd,
-    )
-    .join(prices, and_(prices.c.version == _e.pricing_version, prices.c.model_id == _e.model_id))
-    .where(_e.event_id > bindparam("after"))
-    .order_by(_e.event_id)
-    .limit(EVENTS_AT_ONCE)
+from billing.books.mispriced import MispricedEvent
+from billing.books.proof import ChangedEvents
+from billing.books.wrong_adjustments import WrongAdjustment
+from billing.rollups.archived_sums import WrongArchive
+from billing.rollups.checkpoint_sql import Sum
+from billing.rollups.event_sums import (
+    NOTHING_READ,
+    ReadSums,
+    Sums,
+    WrongSum,
+    event_sums,
+    wrong_sums,
 )
+from billing.rollups.refill import WrongRow
+from billing.store.adjustment_tables import adjustments
+from billing.store.database import use_one_snapshot
+from billing.store.schema import collections, holds, workspace_months, workspaces
+
 _POSTED_BY_MONTH = select(
     workspace_months.c.workspace_id, workspace_months.c.month, workspace_months.c.posted_nano_usd
 ).join(
     workspaces,
     and_(workspaces.c.id == workspace_months.c.workspace_id, workspaces.c.month != workspace_months.c.month),
 )
-FIGURES = ("posted", "held", "month_posted", "collected")
+FIGURES = ("posted", "credited", "held", "month_posted", "collected")
+_a = adjustments.c
+
+_ADJUSTED_BY_MONTH = (
+    select(_a.workspace_id, _a.month, func.sum(_a.nano_usd).label("nano_usd"))
+    .join(workspaces, workspaces.c.id == _a.workspace_id)
+    .where(_a.month != workspaces.c.month)
+    .group_by(_a.workspace_id, _a.month)
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A figure of a workspace's row that its events, holds or collections do not add up to."""
+    """A figure of a workspace's row that its events, adjustments, holds or collections do not add up to."""
 
     workspace_id: str
     figure: str
@@ -62,6 +62,7 @@ class Balances:
     rebuilt: dict[str, int]
     # The part of the events' cost that was written off; it is in no balance.
     written_off_nano_usd: int = 0
+    adjustments: int = 0
 
     @property
     def differences(self) -> list[Difference]:
@@ -73,37 +74,45 @@ class Balances:
         ]
 
     def other_months(self) -> dict[str, int]:
-        """What the events charged in the months that the workspace's row does not count."""
+        """What was charged, less what was credited, in the months that the workspace's row does not count."""
         return {figure: amount for figure, amount in self.rebuilt.items() if figure not in FIGURES}
 
 
 @dataclass(frozen=True, slots=True)
-class MispricedEvent:
-    """An event whose charge is not what its tokens cost by the price list that it names."""
-
-    event_id: str
-    workspace_id: str
-    charged: Cost
-    due: Cost
-
-
-@dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """Whether events, balances, holds and collections agree. What waits in the spool is in none of them yet."""
+    """Whether events, adjustments, balances, holds and collections agree. What waits in the spool is in none yet."""
 
     balances: tuple[Balances, ...]
-    # At most `books.MOST_NAMED` of them.
+    # At most `proof.MOST_NAMED` of them.
     mispriced: tuple[MispricedEvent, ...]
     spool_waiting: int
     spool_refused: int
+    # Of the sums that usage is read from, and of those that were kept when events were proven.
+    wrong_sums: tuple[WrongSum, ...] = ()
+    # Events that are not those that were proven before.
+    changed: tuple[ChangedEvents, ...] = ()
+    # The others were proven before, and nothing arrived beside them.
+    events_read: int = 0
+    # At most `wrong_adjustments.MOST_NAMED` of them.
+    wrong_adjustments: tuple[WrongAdjustment, ...] = ()
+    # Of the balances of keys with a spend limit.
+    of_keys: tuple[Difference, ...] = ()
+    # Of the sums that usage is read from, in every column: looked for by a full one alone.
+    wrong_rows: tuple[WrongRow, ...] = ()
+    # Of months, which the sums of their days do not add up to, in any column.
+    unequal_sums: tuple[WrongRow, ...] = ()
+    # Of what is kept of archived months.
+    wrong_archives: tuple[WrongArchive, ...] = ()
 
     @property
     def differences(self) -> list[Difference]:
-        return [difference for row in self.balances for difference in row.differences]
+        return [difference for row in self.balances for difference in row.differences] + list(self.of_keys)
 
     @property
     def is_clean(self) -> bool:
-        return not self.differences and not self.mispriced
+        wrong_events = self.mispriced or self.changed
+        wrong_sums = self.wrong_sums or self.wrong_rows or self.unequal_sums or self.wrong_archives
+        return not (self.differences or wrong_events or wrong_sums or self.wrong_adjustments)
 
     @property
     def written_off_nano_usd(self) -> int:
@@ -114,10 +123,14 @@ class Reconciliation:
         return sum(row.stored[figure] for row in self.balances)
 
 
-def balances_of_one_moment(connection: Connection) -> list[Balances]:
-    """Every workspace's. Call it first in a transaction: a settlement between two reads would look like a loss."""
+def all_of_one_moment(
+    connection: Connection, read: Mapping[str, ReadSums] = NOTHING_READ
+) -> tuple[list[Balances], list[WrongSum]]:
+    """Every workspace's balances, and the sums that are wrong. Call it first in a transaction: a settlement between two
+    reads would look like a loss. `read` counts instead of what was kept of these stretches."""
     use_one_snapshot(connection)
-    return balances(connection)
+    sums = event_sums(connection, read)
+    return _all_balances(connection, sums), wrong_sums(connection, sums)
 
 
 def balances(connection: Connection) -> list[Balances]:
@@ -125,86 +138,78 @@ def balances(connection: Connection) -> list[Balances]:
 
     Besides `FIGURES`, each other month has a figure named after it, such as `2026-10`.
     """
-    found = [_balances(row) for row in connection.execute(_sums(connection))]
+    return _all_balances(connection, event_sums(connection))
+
+
+def differences(connection: Connection) -> list[Difference]:
+    """Empty when every balance can be rebuilt from the events, the adjustments, the open holds and the collections, and
+    every sum of events from the events."""
+    found, wrong = all_of_one_moment(connection)
+    return [*(difference for row in found for difference in row.differences), *map(of_sum, wrong)]
+
+
+def of_sum(wrong: WrongSum) -> Difference:
+    """By its money; the number of its events may differ too, or alone."""
+    figure = f"{wrong.table} {wrong.month}"
+    return Difference(wrong.workspace_id, figure, wrong.stored.charged_nano_usd, wrong.due.charged_nano_usd)
+
+
+def of_row(wrong: WrongRow) -> Difference:
+    """By its money; its tokens may differ alone."""
+    stored, due = (side.get("cost_nano_usd", 0) for side in (wrong.stored, wrong.due))
+    return Difference(wrong.workspace_id, f"{wrong.table} {' '.join(wrong.key)}", stored, due)
+
+
+def _all_balances(connection: Connection, sums: Sums) -> list[Balances]:
+    charged: dict[str, list[Sum]] = {}
+    for one in sums.values():
+        charged.setdefault(one.workspace_id, []).append(one)
+    found = [_balances(row, charged.get(row.id, [])) for row in connection.execute(_of_workspaces())]
     by_id = {one.workspace_id: one for one in found}
     for row in connection.execute(_POSTED_BY_MONTH):
         if row.workspace_id in by_id:
             by_id[row.workspace_id].stored[row.month] = row.posted_nano_usd
-    for row in connection.execute(_charged_by_month(connection)):
+    for row in connection.execute(_ADJUSTED_BY_MONTH):
         if row.workspace_id in by_id:
-            by_id[row.workspace_id].rebuilt[row.month] = int(row.charged)
+            rebuilt = by_id[row.workspace_id].rebuilt
+            rebuilt[row.month] = rebuilt.get(row.month, 0) + int(row.nano_usd)
     return found
 
 
-def _charged_by_month(connection: Connection) -> Select[Any]:
-    month = charged_month(connection).label("month")
-    of_row = usage_events.join(workspaces, workspaces.c.id == usage_events.c.workspace_id)
-    return (
-        select(usage_events.c.workspace_id, month, func.sum(CHARGED).label("charged"))
-        .select_from(of_row)
-        .where(charged_month(connection) != workspaces.c.month)
-        .group_by(usage_events.c.workspace_id, month)
-    )
-
-
-def _sums(connection: Connection) -> Select[Any]:
-    of_row = usage_events.c.workspace_id == workspaces.c.id
-    this_month = charged_month(connection) == workspaces.c.month
+def _of_workspaces() -> Select[Any]:
+    """What is in their rows, and what their adjustments, holds and collections add up to."""
+    adjusted = _a.workspace_id == workspaces.c.id
     uncancelled = and_(collections.c.workspace_id == workspaces.c.id, collections.c.state != "void")
     statement = select(
         workspaces,
-        select(func.count()).where(of_row).scalar_subquery().label("events"),
-        _sum(CHARGED, of_row).label("posted"),
-        _sum(usage_events.c.written_off_nano_usd, of_row).label("written_off"),
+        select(func.count()).where(adjusted).scalar_subquery().label("adjustments"),
+        _sum(_a.nano_usd, and_(adjusted, _a.nano_usd > 0)).label("adjusted"),
+        _sum(-_a.nano_usd, and_(adjusted, _a.nano_usd < 0)).label("credited"),
+        _sum(_a.nano_usd, and_(adjusted, _a.month == workspaces.c.month)).label("month_adjusted"),
         _sum(holds.c.amount_nano_usd, holds.c.workspace_id == workspaces.c.id).label("held"),
-        _sum(CHARGED, and_(of_row, this_month)).label("month_posted"),
         _sum(collections.c.nano_usd, uncancelled).label("collected"),
     )
     return statement.order_by(workspaces.c.id)
 
 
-def differences(connection: Connection) -> list[Difference]:
-    """Empty when every balance can be rebuilt from the events, the open holds and the collections."""
-    return [difference for row in balances_of_one_moment(connection) for difference in row.differences]
-
-
-def mispriced_events(connection: Connection, *, after: str) -> tuple[list[MispricedEvent], str | None]:
-    """Recomputes what the next events after the id `after` cost. Also returns the last one's id, or None at the end.
-
-    In Python's integers: the product of a token count and a price may pass 64 bits.
-    """
-    rows = connection.execute(_PRICED_EVENTS, {"after": after}).all()
-    found = []
-    for row in rows:
-        charged = Cost(row.subtotal_nano_usd, row.cost_nano_usd, row.minimum_applied)
-        due = _due(row)
-        if charged != due:
-            found.append(MispricedEvent(row.event_id, row.workspace_id, charged, due))
-    return found, rows[-1].event_id if rows else None
-
-
-def _due(row: Row[*tuple[Any, ...]]) -> Cost:
-    price = ModelPrice(
-        row.model_id, row.input_micro_usd_per_mtok, row.output_micro_usd_per_mtok, row.minimum_nano_usd
-    )
-    return cost(
-        price,
-        prompt_tokens=row.prompt_tokens,
-        completion_tokens=row.completion_tokens,
-        # A request that failed after its first token pays for its tokens, and never the minimum.
-        minimum=row.outcome != "failed",
-    )
-
-
-def _balances(row: Row[Any]) -> Balances:
+def _balances(row: Row[Any], charged: Sequence[Sum]) -> Balances:
     fields = row._mapping
+    by_month = {one.month: one.charged_nano_usd for one in charged}
+    # PostgreSQL sums integers into a NUMERIC.
+    rebuilt = {
+        "posted": sum(by_month.values()) + int(row.adjusted),
+        "credited": int(row.credited),
+        "held": int(row.held),
+        "month_posted": by_month.pop(row.month, 0) + int(row.month_adjusted),
+        "collected": int(row.collected),
+    }
     return Balances(
         workspace_id=row.id,
-        events=row.events,
+        events=sum(one.events for one in charged),
         stored={figure: fields[f"{figure}_nano_usd"] for figure in FIGURES},
-        # PostgreSQL sums integers into a NUMERIC.
-        rebuilt={figure: int(fields[figure]) for figure in FIGURES},
-        written_off_nano_usd=int(fields["written_off"]),
+        rebuilt={**rebuilt, **by_month},
+        written_off_nano_usd=sum(one.written_off_nano_usd for one in charged),
+        adjustments=row.adjustments,
     )
 
 

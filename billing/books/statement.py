@@ -1,8 +1,9 @@
 """The statement of a workspace for one calendar month (UTC): what it owed, used, was asked for and paid.
 
-What is owed at a moment is all that was posted until then less all that was paid: neither cutting nor voiding a
-collection changes it. Both ends of a collection are final, and usage counts toward the month in which it was charged,
-so a past month reads the same whenever it is asked for.
+What is owed at a moment is all that was charged until then, with adjustments, less all that was paid: neither cutting
+nor voiding a collection changes it. Both ends of a collection are final, and usage counts toward the month in which it
+was charged, as an adjustment does toward the one in which it was made, so a past month reads the same whenever it is
+asked for.
 """
 
 from dataclasses import dataclass
@@ -11,20 +12,27 @@ from datetime import datetime
 from sqlalchemy import Connection, and_, func, or_, select
 
 from billing.accounts import account_sql
-from billing.books.charges import CHARGED, charged_month
+from billing.adjustments import adjustment_sql
+from billing.adjustments.adjustment import Adjustment
+from billing.books.dimensions import LINES
+from billing.books.holdout import Comparison, comparisons
 from billing.books.usage_report import UsageSum, usage
 from billing.collections import collection_sql
 from billing.collections.collection import Collection
+from billing.rollups.archived import is_archived
+from billing.store.adjustment_tables import adjustments
 from billing.store.database import use_one_snapshot
 from billing.store.dates import month_bounds
-from billing.store.schema import collections, usage_events
+from billing.store.rollup_tables import usage_months
+from billing.store.schema import collections
 
 _c = collections.c
 
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """What is owed at one moment. `asked` is the part in collections that are neither paid nor void."""
+    """What is owed at one moment. `asked` is the part in collections that are neither paid nor void. What is owed or
+    uncollected is credit below zero."""
 
     owed_nano_usd: int
     asked_nano_usd: int
@@ -36,7 +44,8 @@ class Balance:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """`closing` is `opening` and what was used less what was paid. `cut` and `closed` are the month's."""
+    """`closing` is `opening`, what was used and adjusted, less what was paid. `adjustments`, `cut` and `closed` are the
+    month's."""
 
     workspace_id: str
     workspace_name: str
@@ -45,9 +54,14 @@ class Statement:
     until: datetime
     opening: Balance
     usage: tuple[UsageSum, ...]
+    # What compression saved as it was measured, by project and model.
+    comparisons: tuple[Comparison, ...]
+    adjustments: tuple[Adjustment, ...]
     cut: tuple[Collection, ...]
     closed: tuple[Collection, ...]
     closing: Balance
+    # Then there are no comparisons: they are made of single events.
+    is_archived: bool = False
 
     @property
     def written_off_nano_usd(self) -> int:
@@ -57,6 +71,11 @@ class Statement:
     @property
     def used_nano_usd(self) -> int:
         return sum(line.cost_nano_usd for line in self.usage)
+
+    @property
+    def adjusted_nano_usd(self) -> int:
+        """Added to what is owed: below zero where more was credited."""
+        return sum(one.nano_usd for one in self.adjustments)
 
     @property
     def paid_nano_usd(self) -> int:
@@ -70,7 +89,9 @@ def statement(connection: Connection, workspace: str, month: str) -> Statement:
     use_one_snapshot(connection)
     owner = account_sql.find_workspace(connection, workspace)
     collections_so_far = collection_sql.listed(connection, workspace=owner.id, until=until)
-    lines = usage(connection, ["project", "model"], workspace=owner.id, charged_in=month)
+    lines = usage(connection, LINES, workspace=owner.id, charged_in=month)
+    archive = is_archived(connection, month)
+    compared = [] if archive else comparisons(connection, LINES, workspace=owner.id, charged_in=month)
     return Statement(
         workspace_id=owner.id,
         workspace_name=owner.name,
@@ -79,9 +100,12 @@ def statement(connection: Connection, workspace: str, month: str) -> Statement:
         until=until,
         opening=_balance(connection, owner.id, month, since, including=False),
         usage=tuple(lines),
+        comparisons=tuple(compared),
+        adjustments=tuple(adjustment_sql.listed(connection, workspace=owner.id, month=month)),
         cut=tuple(one for one in collections_so_far if one.created_at >= since),
         closed=tuple(one for one in collections_so_far if one.closed_at and since <= one.closed_at < until),
         closing=_balance(connection, owner.id, month, until, including=True),
+        is_archived=archive,
     )
 
 
@@ -89,14 +113,18 @@ def _balance(
     connection: Connection, workspace_id: str, month: str, moment: datetime, *, including: bool
 ) -> Balance:
     """As it was just before `moment`: the beginning of the month, or its end and `including` it."""
-    charged_in = charged_month(connection)
-    posted = select(func.coalesce(func.sum(CHARGED), 0)).where(
-        usage_events.c.workspace_id == workspace_id, charged_in <= month if including else charged_in < month
+    charged_in = usage_months.c.month
+    posted = select(func.coalesce(func.sum(usage_months.c.cost_nano_usd), 0)).where(
+        usage_months.c.workspace_id == workspace_id, charged_in <= month if including else charged_in < month
+    )
+    of_months = adjustments.c.month <= month if including else adjustments.c.month < month
+    adjusted = select(func.coalesce(func.sum(adjustments.c.nano_usd), 0)).where(
+        adjustments.c.workspace_id == workspace_id, of_months
     )
     closed = and_(_c.closed_at.is_not(None), _c.closed_at < moment)
     amount = select(func.coalesce(func.sum(_c.nano_usd), 0)).where(_c.workspace_id == workspace_id)
     paid = amount.where(_c.state == "paid", closed)
     asked = amount.where(_c.created_at < moment, or_(_c.closed_at.is_(None), _c.closed_at >= moment))
-    sums = select(posted.scalar_subquery(), paid.scalar_subquery(), asked.scalar_subquery())
-    posted_nano, paid_nano, asked_nano = map(int, connection.execute(sums).one())
-    return Balance(owed_nano_usd=posted_nano - paid_nano, asked_nano_usd=asked_nano)
+    sums = select(*(amounts.scalar_subquery() for amounts in (posted, adjusted, paid, asked)))
+    posted_nano, adjusted_nano, paid_nano, asked_nano = map(int, connection.execute(sums).one())
+    return Balance(owed_nano_usd=posted_nano + adjusted_nano - paid_nano, asked_nano_usd=asked_nano)

@@ -1,30 +1,24 @@
-"""What was used and what it cost, summed by what an operator asks for: workspace, project, key, model, day, month."""
+"""What was used and what it cost, summed by what an operator asks for: workspace, project, key, model, route, day,
+month."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass
 from datetime import datetime
-from typing import Any, Literal, get_args
+from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, func, select
+from sqlalchemy import ColumnElement, Connection, FromClause, Subquery, Table, func, select
 
 from billing.accounts import account_sql
-from billing.books.charges import CHARGED, charged_month
-from billing.store.dates import calendar, within
+from billing.books.dimensions import Dimension
+from billing.rollups.charges import charged_month
+from billing.rollups.summed import Wanted, summed
+from billing.store.dates import calendar
+from billing.store.rollup_tables import SUMS
 from billing.store.schema import api_keys, projects, usage_events, workspaces
 
-Dimension = Literal["workspace", "project", "key", "model", "day", "month"]
-DIMENSIONS: tuple[Dimension, ...] = get_args(Dimension)
-
 _e = usage_events.c
-
-
-_SUMMED = {
-    "prompt_tokens": _e.prompt_tokens,
-    "completion_tokens": _e.completion_tokens,
-    "cached_tokens": _e.cached_tokens,
-    "cost_nano_usd": CHARGED,
-    "written_off_nano_usd": _e.written_off_nano_usd,
-}
+_ACCOUNTS: Mapping[str, Table] = {"workspace": workspaces, "project": projects, "key": api_keys}
+_COLUMNS = {"workspace": "workspace_id", "project": "project_id", "key": "key_id", "model": "model_id"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +33,25 @@ class UsageSum:
     # What was charged, without what was written off.
     cost_nano_usd: int
     written_off_nano_usd: int = 0
+    # Of chats whose prompts were compressed, by their own events. What the compression was charged is in the cost of
+    # its model's events too: here it stands beside what it saved.
+    tokens_saved: int = 0
+    saved_nano_usd: int = 0
+    compression_nano_usd: int = 0
+
+    @property
+    def has_savings(self) -> bool:
+        return any((self.tokens_saved, self.saved_nano_usd, self.compression_nano_usd))
+
+    @property
+    def net_saved_nano_usd(self) -> int:
+        return self.saved_nano_usd - self.compression_nano_usd
+
+
+def total(sums: Iterable[UsageSum]) -> UsageSum:
+    """Of all groups."""
+    amounts = [astuple(line)[1:] for line in sums]
+    return UsageSum({}, *map(sum, zip(*amounts, strict=True))) if amounts else UsageSum({}, 0, 0, 0, 0, 0)
 
 
 def usage(
@@ -46,35 +59,66 @@ def usage(
     by: Sequence[Dimension],
     *,
     workspace: str | None = None,
+    project_id: str | None = None,
+    key_id: str | None = None,
     since: datetime | None = None,
     until: datetime | None = None,
     charged_in: str | None = None,
+    limit: int | None = None,
 ) -> list[UsageSum]:
     """Sums of the events settled from `since` to before `until`, or charged in one month: one row per group, in the
-    groups' order.
+    groups' order, the first `limit` of them.
 
-    Without a dimension there is one row, of zeros where nothing was used. Raises `UnknownAccount`.
+    They are read from sums by month and by day; events are read only of the days that `since` and `until` cut. Without
+    a dimension there is one row, of zeros where nothing was used. Raises `UnknownAccount`.
     """
-    groups = [column for name in by for column in _columns(connection, name)]
-    statement: Select[Any] = select(
-        *groups,
-        func.count().label("requests"),
-        *(func.coalesce(func.sum(column), 0).label(name) for name, column in _SUMMED.items()),
-    ).select_from(
+    owner = None if workspace is None else account_sql.find_workspace(connection, workspace).id
+    wanted = Wanted(owner, project_id, key_id, since, until, charged_in)
+    columns = [_COLUMNS.get(name, name) for name in by]
+    rows = summed(connection, columns, wanted)
+    inner = _added_up(rows, columns)
+    groups, source = _named(inner, by)
+    named = select(*groups, *(inner.c[name] for name in SUMS)).select_from(source)
+    found = connection.execute(named.order_by(*groups).limit(limit))
+    return [_sum(row._mapping, [group.name for group in groups]) for row in found]
+
+
+def _added_up(rows: Subquery, columns: Sequence[str]) -> Subquery:
+    """Before names are looked up: there are fewer rows then."""
+    sums = [func.coalesce(func.sum(rows.c[name]), 0).label(name) for name in SUMS]
+    return (
+        select(*(rows.c[name] for name in columns), *sums)
+        .group_by(*(rows.c[name] for name in columns))
+        .subquery()
+    )
+
+
+def _named(inner: Subquery, by: Sequence[Dimension]) -> tuple[list[Any], FromClause]:
+    """What a row is named by, and where the names come from."""
+    groups: list[Any] = []
+    source: FromClause = inner
+    for name in by:
+        table = _ACCOUNTS.get(name)
+        column = inner.c[_COLUMNS.get(name, name)]
+        if table is None:
+            groups.append(column.label(name))
+            continue
+        source = source.join(table, table.c.id == column)
+        groups += [table.c.name.label(name), column]
+    return groups, source
+
+
+def of_accounts() -> FromClause:
+    """The events with the names of their accounts."""
+    return (
         usage_events.join(workspaces, workspaces.c.id == _e.workspace_id)
         .join(projects, projects.c.id == _e.project_id)
         .join(api_keys, api_keys.c.id == _e.key_id)
     )
-    if workspace is not None:
-        statement = statement.where(_e.workspace_id == account_sql.find_workspace(connection, workspace).id)
-    statement = within(statement, _e.settled_at, since, until)
-    if charged_in is not None:
-        statement = statement.where(charged_month(connection) == charged_in)
-    rows = connection.execute(statement.group_by(*groups).order_by(*groups)).all()
-    return [_sum(row._mapping, [group.name for group in groups]) for row in rows]
 
 
-def _columns(connection: Connection, name: Dimension) -> list[Any]:
+def group_columns(connection: Connection, name: Dimension) -> list[Any]:
+    """What rows of `of_accounts` are grouped by: a name, and the id of an account."""
     match name:
         case "workspace":
             return [workspaces.c.name.label("workspace"), _e.workspace_id]
@@ -84,6 +128,9 @@ def _columns(connection: Connection, name: Dimension) -> list[Any]:
             return [api_keys.c.name.label("key"), _e.key_id]
         case "model":
             return [_e.model_id.label("model")]
+        case "route":
+            # Empty for events of releases that did not note it.
+            return [func.coalesce(_e.route, "").label("route")]
         case "day" | "month":
             # By a name of its own: PostgreSQL must see the same expression where it selects and where it groups.
             span: ColumnElement[str] = (
@@ -94,12 +141,5 @@ def _columns(connection: Connection, name: Dimension) -> list[Any]:
 
 def _sum(fields: Mapping[Any, Any], groups: Sequence[str]) -> UsageSum:
     # PostgreSQL sums integers into a NUMERIC.
-    return UsageSum(
-        {name: fields[name] for name in groups},
-        fields["requests"],
-        int(fields["prompt_tokens"]),
-        int(fields["completion_tokens"]),
-        int(fields["cached_tokens"]),
-        int(fields["cost_nano_usd"]),
-        int(fields["written_off_nano_usd"]),
-    )
+    sums = {name: int(fields[name]) for name in SUMS}
+    return UsageSum({name: fields[name] for name in groups}, **sums)

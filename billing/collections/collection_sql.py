@@ -1,7 +1,7 @@
 """The SQL of collections: which workspaces are due, and how a collection is cut, found and moved on.
 
-What moves money locks the workspace's row first, as a settlement does, and leaves its entry in the audit log in
-the same transaction. A settlement itself does nothing for collections.
+What moves money locks the workspace's row first, as a settlement does, and leaves its entry in the audit log and what
+webhooks are told in the same transaction. A settlement itself does nothing for collections.
 """
 
 import secrets
@@ -13,14 +13,24 @@ from sqlalchemy import Connection, Select, func, insert, select, update
 
 from billing.accounts import account_sql, audit_log
 from billing.accounts.audit_log import AuditEntry
+from billing.accounts.pages import Page, paged
 from billing.collections.collection import FINAL, NANO_PER_CENT, Collection, State, check_move, whole_cents
 from billing.errors import UnknownCollection
 from billing.store.dates import within
 from billing.store.schema import collections, workspaces
+from billing.webhooks import outbox
+from billing.webhooks.endpoint import EventType
 
 _w, _c = workspaces.c, collections.c
 _FIELDS = [column for column in _c if column.name not in ("hook_attempts", "hook_due_at")]
-_uncollected = _w.posted_nano_usd - _w.collected_nano_usd
+# Below zero where something was credited that was collected before.
+_uncollected = _w.posted_nano_usd - _w.credited_nano_usd - _w.collected_nano_usd
+_EVENTS: dict[State, EventType] = {
+    "open": "collection.opened",
+    "paid": "collection.paid",
+    "failed": "collection.failed",
+    "void": "collection.void",
+}
 
 
 def due_workspaces(connection: Connection, threshold_cents: int) -> list[str]:
@@ -57,7 +67,7 @@ def cut(
     _move_collected(connection, workspace_id, cents * NANO_PER_CENT)
     details = {"cents": cents, "idempotency_key": new["idempotency_key"]}
     record(connection, "collection.cut", collection_id, workspace_id, details, actor=actor, now=now)
-    return find(connection, collection_id)
+    return _announced(connection, collection_id)
 
 
 def move(
@@ -88,7 +98,7 @@ def move(
     if wanted == "void":
         _move_collected(connection, found.workspace_id, -found.nano_usd)
     record(connection, "collection.move", collection_id, found.workspace_id, details, actor=actor, now=now)
-    return find(connection, collection_id)
+    return _announced(connection, collection_id)
 
 
 def find(connection: Connection, collection_id: str) -> Collection:
@@ -109,9 +119,10 @@ def listed(
     state: State | None = None,
     since: datetime | None = None,
     until: datetime | None = None,
+    page: Page | None = None,
 ) -> list[Collection]:
     """Oldest first; `since` and `until` bound the time of the cut, `until` is not included; None is any."""
-    statement = _selection().order_by(_c.created_at, _c.id)
+    statement = paged(connection, _selection(), collections, page)
     if workspace is not None:
         owner = account_sql.find_workspace(connection, workspace)
         statement = statement.where(_c.workspace_id == owner.id)
@@ -154,6 +165,24 @@ def record(
 ) -> None:
     entry = AuditEntry(now, actor, action, workspace_id, collection_id, details)
     audit_log.record(connection, entry)
+
+
+def _announced(connection: Connection, collection_id: str) -> Collection:
+    """The collection as it has become, which webhooks are told. A note is the operator's own, and stays here."""
+    found = find(connection, collection_id)
+    data = {
+        "collection_id": found.id,
+        "workspace_id": found.workspace_id,
+        "workspace_name": found.workspace_name,
+        "state": found.state,
+        "cents": found.cents,
+        "currency": "usd",
+        "reference": found.reference,
+        "times_opened": found.times_opened,
+        "created_at": found.created_at.isoformat(),
+    }
+    outbox.announce(connection, _EVENTS[found.state], workspace_id=found.workspace_id, data=data)
+    return found
 
 
 def _selection() -> Select[Any]:

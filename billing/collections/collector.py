@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from billing.accounts import account_sql
+from billing.accounts.pages import Page
 from billing.collections import collection_sql, handover_sql
 from billing.collections.collection import (
     MAX_NOTE_CHARS,
@@ -73,11 +74,13 @@ class Collector:
         state: State | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
+        page: Page | None = None,
     ) -> list[Collection]:
         """Oldest first; by the time of the cut, from `since` to before `until`. Raises `UnknownAccount`."""
-        return await self._database.read(
-            lambda c: collection_sql.listed(c, workspace=workspace, state=state, since=since, until=until)
+        read = partial(
+            collection_sql.listed, workspace=workspace, state=state, since=since, until=until, page=page
         )
+        return await self._database.read(read)
 
     async def mark(
         self,

@@ -18,6 +18,7 @@ from sqlalchemy import (
     Update,
     bindparam,
     delete,
+    func,
     or_,
     select,
     update,
@@ -25,7 +26,7 @@ from sqlalchemy import (
 
 from billing.leases.lease_times import LeaseTimes
 from billing.store.database_clock import now_s
-from billing.store.schema import holds, workspaces
+from billing.store.schema import api_keys, holds, workspaces
 
 AT_ONCE = 500
 MOST_LOOKED_AT = 20_000
@@ -46,7 +47,9 @@ def _extending(whose: ColumnElement[bool]) -> Update:
 
 def _closing(still: ColumnElement[bool]) -> Executable:
     wanted = select(_h.event_id).where(_given, still).with_for_update(skip_locked=True)
-    return delete(holds).where(_h.event_id.in_(wanted)).returning(_h.workspace_id, _h.amount_nano_usd)
+    return (
+        delete(holds).where(_h.event_id.in_(wanted)).returning(_h.workspace_id, _h.amount_nano_usd, _h.key_id)
+    )
 
 
 # Built once: SQLAlchemy takes ten times as long to build one of these as to run it.
@@ -59,6 +62,22 @@ _FREE = (
     update(workspaces)
     .where(workspaces.c.id == bindparam("workspace"))
     .values(held_nano_usd=workspaces.c.held_nano_usd - bindparam("freed"))
+)
+_LIMITED = select(workspaces.c.id).where(
+    workspaces.c.id.in_(bindparam("given", expanding=True)), workspaces.c.has_limited_keys
+)
+_asked = api_keys.alias("asked")
+# On the row that has the key's balance, where its key has a spend limit.
+_FREE_KEY = (
+    update(api_keys)
+    .where(
+        api_keys.c.id
+        == select(func.coalesce(_asked.c.budget_key_id, _asked.c.id))
+        .where(_asked.c.id == bindparam("key"))
+        .scalar_subquery(),
+        api_keys.c.month.is_not(None),
+    )
+    .values(held_nano_usd=api_keys.c.held_nano_usd - bindparam("freed"))
 )
 _READ_NOW = select(_now)
 _NEGLECTED = (
@@ -126,14 +145,22 @@ def _close(
     connection: Connection, closing: Executable, event_ids: Collection[str], parameters: Mapping[str, Any]
 ) -> int:
     freed: dict[str, int] = defaultdict(int)
+    freed_of_keys: dict[tuple[str, str], int] = defaultdict(int)
     count = 0
     for some in _in_parts(event_ids):
         for row in connection.execute(closing, {**parameters, "given": some}).all():
             freed[row.workspace_id] += row.amount_nano_usd
+            if row.key_id is not None:
+                freed_of_keys[row.workspace_id, row.key_id] += row.amount_nano_usd
             count += 1
     # Sorted, since two servers that lock the same workspaces in different orders would deadlock.
     for workspace_id in sorted(freed):
         connection.execute(_FREE, {"workspace": workspace_id, "freed": freed[workspace_id]})
+    if freed_of_keys:
+        limited = set(connection.execute(_LIMITED, {"given": sorted(freed)}).scalars())
+        for (workspace_id, key_id), amount in sorted(freed_of_keys.items()):
+            if workspace_id in limited:
+                connection.execute(_FREE_KEY, {"key": key_id, "freed": amount})
     return count
 
 

@@ -15,6 +15,8 @@ class LeaseTimes:
     absurd_s: float = 600.0
     # For holds of releases without leases.
     ownerless_s: float = 7200.0
+    # How long the lines of batches that a process runs, and what it does for a whole batch, are its own.
+    batch_s: float = 30.0
 
     @property
     def due_s(self) -> float:

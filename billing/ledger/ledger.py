@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from billing.caller import Caller
 from billing.errors import (
     BillingDisabled,
+    BillingError,
     InvalidKey,
     LedgerUnavailable,
     PricesUnavailable,
@@ -24,12 +25,23 @@ from billing.leases.lease_times import LeaseTimes
 from billing.ledger import ledger_sql, price_list
 from billing.ledger.offline_allowance import OfflineAllowance
 from billing.ledger.price_list import PriceList
+from billing.ledger.recorder import Recorder
 from billing.ledger.replay import Replayed, WrittenOff, log_written_off, replay
 from billing.price import Cost, ModelPrice
 from billing.spool.spool import Spool
 from billing.store.circuit_breaker import CircuitBreaker
-from billing.store.database import Database, RowWork
-from billing.usage import Hold, Outcome, Settlement, UsageEvent, UsageFigures, mint_event_id, usage_event
+from billing.store.database import Database, RowWork, Work
+from billing.usage import (
+    Hold,
+    Outcome,
+    Settlement,
+    UsageEvent,
+    UsageFigures,
+    Used,
+    mint_event_id,
+    paired,
+    usage_event,
+)
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -61,6 +73,7 @@ class Ledger:
             database, spool, owner=owner or secrets.token_hex(16), times=lease or LeaseTimes()
         )
         self._written_off = written_off
+        self._recorder = Recorder(self._requests, spool, written_off)
         self._writes: set[asyncio.Task[Any]] = set()
 
     async def publish_prices(self, prices: Sequence[ModelPrice], *, now: datetime) -> int:
@@ -86,6 +99,16 @@ class Ledger:
             raise PricesUnavailable("no price list has been published yet")
         return found
 
+    async def prices_of_version(self, version: int) -> PriceList:
+        """Raises `PricesUnavailable` when it was never published or cannot be read."""
+        try:
+            found = await self._database.read(partial(price_list.of_version, version=version))
+        except LedgerUnavailable as error:
+            raise PricesUnavailable(str(error)) from error
+        if found is None:
+            raise PricesUnavailable(f"price list {version} was never published")
+        return found
+
     async def hold(
         self,
         caller: Caller,
@@ -95,8 +118,10 @@ class Ledger:
         amount_nano_usd: int,
         request_id: str,
         now: datetime,
+        route: str | None = None,
     ) -> Hold:
-        """Sets the worst case aside, in the ledger or, while that is down, in the workspace's allowance.
+        """Sets the worst case aside, in the ledger or, while that is down, in the workspace's allowance. `route` says
+        in the usage event what was asked.
 
         Raises `QuotaExceeded`, `BillingDisabled`, `InvalidKey` (the workspace was revoked), `LedgerUnavailable`
         or `SpoolFull`, and then nothing is held.
@@ -112,6 +137,7 @@ class Ledger:
             pricing_version=pricing_version,
             amount_nano_usd=amount_nano_usd,
             created_at=now,
+            route=route,
         )
         if not caller.metered:
             return hold
@@ -131,10 +157,28 @@ class Ledger:
 
         Raises `UsageNotRecorded` when neither the ledger nor the spool took the event.
         """
-        if hold.kind == "not_applicable":
-            return Settlement(hold.event_id, "not_applicable")
-        event = usage_event(hold, figures, cost, outcome, now)
-        return await asyncio.shield(self._begin(self._settle(hold, event)))
+        (settlement,) = await self.settle_all([Used(hold, figures, cost)], outcome=outcome, now=now)
+        return settlement
+
+    async def settle_all(
+        self, used: Sequence[Used], *, outcome: Outcome, now: datetime, also: Work[None] | None = None
+    ) -> list[Settlement]:
+        """As `settle`, of a chat and, where there is one, of the compression of its prompt, in events that name each
+        other. They are written in one transaction, of the ledger or of the spool: neither is charged without the other.
+
+        `also` is written in the same transaction, and nothing is charged where it raises. With it nothing is spooled:
+        raises `LedgerUnavailable` (it is unknown whether the transaction was committed), `RowRefused`, and the
+        `BillingError` that `also` raised.
+        """
+        holds = [one.hold for one in used]
+        if holds[0].kind == "not_applicable":
+            if also is not None:
+                await asyncio.shield(self._begin(self._database.write(also)))
+            return [Settlement(hold.event_id, "not_applicable") for hold in holds]
+        events = paired([usage_event(one, outcome, now) for one in used])
+        recorder = self._recorder
+        record = recorder.record(events) if also is None else recorder.record_with(events, also)
+        return await asyncio.shield(self._begin(self._settle(holds, events, record)))
 
     async def release(self, hold: Hold, *, now: datetime) -> bool:
         """Gives the hold back uncharged. False when it was closed already, or when the ledger is down: then
@@ -195,42 +239,36 @@ class Ledger:
             return replace(hold, kind="offline")
         return hold
 
-    async def _settle(self, hold: Hold, event: UsageEvent) -> Settlement:
-        persisted = False
+    async def _settle(
+        self,
+        holds: Sequence[Hold],
+        events: Sequence[UsageEvent],
+        record: Coroutine[Any, Any, list[Settlement]],
+    ) -> list[Settlement]:
+        persisted = refused = False
         try:
-            settlement = await self._record(event)
-            persisted = settlement.persisted
-            # In the ledger its hold is closed now; in the spool it keeps its hold.
-            self._leases.end(hold.event_id)
-            return settlement
+            settlements = await record
+            persisted = settlements[0].persisted
+            # In the ledger their holds are closed now; in the spool they keep them.
+            for hold in holds:
+                self._leases.end(hold.event_id)
+            return settlements
+        except BillingError as error:
+            # Without a spool nothing was charged, and nothing is owed.
+            refused = not isinstance(error, UsageNotRecorded)
+            for hold in holds:
+                self._leases.mark_possibly_open(hold.event_id)
+            raise
         except BaseException:
-            self._leases.mark_possibly_open(hold.event_id)
+            for hold in holds:
+                self._leases.mark_possibly_open(hold.event_id)
             raise
         finally:
-            if hold.kind == "offline":
-                self._allowance.free(hold)
-            if not persisted:
-                self._allowance.spend(event.workspace_id, event.cost_nano_usd)
-
-    async def _record(self, event: UsageEvent) -> Settlement:
-        try:
-            posting_it = RowWork(event.workspace_id, partial(ledger_sql.post, event=event))
-            posted = await self._requests.write(posting_it, durable=True)
-        except (LedgerUnavailable, RowRefused) as error:
-            # A refused row is spooled too: the replayer sets it aside where an operator sees it.
-            log.warning("usage event %s goes to the spool: %s", event.event_id, error)
-            await self._record_in_spool(event)
-            return Settlement(event.event_id, "degraded")
-        if posted.written_off_nano_usd:
-            self._written_off(event, posted.written_off_nano_usd)
-        return Settlement(event.event_id, "persisted", posted.written_off_nano_usd)
-
-    async def _record_in_spool(self, event: UsageEvent) -> None:
-        try:
-            await self._spool.append(event)
-        except (LedgerUnavailable, RowRefused) as error:
-            log.critical("usage is lost unless it is entered by hand: %r: %s", event, error)
-            raise UsageNotRecorded(event.event_id, str(error)) from error
+            for hold, event in zip(holds, events, strict=True):
+                if hold.kind == "offline":
+                    self._allowance.free(hold)
+                if not persisted and not refused:
+                    self._allowance.spend(event.workspace_id, event.cost_nano_usd)
 
     async def _release(self, hold: Hold) -> bool:
         if hold.kind == "offline":

@@ -1,10 +1,11 @@
 """The SQL of money, one function per transaction: open a hold, post a usage event, close a hold.
 
-Rows are locked in one order, hold before workspace, and each statement that moves money names the row's
+Rows are locked in one order, hold before workspace before key, and each statement that moves money names the row's
 own figures, so no interleaving of callers can lose or double an amount. No statement here lets what is posted and
 held exceed a limit (docs/adr/0010-posted-within-the-limit.md).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,17 +22,17 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.engine import Row
 
-from billing.errors import BillingDisabled, InvalidKey, QuotaExceeded, RowRefused
-from billing.ledger.monthly_totals import locked_in_month, posted_in
+from billing.errors import RowRefused
+from billing.ledger import key_balances, spend_limits
+from billing.ledger.monthly_totals import locked_in_month
 from billing.store.database_clock import now_s, this_month
 from billing.store.precompiled_sql import PrecompiledStatement
 from billing.store.schema import holds, usage_events, workspaces
 from billing.usage import Hold, UsageEvent
 
 _w = workspaces.c
-_committed = _w.posted_nano_usd + _w.held_nano_usd
+_committed = _w.posted_nano_usd - _w.credited_nano_usd + _w.held_nano_usd
 _month_committed = _w.month_posted_nano_usd + _w.held_nano_usd
 _amount: ColumnElement[int] = bindparam("amount", type_=BigInteger)
 _freed: ColumnElement[int] = bindparam("freed", type_=BigInteger)
@@ -52,6 +53,7 @@ _RESERVE = PrecompiledStatement(
         _w.month == this_month(),
     )
     .values(held_nano_usd=_w.held_nano_usd + _amount)
+    .returning(_w.month, _w.has_limited_keys)
 )
 _MOVE = {
     "held_nano_usd": _w.held_nano_usd - _freed,
@@ -63,7 +65,7 @@ _CHARGE = PrecompiledStatement(
     update(workspaces)
     .where(_w.id == bindparam("workspace"), _w.month == this_month())
     .values(_MOVE)
-    .returning(_w.month)
+    .returning(_w.month, _w.has_limited_keys)
 )
 # For every other: never past a limit, except for what its hold covers.
 _CHARGE_WITHIN = (
@@ -90,12 +92,15 @@ _UNCHARGE = (
     )
 )
 _FREE = PrecompiledStatement(
-    update(workspaces).where(_w.id == bindparam("workspace")).values(held_nano_usd=_w.held_nano_usd - _freed)
+    update(workspaces)
+    .where(_w.id == bindparam("workspace"))
+    .values(held_nano_usd=_w.held_nano_usd - _freed)
+    .returning(_w.has_limited_keys)
 )
 _CLOSE = PrecompiledStatement(
     delete(holds)
     .where(holds.c.event_id == bindparam("event"))
-    .returning(holds.c.workspace_id, holds.c.amount_nano_usd)
+    .returning(holds.c.workspace_id, holds.c.amount_nano_usd, holds.c.key_id)
 )
 _WHY_NOT = select(workspaces, this_month().label("now_month")).where(_w.id == bindparam("workspace"))
 _HOLD = PrecompiledStatement(
@@ -106,6 +111,7 @@ _HOLD = PrecompiledStatement(
         created_at=bindparam("created_at"),
         owner=bindparam("owner"),
         expires_at=now_s() + bindparam("lease_s"),
+        key_id=bindparam("key_id"),
     )
 )
 
@@ -129,11 +135,29 @@ class Posting:
     written_off_nano_usd: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Freed:
+    """What a hold that is closed had set aside: of its workspace, and of its key. Holds of older releases name none."""
+
+    nano_usd: int = 0
+    of_key_nano_usd: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Charge:
+    nano_usd: int
+    # The month that it counts to.
+    month: str
+    has_limited_keys: bool
+
+
 def open_hold(connection: Connection, hold: Hold, *, owner: str, lease_s: float) -> None:
     """Reserves the amount. Raises `QuotaExceeded`, `BillingDisabled` or `InvalidKey` (workspace revoked)."""
     parameters = {"workspace": hold.workspace_id, "amount": hold.amount_nano_usd}
-    if _RESERVE.count(connection, parameters) != 1:
-        _reserve_in_another_month(connection, hold, parameters)
+    reserved = _RESERVE.returned(connection, parameters)
+    month, has_limited_keys = (reserved or _reserved_in_another_month(connection, hold, parameters))[0]
+    if has_limited_keys:
+        key_balances.reserve(connection, hold.key_id, hold.amount_nano_usd, month)
     _HOLD.count(
         connection,
         {
@@ -143,6 +167,7 @@ def open_hold(connection: Connection, hold: Hold, *, owner: str, lease_s: float)
             "created_at": hold.created_at,
             "owner": owner,
             "lease_s": lease_s,
+            "key_id": hold.key_id,
         },
     )
 
@@ -153,90 +178,91 @@ def post(connection: Connection, event: UsageEvent) -> Posting:
     A charge within its hold is posted in full, and so is usage that was taken under the allowance. What exceeds the
     hold, and all of it where the hold is gone, is posted as far as the limits have room; the rest is written off.
     """
-    freed = sum(amount for _, amount in _CLOSE.returned(connection, {"event": event.event_id}))
-    charge, month = _charge(connection, event, freed)
+    return _post(connection, event, _closed(connection, event))
+
+
+def post_all(connection: Connection, events: Sequence[UsageEvent]) -> list[Posting]:
+    """`post` of each: in one transaction they are all there or none is."""
+    # All holds before the workspace: a sweep that has the second one waits for the workspace.
+    freed = [_closed(connection, event) for event in events]
+    return [_post(connection, event, amount) for event, amount in zip(events, freed, strict=True)]
+
+
+def _closed(connection: Connection, event: UsageEvent) -> _Freed:
+    """What its hold had set aside; the hold is gone then."""
+    for _, amount, key_id in _CLOSE.returned(connection, {"event": event.event_id}):
+        return _Freed(amount, amount if key_id is not None else 0)
+    return _Freed()
+
+
+def _post(connection: Connection, event: UsageEvent, freed: _Freed) -> Posting:
+    charge = _charge(connection, event, freed)
+    if charge.has_limited_keys:
+        key_balances.move(
+            connection,
+            event.key_id,
+            freed=freed.of_key_nano_usd,
+            charge=charge.nano_usd,
+            month=charge.month,
+        )
     values = {name: getattr(event, name) for name in _EVENT_COLUMNS}
-    written_off = event.cost_nano_usd - charge
-    values |= {"written_off_nano_usd": written_off, "month": month}
+    written_off = event.cost_nano_usd - charge.nano_usd
+    values |= {"written_off_nano_usd": written_off, "month": charge.month}
     if _RECORD[connection.dialect.name].count(connection, values) == 1:
         return Posting(True, written_off)
     # The event was there already: only its hold is given back.
-    connection.execute(_UNCHARGE, {"workspace": event.workspace_id, "charge": charge})
+    connection.execute(_UNCHARGE, {"workspace": event.workspace_id, "charge": charge.nano_usd})
+    if charge.has_limited_keys:
+        key_balances.move(connection, event.key_id, freed=0, charge=-charge.nano_usd, month=charge.month)
     return Posting(False)
 
 
 def close_hold(connection: Connection, event_id: str) -> bool:
     """Gives the amount back; false when the hold was closed already."""
     closed = _CLOSE.returned(connection, {"event": event_id})
-    for workspace_id, amount_nano_usd in closed:
-        _FREE.count(connection, {"workspace": workspace_id, "freed": amount_nano_usd})
+    for workspace_id, amount_nano_usd, key_id in closed:
+        found = _FREE.returned(connection, {"workspace": workspace_id, "freed": amount_nano_usd})
+        if found and found[0][0] and key_id is not None:
+            key_balances.free(connection, key_id, amount_nano_usd)
     return bool(closed)
 
 
-def _charge(connection: Connection, event: UsageEvent, freed: int) -> tuple[int, str]:
-    """Moves what may be charged from held to posted; returns it, and the month that it counts to."""
-    if event.offline or event.cost_nano_usd <= freed:
-        parameters = {"workspace": event.workspace_id, "freed": freed, "charge": event.cost_nano_usd}
+def _charge(connection: Connection, event: UsageEvent, freed: _Freed) -> _Charge:
+    """Moves what may be charged from held to posted, on the workspace's row."""
+    if event.offline or event.cost_nano_usd <= freed.nano_usd:
+        parameters = {
+            "workspace": event.workspace_id,
+            "freed": freed.nano_usd,
+            "charge": event.cost_nano_usd,
+        }
         if charged := _CHARGE.returned(connection, parameters):
-            return event.cost_nano_usd, charged[0][0]
+            return _Charge(event.cost_nano_usd, *charged[0])
     return _charge_locked(connection, event, freed)
 
 
-def _charge_locked(connection: Connection, event: UsageEvent, freed: int) -> tuple[int, str]:
+def _charge_locked(connection: Connection, event: UsageEvent, freed: _Freed) -> _Charge:
     row = locked_in_month(connection, event.workspace_id)
     if row is None:
         raise RowRefused(f"no workspace {event.workspace_id} to charge")
-    covered = event.cost_nano_usd if event.offline else freed
-    charge = min(event.cost_nano_usd, max(covered, _room(row, freed)))
-    parameters = {"workspace": row.id, "freed": freed, "charge": charge, "covered": covered}
+    covered = event.cost_nano_usd if event.offline else freed.nano_usd
+    room = spend_limits.room(row, freed.nano_usd)
+    if row.has_limited_keys:
+        of_key = key_balances.room(connection, event.key_id, freed.of_key_nano_usd, row.month)
+        room = min(room, of_key)
+    charge = min(event.cost_nano_usd, max(covered, room))
+    parameters = {"workspace": row.id, "freed": freed.nano_usd, "charge": charge, "covered": covered}
     if connection.execute(_CHARGE_WITHIN, parameters).rowcount != 1:
         raise RowRefused(f"workspace {row.id} has no room for a charge that was found to fit")
-    return charge, row.month
+    return _Charge(charge, row.month, row.has_limited_keys)
 
 
-def _room(row: Row[Any], freed: int) -> int:
-    """What the limits leave room for, once this request's own hold is gone."""
-    held = row.held_nano_usd - freed
-    rooms = [
-        limit - posted - held
-        for limit, posted in (
-            (row.spend_limit_nano_usd, row.posted_nano_usd),
-            (row.monthly_limit_nano_usd, row.month_posted_nano_usd),
-        )
-        if limit is not None
-    ]
-    # Without a limit, more than any column holds.
-    return max(0, min(rooms, default=2**63))
-
-
-def _reserve_in_another_month(connection: Connection, hold: Hold, parameters: dict[str, Any]) -> None:
-    """After a refusal: tries again if only the month had changed, and else raises the reason."""
+def _reserved_in_another_month(
+    connection: Connection, hold: Hold, parameters: dict[str, Any]
+) -> Sequence[Sequence[Any]]:
+    """After a refusal: what `_RESERVE` returns if only the month had changed. Otherwise raises the reason."""
     row = connection.execute(_WHY_NOT, {"workspace": hold.workspace_id}).one_or_none()
     if row is not None and row.month != row.now_month:
         row = locked_in_month(connection, hold.workspace_id)
-        if _RESERVE.count(connection, parameters) == 1:
-            return
-    raise _refusal(connection, row, hold)
-
-
-def _refusal(connection: Connection, row: Row[Any] | None, hold: Hold) -> Exception:
-    if row is None or row.revoked_at is not None:
-        return InvalidKey("workspace revoked")
-    if not row.billing_enabled:
-        return BillingDisabled()
-    wanted, committed = hold.amount_nano_usd, row.posted_nano_usd + row.held_nano_usd
-    total, in_month = row.spend_limit_nano_usd, row.monthly_limit_nano_usd
-    # The row may have changed between the two statements: the limit closest to being used up is named.
-    if total is not None and (in_month is None or committed + wanted > total):
-        return QuotaExceeded(
-            span="total", limit_nano_usd=total, committed_nano_usd=committed, wanted_nano_usd=wanted
-        )
-    posted = row.month_posted_nano_usd
-    if row.month != row.now_month:
-        posted = posted_in(connection, row.id, row.now_month)
-    return QuotaExceeded(
-        span="month",
-        limit_nano_usd=in_month or 0,
-        committed_nano_usd=posted + row.held_nano_usd,
-        wanted_nano_usd=wanted,
-    )
+        if reserved := _RESERVE.returned(connection, parameters):
+            return reserved
+    raise spend_limits.refusal(connection, row, hold)

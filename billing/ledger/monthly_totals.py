@@ -6,12 +6,13 @@ month before. So a clock that was once a month ahead leaves a total behind in a 
 
 from typing import Any
 
-from sqlalchemy import Connection, Insert, bindparam, func, select, update
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Connection, bindparam, func, select, update
 from sqlalchemy.engine import Row
 
+from billing.ledger import key_balances
 from billing.store.database_clock import this_month
 from billing.store.schema import workspace_months, workspaces
+from billing.store.upsert import replacing
 
 _w, _m = workspaces.c, workspace_months.c
 # NO KEY UPDATE, as an UPDATE takes it: the stronger lock would wait for every event that is being inserted.
@@ -28,8 +29,8 @@ _KEPT = select(func.coalesce(func.sum(_m.posted_nano_usd), 0)).where(
 def locked_in_month(connection: Connection, workspace_id: str) -> Row[Any] | None:
     """The workspace's row, locked and moved to the present month, `now_month`; None if there is no such workspace.
 
-    It stays where it is if the present month was charged before and what is held now would exceed the limit there:
-    then held money is charged to the month that had room for it.
+    It stays where it is if what is held now would exceed the limit there, its own or a key's, with what that month was
+    charged before: then held money is charged to the month that had room for it. A credit may have made that room.
     """
     parameters = {"workspace": workspace_id}
     row = connection.execute(_LOCK, parameters).one_or_none()
@@ -37,7 +38,9 @@ def locked_in_month(connection: Connection, workspace_id: str) -> Row[Any] | Non
         return row
     kept = posted_in(connection, workspace_id, row.now_month)
     limit = row.monthly_limit_nano_usd
-    if kept and limit is not None and kept + row.held_nano_usd > limit:
+    if limit is not None and kept + row.held_nano_usd > limit:
+        return row
+    if row.has_limited_keys and not key_balances.have_room_in(connection, workspace_id, row.now_month):
         return row
     _move_to_present(connection, row, kept)
     return connection.execute(_LOCK, parameters).one()
@@ -50,13 +53,6 @@ def posted_in(connection: Connection, workspace_id: str, month: str) -> int:
 
 def _move_to_present(connection: Connection, row: Row[Any], kept: int) -> None:
     left = {"workspace_id": row.id, "month": row.month, "posted_nano_usd": row.month_posted_nano_usd}
-    connection.execute(_keeping(connection.dialect.name), left)
+    connection.execute(replacing(connection, workspace_months, "posted_nano_usd"), left)
     moving = update(workspaces).where(_w.id == row.id)
     connection.execute(moving.values(month=row.now_month, month_posted_nano_usd=kept))
-
-
-def _keeping(dialect: str) -> Insert:
-    inserting: Any = (sqlite if dialect == "sqlite" else postgresql).insert(workspace_months)
-    replaced = {"posted_nano_usd": inserting.excluded.posted_nano_usd}
-    made: Insert = inserting.on_conflict_do_update(index_elements=["workspace_id", "month"], set_=replaced)
-    return made

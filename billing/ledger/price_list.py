@@ -1,7 +1,7 @@
 """Price lists in the ledger: immutable versions, of which the last is in force."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
 
@@ -21,11 +21,15 @@ class PriceList:
     def of(self, model_id: str) -> ModelPrice | None:
         return next((price for price in self.prices if price.model_id == model_id), None)
 
+    def reduced(self, ppm: int) -> "PriceList":
+        """The same list, of which so many millionths are charged."""
+        return replace(self, prices=tuple(replace(price, ppm=ppm) for price in self.prices))
+
 
 def latest(connection: Connection) -> PriceList | None:
     """The list in force, or None when none was ever published."""
     newest = connection.execute(select(func.max(price_lists.c.version))).scalar_one_or_none()
-    return None if newest is None else _of_version(connection, newest)
+    return None if newest is None else of_version(connection, newest)
 
 
 def newest_equal_to(connection: Connection, wanted: Sequence[ModelPrice]) -> PriceList | None:
@@ -37,13 +41,14 @@ def newest_equal_to(connection: Connection, wanted: Sequence[ModelPrice]) -> Pri
     first = {name: value for name, value in _row(0, ordered[0]).items() if name != "version"}
     alike = select(prices.c.version).where(*(prices.c[name] == value for name, value in first.items()))
     for version in connection.execute(alike.order_by(prices.c.version.desc())).scalars():
-        found = _of_version(connection, version)
+        found = of_version(connection, version)
         if found is not None and found.prices == ordered:
             return found
     return None
 
 
-def _of_version(connection: Connection, version: int) -> PriceList | None:
+def of_version(connection: Connection, version: int) -> PriceList | None:
+    """That list; None where it was never published."""
     rows = connection.execute(
         select(prices).where(prices.c.version == version).order_by(prices.c.model_id)
     ).all()
@@ -51,7 +56,11 @@ def _of_version(connection: Connection, version: int) -> PriceList | None:
         return None
     found = tuple(
         ModelPrice(
-            row.model_id, row.input_micro_usd_per_mtok, row.output_micro_usd_per_mtok, row.minimum_nano_usd
+            row.model_id,
+            row.input_micro_usd_per_mtok,
+            row.output_micro_usd_per_mtok,
+            row.minimum_nano_usd,
+            row.cached_input_micro_usd_per_mtok,
         )
         for row in rows
     )
@@ -86,6 +95,7 @@ def _row(version: int, price: ModelPrice) -> dict[str, object]:
         "input_micro_usd_per_mtok": price.input_micro_usd_per_mtok,
         "output_micro_usd_per_mtok": price.output_micro_usd_per_mtok,
         "minimum_nano_usd": price.minimum_nano_usd,
+        "cached_input_micro_usd_per_mtok": price.cached_input_micro_usd_per_mtok,
     }
 
 

@@ -1,13 +1,13 @@
 """Moves usage from the spool back into the ledger: exactly once, in order."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from billing.errors import LedgerUnavailable, RowRefused
 from billing.ledger import ledger_sql
-from billing.spool.spool import Spool
+from billing.spool.spool import Spool, SpooledEvent
 from billing.store.database import Database
 from billing.usage import UsageEvent, event_from_json
 
@@ -38,27 +38,71 @@ def log_written_off(event: UsageEvent, nano_usd: int) -> None:
 async def replay(
     spool: Spool, ledger: Database, *, batch: int = 100, written_off: WrittenOff = log_written_off
 ) -> Replayed:
-    """Moves what waits into the ledger, oldest first, and stops where the ledger is down.
+    """Moves what waits into the ledger, oldest first, and stops where the ledger is down. Events that name each other
+    are moved in one transaction.
 
     A crash between the ledger's commit and the spool's removal is harmless: the event id is known next time.
     """
     posted = known = refused = 0
     while events := await spool.waiting(batch):
-        for spooled in events:
+        for together in _groups(events, may_have_more=len(events) == batch > 1):
             try:
-                event = event_from_json(spooled.event)
-                posted_now = await ledger.write(partial(ledger_sql.post, event=event))
+                moved = await _move(together, ledger, written_off)
             except LedgerUnavailable as error:
                 log.warning("replay stops: %s", error)
                 return Replayed(posted, known, refused, await spool.count_waiting())
             except (RowRefused, ValueError) as error:
-                log.error("usage event %s is set aside: %s", spooled.event_id, error)
-                await spool.set_aside(spooled.event_id, str(error))
-                refused += 1
+                for spooled in together:
+                    log.error("usage event %s is set aside: %s", spooled.event_id, error)
+                await spool.set_aside([spooled.event_id for spooled in together], str(error))
+                refused += len(together)
                 continue
-            is_new = posted_now.is_new
-            posted, known = posted + is_new, known + (not is_new)
-            if posted_now.written_off_nano_usd:
-                written_off(event, posted_now.written_off_nano_usd)
-            await spool.remove(spooled.event_id)
+            posted, known = posted + moved, known + len(together) - moved
+            for spooled in together:
+                await spool.remove(spooled.event_id)
     return Replayed(posted, known, refused, 0)
+
+
+async def retry(spool: Spool, ledger: Database, event_id: str) -> str:
+    """Offers an event that was set aside to the ledger again, with all that waits; says what became of it. Raises
+    `UnknownSpooledEvent`."""
+    await spool.retry(event_id)
+    await replay(spool, ledger)
+    again = [event for event in await spool.refused(10**6) if event.event_id == event_id]
+    if again:
+        return f"set aside again: {again[0].refusal}"
+    waits = any(event.event_id == event_id for event in await spool.waiting(10**6))
+    return "waits: the ledger is down" if waits else "in the ledger"
+
+
+async def _move(together: Sequence[SpooledEvent], ledger: Database, written_off: WrittenOff) -> int:
+    """How many of these events the ledger did not know. Raises `ValueError` for one that cannot be read."""
+    events = [event_from_json(spooled.event) for spooled in together]
+    posted = await ledger.write(partial(ledger_sql.post_all, events=events))
+    for event, one in zip(events, posted, strict=True):
+        if one.written_off_nano_usd:
+            written_off(event, one.written_off_nano_usd)
+    return sum(one.is_new for one in posted)
+
+
+def _groups(events: Sequence[SpooledEvent], *, may_have_more: bool) -> list[list[SpooledEvent]]:
+    """The events by what is to be moved at once. The last of a piece waits for one that comes with it, if any."""
+    groups: list[list[SpooledEvent]] = []
+    expected = None
+    for spooled in events:
+        if spooled.event_id == expected:
+            groups[-1].append(spooled)
+            expected = None
+        else:
+            groups.append([spooled])
+            expected = _other_of(spooled)
+    if may_have_more and expected is not None:
+        groups.pop()
+    return groups
+
+
+def _other_of(spooled: SpooledEvent) -> str | None:
+    try:
+        return event_from_json(spooled.event).paired_with
+    except ValueError:
+        return None

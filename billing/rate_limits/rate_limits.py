@@ -7,7 +7,7 @@ import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Literal
 from weakref import WeakValueDictionary
@@ -15,6 +15,7 @@ from weakref import WeakValueDictionary
 from billing.caller import Caller, LimitState
 from billing.errors import LimitsUnavailable, RateLimited
 from billing.rate_limits.counters import Answer, Ask, Charge, CountedLimit, Counters, MemoryCounters
+from billing.rate_limits.key_limits import KeyRateLimited, counted_by_key, tighter
 from billing.rate_limits.window import WINDOW_S, Window, retry_after_s
 
 log = logging.getLogger(__name__)
@@ -35,6 +36,9 @@ class Admission:
 
     async def done(self, actual_tokens: int) -> None:
         """Ends the request. Tokens that were counted at admission and not used are given back."""
+
+    async def undo(self) -> None:
+        """As if the request had never been counted."""
 
 
 class RateLimits:
@@ -63,9 +67,23 @@ class RateLimits:
         If only the token limit lacks room for the bound, but has room for `tokens_least`, the tokens are counted first.
         Raises `RateLimited`, and then nothing was counted, `LimitsUnavailable`, or what `count_tokens` raises.
         """
-        if caller.limits.unlimited:
-            return _UNLIMITED
         asked = _Asked(caller, tokens_bound, tokens_least or tokens_bound, count_tokens, now)
+        if caller.key_limits.unlimited:
+            return await self._counted_by(asked)
+        try:
+            of_key = await self._counted_by(replace(asked, caller=counted_by_key(caller)))
+        except RateLimited as refused:
+            raise KeyRateLimited(refused) from None
+        try:
+            of_project = await self._counted_by(asked)
+        except BaseException:
+            await of_key.undo()
+            raise
+        return _BothAdmissions(of_key, of_project)
+
+    async def _counted_by(self, asked: _Asked) -> Admission:
+        if asked.caller.limits.unlimited:
+            return _UNLIMITED
         if self._own is None:
             return await self._admitted(self._counters, asked)
         if time.monotonic() >= self._ask_again_at:
@@ -75,6 +93,17 @@ class RateLimits:
                 log.warning("this server counts on its own for now: %s", error)
                 self._ask_again_at = time.monotonic() + PAUSE_S
         return await self._admitted(self._own, asked)
+
+    async def state(self, caller: Caller, *, now: datetime) -> LimitState:
+        """What is left of the caller's limits; nothing is counted. Raises `LimitsUnavailable`."""
+        asked = _ask(caller, 0, now)
+        if not asked.charges:
+            return NO_STATE
+        # More than the limit is never granted, so this counts nothing and takes no place in flight.
+        charges = tuple(replace(charge, amount=charge.limit + 1) for charge in asked.charges)
+        answer = await self._counters.take(replace(asked, charges=charges, max_in_flight=None))
+        windows = zip(charges, answer.windows, strict=True)
+        return _state({charge.kind: window for charge, window in windows})
 
     async def _admitted(self, counters: Counters, asked: _Asked) -> Admission:
         ask = _ask(asked.caller, asked.tokens_bound, asked.now)
@@ -105,6 +134,21 @@ class RateLimits:
         await self._counters.close()
 
 
+class _BothAdmissions(Admission):
+    """By the key's limits and by the project's."""
+
+    def __init__(self, of_key: Admission, of_project: Admission) -> None:
+        super().__init__(tighter(of_key.headers_state, of_project.headers_state))
+        self._admissions = of_key, of_project
+
+    async def done(self, actual_tokens: int) -> None:
+        of_key, of_project = self._admissions
+        try:
+            await of_key.done(actual_tokens)
+        finally:
+            await of_project.done(actual_tokens)
+
+
 class _LimitedAdmission(Admission):
     def __init__(self, counters: Counters, ask: Ask, headers_state: LimitState) -> None:
         super().__init__(headers_state)
@@ -116,11 +160,20 @@ class _LimitedAdmission(Admission):
         if self._is_done:
             return
         self._is_done = True
-        unused: Mapping[CountedLimit, int] = {
-            charge.kind: charge.amount - actual_tokens
-            for charge in self._ask.charges
-            if charge.kind == "tokens" and charge.amount != actual_tokens
-        }
+        await self._give_back(
+            {
+                charge.kind: charge.amount - actual_tokens
+                for charge in self._ask.charges
+                if charge.kind == "tokens" and charge.amount != actual_tokens
+            }
+        )
+
+    async def undo(self) -> None:
+        if not self._is_done:
+            self._is_done = True
+            await self._give_back({charge.kind: charge.amount for charge in self._ask.charges})
+
+    async def _give_back(self, unused: Mapping[CountedLimit, int]) -> None:
         try:
             await self._counters.give_back(self._ask, unused)
         except LimitsUnavailable as error:

@@ -16,19 +16,18 @@ MOST_NOTED_CHARS = 4000
 
 async def drop_event(
     spool: Spool, ledger: Database, event_id: str, *, actor: str, now: datetime
-) -> SpooledEvent:
-    """Nobody is charged for it. Raises `UnknownSpooledEvent`, and `LedgerUnavailable` where the entry cannot be
-    written: then the event stays. The entry comes first, so that none is dropped without one."""
+) -> list[SpooledEvent]:
+    """Nobody is charged for it, nor for the event that it names. Raises `UnknownSpooledEvent`, and `LedgerUnavailable`
+    where the entry cannot be written: then both stay. The entry comes first, so that none is dropped without one."""
     found = await spool.find_refused(event_id)
-    fields = _fields(found)
 
     def note(connection: Connection) -> None:
-        workspace_id = fields.get("workspace_id")
-        details = {"refusal": found.refusal, "event": fields}
-        audit_log.record(
-            connection,
-            AuditEntry(now, actor, "spool.drop", _short(workspace_id), event_id[:64], details),
-        )
+        for one in found:
+            fields = _fields(one)
+            details = {"refusal": one.refusal, "event": fields}
+            workspace_id = _short(fields.get("workspace_id"))
+            entry = AuditEntry(now, actor, "spool.drop", workspace_id, one.event_id[:64], details)
+            audit_log.record(connection, entry)
 
     await ledger.write(note)
     return await spool.drop(event_id)

@@ -3,10 +3,11 @@
 import asyncio
 import logging
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy import ColumnElement, Connection, Delete, Update, delete, func, select, update
+from sqlalchemy import ColumnElement, Connection, Delete, Update, delete, func, or_, select, update
 
 from billing.errors import (
     LedgerUnavailable,
@@ -14,7 +15,7 @@ from billing.errors import (
     SpoolUnavailable,
     UnknownSpooledEvent,
 )
-from billing.spool.spool_table import OLDEST, append, is_made, make, probe, spooled_events
+from billing.spool.spool_table import NAMED, OLDEST, append, is_made, make, probe, spooled_events
 from billing.store.database import Database
 from billing.store.sqlite import SqliteDatabase
 from billing.usage import UsageEvent
@@ -79,10 +80,10 @@ class Spool:
         if self._rows >= self._max_rows:
             raise SpoolFull(self._max_rows)
 
-    async def append(self, event: UsageEvent) -> None:
-        """Stores the event, unless it is here already."""
+    async def append(self, *events: UsageEvent) -> None:
+        """Stores the events, all or none, but for those that are here already."""
         try:
-            self._rows += await self._database.write(lambda c: append(c, event))
+            self._rows += await self._database.write(lambda c: sum(append(c, event) for event in events))
         except LedgerUnavailable:
             self._trusted_until = 0.0
             raise
@@ -119,28 +120,28 @@ class Spool:
         rows = await self._database.read(lambda c: c.execute(statement).all() if is_made(c) else [])
         return {str(row[0]): int(row[1] or 0) for row in rows}
 
-    async def find_refused(self, event_id: str) -> SpooledEvent:
-        """An event that was set aside. Raises `UnknownSpooledEvent`."""
-        for event in await self.refused(limit=10**6):
-            if event.event_id == event_id:
-                return event
-        raise UnknownSpooledEvent(f"no event {event_id!r} is set aside in the spool {self._path}")
+    async def find_refused(self, event_id: str) -> list[SpooledEvent]:
+        """An event that was set aside, and the one that it names where that was too. Raises `UnknownSpooledEvent`."""
+        return await self._change_refused(None, event_id)
 
     async def retry(self, event_id: str) -> None:
-        """Lets an event that was set aside wait for the ledger again. Raises `UnknownSpooledEvent`."""
+        """Lets an event that was set aside wait for the ledger again, with the one that it names. Raises
+        `UnknownSpooledEvent`."""
         await self._change_refused(update(spooled_events).values(refusal=None), event_id)
 
-    async def drop(self, event_id: str) -> SpooledEvent:
-        """Takes out an event that was set aside, for good, and returns it. Raises `UnknownSpooledEvent`."""
+    async def drop(self, event_id: str) -> list[SpooledEvent]:
+        """Takes out an event that was set aside, for good, with the one that it names; returns them. Raises
+        `UnknownSpooledEvent`."""
         return await self._change_refused(delete(spooled_events), event_id)
 
     async def remove(self, event_id: str) -> None:
         statement = delete(spooled_events).where(spooled_events.c.event_id == event_id)
         await self._database.write(lambda c: c.execute(statement))
 
-    async def set_aside(self, event_id: str, refusal: str) -> None:
+    async def set_aside(self, event_ids: Sequence[str], refusal: str) -> None:
+        """All of them, or none."""
         statement = (
-            update(spooled_events).where(spooled_events.c.event_id == event_id).values(refusal=refusal)
+            update(spooled_events).where(spooled_events.c.event_id.in_(event_ids)).values(refusal=refusal)
         )
         await self._database.write(lambda c: c.execute(statement))
 
@@ -172,18 +173,23 @@ class Spool:
             raise SpoolUnavailable("the usage spool cannot be written: its disk is full")
         self._trusted_until = asyncio.get_running_loop().time() + TRUST_S
 
-    async def _change_refused(self, statement: Update | Delete, event_id: str) -> SpooledEvent:
-        mine = spooled_events.c.event_id == event_id, spooled_events.c.refusal.is_not(None)
+    async def _change_refused(self, change: Update | Delete | None, event_id: str) -> list[SpooledEvent]:
+        wanted = (
+            spooled_events.c.refusal.is_not(None),
+            or_(spooled_events.c.event_id == event_id, NAMED.in_([event_id])),
+        )
 
-        def work(connection: Connection) -> SpooledEvent | None:
+        def work(connection: Connection) -> list[SpooledEvent]:
             make(connection)
-            row = connection.execute(select(spooled_events).where(*mine)).one_or_none()
-            connection.execute(statement.where(*mine))
-            return SpooledEvent(row.position, row.event_id, row.event, row.refusal) if row else None
+            rows = connection.execute(select(spooled_events).where(*wanted)).all()
+            if change is not None and any(row.event_id == event_id for row in rows):
+                connection.execute(change.where(*wanted))
+            found = [SpooledEvent(row.position, row.event_id, row.event, row.refusal) for row in rows]
+            return sorted(found, key=lambda one: one.event_id != event_id)
 
         # A file that is not there is not made for this.
-        found = await self._database.write(work) if self._path.exists() else None
-        if found is None:
+        found = await self._database.write(work) if self._path.exists() else []
+        if not found or found[0].event_id != event_id:
             raise UnknownSpooledEvent(f"no event {event_id!r} is set aside in the spool {self._path}")
         return found
 

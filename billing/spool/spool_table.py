@@ -2,7 +2,20 @@
 
 import time
 
-from sqlalchemy import Column, Connection, Float, Integer, MetaData, String, Table, Text, func, select
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Float,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    case,
+    func,
+    select,
+)
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.schema import CreateTable
 
@@ -41,6 +54,10 @@ OLDEST = {
     .where(spooled_events.c.refusal.is_(None))
     .order_by(spooled_events.c.position),
 }
+# The other event that an event names, where it does; what was set aside need not be JSON.
+NAMED: ColumnElement[str | None] = case(
+    (func.json_valid(spooled_events.c.event) == 1, func.json_extract(spooled_events.c.event, "$.paired_with"))
+)
 
 
 def is_made(connection: Connection) -> bool:

@@ -39,6 +39,27 @@ class RowWork(Generic[T]):
         return self.work(connection)
 
 
+@dataclass(frozen=True, slots=True)
+class PatientWork(Generic[T]):
+    """Work that no payment waits for. It shares no transaction, and in a queue of writes it lets others go first."""
+
+    work: Work[T]
+
+    def __call__(self, connection: Connection) -> T:
+        return self.work(connection)
+
+
+@dataclass(frozen=True, slots=True)
+class LongWork(Generic[T]):
+    """Work that takes as long as its rows are many: nothing ends it at the database's deadline. On PostgreSQL it lifts
+    that of its statements itself."""
+
+    work: Work[T]
+
+    def __call__(self, connection: Connection) -> T:
+        return self.work(connection)
+
+
 class Database(ABC):
     """Units of work in transactions. Every failure of the database is `LedgerUnavailable` or `RowRefused`."""
 

@@ -18,7 +18,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from billing.errors import BillingError
-from billing.store.database import Database, RowWork, Work, blames_the_row, translated_errors
+from billing.store.database import Database, LongWork, RowWork, Work, blames_the_row, translated_errors
 from billing.store.group_commit import GroupCommit, Job
 
 T = TypeVar("T")
@@ -125,7 +125,7 @@ class PostgresDatabase(Database):
             return await self._in_time(engine, work)
 
     async def _in_time(self, engine: AsyncEngine, work: Work[T]) -> T:
-        async with asyncio.timeout(self._timeout_s):
+        async with asyncio.timeout(None if isinstance(work, LongWork) else self._timeout_s):
             try:
                 return await self._transact(engine, work)
             except DBAPIError as error:

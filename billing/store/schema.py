@@ -1,57 +1,36 @@
-"""The tables of accounts and ledger, as SQLAlchemy Core sees them; the migrations are what creates them."""
+"""The tables of accounts and ledger, as SQLAlchemy Core sees them; the migrations are what creates them.
 
-from datetime import UTC, datetime
+Those of files and batches, in the same metadata, are in `batch_tables`; those of adjustments in `adjustment_tables`,
+of sums of events and of archived months in `rollup_tables`, and of webhooks in `webhook_tables`.
+"""
+
+from typing import Any
 
 from sqlalchemy import (
     BigInteger,
     Boolean,
     CheckConstraint,
     Column,
-    DateTime,
-    Dialect,
     Double,
     ForeignKey,
     ForeignKeyConstraint,
     Index,
     Integer,
-    MetaData,
+    LargeBinary,
     String,
     Table,
     Text,
-    TypeDecorator,
     UniqueConstraint,
     false,
+    text,
 )
 
-
-class UtcDateTime(TypeDecorator[datetime]):
-    """Aware datetimes in, UTC out, also on SQLite, which keeps no zone."""
-
-    impl = DateTime(timezone=True)
-    cache_ok = True
-
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        if value is None:
-            return None
-        if value.tzinfo is None:
-            raise ValueError("a stored time must have a time zone")
-        return value.astimezone(UTC)
-
-    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        if value is None:
-            return None
-        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
-
-
-metadata = MetaData(
-    naming_convention={
-        "pk": "pk_%(table_name)s",
-        "fk": "fk_%(table_name)s_%(column_0_name)s",
-        "uq": "uq_%(table_name)s_%(column_0_name)s",
-        "ix": "ix_%(table_name)s_%(column_0_name)s",
-        "ck": "ck_%(table_name)s_%(constraint_name)s",
-    }
-)
+from billing.store import adjustment_tables as adjustment_tables
+from billing.store import batch_tables as batch_tables
+from billing.store import rollup_tables as rollup_tables
+from billing.store import webhook_tables as webhook_tables
+from billing.store.stored_types import UtcDateTime as UtcDateTime
+from billing.store.stored_types import metadata as metadata
 
 workspaces = Table(
     "workspaces",
@@ -61,19 +40,26 @@ workspaces = Table(
     Column("billing_enabled", Boolean, nullable=False),
     Column("spend_limit_nano_usd", BigInteger),
     Column("monthly_limit_nano_usd", BigInteger),
-    # Sums of usage_events and of holds, kept here so that a hold is one conditional statement.
+    # Sums of usage_events, adjustments and holds, kept here so that a hold is one conditional statement.
     Column("posted_nano_usd", BigInteger, nullable=False),
     Column("held_nano_usd", BigInteger, nullable=False),
     Column("month", String(7), nullable=False),
+    # Less what was credited in it.
     Column("month_posted_nano_usd", BigInteger, nullable=False),
     Column("created_at", UtcDateTime, nullable=False),
     Column("revoked_at", UtcDateTime),
     # The part of `posted` that is in collections that are not void.
     Column("collected_nano_usd", BigInteger, nullable=False, server_default="0"),
+    # Credits, refunds and downward adjustments: with `posted`, which has the upward ones, the sum of `adjustments`.
+    Column("credited_nano_usd", BigInteger, nullable=False, server_default="0"),
+    # Whether a key of it has a spend limit: only then a request's money is looked for on a key's row.
+    Column("has_limited_keys", Boolean, nullable=False, server_default=false()),
     UniqueConstraint("name"),
+    Index("ix_workspaces_created_at", "created_at", "id"),
     CheckConstraint("posted_nano_usd >= 0", name="posted"),
     CheckConstraint("held_nano_usd >= 0", name="held"),
     CheckConstraint("collected_nano_usd BETWEEN 0 AND posted_nano_usd", name="collected"),
+    CheckConstraint("credited_nano_usd >= 0", name="credited"),
 )
 
 projects = Table(
@@ -89,7 +75,10 @@ projects = Table(
     Column("weight", Integer, nullable=False, server_default="1"),
     Column("created_at", UtcDateTime, nullable=False),
     Column("revoked_at", UtcDateTime),
+    # How its chats are compressed unless they say so themselves, as JSON. NULL: not at all.
+    Column("compression", Text),
     UniqueConstraint("workspace_id", "name"),
+    Index("ix_projects_created_at", "created_at", "id"),
     CheckConstraint("weight BETWEEN 1 AND 1000", name="weight"),
 )
 
@@ -102,7 +91,37 @@ api_keys = Table(
     Column("digest", String(64), nullable=False),
     Column("created_at", UtcDateTime, nullable=False),
     Column("revoked_at", UtcDateTime),
+    # By the database's clock, in seconds since 1970.
+    Column("expires_at", Double),
+    Column("last_used_at", Double),
+    # Lists of names as JSON. NULL: all.
+    Column("allowed_models", Text),
+    Column("allowed_routes", Text),
+    # Those of rotated keys are on the row of the first of them, which `budget_key_id` names.
+    Column("requests_per_minute", BigInteger),
+    Column("tokens_per_minute", BigInteger),
+    Column("max_in_flight", BigInteger),
+    Column("spend_limit_nano_usd", BigInteger),
+    Column("monthly_limit_nano_usd", BigInteger),
+    # Of a key with a spend limit, as on its workspace's row. Without one `month` is NULL, and nothing is counted here.
+    Column("posted_nano_usd", BigInteger, nullable=False, server_default="0"),
+    Column("held_nano_usd", BigInteger, nullable=False, server_default="0"),
+    Column("month", String(7)),
+    Column("month_posted_nano_usd", BigInteger, nullable=False, server_default="0"),
+    Column("budget_key_id", String(16)),
+    CheckConstraint("posted_nano_usd >= 0", name="posted"),
+    CheckConstraint("held_nano_usd >= 0", name="held"),
     Index("ix_api_keys_project_id", "project_id"),
+    Index("ix_api_keys_created_at", "created_at", "id"),
+)
+
+# As `workspace_months`, of keys with a spend limit.
+key_months = Table(
+    "key_months",
+    metadata,
+    Column("key_id", String(16), ForeignKey("api_keys.id"), primary_key=True),
+    Column("month", String(7), primary_key=True),
+    Column("posted_nano_usd", BigInteger, nullable=False),
 )
 
 price_lists = Table(
@@ -120,6 +139,8 @@ prices = Table(
     Column("input_micro_usd_per_mtok", BigInteger, nullable=False),
     Column("output_micro_usd_per_mtok", BigInteger, nullable=False),
     Column("minimum_nano_usd", BigInteger, nullable=False),
+    # NULL: cached input costs what input costs.
+    Column("cached_input_micro_usd_per_mtok", BigInteger),
 )
 
 # What was charged in the months that the workspace's row does not count now: a clock that jumps finds them again.
@@ -143,9 +164,12 @@ holds = Table(
     Column("owner", String(32), nullable=False, server_default=""),
     # By the database's clock, in seconds since 1970: numbers compare alike on both databases.
     Column("expires_at", Double, nullable=False, server_default="0"),
+    # NULL in holds of releases whose keys had no limits.
+    Column("key_id", String(16)),
     Index("ix_holds_created_at", "created_at"),
 )
 
+_OF_CONVERSATIONS: Any = dict.fromkeys(("sqlite_where", "postgresql_where"), text("conversation IS NOT NULL"))
 usage_events = Table(
     "usage_events",
     metadata,
@@ -173,10 +197,27 @@ usage_events = Table(
     Column("written_off_nano_usd", BigInteger, nullable=False, server_default="0"),
     # The month that it was charged to, by the database's clock. In older rows: that of `settled_at`.
     Column("month", String(7)),
+    # For a chat with compression: the uncompressed prompt's tokens, how many of them would have been cached, the gross
+    # saving, and the charge for the compression, which is a separate event.
+    Column("original_tokens", BigInteger),
+    Column("original_cached_tokens", BigInteger),
+    Column("saved_nano_usd", BigInteger, nullable=False, server_default="0"),
+    Column("compression_nano_usd", BigInteger, nullable=False, server_default="0"),
+    # `applied`, `skipped`, `failed` or `holdout`.
+    Column("compression", String(16)),
+    # A keyed hash of the conversation's start, where it takes part in a comparison with held-out ones.
+    Column("conversation", String(32)),
+    # The other event of the same request: of a chat, its compression's, and of that the chat's.
+    Column("paired_with", String(32)),
+    # Millionths of the listed prices that were asked: less than all of them for a line of a batch.
+    Column("price_ppm", Integer, nullable=False, server_default="1000000"),
+    # What was asked: `chat`, `embeddings`, `batch:chat`, … NULL in older rows.
+    Column("route", String(32)),
     ForeignKeyConstraint(["pricing_version", "model_id"], ["prices.version", "prices.model_id"]),
     CheckConstraint("cost_nano_usd >= 0", name="cost"),
     CheckConstraint("written_off_nano_usd BETWEEN 0 AND cost_nano_usd", name="written_off"),
     Index("ix_usage_events_workspace_id", "workspace_id", "settled_at"),
+    Index("ix_usage_events_conversation", "workspace_id", "month", **_OF_CONVERSATIONS),
 )
 
 collections = Table(
@@ -204,6 +245,7 @@ collections = Table(
     CheckConstraint("(state IN ('paid', 'void')) = (closed_at IS NOT NULL)", name="closed"),
     Index("ix_collections_workspace_id", "workspace_id", "created_at"),
     Index("ix_collections_state", "state", "created_at"),
+    Index("ix_collections_created_at", "created_at", "id"),
 )
 
 audit_log = Table(
@@ -217,4 +259,41 @@ audit_log = Table(
     Column("subject", String(64), nullable=False),
     Column("details", Text, nullable=False),
     Index("ix_audit_log_at", "at"),
+)
+
+# Texts that a project asked to have kept, without the texts. Until one is `complete`, it is being written.
+originals = Table(
+    "originals",
+    metadata,
+    Column("project_id", String(32), ForeignKey("projects.id"), primary_key=True),
+    Column("id", String(64), primary_key=True),
+    # Names one writing of it, and salts the key of its chunks.
+    Column("generation", String(32), nullable=False),
+    Column("characters", BigInteger, nullable=False),
+    Column("chunks", Integer, nullable=False),
+    # What it counts against its project's bound.
+    Column("bytes", BigInteger, nullable=False),
+    Column("complete", Boolean, nullable=False),
+    # By the database's clock, in seconds since 1970.
+    Column("expires_at", Double, nullable=False),
+    UniqueConstraint("generation"),
+    Index("ix_originals_expires_at", "expires_at"),
+)
+
+# The texts, encrypted in pieces small enough that no transaction is long.
+original_chunks = Table(
+    "original_chunks",
+    metadata,
+    Column("generation", String(32), ForeignKey("originals.generation"), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("ciphertext", LargeBinary, nullable=False),
+)
+
+# The sum of `originals.bytes` of each project, so that its bound is one conditional statement.
+original_totals = Table(
+    "original_totals",
+    metadata,
+    Column("project_id", String(32), ForeignKey("projects.id"), primary_key=True),
+    Column("bytes", BigInteger, nullable=False),
+    CheckConstraint("bytes >= 0", name="bytes"),
 )

@@ -4,7 +4,6 @@ import asyncio
 import queue
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -20,23 +19,13 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 from sqlalchemy.pool import NullPool, QueuePool
 
 from billing.errors import BillingError, LedgerUnavailable
-from billing.store.database import Database, Work, translated_errors
+from billing.store.database import Database, LongWork, Work, translated_errors
 from billing.store.database_clock import install_clock
 from billing.store.private_files import make_database_private
+from billing.store.write_queue import Job, Waiting
 
 T = TypeVar("T")
-
-MAX_GROUP = 64
 READERS = 2
-
-
-@dataclass(slots=True, eq=False)
-class Job:
-    """One unit of work that waits for the writer. Its caller may cancel `done` until the writer takes it."""
-
-    work: Work[Any]
-    durable: bool
-    done: asyncio.Future[Any]
 
 
 @dataclass(slots=True, eq=False)
@@ -64,7 +53,7 @@ class SqliteDatabase(Database):
         self._writer.submit(Job(work, durable, done))
         with translated_errors():
             # Twice, since SQLite itself may wait once for another process's lock.
-            async with asyncio.timeout(2 * self._timeout_s):
+            async with asyncio.timeout(None if isinstance(work, LongWork) else 2 * self._timeout_s):
                 return await done
 
     async def read(self, work: Work[T]) -> T:
@@ -139,15 +128,15 @@ class Writer:
         self._engine.dispose()
 
     def _run(self) -> None:
-        waiting: deque[Job] = deque()
+        waiting = Waiting()
         is_open = True
         while is_open or waiting:
             is_open = self._gather(waiting, is_open=is_open)
-            if group := _next_group(waiting):
+            for group in waiting.next_groups():
                 self._commit(group)
         self._disconnect()
 
-    def _gather(self, waiting: deque[Job], *, is_open: bool) -> bool:
+    def _gather(self, waiting: Waiting, *, is_open: bool) -> bool:
         """Take in all that was sent, and wait if that is nothing; false once `close` was called."""
         while is_open and (not waiting or not self._batches.empty()):
             jobs = self._batches.get()
@@ -210,15 +199,6 @@ class Writer:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-
-
-def _next_group(waiting: deque[Job]) -> list[Job]:
-    group: list[Job] = []
-    while waiting and len(group) < MAX_GROUP:
-        job = waiting.popleft()
-        if not job.done.cancelled():
-            group.append(job)
-    return group
 
 
 def _answer(group: list[Job], results: list[Any]) -> None:

@@ -117,6 +117,8 @@ class Background:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _begin(self, loop: Loop) -> None:
+        if self._stopping:
+            return
         task = asyncio.create_task(loop.run(), name=f"background {loop.round.name}")
         self._tasks[loop.round.name] = task
         task.add_done_callback(lambda done: self._restart(loop, done))
@@ -126,7 +128,8 @@ class Background:
         if self._stopping or done.get_loop().is_closed():
             return
         log.error("the background task %s %s; it is restarted", loop.round.name, why)
-        self._begin(loop)
+        # What ended it may be there again at once: without a pause, the process would do nothing else.
+        done.get_loop().call_later(FIRST_PAUSE_S, self._begin, loop)
 
 
 def _now() -> float:

@@ -1,4 +1,4 @@
-"""Regular upkeep of the ledger: replays spooled usage, keeps leases, and collects what is due."""
+"""Regular upkeep of the ledger: replays spooled usage, keeps leases, collects what is due, deletes what has expired."""
 
 import logging
 from collections.abc import Callable
@@ -7,12 +7,17 @@ from datetime import datetime
 from billing.collections.collector import Collector
 from billing.collections.payment_hook import HookCommand
 from billing.ledger.ledger import Ledger
+from billing.originals.original_store import Count, OriginalStore
+from billing.rollups.partitions import make_months
+from billing.store.database import Database
 from billing.upkeep.background import Round
 
 log = logging.getLogger(__name__)
 
 # How soon a hold that could not be closed is tried again.
 LEASES_EVERY_S = 1.0
+# They are made months ahead.
+MONTHS_EVERY_S = 3600.0
 
 
 def replay_round(ledger: Ledger, *, every_s: float) -> Round:
@@ -23,6 +28,16 @@ def replay_round(ledger: Ledger, *, every_s: float) -> Round:
 def lease_round(ledger: Ledger, *, every_s: float = LEASES_EVERY_S) -> Round:
     """Renews this server's holds, and closes unused ones."""
     return Round("leases", ledger.keep_leases, every_s)
+
+
+def originals_round(store: OriginalStore, *, every_s: float, count: Count) -> Round:
+    """Deletes retained originals that have expired, and those of revoked projects."""
+    return Round("originals", lambda: store.delete_expired(count), every_s)
+
+
+def months_round(database: Database, *, every_s: float = MONTHS_EVERY_S) -> Round:
+    """Makes the tables of usage events of the months to come, where the database has one for each."""
+    return Round("months", lambda: make_months(database), every_s)
 
 
 def collection_round(

@@ -17,6 +17,7 @@ from compression.calibration.estimate import Calibration, Estimate
 from compression.calibration.estimator import ScoredText, Slices
 from compression.calibration.ranges import Ranges
 from compression.calibration.signals import NAMES, OF_TEXT, of_choice, of_text
+from compression.choosing.budget import choose
 from compression.choosing.selection import Selection, SelectionSettings
 from compression.source.units import Segmentation
 
@@ -26,6 +27,9 @@ FORMAT = 1
 _SUREST = 0.999
 # Each step to a promise allows a seventh more tokens than the one before it.
 _STEPS = tuple(float(ratio) for ratio in np.geomspace(0.02, 0.98, 31))
+# What is chosen anew is not always better than for the step before. So these are the ratios that it was fitted at: with
+# more of them, more would pass by luck.
+_STEPS_ANEW = (0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.75, 0.9)
 
 
 class BadCalibration(ValueError):
@@ -105,7 +109,10 @@ class Calibrated:
     def smallest_ratio(
         self, keep: float, scored: ScoredText, costs: Sequence[int], settings: SelectionSettings
     ) -> float:
-        """See `Estimator`. The units are chosen best first under ever larger budgets, so what is chosen only grows."""
+        """See `Estimator`. The units are chosen best first under ever larger budgets, so what is chosen only grows.
+
+        Where worths add up they are chosen anew for each: a small budget is filled with what is cheap.
+        """
         text, scores, tokens = scored.text, scored.scores or (), scored.tokens
         context = read(scored.query, text, scores, tokens)
         if not context.query_terms:
@@ -115,8 +122,13 @@ class Calibrated:
         selection = Selection(text, scores, costs, settings)
         selection.keep_protected(tokens)
         kept = np.zeros(len(text.units))
-        for ratio in _STEPS:
-            selection.fill(int(ratio * tokens))
+        for ratio in _STEPS_ANEW if settings.adds_up else _STEPS:
+            if settings.adds_up:
+                selection = selection.fresh()
+                choose(selection, int(ratio * tokens))
+                kept = np.zeros(len(text.units))
+            else:
+                selection.fill(int(ratio * tokens))
             kept[selection.kept()] = 1.0
             if self.logit(context, known, kept, min(selection.cost, tokens)) >= wanted:
                 return ratio

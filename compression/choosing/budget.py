@@ -16,16 +16,21 @@ def budget_for(original_tokens: int, target_ratio: float) -> int:
     return budget
 
 
+def choose(selection: Selection, budget: int) -> None:
+    """The best units for a budget, by what they are estimated to cost."""
+    selection.keep_protected(budget)
+    selection.fill(budget)
+    selection.improve(budget)
+    selection.fill(budget)
+
+
 def fit(selection: Selection, budget: int, measure: Callable[[Sequence[int]], int]) -> list[int]:
     """Kept units whose assembled text, which `measure` counts, is within `budget` and close under it.
 
     Only protected units can exceed the budget, when they do by themselves. Costs of units are estimates, since
     tokens may reach over the places where units meet; what was measured corrects them.
     """
-    selection.keep_protected(budget)
-    selection.fill(budget)
-    selection.improve(budget)
-    selection.fill(budget)
+    choose(selection, budget)
     best: tuple[int, list[int]] | None = None
     # Estimated costs from `high` on were too much; those up to `ceiling` are likely to fit.
     ceiling = high = math.inf

@@ -1,8 +1,12 @@
 """Chooses units under one budget for the whole source: the best first, as many as fit, with what each needs."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+
+from compression.choosing.groups import Group, chosen_with_frame
 from compression.choosing.pricing import by_price
 from compression.choosing.titles import says, words_of
 from compression.source.units import Segmentation
@@ -12,12 +16,14 @@ from compression.source.units import Segmentation
 class SelectionSettings:
     """`keep_titles`: keeping a part of a document costs its title too, unless the part names it. `density`: 0 ranks
     units by score alone, 1 by score a token. `swaps`: how many good units that did not fit are tried in the place of
-    worse ones.
+    worse ones. `adds_up`: the odds of a score are what a unit is worth, to be added up and weighed against the price of
+    all that the unit brings in.
     """
 
     keep_titles: bool = True
     density: float = 0.0
     swaps: int = 16
+    adds_up: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.density <= 1:
@@ -28,16 +34,7 @@ class SelectionSettings:
 
 _MOST_DISPLACED = 512
 _WANTED_SHARE = 0.25
-
-
-@dataclass(slots=True)
-class _Group:
-    """Units that are kept while anything is that needs them: a frame's ends, a document's title."""
-
-    units: tuple[int, ...]
-    needs: tuple[int, ...]
-    cost: int = 0
-    users: int = 0
+_LEAST_LEFT = 1e-9
 
 
 class Selection:
@@ -47,13 +44,15 @@ class Selection:
         self, text: Segmentation, scores: Sequence[float], costs: Sequence[int], settings: SelectionSettings
     ) -> None:
         self._text = text
-        self._scores = scores
+        self._scores = (
+            [score / max(_LEAST_LEFT, 1 - score) for score in scores] if settings.adds_up else scores
+        )
         # Units that come with a frame anyway: they cost nothing beyond the frame.
-        self._with_frame = _with_frame(text)
+        self._with_frame = chosen_with_frame(text)
         self._all_costs = costs
         self._costs = [0 if unit in self._with_frame else cost for unit, cost in enumerate(costs)]
         self._settings = settings
-        self._groups: list[_Group] = []
+        self._groups: list[Group] = []
         self._needs: list[tuple[int, ...]] = [() for _ in text.units]
         self._attach_frames()
         if settings.keep_titles:
@@ -70,8 +69,16 @@ class Selection:
         self._missing_costs: dict[tuple[int, ...], int] = {}
         self.cost = 0
 
+    def fresh(self) -> Selection:
+        """Another one of the same text, with nothing chosen; made in a fraction of the time."""
+        other = copy(self)
+        other._groups = [replace(group, users=0) for group in self._groups]
+        other._chosen, other._kept_brackets, other._kept_wanted = set(), [], set()
+        other._missing_costs, other.cost = {}, 0
+        return other
+
     def _in_order(self, free: Sequence[int]) -> list[int]:
-        if any(frame.kind == "message" for frame in self._text.frames):
+        if self._settings.adds_up or any(frame.kind == "message" for frame in self._text.frames):
             return by_price(
                 free,
                 self._scores,
@@ -121,7 +128,7 @@ class Selection:
                     self._needs[unit] = (*self._needs[unit], group)
 
     def _add_group(self, units: tuple[int, ...], needs: tuple[int, ...]) -> int:
-        self._groups.append(_Group(units, needs, sum(self._all_costs[unit] for unit in units)))
+        self._groups.append(Group(units, needs, sum(self._all_costs[unit] for unit in units)))
         return len(self._groups) - 1
 
     def _missing(self, needs: tuple[int, ...]) -> set[int]:
@@ -164,10 +171,11 @@ class Selection:
                 waiting.extend(group.needs)
 
     def keep_protected(self, limit: int) -> None:
-        """Keep what is protected; brackets, which a conversation protects, only where they fit under `limit`."""
+        """Keep what is protected; brackets and messages' heads, which a conversation protects, only where they fit
+        under `limit`."""
         brackets = []
         for index, unit in enumerate(self._text.units):
-            if unit.protected and unit.kind == "bracket":
+            if unit.protected and (unit.kind == "bracket" or index in self._with_frame):
                 brackets.append(index)
             elif unit.protected and index in self._group_of:
                 self._use((self._group_of[index],), +1)
@@ -281,14 +289,3 @@ class Selection:
         for group in self._groups:
             if group.users:
                 yield from group.units
-
-
-def _with_frame(text: Segmentation) -> dict[int, int]:
-    """Units that a message's or a record's frame is made of and that may be chosen for themselves, by its number."""
-    return {
-        unit: number
-        for number, frame in enumerate(text.frames)
-        if frame.kind in ("message", "json")
-        for unit in frame.ends
-        if text.units[unit].kind != "bracket"
-    }

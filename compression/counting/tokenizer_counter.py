@@ -15,6 +15,16 @@ _LONGEST_CACHED = 48
 # Characters that are cut into pieces together: more would take more memory, and no less time.
 _AT_ONCE = 1 << 16
 _CACHED_PIECES = 200_000
+# Of which a text is read first, to find where its first tokens end.
+_CHARS_A_TOKEN = 16
+
+
+class UnknownToken(ValueError):
+    """The tokenizer has no such token."""
+
+    def __init__(self, token: int, tokenizer: str) -> None:
+        super().__init__(f"{token} is not a token of {tokenizer}")
+        self.token = token
 
 
 class TokenizerCounter:
@@ -57,6 +67,24 @@ class TokenizerCounter:
             else:
                 counts += self._count_pieces(some, self._cuts)
         return counts
+
+    def text_of(self, ids: Sequence[int]) -> str:
+        """What these tokens say. Raises `UnknownToken`."""
+        for token in ids:
+            if not 0 <= token < self._tokenizer.get_vocab_size():
+                raise UnknownToken(token, self._name)
+        return str(self._tokenizer.decode(list(ids)))
+
+    def beginning(self, text: str, tokens: int) -> str:
+        """As much of the text as so many tokens cover; it may be counted as one more."""
+        read = tokens * _CHARS_A_TOKEN
+        while True:
+            ends = [end for _, end in self._tokenizer.encode(text[:read], add_special_tokens=False).offsets]
+            if len(ends) > tokens:
+                return text[: ends[tokens - 1]]
+            if read >= len(text):
+                return text
+            read *= 4
 
     def _count_pieces(self, texts: Sequence[str], cuts: Cuts) -> list[int]:
         pieces, of_texts = split_pieces(texts, cuts)

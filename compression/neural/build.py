@@ -14,7 +14,7 @@ from compression.neural.token_classifier import TokenClassifier, TokenClassifier
 from compression.neural.unit_selection import NetworkScorer, ScoredModel, blended
 from compression.neural.windows import Network
 from compression.neural.word_selection import FaithfulModel, Steering, WordModel
-from compression.pipeline.model_calibration import calibration_of
+from compression.pipeline.model_calibration import calibration_of, calibration_of_records
 from compression.pipeline.pipeline import Pipeline
 from compression.pipeline.served import BuiltModel
 from compression.pipeline.spec import ModelSpec
@@ -49,7 +49,12 @@ def _running(spec: ModelSpec, counter: TokenCounter, network: Network) -> Runnin
     service = NeuralService(
         network, token_budget=spec.batch_tokens, max_waiting_tokens=spec.max_waiting_tokens
     )
-    pipeline = Pipeline(counter, spec.settings, calibration=calibration_of(spec))
+    pipeline = Pipeline(
+        counter,
+        spec.settings,
+        calibration=calibration_of(spec),
+        of_records=calibration_of_records(spec),
+    )
     return Running(pipeline, service, spec.max_waiting)
 
 

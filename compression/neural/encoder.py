@@ -137,7 +137,7 @@ class Encoder:
         return Job(tuple(windows), finish)
 
     def _relevances(self, query: str, texts: Sequence[str]) -> Job[list[float]]:
-        asked = self._ids([self._prompts.query + query])[0]
+        asked = self.ids([self._prompts.query + query])[0]
         limit = self._window // 2
         if len(asked) > limit:
             raise QueryTooLong(len(asked), limit)
@@ -157,10 +157,11 @@ class Encoder:
         """The ids of each text, in as many pieces as its length needs, at least one."""
         return [
             [ids[at : at + room] for at in range(0, max(len(ids), 1), room)]
-            for ids in self._ids([prompt + text for text in texts])
+            for ids in self.ids([prompt + text for text in texts])
         ]
 
-    def _ids(self, texts: Sequence[str]) -> list[tuple[int, ...]]:
+    def ids(self, texts: Sequence[str]) -> list[tuple[int, ...]]:
+        """The tokens of each text, without special ones."""
         lowered = [text.lower() for text in texts] if self._lower else texts
         return [tokens.ids for tokens in self.tokenizer.many_tokens(lowered)]
 

@@ -61,7 +61,7 @@ class NeuralModel:
         self._waiting += 1
         _is_large.set(len(request.input) > _LARGE_CHARS)
         try:
-            with _network_errors_translated():
+            with network_errors_translated():
                 return await self._compress(request)
         finally:
             self._waiting -= 1
@@ -96,7 +96,7 @@ class NeuralModel:
 
 
 @contextmanager
-def _network_errors_translated() -> Iterator[None]:
+def network_errors_translated() -> Iterator[None]:
     """Turns errors of the network into those of `compression.pipeline.errors`, which are all that a server knows."""
     try:
         yield

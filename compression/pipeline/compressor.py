@@ -21,10 +21,13 @@ class Compressor:
         settings: CompressionSettings,
         *,
         calibration: Estimator | None = None,
+        of_records: Estimator | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._scorer = scorer
-        self._pipeline = Pipeline(counter, settings, calibration=calibration, clock=clock)
+        self._pipeline = Pipeline(
+            counter, settings, calibration=calibration, of_records=of_records, clock=clock
+        )
 
     def compress(self, request: CompressionRequest) -> CompressionResult:
         """The part of the input that matters to the query, within the ratio.

@@ -86,6 +86,10 @@ class RefusedRequest(CompressionError):
     """A refusal that crossed a process boundary, which keeps the field and the message of the `CompressionError`."""
 
 
+class TextTooLong(RefusedRequest):
+    """A text has more tokens than the model reads at once."""
+
+
 class UnknownCompressionModel(LookupError):
     """No compression model of this id is served here."""
 

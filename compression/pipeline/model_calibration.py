@@ -6,6 +6,14 @@ from compression.calibration.calibration import Calibrated
 from compression.pipeline.spec import ModelSpec
 from compression.scorers.kinds import KINDS
 
+# Of tools' results in JSON, which are compressed for an agent, the kind's entry in the file has this at its end.
+OF_RECORDS = " results"
+
+
+def calibration_of_records(spec: ModelSpec) -> Calibrated | None:
+    """Pith's own for tools' results in JSON, whatever file the spec names: `pith tune` fits none. Raises as below."""
+    return Calibrated.load(spec.kind + OF_RECORDS) if spec.blend_used == KINDS[spec.kind].blend else None
+
 
 def calibration_of(spec: ModelSpec) -> Calibrated | None:
     """The file that the spec names, or pith's own for the kind. Raises `BadCalibration`, `FileNotFoundError`.

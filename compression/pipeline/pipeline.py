@@ -16,14 +16,15 @@ from compression.choosing.diversity import diversify
 from compression.choosing.fallback import smallest_output
 from compression.choosing.gaps import renderer
 from compression.choosing.protection import protect
-from compression.choosing.selection import Selection
+from compression.choosing.selection import Selection, SelectionSettings
 from compression.counting.counter import TokenCounter
 from compression.flags import Evidence, check
 from compression.pipeline.errors import NotCalibrated, ScoresMismatch
 from compression.pipeline.receipt import Receipt
 from compression.pipeline.request import CompressionRequest, CompressionResult, UnitScore, check_request
 from compression.pipeline.settings import CompressionSettings
-from compression.salience import read_salience
+from compression.pipeline.sizes import Size, Sized, check_units
+from compression.salience import is_record, read_salience, worths
 from compression.segmentation import segment
 from compression.source.units import Segmentation
 
@@ -33,7 +34,8 @@ class Prepared:
     """A request that was checked, cut into units and counted.
 
     `target_ratio` is the request's, or what its promise needs; `estimated_ratio` is the latter, once scores are known.
-    `budget` is in tokens; `started` is the clock's.
+    `budget` is in tokens; `started` is the clock's. `is_record`: a tool's result in JSON, any value of which may
+    be needed.
     """
 
     request: CompressionRequest
@@ -43,6 +45,7 @@ class Prepared:
     budget: int
     started: float
     estimated_ratio: float | None = None
+    is_record: bool = False
 
     @property
     def room(self) -> int:
@@ -56,7 +59,19 @@ class Prepared:
     @property
     def needs_scores(self) -> bool:
         """False where the input comes back as it is, or has no units."""
-        return (self.target_ratio < 1.0 or self.request.keep is not None) and bool(self.text.units)
+        return not (self.is_whole and not self.request.sizes) and bool(self.text.units)
+
+    @property
+    def is_whole(self) -> bool:
+        """The input is to come back as it is."""
+        return self.request.keep is None and self.target_ratio == 1.0
+
+    def at(self, size: Size, highest_ratio: float, started: float) -> "Prepared":
+        """The same text for another size alone; what a promise needs is known once there are scores."""
+        asked = replace(self.request, target_ratio=size.target_ratio, keep=size.keep, sizes=())
+        ratio = highest_ratio if size.target_ratio is None else size.target_ratio
+        budget = budget_for(self.original_tokens, ratio)
+        return replace(self, request=asked, target_ratio=ratio, budget=budget, started=started)
 
 
 class Pipeline:
@@ -68,11 +83,14 @@ class Pipeline:
         settings: CompressionSettings,
         *,
         calibration: Estimator | None = None,
+        of_records: Estimator | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
+        """`of_records` is the calibration for tools' results in JSON; without one a promise treats them as any text."""
         self._counter = counter
         self._settings = settings
         self._calibration = calibration
+        self._of_records = of_records
         self._clock = clock
 
     def prepare(self, request: CompressionRequest) -> Prepared:
@@ -83,9 +101,19 @@ class Pipeline:
             raise NotCalibrated
         # What a promise needs is known once there are scores.
         ratio = self._settings.highest_ratio if request.target_ratio is None else request.target_ratio
-        text = protect(segment(request.input, self._settings.segmentation), self._settings.protections)
+        text, is_record = self._segmented(request)
+        check_units(len(text.units), len(request.sizes))
+        text = protect(text, self._settings.protections)
         tokens = self._counter.count(request.input)
-        return Prepared(request, text, tokens, ratio, budget_for(tokens, ratio), started)
+        return Prepared(request, text, tokens, ratio, budget_for(tokens, ratio), started, is_record=is_record)
+
+    def _segmented(self, request: CompressionRequest) -> tuple[Segmentation, bool]:
+        """The input in units, and whether it is a record of which any value may be needed."""
+        text = segment(request.input, self._settings.segmentation)
+        may_be = request.is_tool_result and (request.keep is None or self._of_records is not None)
+        if not may_be or not is_record(text):
+            return text, False
+        return segment(request.input, self._settings.segmentation_of_records), True
 
     def identity(self, prepared: Prepared) -> CompressionResult:
         """The input, byte for byte."""
@@ -93,11 +121,25 @@ class Pipeline:
 
     def finish(self, prepared: Prepared, scores: Sequence[float]) -> CompressionResult:
         """Keep the units that score best. Raises `ScoresMismatch` unless there is one finite score a unit."""
-        if prepared.request.keep is None and prepared.target_ratio == 1.0:
+        if prepared.is_whole and not prepared.request.sizes:
             return self.identity(prepared)
-        ranked = _ranked(scores, prepared.text)
+        ranked = _ranked(scores, prepared)
         assembler = Assembler(prepared.text)
         costs = self._counter.count_many(assembler.pieces())
+        result = self._chosen(prepared, ranked, assembler, costs)
+        others = []
+        for size in prepared.request.sizes:
+            one = prepared.at(size, self._settings.highest_ratio, self._clock())
+            found = self._chosen(one, ranked, assembler, costs)
+            others.append(Sized(found.receipt, found.kept))
+        return replace(result, sizes=tuple(others)) if others else result
+
+    def _chosen(
+        self, prepared: Prepared, ranked: Sequence[float], assembler: Assembler, costs: Sequence[int]
+    ) -> CompressionResult:
+        """What is left at the one size that is asked for."""
+        if prepared.is_whole:
+            return self.identity(prepared)
         prepared = self._sized(prepared, ranked, costs)
         if prepared.target_ratio == 1.0:
             return self.identity(prepared)
@@ -147,18 +189,18 @@ class Pipeline:
             keep=prepared.request.keep,
             estimated_ratio=prepared.estimated_ratio,
             evidence_kept_probability=estimate.probability if estimate else None,
-            calibration=self._calibration.about if self._calibration else None,
+            calibration=calibration.about if (calibration := self._calibration_of(prepared)) else None,
         )
         return CompressionResult(output, receipt, tuple(kept), explained)
 
     def _sized(self, prepared: Prepared, scores: Sequence[float], costs: Sequence[int]) -> Prepared:
         """With the ratio and budget that a promise needs, within what this model takes; as it is where a ratio was
         asked for."""
-        keep = prepared.request.keep
-        if keep is None or self._calibration is None:
+        keep, calibration = prepared.request.keep, self._calibration_of(prepared)
+        if keep is None or calibration is None:
             return prepared
         scored = prepared.scored(scores)
-        ratio = self._calibration.smallest_ratio(keep, scored, costs, self._settings.selection)
+        ratio = calibration.smallest_ratio(keep, scored, costs, self._selection_of(prepared))
         ratio = min(max(ratio, self._settings.lowest_ratio), self._settings.highest_ratio)
         return replace(
             prepared,
@@ -181,9 +223,14 @@ class Pipeline:
     def _estimate(
         self, prepared: Prepared, scores: Sequence[float] | None, slices: Sequence[Slice], tokens: int
     ) -> Estimate | None:
-        if self._calibration is None:
-            return None
-        return self._calibration.estimate(prepared.scored(scores), slices, tokens)
+        calibration = self._calibration_of(prepared)
+        return None if calibration is None else calibration.estimate(prepared.scored(scores), slices, tokens)
+
+    def _calibration_of(self, prepared: Prepared) -> Estimator | None:
+        return self._of_records if prepared.is_record else self._calibration
+
+    def _selection_of(self, prepared: Prepared) -> SelectionSettings:
+        return replace(self._settings.selection, adds_up=prepared.is_record)
 
     def _select(
         self, prepared: Prepared, scores: Sequence[float], assembler: Assembler, costs: Sequence[int]
@@ -202,13 +249,19 @@ class Pipeline:
         def measure(kept: Sequence[int]) -> int:
             return self._counter.count(render(assemble(kept)))
 
-        kept = fit(Selection(text, scores, costs, self._settings.selection), prepared.budget, measure)
+        kept = fit(Selection(text, scores, costs, self._selection_of(prepared)), prepared.budget, measure)
         return assemble(kept) if kept else smallest_output(text, scores, prepared.budget, self._counter)
 
 
-def _ranked(scores: Sequence[float], text: Segmentation) -> list[float]:
+def _ranked(scores: Sequence[float], prepared: Prepared) -> list[float]:
     """The scores by which units are chosen: repetitions come after what is new, noise after everything."""
-    return diversify(text, _checked(scores, text), read_salience(text))
+    text, request = prepared.text, prepared.request
+    given = _checked(scores, text)
+    if prepared.is_record:
+        worth = worths(text, given, request.query, frozenset(request.known))
+        # Odds add up as worths do.
+        given = [each / (1.0 + each) for each in worth]
+    return diversify(text, given, read_salience(text))
 
 
 def _checked(scores: Sequence[float], text: Segmentation) -> list[float]:

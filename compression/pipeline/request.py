@@ -14,6 +14,7 @@ from compression.pipeline.errors import (
 )
 from compression.pipeline.receipt import Receipt
 from compression.pipeline.settings import CompressionSettings
+from compression.pipeline.sizes import Size, Sized
 from compression.source.units import UnitKind
 
 
@@ -23,7 +24,9 @@ class CompressionRequest:
 
     `target_ratio` is the most that output tokens may be of original tokens; `keep` the probability, between 0 and 1,
     with which the evidence is to survive. `mark_gaps` puts a mark where something was left out. With `explain`, the
-    result says how every unit scored.
+    result says how every unit scored. `is_tool_result`: an agent's next calls may repeat values of the input,
+    whatever the query; `known` are values that it has anyway. `sizes`: what else the result is to be told of; a model
+    that chooses words leaves them out.
     """
 
     query: str
@@ -33,6 +36,9 @@ class CompressionRequest:
     explain: bool = False
     keep: float | None = None
     mark_gaps: bool = False
+    is_tool_result: bool = False
+    known: tuple[str, ...] = ()
+    sizes: tuple[Size, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +60,14 @@ class CompressionResult:
     receipt: Receipt
     kept: tuple[Slice, ...]
     unit_scores: tuple[UnitScore, ...] = ()
+    sizes: tuple[Sized, ...] = ()
 
 
 def check_request(request: CompressionRequest, settings: CompressionSettings) -> None:
     """Raises a `CompressionError` that names the field at fault."""
-    _check_size(request, settings)
+    check_size(request, settings)
+    for one in request.sizes:
+        check_size(one, settings)
     if not request.input:
         raise EmptyInput
     size = _size("input", request.input)
@@ -71,7 +80,8 @@ def check_request(request: CompressionRequest, settings: CompressionSettings) ->
         )
 
 
-def _check_size(request: CompressionRequest, settings: CompressionSettings) -> None:
+def check_size(request: CompressionRequest | Size, settings: CompressionSettings) -> None:
+    """Raises a `CompressionError` for a size that these settings do not allow."""
     ratio, keep = request.target_ratio, request.keep
     if ratio is not None and keep is not None:
         raise RatioAndKeepGiven

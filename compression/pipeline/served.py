@@ -16,6 +16,7 @@ from compression.pipeline.errors import (
     CompressorOverloaded,
     CompressorUnavailable,
     RefusedRequest,
+    TextTooLong,
 )
 from compression.pipeline.request import CompressionRequest, CompressionResult
 
@@ -92,7 +93,7 @@ class LocalModel:
 class CompressionFault:
     """A refusal or failure as a value, since exceptions with fields do not survive every process boundary."""
 
-    kind: Literal["refused", "overloaded", "unavailable", "timed_out", "failed"]
+    kind: Literal["refused", "too_long", "overloaded", "unavailable", "timed_out", "failed"]
     message: str
     field: str = "input"
 
@@ -100,6 +101,8 @@ class CompressionFault:
         """This fault as an exception."""
         if self.kind == "refused":
             return RefusedRequest(self.field, self.message)
+        if self.kind == "too_long":
+            return TextTooLong(self.field, self.message)
         return _KINDS[self.kind](self.message)
 
 
@@ -112,12 +115,18 @@ _KINDS: dict[str, type[Exception]] = {
 UNEXPECTED = CompressionFault("failed", "the compressor failed while it worked on this request")
 
 
+def refusal_of(error: CompressionError) -> CompressionFault:
+    """What a caller can put right, as a value."""
+    kind: Literal["too_long", "refused"] = "too_long" if isinstance(error, TextTooLong) else "refused"
+    return CompressionFault(kind, error.message, error.field)
+
+
 async def as_value(work: Awaitable[Value]) -> Value | CompressionFault:
     """The result of a model's work, with refusals and failures as values; an unexpected cause is not disclosed."""
     try:
         return await work
     except CompressionError as error:
-        return CompressionFault("refused", error.message, error.field)
+        return refusal_of(error)
     except Exception as error:
         for kind, raised in _KINDS.items():
             if isinstance(error, raised):

@@ -1,6 +1,6 @@
 """Everything about the pipeline that is the same whatever scores its units."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from compression.choosing.protection import Protection, check_protections
 from compression.choosing.selection import SelectionSettings
@@ -33,3 +33,8 @@ class CompressionSettings:
         for name in ("longest_input_bytes", "longest_query_chars"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: must be at least 1, not {getattr(self, name)}")
+
+    @property
+    def segmentation_of_records(self) -> SegmentationSettings:
+        """Of a tool's result in JSON: each value may be needed alone."""
+        return replace(self.segmentation, longest_record=40, fewest_members=1)

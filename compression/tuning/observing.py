@@ -31,7 +31,8 @@ Holds = Callable[[CompressionResult], bool]
 class Question:
     """A query to a text, and how to tell whether a compression of it kept the evidence.
 
-    `group`: questions of one group are never on both sides of a split, since they are alike.
+    `group`: questions of one group are never on both sides of a split, since they are alike. `is_tool_result` and
+    `known` are those of the request.
     """
 
     suite: str
@@ -39,6 +40,8 @@ class Question:
     query: str
     text: str
     holds: Holds
+    is_tool_result: bool = False
+    known: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +90,12 @@ def observe(
 ) -> Observed:
     """Raises a `CompressionError` where the question cannot be compressed."""
     recorder = _Recorder()
-    pipeline = Pipeline(counter, settings, calibration=recorder)
-    prepared = pipeline.prepare(CompressionRequest(question.query, question.text, 0.5))
+    pipeline = Pipeline(counter, settings, calibration=recorder, of_records=recorder)
+    prepared = pipeline.prepare(
+        CompressionRequest(
+            question.query, question.text, 0.5, is_tool_result=question.is_tool_result, known=question.known
+        )
+    )
     scores = score(question.query, prepared.text) if prepared.text.units else []
     kept, ratios = [], []
     for ratio in RATIOS:

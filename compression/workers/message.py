@@ -20,10 +20,15 @@ class Message:
     blobs: tuple[bytes, ...] = ()
 
     def packed(self, **also: Any) -> bytes:
-        """The bytes to send, with more keys in the header."""
+        """The bytes to send, with more keys in the header. Raises as `head` does."""
+        return b"".join((self.head(**also), *self.blobs))
+
+    def head(self, **also: Any) -> bytes:
+        """What stands before the blobs. Raises `TypeError` for what JSON cannot say: an integer of more than 64 bits,
+        half of a surrogate pair."""
         sizes = [len(blob) for blob in self.blobs]
         header = orjson.dumps({**self.header, **also, SIZES: sizes}, option=orjson.OPT_SERIALIZE_NUMPY)
-        return b"".join((_LENGTH.pack(len(header)), header, *self.blobs))
+        return _LENGTH.pack(len(header)) + header
 
 
 def read_from(peer: socket.socket) -> Message | None:

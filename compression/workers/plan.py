@@ -8,8 +8,7 @@ from compression.scorers.kinds import KINDS, Kind
 
 LaneName = Literal["small", "large", "trial"]
 MOST_BY_DEFAULT = 4
-# Below the server's other processes and the workers on small inputs: a tenth of a core that both want. Where those are
-# at 15 already, as Ray has them, the end of the scale is 19, and that is three tenths.
+# Below the server's other processes and the workers on small inputs: a tenth of a core that both want.
 _NICE = 10
 # CPU time. Beyond it an input counts as large whatever its size; small ones take a tenth of it.
 _LONGEST_SMALL_S = 1.0

@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 GRACE_S = 15.0
 # The shortest pause between two looks at a job that may be taking too long.
 _LOOK_S = 0.1
+_NOT_SENT = "this could not be sent to a process"
 
 
 class Pool:
@@ -56,11 +57,12 @@ class Pool:
         """The answer to a message of `size` bytes.
 
         Raises `CompressorOverloaded`, `CompressorUnavailable`, `CompressionTimedOut`, or `CompressorFailed` where the
-        process died that worked on it.
+        process died that worked on it, or the message cannot be sent to one.
         """
         job = self._admitted(message, size, terms)
         reason: Replaced = "cancelled"
         try:
+            self._fill()
             async with asyncio.timeout(job.deadline_s):
                 return await job.answer
         except TimeoutError:
@@ -88,10 +90,12 @@ class Pool:
     def _admitted(self, message: Message, size: int, terms: JobTerms) -> Job:
         if self._closed:
             raise CompressorUnavailable("the compressor is shut down")
+        number = next(self._numbers)
+        _check_sendable(message, number)
         self._make_room(terms)
         deadline_s = min(self._plan.deadline_s, terms.deadline_s or self._plan.deadline_s)
         job = Job(
-            number=next(self._numbers),
+            number=number,
             message=message,
             size=size,
             payer=terms.payer,
@@ -100,7 +104,6 @@ class Pool:
             answer=asyncio.get_running_loop().create_future(),
         )
         self._lanes[job.lane].add(job, self._now())
-        self._fill()
         return job
 
     def _make_room(self, terms: JobTerms) -> None:
@@ -143,7 +146,15 @@ class Pool:
         lane.running += 1
         job.worker = process
         process.jobs[job.number] = job
-        process.worker.send(job.message, job.number)
+        try:
+            process.worker.send(job.message, job.number)
+        except Exception:
+            # Its own failure: the process has nothing of it, and is free for others.
+            log.exception("a job could not be sent to worker %d", process.worker.pid)
+            del process.jobs[job.number]
+            self._ended(job)
+            _fail(job, CompressorFailed(_NOT_SENT))
+            return
         if lane.plan.longest_s is not None:
             job.cpu_began_s = process.worker.cpu_s()
             job.timer = asyncio.get_running_loop().call_later(lane.plan.longest_s, self._look_at, job)
@@ -245,3 +256,12 @@ class Pool:
 def _fail(job: Job, error: Exception) -> None:
     if job.is_wanted:
         job.answer.set_exception(error)
+
+
+def _check_sendable(message: Message, number: int) -> None:
+    """Before it takes a place. Raises `CompressorFailed` for a header that is no JSON."""
+    try:
+        message.head(id=number)
+    except Exception as error:
+        log.exception("a job cannot be sent to a worker")
+        raise CompressorFailed(_NOT_SENT) from error

@@ -3,16 +3,20 @@
 from compression.pipeline.request import CompressionRequest, CompressionResult
 from compression.pipeline.served import NO_TERMS, JobTerms
 from compression.pipeline.spec import ModelSpec
+from compression.retrieval.encoder_spec import EncoderSpec
+from compression.retrieval.job import Answer, RetrievalJob
 from compression.scorers.kinds import KINDS
 from compression.workers.codec import count_message, request_message, result_of, tokens_of
 from compression.workers.message import Message
 from compression.workers.observer import PoolObserver, Unobserved
 from compression.workers.plan import PoolPlan
 from compression.workers.pool import Pool
+from compression.workers.retrieval_codec import answer_of, job_message
 from compression.workers.spawner import Program, Spawner
 
 # By name: what they import is for the workers' processes, and not for this one.
 _PLAIN, _NEURAL = "compression.workers.programs:plain", "compression.workers.programs:neural"
+_ENCODER = "compression.workers.encoder_program:encoder"
 # Of numpy. The tokenizer and torch have their own threads, from after the fork.
 _ONE_BLAS_THREAD = (("OPENBLAS_NUM_THREADS", "1"),)
 # A fork takes milliseconds, loading a network takes as long as its download.
@@ -33,6 +37,10 @@ class PooledModel:
         """As receipts count it."""
         return tokens_of(await self._run(count_message(text), terms))
 
+    async def retrieve(self, job: RetrievalJob, terms: JobTerms = NO_TERMS) -> Answer:
+        """Of a model with the lexical scorer's weights."""
+        return answer_of(await self._run(job_message(job), terms))
+
     def check(self) -> None:
         """Raises `WorkerCannotStart` where there are no processes and none can be started."""
         self._pool.check()
@@ -45,12 +53,24 @@ class PooledModel:
         return await self._pool.run(message, size=sum(map(len, message.blobs)), terms=terms)
 
 
+async def start_encoder(
+    spec: EncoderSpec, plan: PoolPlan, observer: PoolObserver | None = None
+) -> PooledModel:
+    """The same of an encoder, which only retrieves. Raises `WorkerCannotStart`."""
+    spawner = Spawner(Program(_ENCODER, spec, environment=_ONE_BLAS_THREAD), start_s=_LOADED_S)
+    return await _started(spawner, plan, observer)
+
+
 async def start_model(spec: ModelSpec, plan: PoolPlan, observer: PoolObserver | None = None) -> PooledModel:
     """Start the processes of a model; returns when it can work. Raises `WorkerCannotStart`."""
     if KINDS[spec.kind].has_network:
         spawner = Spawner(Program(_NEURAL, spec, environment=_ONE_BLAS_THREAD), start_s=_LOADED_S)
     else:
         spawner = Spawner(Program(_PLAIN, spec), start_s=_FORKED_S)
+    return await _started(spawner, plan, observer)
+
+
+async def _started(spawner: Spawner, plan: PoolPlan, observer: PoolObserver | None) -> PooledModel:
     pool = Pool(spawner.start, plan, observer or Unobserved())
     try:
         await pool.start()

@@ -7,14 +7,16 @@ import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from compression.build import build_model, load_counter, plain_compressor
+from compression.build import build_model, load_counter, plain_compressor, plain_scorer
 from compression.counting.counter import TokenCounter
 from compression.pipeline.compressor import Compressor
 from compression.pipeline.errors import CompressionError
 from compression.pipeline.request import CompressionRequest
-from compression.pipeline.served import UNEXPECTED, CompressionFault, CompressionModel, as_value
+from compression.pipeline.served import UNEXPECTED, CompressionFault, CompressionModel, as_value, refusal_of
 from compression.pipeline.spec import ModelSpec
 from compression.pipeline.thread_work import done
+from compression.retrieval.work import PlainRetrieval
+from compression.scorers.lexical import LexicalScorer
 from compression.workers.codec import (
     COUNT,
     fault_message,
@@ -25,6 +27,7 @@ from compression.workers.codec import (
     tokens_message,
 )
 from compression.workers.message import Message
+from compression.workers.retrieval_codec import RETRIEVE, answer_message, job_of
 from compression.workers.worker_loops import work_in_turn, work_together
 
 log = logging.getLogger(__name__)
@@ -37,24 +40,33 @@ _FIRST = CompressionRequest(
 def plain(spec: ModelSpec) -> Callable[[socket.socket], None]:
     """The weights and the tokenizer are shared; a worker has one job at a time."""
     counter = load_counter(spec.tokenizer, name=spec.tokenizer_name)
-    compressor = plain_compressor(spec, counter)
+    scorer = plain_scorer(spec)
+    compressor = plain_compressor(spec, counter, scorer)
+    retrieval = PlainRetrieval(scorer, counter) if isinstance(scorer, LexicalScorer) else None
 
     def handle(job: Message) -> Message:
-        return handled(compressor, counter, job)
+        if job.header["do"] == RETRIEVE and retrieval is not None:
+            return handled(lambda: answer_message(retrieval.do(job_of(job))))
+        return handled(lambda: compressed_here(compressor, counter, job))
 
     handle(request_message(_FIRST))
     return lambda peer: work_in_turn(peer, handle)
 
 
-def handled(compressor: Compressor, counter: TokenCounter, job: Message) -> Message:
+def compressed_here(compressor: Compressor, counter: TokenCounter, job: Message) -> Message:
+    if job.header["do"] == COUNT:
+        return tokens_message(counter.count(text_of(job)))
+    return result_message(compressor.compress(request_of(job)))
+
+
+def handled(work: Callable[[], Message]) -> Message:
+    """The answer, or the fault. What failed unexpectedly is for the log only."""
     try:
-        if job.header["do"] == COUNT:
-            return tokens_message(counter.count(text_of(job)))
-        return result_message(compressor.compress(request_of(job)))
+        return work()
     except CompressionError as error:
-        return fault_message(CompressionFault("refused", error.message, error.field))
+        return fault_message(refusal_of(error))
     except Exception:
-        log.exception("a compression failed unexpectedly")
+        log.exception("a job failed unexpectedly")
         return fault_message(UNEXPECTED)
 
 

@@ -28,8 +28,8 @@ class Recipe:
 
 
 RECIPES: dict[str, Recipe] = {
-    "pith-mini": Recipe("llama", 4096, 128, 352, 5, 4, 4, 10_000.0, 6.0, 200, 1),
+    "pith-mini": Recipe("llama", 16384, 128, 352, 5, 4, 4, 10_000.0, 6.0, 200, 1),
     "pith-small": Recipe("qwen2", 2048, 64, 192, 6, 2, 1, 10_000.0, 2.0, 300, 2),
-    "pith-base": Recipe("qwen3", 8192, 64, 192, 8, 2, 2, 100_000.0, 1.5, 300, 3),
+    "pith-base": Recipe("qwen3", 65536, 64, 192, 8, 2, 2, 100_000.0, 1.5, 300, 3),
     "pith-wide": Recipe("llama", 2048, 64, 512, 4, 2, 2, 10_000.0, 1.5, 300, 4),
 }

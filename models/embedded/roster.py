@@ -14,8 +14,8 @@ class EmbeddedModel:
 
 
 EMBEDDED_MODELS: tuple[EmbeddedModel, ...] = (
-    EmbeddedModel("pith-mini", "LlamaForCausalLM", 4096, 2_053_504),
+    EmbeddedModel("pith-mini", "LlamaForCausalLM", 16384, 2_053_504),
     EmbeddedModel("pith-small", "Qwen2ForCausalLM", 2048, 820_800),
-    EmbeddedModel("pith-base", "Qwen3ForCausalLM", 8192, 951_872),
+    EmbeddedModel("pith-base", "Qwen3ForCausalLM", 65536, 951_872),
     EmbeddedModel("pith-wide", "LlamaForCausalLM", 2048, 983_616),
 )

@@ -9,12 +9,13 @@ from typing import Any
 
 from models.catalog import Capabilities
 from models.errors import InvalidField, UnsupportedOption
-from models.options.tool_calls import check_calls, engine_tool_calls
+from models.options.tool_calls import calls_as_text, check_calls, engine_tool_calls
 
 Loc = tuple[str | int, ...]
 
 # What a role is called where the template does not support it.
 _OTHER_NAMES = {"developer": "system", "function": "tool"}
+_RESULTS = frozenset({"tool", "function"})
 # Text fields next to the content, and how long they may be; the reasoning is part of the prompt.
 _TEXTS: Mapping[str, int | None] = {
     "name": 256,
@@ -54,6 +55,8 @@ def _check_parts(messages: Sequence[Mapping[str, Any]]) -> None:
 
 def _message(message: Mapping[str, Any], index: int, capabilities: Capabilities) -> dict[str, Any]:
     loc: Loc = ("messages", index)
+    if capabilities.tells_calls_as_text:
+        message = _told_as_text(message, loc, capabilities)
     result: dict[str, Any] = {"role": _role(message["role"], loc, capabilities)}
     calls = engine_tool_calls(message, loc, capabilities=capabilities)
     content = message.get("content")
@@ -69,6 +72,22 @@ def _message(message: Mapping[str, Any], index: int, capabilities: Capabilities)
         if message.get(name) is not None:
             result[name] = _text(message[name], (*loc, name), most)
     return {**result, "tool_calls": calls} if calls else result
+
+
+def _told_as_text(message: Mapping[str, Any], loc: Loc, capabilities: Capabilities) -> Mapping[str, Any]:
+    """The message with its calls at the end of its text; a result is said by the user, its content as it is."""
+    calls = engine_tool_calls(message, loc, capabilities=capabilities)
+    content = message.get("content")
+    if message["role"] in _RESULTS:
+        return {"role": "user", "content": content}
+    if not calls:
+        return message
+    told = calls_as_text(calls)
+    if isinstance(content, list):
+        content = [*content, {"type": "text", "text": told}]
+    else:
+        content = f"{content}\n{told}" if content else told
+    return {**message, "content": content, "tool_calls": None, "function_call": None}
 
 
 def _role(role: str, loc: Loc, capabilities: Capabilities) -> str:

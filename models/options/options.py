@@ -55,18 +55,28 @@ MAX_VARIABLE_CHARS = 256
 DEFAULT_TEMPERATURE = 0.0
 
 
-def select_options(fields: Mapping[str, Any], *, capabilities: Capabilities) -> dict[str, Any]:
-    """Of a request's properties, the options that may reach an engine; `None` counts as absent.
+def select_options(
+    fields: Mapping[str, Any],
+    *,
+    capabilities: Capabilities,
+    default_temperature: float | None = DEFAULT_TEMPERATURE,
+    drops_effort: bool = False,
+) -> dict[str, Any]:
+    """Of a request's properties, the options that may reach an engine; `None` counts as absent. Without a default the
+    engine has its own. `drops_effort`: one of reasoning has no effect on a model that takes none, and is not refused.
 
     Fields that the contract types have its types; of others nothing is assumed. Raises `UnsupportedOption`
     for what is refused here or by this model, and `InvalidField` for a value that could harm an engine.
     """
     given = {name: value for name, value in fields.items() if value is not None}
+    if drops_effort and not capabilities.reasoning_effort:
+        given.pop("reasoning_effort", None)
     refuse_unsupported(given)
     options = {name: value for name, value in given.items() if name in FORWARDED}
     for rule in (_response_format, _tools, _stream_options, _reasoning_effort, _template_kwargs):
         options |= rule(given, capabilities)
-    options.setdefault("temperature", DEFAULT_TEMPERATURE)
+    if default_temperature is not None:
+        options.setdefault("temperature", default_temperature)
     return options
 
 
@@ -95,6 +105,8 @@ def _schemas(options: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], tu
 def _tools(given: Mapping[str, Any], capabilities: Capabilities) -> dict[str, Any]:
     """An empty list counts as no tools, and without tools only a choice that requires one is wrong."""
     tools, choice = given.get("tools", []), given.get("tool_choice", "auto")
+    if tools and capabilities.tools == "ignore":
+        return _ignored_tools(choice)
     refuse_custom_tools(tools, choice)
     if not tools:
         if choice not in ("none", "auto"):
@@ -107,6 +119,13 @@ def _tools(given: Mapping[str, Any], capabilities: Capabilities) -> dict[str, An
         raise InvalidField(("tool_choice", "function", "name"), "is not one of the functions in tools")
     choices = {name: given[name] for name in ("tool_choice", "parallel_tool_calls") if name in given}
     return {"tools": tools, **choices}
+
+
+def _ignored_tools(choice: Any) -> dict[str, Any]:
+    """Whoever leaves the choice to the model gets a reply without a call; a call that was demanded cannot be made."""
+    if choice not in ("none", "auto"):
+        raise UnsupportedOption("tool_choice", "this model does not call tools; it takes auto and none alone")
+    return {}
 
 
 def _stream_options(given: Mapping[str, Any], _: Capabilities) -> dict[str, Any]:

@@ -73,6 +73,14 @@ def engine_tool_calls(
     return [_call(call, (*place, index)) for index, call in enumerate(calls)]
 
 
+def calls_as_text(calls: Sequence[Mapping[str, Any]]) -> str:
+    """What a model reads of its checked calls where its template has no form for them: one a line."""
+    functions = (call["function"] for call in calls)
+    return "\n".join(
+        f"Called {function['name']} with {function['arguments'] or '{}'}" for function in functions
+    )
+
+
 def _call(call: Mapping[str, Any], loc: Loc) -> dict[str, Any]:
     if call.get("type", "function") != "function":
         raise UnsupportedOption(f"messages[{loc[1]}].tool_calls[{loc[3]}].type", "only function is offered")

@@ -47,16 +47,18 @@ MAX_NAMED_CHARS = 64
 def refuse_unsupported(given: Mapping[str, Any]) -> None:
     """Raises `UnsupportedOption` for an option that is not offered, `InvalidField` for a value that is not allowed."""
     for name in given:
-        _refuse(name)
+        reason = reason_to_refuse(name)
+        if reason is not None:
+            raise UnsupportedOption(name[:MAX_NAMED_CHARS], reason)
     _check_accepted(given)
 
 
-def _refuse(name: str) -> None:
+def reason_to_refuse(name: str) -> str | None:
+    """Why an option of this name is not offered; None for one that is, or is unknown."""
     reason = REFUSED.get(name)
     if reason is None:
         reason = next((why for prefix, why in REFUSED_PREFIXES.items() if name.startswith(prefix)), None)
-    if reason is not None:
-        raise UnsupportedOption(name[:MAX_NAMED_CHARS], reason)
+    return reason
 
 
 def _check_accepted(given: Mapping[str, Any]) -> None:

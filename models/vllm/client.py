@@ -1,6 +1,6 @@
 """What vLLM's OpenAI layer calls in the engine's place: each request is tried, bounded and counted on its way."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any
 
@@ -17,6 +17,8 @@ class CountingClient:
         self._client = client
         self._trials = trials
         self.meters: dict[str, UsageMeter] = {}
+        # Of those that are traced.
+        self.traces: dict[str, Mapping[str, str]] = {}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
@@ -26,18 +28,34 @@ class CountingClient:
     ) -> AsyncGenerator[Any, None]:
         meter = self.meters[request_id]
         try:
-            # Here vLLM has made one grammar of the request's schema or tools, and the engine has not seen it.
-            await self._try_grammar(sampling_params)
-            meter.hand_over(prompt, sampling_params)
-            async with aclosing(
-                self._client.generate(prompt, sampling_params, request_id, **options)
-            ) as outputs:
+            async with (
+                meter.turns,
+                aclosing(self._outputs(meter, prompt, sampling_params, request_id, options)) as outputs,
+            ):
                 async for output in outputs:
-                    meter.count(output)
                     yield output
         except Exception as error:
             meter.failure = error
             raise
+
+    async def _outputs(
+        self,
+        meter: UsageMeter,
+        prompt: Any,
+        sampling_params: Any,
+        request_id: str,
+        options: dict[str, Any],
+    ) -> AsyncGenerator[Any, None]:
+        # Here vLLM has made one grammar of the request's schema or tools, and the engine has not seen it.
+        await self._try_grammar(sampling_params)
+        meter.hand_over(prompt, sampling_params)
+        if traced := self.traces.get(request_id):
+            options["trace_headers"] = traced
+        generating = self._client.generate(prompt, sampling_params, request_id, **options)
+        async with aclosing(generating) as outputs:
+            async for output in outputs:
+                meter.count(output)
+                yield output
 
     async def _try_grammar(self, sampling_params: Any) -> None:
         if sampling_params.structured_outputs is None:

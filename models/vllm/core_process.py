@@ -5,9 +5,14 @@ start takes. A process that imports them and does nothing else is forked instead
 For engines on CPUs: nothing here has been tried with a GPU's driver.
 """
 
+import logging
 import multiprocessing
 import os
 from collections.abc import Callable, Mapping
+from functools import cache
+from importlib.util import find_spec
+from multiprocessing import forkserver
+from pathlib import Path
 from typing import Any
 
 PRELOADED = "models.vllm.core_imports"
@@ -19,12 +24,22 @@ class ForkedContext:
     def __init__(self) -> None:
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload([PRELOADED])
+        # What libraries read as they are loaded cannot be told them later.
+        self._told = environment_of_cpu_cores()
+        os.environ.update(self._told)
+        forkserver.ensure_running()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._context, name)
 
     def Process(self, *, target: Callable[..., None], name: str, kwargs: Mapping[str, Any]) -> Any:
         given = {"environment": dict(os.environ), "run": target, "arguments": dict(kwargs)}
+        if changed := sorted(key for key, value in self._told.items() if os.environ.get(key) != value):
+            message = (
+                "the engine core is not forked, since vLLM wants other values of %s: it starts more slowly"
+            )
+            logging.getLogger("pith.engine").warning(message, ", ".join(changed))
+            return multiprocessing.get_context("spawn").Process(target=run_forked, name=name, kwargs=given)
         return self._context.Process(target=run_forked, name=name, kwargs=given)
 
 
@@ -37,9 +52,43 @@ def run_forked(
     run(**arguments)
 
 
+def environment_of_cpu_cores() -> dict[str, str]:
+    """What vLLM puts in the environment of a CPU engine's core and libraries read as they are loaded
+    (`vllm.platforms.cpu.CpuPlatform.check_and_update_config`). Without it a core cannot be forked from a process that
+    is started before vLLM is imported."""
+    preloaded = os.environ.get("LD_PRELOAD", "")
+    folder = _folder_of("torch")
+    gomp = [*(folder.parent / "torch.libs").glob("libgomp*.so*"), *(folder / "lib").glob("libgomp*.so*")]
+    if gomp and not any(each in preloaded for each in ("libomp", "libgomp", "libiomp")):
+        preloaded += (":" if preloaded else "") + str(gomp[0])
+    libraries = _folder_of("vllm") / "libs"
+    malloc = [*libraries.glob("libtcmalloc_minimal*.so*"), *libraries.glob("libtcmalloc.so*")]
+    if malloc and "libtcmalloc" not in preloaded:
+        preloaded = f"{malloc[0]}:{preloaded}" if preloaded else str(malloc[0])
+    return {
+        **({"LD_PRELOAD": preloaded} if preloaded else {}),
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",
+        "TORCHINDUCTOR_CPP_DYNAMIC_THREADS": "1",
+    }
+
+
+def _folder_of(package: str) -> Path:
+    """Without importing it."""
+    spec = find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise RuntimeError(f"{package} is not installed")
+    return Path(spec.submodule_search_locations[0])
+
+
+@cache
+def start_forking() -> ForkedContext:
+    """Start the process that cores are forked from. It imports vLLM by itself, beside whatever this process does."""
+    return ForkedContext()
+
+
 def fork_cores() -> None:
-    """From now on the cores of this process's engines are forked."""
+    """From now on the cores of this process's engines are forked. Imports vLLM."""
     from models.vllm.insides import start_cores_with
 
-    context = ForkedContext()
+    context = start_forking()
     start_cores_with(lambda: context)

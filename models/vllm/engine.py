@@ -4,12 +4,12 @@ It builds on vLLM's own OpenAI layer (templates, structured outputs, tool parser
 the typed outputs beneath it, so no event is parsed to be counted.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
 from pydantic import ValidationError
-from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.entrypoints.serve.engine.protocol import ErrorResponse
 from vllm.exceptions import GenerationError, GracefulHTTPError, VLLMClientError
 
@@ -18,12 +18,11 @@ from models.errors import GrammarTrialsBusy
 from models.prompt_bound import PromptMaking
 from models.vllm import insides
 from models.vllm.client import CountingClient
-from models.vllm.faults import constrained_by, fault_of, located, refusal
+from models.vllm.faults import constrained_by, fault_of, located, refusal, unknown_form
+from models.vllm.forms import forms_of
 from models.vllm.grammars import trials_of
-from models.vllm.options import vllm_fields
-from models.vllm.prompt import prompt_making
-from models.vllm.reply_pieces import completed, streamed
-from models.vllm.usage import UsageMeter
+from models.vllm.prompt_meters import PromptMeters, meters_of
+from models.vllm.prompts.prompt import prompt_making
 
 RESTART_S = 10
 WARM_UP = ({"role": "user", "content": "Hello."},)
@@ -40,8 +39,8 @@ class VLLMEngine:
         self._model_id = model_id
         self._client = CountingClient(engine_client, trials_of(engine_client))
         self._serving = serving_chat
-        insides.replace_engine_client(self._client, serving_chat)
-        self._coalesce_s = coalesce_s
+        self._forms = forms_of(serving_chat, self._client, coalesce_s=coalesce_s)
+        self._counting_turns = asyncio.Lock()
 
     @property
     def places(self) -> int:
@@ -62,11 +61,17 @@ class VLLMEngine:
                 "unavailable", "the engine has died and is being replaced", retry_after_s=RESTART_S
             )
             return
-        external_id = insides.engine_id(request.request_id)
-        meter = UsageMeter(self._client, external_id, request.max_tokens)
-        self._client.meters[external_id] = meter
+        form = self._forms.get(request.form)
+        if form is None:
+            yield unknown_form(request)
+            return
+        external_ids = form.engine_ids(request)
+        meter = meters_of(request, external_ids, self._client, places=self.places)
+        self._client.meters |= meter.parts
+        if request.trace_headers:
+            self._client.traces |= dict.fromkeys(external_ids, request.trace_headers)
         try:
-            async with aclosing(self._pieces(request, meter)) as items:
+            async with aclosing(form.pieces(request, meter)) as items:
                 async for item in items:
                     yield located(item, request) if isinstance(item, EngineFault) else item
         except (VLLMClientError, ValidationError, ValueError) as error:
@@ -76,28 +81,27 @@ class VLLMEngine:
         except (insides.EngineDeadError, insides.EngineGenerateError, GenerationError):
             yield self._broken(request, meter)
         finally:
-            self._client.meters.pop(external_id, None)
+            for external_id in external_ids:
+                self._client.meters.pop(external_id, None)
+                self._client.traces.pop(external_id, None)
 
-    def _pieces(
-        self, request: EngineRequest, meter: UsageMeter
-    ) -> AsyncGenerator[EngineChunk | EngineFault, None]:
-        asked = ChatCompletionRequest(**vllm_fields(request))
-        if request.stream:
-            return streamed(self._serving, asked, meter, coalesce_s=self._coalesce_s)
-        return completed(self._serving, asked, meter)
-
-    def _broken(self, request: EngineRequest, meter: UsageMeter) -> EngineFault:
+    def _broken(self, request: EngineRequest, meter: PromptMeters) -> EngineFault:
         """What vLLM's exception means: it is the same for its own death and for a grammar that it cannot handle."""
         field = constrained_by(request)
         if not self.dead and meter.usage().completion_tokens == 0 and field is not None:
             return EngineFault("rejected", "the engine cannot hold a reply to this schema", field)
         return EngineFault("failed", "the engine failed while it worked on this request")
 
-    async def count_tokens(self, request: EngineRequest) -> int | EngineFault:
+    async def count_tokens(
+        self, request: EngineRequest, *, beyond_context: bool = False
+    ) -> int | EngineFault:
         """The prompt's tokens, rendered and tokenized as for a generation."""
+        form = self._forms.get(request.form)
+        if form is None:
+            return unknown_form(request)
+        turns = self._counting_turns if beyond_context else None
         try:
-            asked = ChatCompletionRequest(**vllm_fields(request))
-            counted = await insides.prompt_tokens(self._serving, asked)
+            counted = await form.count_tokens(request, turns=turns)
         except (VLLMClientError, ValidationError, ValueError) as error:
             return refusal(error, request)
         return located(fault_of(counted), request) if isinstance(counted, ErrorResponse) else counted

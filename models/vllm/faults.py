@@ -16,7 +16,11 @@ if TYPE_CHECKING:
 # vLLM appends its own parameter's name and value; xgrammar begins with a time and a line of its source.
 _EXTRAS = re.compile(r" \(parameter=\w++(?:, value=|\)$)")
 _SOURCE_LINE = re.compile(r"\[\d\d:\d\d:\d\d\] [^\s:]++:\d++: ")
-_PROMPT = {"input_tokens": "messages", "input_text": "messages", "prompt": "messages"}
+_PROMPT = frozenset({"input_tokens", "input_text", "prompt"})
+# What vLLM names where prompt and reply do not fit the context.
+_TOO_LONG = frozenset(
+    {"input_tokens", "input_text", "max_tokens", "max_completion_tokens", "max_output_tokens"}
+)
 
 
 def refusal(error: Exception, request: EngineRequest) -> EngineFault:
@@ -38,14 +42,21 @@ def fault_of(reply: ErrorResponse) -> EngineFault:
     return EngineFault("failed", "the engine could not complete this request")
 
 
+def unknown_form(request: EngineRequest) -> EngineFault:
+    """For an engine that does not answer in the form that was asked for."""
+    return EngineFault("rejected", f"this model does not answer in the form {request.form!r}", "model")
+
+
 def located(fault: EngineFault, request: EngineRequest) -> EngineFault:
     """The fault with the field of the caller's body that it is about, if that can be determined."""
     if fault.kind != "rejected":
         return fault
+    fault = replace(fault, is_too_long=fault.param in _TOO_LONG)
+    prompt = "prompt" if request.form == "completion" else "messages"
     if fault.param == "max_tokens" and request.max_tokens_field is None:
         # The caller gave no token limit: there is no room for any token.
-        return replace(fault, message="the prompt leaves no room for a reply", param="messages")
-    param = _PROMPT.get(fault.param, fault.param) if fault.param is not None else constrained_by(request)
+        return replace(fault, message="the prompt leaves no room for a reply", param=prompt)
+    param = prompt if fault.param in _PROMPT else fault.param or constrained_by(request)
     return replace(fault, message=without_internals(fault.message), param=param)
 
 

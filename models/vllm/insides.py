@@ -1,17 +1,27 @@
 """What pith uses of vLLM that vLLM does not promise to keep: the one module that may, with the reason for each name.
 
 `tests/models/vllm/test_insides.py` reads the pinned vLLM's source and says which of them no longer means what is relied
-on here. `models/vllm/prompt.py` and `models/vllm/core_imports.py` are part of this rim: the first reads the renderer's
-settings, the second loads modules and uses nothing of them.
+on here. Part of this rim are `models/vllm/prompts/prompt.py`, which reads the renderer's settings, and
+`long_prompt.py`, which tokenizes with it; `models/vllm/stat_logger.py`, which gives its statistics another place; and
+`models/vllm/core_imports.py`, which loads modules and uses nothing of them; and `core_process.py`, which foresees
+what vLLM will set.
 """
 
-from collections.abc import Callable, Iterator
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
+from vllm.entrypoints.anthropic.serving import AnthropicServingMessages
+from vllm.entrypoints.openai.completion.serving import OpenAIServingCompletion
+from vllm.entrypoints.openai.models.protocol import LoRAModulePath
+from vllm.entrypoints.openai.responses.serving import OpenAIServingResponses
 from vllm.entrypoints.serve.engine.protocol import ErrorResponse
 from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 from vllm.v1.structured_output.backend_types import StructuredOutputOptions
 from vllm.v1.structured_output.request import get_structured_output_key
+
+from models.vllm.prompts.long_prompt import one_at_a_time, without_a_limit
 
 __all__ = ["EngineDeadError", "EngineGenerateError", "StructuredOutputOptions"]
 
@@ -27,6 +37,85 @@ def replace_engine_client(client: Any, serving_chat: Any) -> None:
 def engine_id(request_id: str) -> str:
     """What vLLM's OpenAI layer calls a request when it hands it to the engine. Without it no output finds its meter."""
     return f"chatcmpl-{request_id}"
+
+
+def serving_completion(serving_chat: Any, client: Any) -> Any:
+    """vLLM's completions around `client`, with what its chat has (`OpenAIServingChat.models`, `.online_renderer`).
+
+    Ray Serve LLM has one of its own, which calls the engine itself. Without ours no completion is counted.
+    """
+    renderer = one_at_a_time(serving_chat.online_renderer)
+    return OpenAIServingCompletion(client, serving_chat.models, online_renderer=renderer, request_logger=None)
+
+
+def completion_engine_id(request_id: str, prompt: int) -> str:
+    """What vLLM's OpenAI layer calls one prompt of a completion. Without it no output finds its meter."""
+    return f"cmpl-{request_id}-{prompt}"
+
+
+async def completion_tokens(
+    serving_completion: Any, request: Any, *, turns: asyncio.Lock | None
+) -> int | ErrorResponse:
+    """The length of all prompts as a generation would have them (`OnlineRenderer.render_completion`). `turns` as in
+    `prompt_tokens`; without it nothing can be held for exactly what a completion costs."""
+    renderer = serving_completion.online_renderer
+    if turns is not None:
+        renderer = without_a_limit(renderer, turns)
+    rendered = await renderer.render_completion(request, skip_mm_cache=True)
+    if isinstance(rendered, ErrorResponse):
+        return rendered
+    return sum(serving_completion._extract_prompt_len(prompt) for prompt in rendered)
+
+
+def message_converters() -> Any:
+    """vLLM's translation of a chat completion into Anthropic's message, without the serving layer around it, which
+    would render the prompt from Anthropic's request. Its two methods read `stop_reason_map` alone."""
+    converters = AnthropicServingMessages.__new__(AnthropicServingMessages)
+    converters.stop_reason_map = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
+    return converters
+
+
+def response_engine_id(response_id: str) -> str:
+    """The same of `OpenAIServingResponses._generate_with_builtin_tools`, which numbers a response's turns; here each
+    has one, since no tool of vLLM's own is offered."""
+    return f"{response_id}_0"
+
+
+class RenderedResponses(OpenAIServingResponses):  # type: ignore[misc]
+    """vLLM's Responses API for requests that are rendered already, as chat completions are (`._make_request`,
+    `._make_request_with_harmony`). Without it a prompt could differ from the one that was counted and held for."""
+
+    async def _make_request(self, request: Any, prev_response: Any) -> Any:
+        return request.rendered
+
+    def _make_request_with_harmony(self, request: Any, prev_response: Any) -> Any:
+        return request.rendered
+
+    def _make_response_output_items(self, request: Any, *given: Any, **options: Any) -> Any:
+        """A stream's items are those that were streamed: vLLM reads the whole text again, and gives them other ids."""
+        return [] if request.stream else super()._make_response_output_items(request, *given, **options)
+
+
+def responses_layer(serving_chat: Any, client: Any) -> RenderedResponses:
+    """With the settings of vLLM's chat completions; Ray Serve LLM keeps none of the Responses API at hand."""
+    layer = RenderedResponses(
+        client,
+        serving_chat.models,
+        serving_chat.online_renderer,
+        request_logger=None,
+        chat_template=serving_chat.chat_template,
+        chat_template_content_format=serving_chat.chat_template_content_format,
+        enable_auto_tools=serving_chat.enable_auto_tools,
+        default_chat_template_kwargs=serving_chat.default_chat_template_kwargs,
+    )
+    layer.parser = serving_chat.parser_cls
+    return layer
+
+
+def tells_reasoning(serving_chat: Any) -> bool:
+    """Whether a reasoning parser counts what is no answer (`OpenAIServingChat._include_reasoning_tokens_details`).
+    Without it `completion_tokens_details` would be missing, or a stream of any model have an event more."""
+    return bool(serving_chat._include_reasoning_tokens_details)
 
 
 def states_of(engine_client: Any, external_id: str) -> Iterator[Any]:
@@ -49,13 +138,19 @@ def ended_choices(state: Any) -> Iterator[Any]:
     return (choice for choice in aggregated if choice is not None)
 
 
-async def prompt_tokens(serving_chat: Any, request: Any) -> int | ErrorResponse:
+async def prompt_tokens(
+    serving_chat: Any, request: Any, *, turns: asyncio.Lock | None
+) -> int | ErrorResponse:
     """A prompt's length as a generation would have it (`OpenAIServingChat.online_renderer`, `._extract_prompt_len`).
 
-    Without it nothing can be held for exactly what a prompt costs.
+    `turns` is what those share that count prompts of any length; None: one that is too long is refused. Without it
+    nothing can be held for exactly what a prompt costs.
     """
+    renderer = serving_chat.online_renderer
+    if turns is not None:
+        renderer = without_a_limit(renderer, turns)
     # `skip_mm_cache`: media that were only counted must not stand in the cache as sent to the engine.
-    rendered = await serving_chat.online_renderer.render_chat(request, skip_mm_cache=True)
+    rendered = await renderer.render_chat(request, skip_mm_cache=True)
     if isinstance(rendered, ErrorResponse):
         return rendered
     return sum(serving_chat._extract_prompt_len(prompt) for prompt in rendered[1])
@@ -85,3 +180,20 @@ def start_cores_with(context: Callable[[], Any]) -> None:
     if not callable(getattr(utils, "get_mp_context", None)):
         raise RuntimeError("vllm.v1.engine.utils.get_mp_context is gone: engine cores cannot be forked")
     utils.get_mp_context = context
+
+
+def lora_modules(folders: Mapping[str, Path]) -> list[LoRAModulePath]:
+    """The argument by which vLLM's OpenAI layer loads adapters when it starts (`.init_static_loras`), and finds each by
+    its name, which is what a request asks for as `model`. Without it there are no adapters."""
+    return [LoRAModulePath(name=name, path=str(folder)) for name, folder in folders.items()]
+
+
+def log_stats_with(stat_logger: type) -> None:
+    """Let `stat_logger` take the place of the logger that every engine has for Prometheus
+    (`vllm.v1.metrics.loggers.PrometheusStatLogger`). Ray Serve LLM passes on no other than its own, whose names are
+    not vLLM's. Without it an engine counts in `prometheus_client`, which takes microseconds for each token."""
+    from vllm.v1.metrics import loggers
+
+    if not isinstance(getattr(loggers, "PrometheusStatLogger", None), type):
+        raise RuntimeError("vllm.v1.metrics.loggers.PrometheusStatLogger is gone: engines cannot be counted")
+    loggers.PrometheusStatLogger = stat_logger

@@ -1,52 +1,83 @@
 """Turns vLLM's outputs into the pieces of a reply, each with the usage so far, streamed or as one JSON object."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Set
 from contextlib import aclosing
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
-from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest, ChatCompletionResponse
+from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionResponse
 from vllm.entrypoints.serve.engine.protocol import ErrorResponse
 from vllm.exceptions import GenerationError
 
-from models.engine import EngineChunk, EngineFault
+from models.engine import EngineChunk, EngineFault, TokenUsage
 from models.vllm.coalesce import coalesce
+from models.vllm.cut_off import told_cut_off
 from models.vllm.faults import fault_of
-from models.vllm.usage import UsageMeter
 
 HEARTBEAT_S = 0.5
 JSON_PROGRESS_S = 0.2
 # vLLM's own fields, which are null unless its own options ask for them; inside a text their quotes are escaped.
 NULL_FIELDS = (',"token_ids":null', ',"prompt_token_ids":null', ',"prompt_text":null')
+USAGE = ',"usage":{'
 ERROR_EVENT = 'data: {"error"'
 DONE = "data: [DONE]\n\n"
 REPLY_FIELDS = ("id", "object", "created", "model", "choices", "system_fingerprint")
 
 
+class Meter(Protocol):
+    """What is counted of a request's prompts, one or several: `models.vllm.usage.UsageMeter` says how."""
+
+    failure: BaseException | None
+    reasoning_tokens: int
+
+    @property
+    def handed_over(self) -> asyncio.Future[None]: ...
+
+    @property
+    def cut_off(self) -> Set[int]: ...
+
+    def usage(self) -> TokenUsage: ...
+
+    def peek(self) -> TokenUsage: ...
+
+
+Reply = AsyncGenerator[str, None]
+Read = Callable[[Reply], AsyncGenerator[bytes, None]]
+
+
 async def streamed(
-    serving_chat: Any, request: ChatCompletionRequest, meter: UsageMeter, *, coalesce_s: float
+    creating: Awaitable[Reply | Any],
+    meter: Meter,
+    *,
+    read: Read,
+    coalesce_s: float,
+    closing: Callable[[], bytes] = bytes,
 ) -> AsyncGenerator[EngineChunk | EngineFault, None]:
-    """The pieces of a reply in server-sent events, the first at once, later ones every `coalesce_s`."""
-    reply = await serving_chat.create_chat_completion(request)
+    """The pieces of a reply in server-sent events, the first at once, later ones every `coalesce_s`.
+
+    `creating` is vLLM's, `read` makes our events of its events; `closing` gives the last piece once all were read.
+    """
+    reply = await creating
     if isinstance(reply, ErrorResponse):
         yield fault_of(reply)
         return
-    source = _events(reply, meter)
-    pieces = coalesce(source, interval_s=coalesce_s, heartbeat_s=HEARTBEAT_S, sign_of_life=meter.handed_over)
+    pieces = coalesce(
+        read(reply), interval_s=coalesce_s, heartbeat_s=HEARTBEAT_S, sign_of_life=meter.handed_over
+    )
     async with aclosing(pieces):
         async for piece in pieces:
             yield EngineChunk(piece, meter.usage(), finished=False)
     if meter.failure is not None:
         raise meter.failure
-    yield EngineChunk(b"", meter.usage(), finished=True)
+    yield EngineChunk(closing(), meter.usage(), finished=True)
 
 
 async def completed(
-    serving_chat: Any, request: ChatCompletionRequest, meter: UsageMeter
+    creating: Coroutine[Any, Any, Any], meter: Meter, *, write: Callable[[Any], bytes]
 ) -> AsyncGenerator[EngineChunk | EngineFault, None]:
-    """Usage while the reply is made, and then the reply in one piece."""
-    task = asyncio.create_task(serving_chat.create_chat_completion(request))
+    """Usage while the reply is made, and then the reply in one piece. `creating` is vLLM's, `write` makes its JSON."""
+    task = asyncio.create_task(creating)
     try:
         while True:
             signs = (task,) if meter.handed_over.done() else (task, meter.handed_over)
@@ -63,23 +94,62 @@ async def completed(
     if isinstance(reply, ErrorResponse):
         yield fault_of(reply)
         return
-    yield EngineChunk(reply_bytes(reply), meter.usage(), finished=True)
+    yield EngineChunk(write(reply), meter.usage(), finished=True)
 
 
-async def _events(reply: AsyncGenerator[str, None], meter: UsageMeter) -> AsyncGenerator[bytes, None]:
+async def unbroken(reply: Reply, meter: Meter) -> Reply:
+    """vLLM's events until one tells of a failure, which the meter notes: the service writes its own, after settling.
+
+    Each says of a call that the token limit ended that it was cut off.
+    """
     async with aclosing(reply) as events:
         async for event in events:
-            # vLLM turns an exception into an error event; ours is written by the service, after settling.
             if event.startswith(ERROR_EVENT):
                 meter.failure = meter.failure or GenerationError(event)
-            if event == DONE or meter.failure is not None:
+            if meter.failure is not None:
                 continue
-            # The usage event of `include_usage`; the service sends its own, with billing.
-            if '"choices":[]' in event[:400]:
-                continue
-            for field in NULL_FIELDS:
-                event = event.replace(field, "")
-            yield event.encode()
+            yield told_cut_off(event, meter.cut_off)
+
+
+async def told_reasoning(reply: Reply, meter: Meter) -> Reply:
+    """The unbroken events; of the one that `include_usage` asks for, the meter learns what was reasoning."""
+    async with aclosing(unbroken(reply, meter)) as events:
+        async for event in events:
+            if _tells_usage(event):
+                usage = orjson.loads(event.removeprefix("data: "))["usage"]
+                meter.reasoning_tokens = reasoning_tokens(usage)
+            yield event
+
+
+def _tells_usage(event: str) -> bool:
+    return '"choices":[]' in event[:400]
+
+
+def openai_events(meter: Meter, *, tells_usage: bool) -> Read:
+    """Of the stream of a chat or of a completion, what goes to the caller as it is."""
+
+    async def read(reply: Reply) -> AsyncGenerator[bytes, None]:
+        async with aclosing(told_reasoning(reply, meter)) as events:
+            async for event in events:
+                # The service sends a usage event of its own, with billing.
+                if event == DONE or _tells_usage(event):
+                    continue
+                for field in NULL_FIELDS:
+                    event = event.replace(field, "")
+                yield (_with_cached(event, meter) if tells_usage else event).encode()
+
+    return read
+
+
+def _with_cached(event: str, meter: Meter) -> str:
+    """The event's usage with the cached tokens, which vLLM reports in its last event only."""
+    details = f'"prompt_tokens_details":{{"cached_tokens":{meter.usage().cached_tokens}}},'
+    return event.replace(USAGE, USAGE + details, 1)
+
+
+def reasoning_tokens(usage: Mapping[str, Any]) -> int:
+    """Of vLLM's usage: what a reasoning parser counted, if there is one."""
+    return int((usage.get("completion_tokens_details") or {}).get("reasoning_tokens") or 0)
 
 
 def reply_bytes(reply: ChatCompletionResponse) -> bytes:

@@ -1,10 +1,14 @@
 """What the catalog and model routes answer, as `/openapi.json` documents it. Money is a float only in such shapes."""
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
+
+from serve.money.service_block import document_cached_price
 
 
 class Model(BaseModel):
     """A model and its prices."""
+
+    model_config = ConfigDict(extra="allow", json_schema_extra=document_cached_price)
 
     id: str = Field(description="What a request names in `model`.")
     name: str = Field(description="Display name.")

@@ -1,14 +1,12 @@
 """The public price list, and the models that a key may use: what is served here, and for how much."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime
 
 import orjson
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from billing.caller import Caller, ProjectLimits
 from billing.price import ModelPrice
 from billing.rate_limits.rate_limits import RateLimits
 from models.catalog import Catalog, ChatModel
@@ -84,13 +82,15 @@ def model_routes(
         },
     )
     async def list_models(request: Request) -> Response:
-        """The models with their prices, in the catalog's order."""
+        """The models that the key may use with their prices, in the catalog's order."""
         caller = await authenticate(request)
-        admission = await limiter.admit(_for_lists(caller), tokens_bound=0, now=clock())
+        admission = await limiter.admit(caller.counted_apart("models"), tokens_bound=0, now=clock())
         try:
             price_list = await prices.current()
             models = [
-                model_fields(model, price_of(price_list, model.id)).model_dump() for model in catalog.models
+                model_fields(model, price_of(price_list, model.id)).model_dump()
+                for model in catalog.models
+                if caller.powers.allows_model(model.id)
             ]
         finally:
             await admission.done(0)
@@ -101,10 +101,3 @@ def model_routes(
         )
 
     return routes
-
-
-def _for_lists(caller: Caller) -> Caller:
-    """As often a minute as the project may ask for completions, and counted apart from those: SDKs ask for the list
-    as they please, and it must not use up what the project's work needs."""
-    limits = ProjectLimits(requests_per_minute=caller.limits.requests_per_minute)
-    return replace(caller, project_id=f"{caller.project_id}:models", limits=limits)

@@ -6,13 +6,17 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
-
+from billing.usage import MeteringStatus
 from models.engine import Engine, EngineChunk, EngineRequest, TokenUsage
 from models.errors import EngineFailed
+from serve.chat.engine_span import EngineSpan
+from serve.logs.request_notes import current_notes
 from serve.metrics.chat import ObservedChat
 from serve.money.admission import Admitted
-from serve.money.held_request import HeldRequest, MoreThanHeld
+from serve.money.held_request import HeldRequest, MoreThanHeld, Receipt
+from serve.money.service_block import charged_fields
+from serve.prompt_compression.compressed_chat import CompressedChat
+from serve.prompt_compression.report import compression_fields, compression_header
 
 logger = logging.getLogger("pith.chat")
 
@@ -26,16 +30,47 @@ class EngineReply:
     admitted: Admitted
     held: HeldRequest
     observed: ObservedChat
+    # The compressed prompt, if compression was asked for.
+    compressed: CompressedChat | None = None
 
     async def chunks(self) -> AsyncGenerator[EngineChunk, None]:
         """The engine's chunks; their usage is noted. Raises what `Engine.generate` raises."""
-        async with aclosing(self.engine.generate(self.request)) as chunks:
-            async for chunk in chunks:
-                try:
-                    self.held.use(chunk.usage)
-                except MoreThanHeld:
-                    raise self._exceeded(chunk.usage) from None
-                yield chunk
+        notes = current_notes()
+        if notes is not None:
+            notes.ask_engine()
+        with EngineSpan(self.request) as span:
+            async with aclosing(self.engine.generate(span.request)) as chunks:
+                async for chunk in chunks:
+                    if notes is not None:
+                        notes.see(chunk.usage.completion_tokens)
+                    span.see(chunk)
+                    yield self._paid(chunk)
+
+    def _paid(self, chunk: EngineChunk) -> EngineChunk:
+        """A chunk whose usage is noted. Raises `EngineFailed` where it is more than was held."""
+        try:
+            self.held.use(chunk.usage)
+        except MoreThanHeld:
+            raise self._exceeded(chunk.usage) from None
+        if self.compressed is not None and chunk.usage.prompt_tokens:
+            self.compressed.begin_aside()
+        return chunk
+
+    async def settle(self) -> Receipt:
+        """Of a completed reply. Raises `UsageNotRecorded`."""
+        if self.compressed is not None:
+            await self.compressed.finish_aside()
+        return await self.held.settle("completed")
+
+    def headers(self, status: MeteringStatus) -> dict[str, str]:
+        return self.admitted.reply_headers(status) | compression_header(self.compressed)
+
+    def charged(self, receipt: Receipt) -> dict[str, Any]:
+        """The reply's `usage` and `service`."""
+        fields = charged_fields(receipt)
+        if self.compressed is not None:
+            fields["service"]["compression"] = compression_fields(self.compressed, receipt)
+        return fields
 
     def _exceeded(self, usage: TokenUsage) -> EngineFailed:
         self.observed.exceed()
@@ -43,20 +78,9 @@ class EngineReply:
         logger.critical("%s: usage %r exceeds the hold %r", model_id, usage, self.held.most)
         return EngineFailed(f"{model_id}: the engine counted more tokens than its stated maximum")
 
-    def begin_delivery(self, first_event: bytes) -> None:
+    def begin_delivery(self, first: EngineChunk) -> None:
         """Call it before the first byte of a stream is sent. Raises `EngineFailed` if it is not a stream of events."""
-        if not first_event.startswith(b"data: {"):
+        if not first.data.startswith((b"data: {", b"event: ")):
             raise EngineFailed("the engine did not return a stream of server-sent events")
         self.held.delivered = True
-        self.observed.deliver()
-
-
-def checked_reply(data: bytes) -> dict[str, Any]:
-    """The engine's chat completion object. Raises `EngineFailed` for any other bytes."""
-    try:
-        reply = orjson.loads(data)
-    except orjson.JSONDecodeError as error:
-        raise EngineFailed("the engine's reply is not JSON") from error
-    if not isinstance(reply, dict) or not isinstance(reply.get("choices"), list) or not reply["choices"]:
-        raise EngineFailed("the engine's reply is not a chat completion")
-    return reply
+        self.observed.deliver(first.usage.completion_tokens)

@@ -27,7 +27,8 @@ FunctionName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 _OBJECTS: TypeAdapter[list[dict[str, Any]]] = TypeAdapter(Objects, config=STRICT)
 
 
-def _text_or_parts(value: Any) -> Any:
+def text_or_parts(value: Any) -> Any:
+    """A message's content, if it is of the right type."""
     # A plain union would add its branch's name to the issue's path, which must name the field and no more.
     if value is None or isinstance(value, str):
         return value
@@ -63,7 +64,7 @@ class Message(BaseModel):
     )
     content: Annotated[
         str | list[dict[str, Any]] | None,
-        PlainValidator(_text_or_parts, json_schema_input_type=str | list[dict[str, Any]] | None),
+        PlainValidator(text_or_parts, json_schema_input_type=str | list[dict[str, Any]] | None),
     ] = Field(
         default=None,
         description='The text, or a list of content parts such as `{"type": "text", "text": "…"}`. A message '

@@ -4,7 +4,7 @@ Options that are refused or ignored are no fields here; `models.options.options`
 and not a 422.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     ConfigDict,
@@ -13,11 +13,15 @@ from pydantic import (
     TypeAdapter,
     ValidationInfo,
     field_validator,
+    model_validator,
 )
 from pydantic_core import PydanticCustomError
 
+from models.engine import MAX_STOP_STRINGS
+from models.options.options import DEFAULT_TEMPERATURE
 from serve.chat.message_shapes import STRICT, Message, NamedToolChoice, ResponseFormat, StreamOptions, Tool
 from serve.http.body import RequestShape
+from serve.prompt_compression.options import PromptCompressionOptions
 
 DEFAULT_MAX_TOKENS = 512
 MAX_TOKENS_BOUND = 16_384
@@ -29,14 +33,16 @@ TokenLimit = Annotated[int, Field(ge=1, le=MAX_TOKENS_BOUND)]
 Probability = Annotated[float, Field(ge=0, le=1)]
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 StopString = Annotated[str, Field(min_length=1, max_length=1024)]
-# vLLM takes four at most, as OpenAI does.
+# The contract takes four at most, as OpenAI does; other dialects take what engines take.
 StopStrings = Annotated[list[StopString], Field(max_length=4, fail_fast=True)]
+ManyStopStrings = Annotated[list[StopString], Field(max_length=MAX_STOP_STRINGS, fail_fast=True)]
 TokenId = Annotated[str, Field(pattern=r"^[0-9]{1,9}$")]
 Bias = Annotated[float, Field(ge=-100, le=100)]
 ToolChoiceWord = Literal["none", "auto", "required"]
 
 _STOP_STRING: TypeAdapter[str] = TypeAdapter(StopString, config=STRICT)
 _STOP_STRINGS: TypeAdapter[list[str]] = TypeAdapter(StopStrings, config=STRICT)
+_MANY_STOP_STRINGS: TypeAdapter[list[str]] = TypeAdapter(ManyStopStrings, config=STRICT)
 _BIASES: TypeAdapter[dict[str, float]] = TypeAdapter(dict[TokenId, Bias], config=STRICT)
 _TOOL_CHOICE_WORD: TypeAdapter[str] = TypeAdapter(ToolChoiceWord, config=STRICT)
 
@@ -49,6 +55,17 @@ def _stop_strings(value: Any) -> list[str]:
     raise PydanticCustomError("stop_type", "Input should be a string or a list of at most 4 strings")
 
 
+def _many_stop_strings(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [_STOP_STRING.validate_python(value)]
+    if isinstance(value, list):
+        return _MANY_STOP_STRINGS.validate_python(value)
+    most = {"most": MAX_STOP_STRINGS}
+    raise PydanticCustomError(
+        "stop_type", "Input should be a string or a list of at most {most} strings", most
+    )
+
+
 def _biases(value: Any) -> dict[str, float]:
     # Counted before any entry is read, so that a million bad ones cost one issue.
     if isinstance(value, dict) and len(value) > MAX_BIASED_TOKENS:
@@ -57,13 +74,17 @@ def _biases(value: Any) -> dict[str, float]:
     return _BIASES.validate_python(value)
 
 
-def _tool_choice(value: Any) -> str | dict[str, Any]:
+def read_tool_choice(value: Any) -> str | dict[str, Any]:
+    """A word, or the function that it names. Raises pydantic's `ValidationError`."""
     if isinstance(value, dict):
         return NamedToolChoice.model_validate(value).model_dump(exclude_unset=True)
     return _TOOL_CHOICE_WORD.validate_python(value)
 
 
 Stop = Annotated[list[str], PlainValidator(_stop_strings, json_schema_input_type=StopString | StopStrings)]
+ManyStops = Annotated[
+    list[str], PlainValidator(_many_stop_strings, json_schema_input_type=StopString | ManyStopStrings)
+]
 _DocumentedBiases = Annotated[
     dict[TokenId, Bias],
     Field(max_length=MAX_BIASED_TOKENS, json_schema_extra={"additionalProperties": False}),
@@ -71,11 +92,25 @@ _DocumentedBiases = Annotated[
 LogitBias = Annotated[dict[str, float], PlainValidator(_biases, json_schema_input_type=_DocumentedBiases)]
 ToolChoice = Annotated[
     ToolChoiceWord | dict[str, Any],
-    PlainValidator(_tool_choice, json_schema_input_type=ToolChoiceWord | NamedToolChoice),
+    PlainValidator(read_tool_choice, json_schema_input_type=ToolChoiceWord | NamedToolChoice),
+]
+
+
+def _compression(value: Any) -> PromptCompressionOptions | Literal[False]:
+    if value is False:
+        return False
+    if not isinstance(value, dict):
+        raise PydanticCustomError("compression_type", "Input should be an object, or false or null for none")
+    return PromptCompressionOptions.model_validate(value)
+
+
+Compression = Annotated[
+    PromptCompressionOptions | Literal[False],
+    PlainValidator(_compression, json_schema_input_type=PromptCompressionOptions | Literal[False] | None),
 ]
 
 # The service itself acts on these; everything else is an option for `models.options.options` to judge.
-_NOT_OPTIONS = {"messages", "model", "max_tokens", "max_completion_tokens", "stream"}
+_NOT_OPTIONS = {"messages", "model", "max_tokens", "max_completion_tokens", "stream", "compression"}
 
 
 class ChatCompletionRequest(RequestShape):
@@ -162,6 +197,25 @@ class ChatCompletionRequest(RequestShape):
         default=None, description="Keeps generating past the model's end of text; for load tests."
     )
 
+    # None: the engine's own, which is 1 or what the model's makers say.
+    default_temperature: ClassVar[float | None] = DEFAULT_TEMPERATURE
+    # False: one that the model does not take is refused.
+    drops_effort: ClassVar[bool] = False
+
+    compression: Compression | None = Field(
+        default=None,
+        description="Compresses long parts of the prompt on their way to the model: tool results, and text parts with "
+        "`compress: true`. `null` or `false` turns the project's default off.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_turns_compression_off(cls, body: Any) -> Any:
+        # Elsewhere null counts as absent; here, absent means the project's default.
+        if isinstance(body, dict) and "compression" in body and body["compression"] is None:
+            return {**body, "compression": False}
+        return body
+
     @field_validator("stream_options")
     @classmethod
     def _only_in_a_stream(cls, value: StreamOptions, info: ValidationInfo) -> StreamOptions:
@@ -186,8 +240,8 @@ class ChatCompletionRequest(RequestShape):
         return value
 
     @property
-    def token_limit(self) -> int:
-        """The most tokens to generate for each choice: `max_completion_tokens`, else `max_tokens`."""
+    def token_limit(self) -> int | None:
+        """The most tokens for each choice: `max_completion_tokens`, else `max_tokens`. None: what is left."""
         return self.max_completion_tokens or self.max_tokens
 
     @property

@@ -4,41 +4,38 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from billing.usage import MeteringStatus
+from serve.money.charge_shapes import Billing, Metering
+from serve.prompt_compression.report import document_compression
+
+
+def _document_details(schema: dict[str, Any]) -> None:
+    schema["properties"]["prompt_tokens_details"] = {
+        "type": "object",
+        "description": "What is known of the tokens read.",
+        "properties": {
+            "cached_tokens": {
+                "type": "integer",
+                "description": "Those of them that the engine's prefix cache had; 0 where it had none.",
+            }
+        },
+        "required": ["cached_tokens"],
+    }
 
 
 class Usage(BaseModel):
     """Tokens of one request."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="allow", json_schema_extra=_document_details)
 
     prompt_tokens: int = Field(description="Tokens read.")
     completion_tokens: int = Field(description="Tokens generated, over all choices.")
     total_tokens: int = Field(description="Their sum.")
 
 
-class Metering(BaseModel):
-    """Whether the usage was recorded."""
-
-    persisted: bool = Field(description="True once it is committed in the ledger.")
-    status: MeteringStatus = Field(
-        description="`persisted`: in the ledger. `degraded`: kept on disk and brought to it later, exactly "
-        "once. `not_applicable`: this project is not metered."
-    )
-
-
-class Billing(BaseModel):
-    """What a request cost and why."""
-
-    input_price_per_mtok: float = Field(description="USD per million input tokens of the selected model.")
-    output_price_per_mtok: float = Field(description="USD per million output tokens of the selected model.")
-    minimum_request_charge_usd: float = Field(description="The selected model's minimum per request, in USD.")
-    minimum_applied: bool = Field(description="True when the minimum determined the cost.")
-    request_cost_usd: float = Field(description="The greater of the tokens' price and the minimum, in USD.")
-
-
 class ServiceBlock(BaseModel):
     """What this service adds to an OpenAI completion."""
+
+    model_config = ConfigDict(extra="allow", json_schema_extra=document_compression)
 
     billing: Billing = Field(description="The price of this request.")
     metering: Metering = Field(description="The record of this request.")
@@ -50,7 +47,12 @@ _COMPLETION_EXAMPLE: dict[str, Any] = {
     "created": 1795000000,
     "model": "example-model",
     "choices": [{"index": 0, "message": {"role": "assistant", "content": "Hello."}, "finish_reason": "stop"}],
-    "usage": {"prompt_tokens": 11, "completion_tokens": 3, "total_tokens": 14},
+    "usage": {
+        "prompt_tokens": 11,
+        "completion_tokens": 3,
+        "total_tokens": 14,
+        "prompt_tokens_details": {"cached_tokens": 0},
+    },
     "service": {
         "billing": {
             "input_price_per_mtok": 0.1,

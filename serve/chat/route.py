@@ -21,6 +21,7 @@ from serve.http.openapi import (
     metering_header,
 )
 from serve.http.plain_route import PlainRoute
+from serve.prompt_compression.report import document_header
 
 _OK: dict[str, Any] = {
     "description": "The completion; server-sent events when `stream` is true, the last one with usage and billing.",
@@ -30,6 +31,7 @@ _OK: dict[str, Any] = {
         **metering_header(
             "Whether usage is recorded. When streaming it tells of the hold; the last event tells of the settlement."
         ),
+        **document_header(),
     },
     "content": {
         "text/event-stream": {

@@ -1,21 +1,34 @@
 """A chat request from checked body to settled cost: prepare, admit, hold, generate, settle or release."""
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from billing.caller import Caller
 from models.catalog import Catalog, ChatModel
-from models.engine import Engine, EngineRequest
+from models.engine import CONTINUES, Engine, EngineRequest, ReplyFormName
 from models.options.messages import engine_messages
 from models.options.options import check_grammars, select_options
+from serve.chat.asked import AskedChat, AskedCompletion
 from serve.chat.engine_reply import EngineReply
-from serve.chat.request import ChatCompletionRequest
+from serve.chat.request import DEFAULT_MAX_TOKENS
 from serve.http.disconnect import Client
-from serve.metrics.chat import ChatMetrics
-from serve.money.admission import Admissions
+from serve.metrics.chat import ChatMetrics, ObservedChat
+from serve.money.admission import Admissions, Admitted
+from serve.money.held_request import UNOBSERVED
 from serve.money.terms import MostTokens, TokenTerms
+from serve.prompt_compression.compressed_chat import CompressedChat, PreparedPrompt
+from serve.prompt_compression.service import PromptCompressor
+
+# What usage events call the request, by the form of its reply.
+_ROUTES: Mapping[ReplyFormName, str] = {
+    "chat": "chat",
+    "completion": "completions",
+    "response": "responses",
+    "message": "messages",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +39,12 @@ class PreparedChat:
     request: EngineRequest
     # A count that the prompt's tokens cannot pass, and the one that they have at least.
     prompt_tokens_bound: int
+    # None if compression was not asked for.
+    prompt: PreparedPrompt | None = None
+
+    @property
+    def route(self) -> str:
+        return _ROUTES[self.request.form]
 
     @property
     def bound(self) -> MostTokens:
@@ -35,20 +54,36 @@ class PreparedChat:
     @property
     def least(self) -> MostTokens:
         """What it asks for with the shortest of prompts; of a default, one token is enough."""
-        asked = self._completion(1) if self.request.max_tokens_field is not None else self._choices
-        return MostTokens(1, asked)
+        sequences = self.request.sequences
+        asked = self._completion(1) if self.request.max_tokens_field is not None else sequences
+        return MostTokens(max(1, len(self.request.prompts)), asked)
 
     def counted(self, prompt_tokens: int) -> MostTokens:
         """The worst case of a prompt of that many tokens."""
         return MostTokens(prompt_tokens, self._completion(prompt_tokens))
 
     @property
-    def _choices(self) -> int:
-        return int(self.request.options.get("n", 1))
+    def enough(self) -> int | None:
+        """The reply that a caller who gave no limit gets where more cannot be paid for, or is over the limits."""
+        is_limited = self.request.max_tokens < self.model.context_length
+        if is_limited or self.request.max_tokens_field is not None:
+            return None
+        return DEFAULT_MAX_TOKENS * self.request.sequences
+
+    def held_to(self, most: MostTokens) -> EngineRequest:
+        """The request for the engine, which generates no more than is held."""
+        held = max(1, most.completion // self.request.sequences)
+        return replace(self.request, max_tokens=min(held, self.request.max_tokens))
+
+    @property
+    def longest(self) -> int:
+        """The most prompt tokens that the engine takes: each prompt has the whole context."""
+        return self.model.context_length * max(1, len(self.request.prompts))
 
     def _completion(self, prompt_tokens: int) -> int:
-        left = max(1, self.model.context_length - prompt_tokens)
-        return min(self.request.max_tokens, left) * self._choices
+        # Of several prompts, what each of them leaves is not known from what they have together.
+        left = max(1, self.model.context_length - (0 if self.request.prompts else prompt_tokens))
+        return min(self.request.max_tokens, left) * self.request.sequences
 
 
 class ChatService:
@@ -61,34 +96,87 @@ class ChatService:
         engines: Mapping[str, Engine],
         admissions: Admissions,
         metrics: ChatMetrics,
+        compressor: PromptCompressor,
     ) -> None:
         self._catalog = catalog
         self._engines = engines
         self._admissions = admissions
         self._metrics = metrics
+        self._compressor = compressor
 
-    def prepare(self, caller: Caller, body: ChatCompletionRequest, completion_id: str) -> PreparedChat:
-        """Check what needs no I/O. Raises `UnknownModel`, `UnsupportedOption` or `InvalidField`."""
-        model = self._catalog.get(body.model) if body.model is not None else self._catalog.default
-        options = select_options(body.option_fields(), capabilities=model.capabilities)
-        messages = engine_messages(body.message_fields(), capabilities=model.capabilities)
-        max_tokens = body.token_limit
+    def model(self, model_id: str | None) -> ChatModel:
+        """The model of this id, or the default. Raises `UnknownModel`."""
+        return self._catalog.get(model_id) if model_id is not None else self._catalog.default
+
+    def prepare(
+        self,
+        caller: Caller,
+        body: AskedChat,
+        completion_id: str,
+        *,
+        form: ReplyFormName = "chat",
+        form_options: Mapping[str, Any] | None = None,
+    ) -> PreparedChat:
+        """Check what needs no I/O; `form_options` are checked already. Raises `UnknownModel`, `UnsupportedOption` or
+        `InvalidField`."""
+        model = self.model(body.model)
+        options = select_options(
+            body.option_fields(),
+            capabilities=model.capabilities,
+            default_temperature=body.default_temperature,
+            drops_effort=body.drops_effort,
+        )
+        given = body.message_fields()
+        messages = engine_messages(given, capabilities=model.capabilities)
         request = EngineRequest(
             request_id=completion_id,
             model_id=model.id,
             messages=messages,
-            max_tokens=max_tokens,
+            max_tokens=body.token_limit or model.context_length,
             stream=body.stream,
             cache_salt=caller.workspace_id,
             options=options,
             project_id=caller.project_id,
             project_weight=caller.limits.weight,
+            background=caller.background,
             max_tokens_field=body.token_limit_field,
+            form=form,
+            form_options=form_options or {},
+        )
+        prompt = self._compressor.prepare(caller, given, body.compression)
+        return PreparedChat(model, request, self._prompt_bound(model, request), prompt)
+
+    def prepare_completion(self, caller: Caller, asked: AskedCompletion, completion_id: str) -> PreparedChat:
+        """`prepare` for prompts without a conversation, of which nothing is compressed."""
+        model = self.model(asked.model)
+        request = EngineRequest(
+            request_id=completion_id,
+            model_id=model.id,
+            messages=(),
+            max_tokens=asked.max_tokens,
+            stream=asked.stream,
+            cache_salt=caller.workspace_id,
+            options=select_options(asked.options, capabilities=model.capabilities, default_temperature=None),
+            project_id=caller.project_id,
+            project_weight=caller.limits.weight,
+            background=caller.background,
+            form="completion",
+            prompts=tuple(asked.prompts),
+            form_options=asked.form_options,
         )
         return PreparedChat(model, request, self._prompt_bound(model, request))
 
     def _prompt_bound(self, model: ChatModel, request: EngineRequest) -> int:
         """What is proven of its bytes, and else all that the engine takes: a longer prompt is refused there."""
+        if request.prompts:
+            sizes = (
+                len(prompt) if isinstance(prompt, tuple) else model.context_length
+                for prompt in request.prompts
+            )
+            return sum(min(size, model.context_length) for size in sizes)
+        if request.form_options.get(CONTINUES):
+            # No template was looked at for what it makes of that.
+            return model.context_length
         proven = self._engines[model.id].prompt_bound()
         bound = proven.of(request) if proven is not None else None
         return model.context_length if bound is None else min(bound, model.context_length)
@@ -97,20 +185,86 @@ class ChatService:
     async def open(
         self, caller: Caller, chat: PreparedChat, request_id: str, client: Client
     ) -> AsyncIterator[EngineReply]:
-        """Admit the request, hold its worst-case cost, and on the way out settle or release, however that comes."""
-        engine, request = self._engines[chat.model.id], chat.request
+        """Admit the request, compress its prompt where that was asked for, hold its worst-case cost, and on the way out
+        settle or release, however that comes."""
+        engine = self._engines[chat.model.id]
+        tokens = self._terms(chat, may_be_long=chat.prompt is not None)
+        async with (
+            self._admissions.admit(caller, request_id, [tokens], route=chat.route) as admitted,
+            AsyncExitStack() as stack,
+        ):
+            observed = self._metrics.begin(chat.model.id)
+            compressed = await self._compressed(stack, chat, admitted, observed, client)
+            sent = chat if compressed is None else self._rewritten(chat, compressed)
+            if chat.prompt is not None:
+                tokens = self._terms(sent, is_shrunk=tokens.is_shrunk)
+            check = partial(check_grammars, sent.request.options)
+            held = await stack.enter_async_context(
+                admitted.hold(tokens, observed, stream=sent.request.stream, client=client, check=check)
+            )
+            if compressed is not None:
+                held.saving_of = compressed.saving_of
+                held.observe_saving = compressed.observed.settle
+                held.compression = compressed.part
+            request = sent.held_to(held.most) if tokens.is_shrunk else sent.request
+            yield EngineReply(engine, request, admitted, held, observed, compressed)
+
+    async def count(self, caller: Caller, chat: PreparedChat, request_id: str, client: Client) -> int:
+        """The prompt's tokens. It counts as a request and is free; but who could not pay for the least of prompts has
+        no replica started. Raises what `open` raises."""
+        nothing = MostTokens(1, 0)
 
         async def count() -> MostTokens:
-            return chat.counted(await engine.count_tokens(request))
+            return nothing
 
-        tokens = TokenTerms(chat.model.id, chat.bound, chat.least, count)
-        async with self._admissions.admit(caller, request_id, [tokens]) as admitted:
-            observed = self._metrics.begin(chat.model.id)
-            async with admitted.hold(
-                tokens,
-                observed,
-                stream=request.stream,
-                client=client,
-                check=partial(check_grammars, request.options),
-            ) as held:
-                yield EngineReply(engine, request, admitted, held, observed)
+        tokens = TokenTerms(chat.model.id, nothing, nothing, count, counts_against_limits=False)
+        async with (
+            self._admissions.admit(caller, request_id, [tokens], route=chat.route) as admitted,
+            admitted.hold_part(tokens, UNOBSERVED, client=client),
+        ):
+            return await self._engines[chat.model.id].count_tokens(chat.request, beyond_context=True)
+
+    async def _compressed(
+        self,
+        stack: AsyncExitStack,
+        chat: PreparedChat,
+        admitted: Admitted,
+        observed: ObservedChat,
+        client: Client,
+    ) -> CompressedChat | None:
+        """The compressed prompt. A refusal or a failure here is the chat's."""
+        if chat.prompt is None:
+            return None
+        compressing = self._compressor.compress(chat.prompt, admitted, chat.model.id, client)
+        try:
+            compressed = await stack.enter_async_context(compressing)
+        except BaseException as failure:
+            observed.fail(failure)
+            observed.end()
+            raise
+        engine = self._engines[chat.model.id]
+        compressed.count = partial(engine.count_tokens, chat.request, beyond_context=True)
+        stack.callback(compressed.close)
+        return compressed
+
+    def _rewritten(self, chat: PreparedChat, compressed: CompressedChat) -> PreparedChat:
+        """The chat with the compressed messages and their worst-case cost."""
+        if not compressed.result.compressed:
+            return chat
+        messages = compressed.result.rewritten(chat.request.messages)
+        request = replace(chat.request, messages=messages)
+        return replace(chat, request=request, prompt_tokens_bound=self._prompt_bound(chat.model, request))
+
+    def _terms(self, chat: PreparedChat, *, may_be_long: bool = False, is_shrunk: bool = False) -> TokenTerms:
+        """`may_be_long`: a prompt that does not fit may do so once it is compressed. `is_shrunk`: the limits have room
+        for no more of a reply than is enough."""
+        engine = self._engines[chat.model.id]
+
+        async def count() -> MostTokens:
+            counted = await engine.count_tokens(chat.request, beyond_context=may_be_long)
+            return chat.counted(min(counted, chat.longest))
+
+        terms = TokenTerms(chat.model.id, chat.bound, chat.least, count, enough=chat.enough)
+        if is_shrunk:
+            terms.shrink()
+        return terms

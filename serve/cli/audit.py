@@ -5,11 +5,10 @@ from typing import Annotated, Any
 
 import typer
 
-from billing.books.books import Books
-from serve.cli import table
 from serve.cli.ledger_access import on_books
 from serve.cli.options import Config, Json, OfWorkspace, Since, Until, period, stamp
-from serve.config.settings import DEFAULT_CONFIG
+from serve.cli.output import table
+from serve.config.paths import DEFAULT_CONFIG
 
 
 def audit(
@@ -21,6 +20,8 @@ def audit(
     as_json: Json = False,
 ) -> None:
     """Who changed which account or collection, and when; oldest first."""
+    from billing.books.books import Books
+
     begin, end = period(since, until)
     entries = on_books(
         config,

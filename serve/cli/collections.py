@@ -1,39 +1,26 @@
 """`pith collections`: what workspaces were asked to pay, and what became of it."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from billing.clock import now
 from billing.collections.collection import Collection, State
-from billing.collections.collector import Collector
-from billing.price import exact_usd
-from serve.cli import table
 from serve.cli.ledger_access import on_books
-from serve.cli.options import Config, Json, OfWorkspace, Since, Until, period, stamp
-from serve.config.settings import DEFAULT_CONFIG
-from serve.money.ledger_setup import operator
+from serve.cli.options import AWorkspace, Config, Json, OfWorkspace, Since, Until, period
+from serve.cli.output import table
+from serve.config.paths import DEFAULT_CONFIG
+from serve.reports.collections import EXPORTED, collection_fields
+
+if TYPE_CHECKING:
+    from billing.collections.collector import Collector
 
 collection_commands = typer.Typer(help="What workspaces are asked to pay.", no_args_is_help=True)
 
 SHOWN = ("id", "workspace", "usd", "state", "reference", "created_at", "handed_over_at", "closed_at", "note")
-EXPORTED = (
-    "id",
-    "idempotency_key",
-    "workspace_id",
-    "workspace",
-    "cents",
-    "usd",
-    "state",
-    "reference",
-    "note",
-    "times_opened",
-    "created_at",
-    "updated_at",
-    "handed_over_at",
-    "closed_at",
-)
 
 
 @collection_commands.command("list")
@@ -69,7 +56,7 @@ def mark_collection(
 
 @collection_commands.command("cut")
 def cut_collection(
-    workspace: Annotated[str, typer.Argument(help="Workspace (id or name).")],
+    workspace: AWorkspace,
     config: Config = DEFAULT_CONFIG,
     as_json: Json = False,
 ) -> None:
@@ -88,35 +75,19 @@ def export_collections(
     """Write the collections cut in a period, for another program."""
     begin, end = period(since, until)
     found = on_books(config, lambda database, _: collector(database).listed(since=begin, until=end))
-    rows = [fields(one) for one in found]
+    rows = [collection_fields(one) for one in found]
     typer.echo(table.as_csv(EXPORTED, rows) if format == "csv" else table.as_json_lines(rows), nl=False)
 
 
 def collector(database: Any) -> Collector:
+    from billing.collections.collector import Collector
+    from serve.money.ledger_setup import operator
+
     return Collector(database, actor=operator())
 
 
-def fields(collection: Collection) -> dict[str, Any]:
-    return {
-        "id": collection.id,
-        "idempotency_key": collection.idempotency_key,
-        "workspace_id": collection.workspace_id,
-        "workspace": collection.workspace_name,
-        "cents": collection.cents,
-        "usd": exact_usd(collection.nano_usd),
-        "state": collection.state,
-        "reference": collection.reference,
-        "note": collection.note,
-        "times_opened": collection.times_opened,
-        "created_at": stamp(collection.created_at),
-        "updated_at": stamp(collection.updated_at),
-        "handed_over_at": stamp(collection.handed_over_at),
-        "closed_at": stamp(collection.closed_at),
-    }
-
-
 def show(found: Sequence[Collection], as_json: bool) -> None:
-    rows = [fields(one) for one in found]
+    rows = [collection_fields(one) for one in found]
     if as_json:
         typer.echo(table.as_json(rows))
     else:

@@ -1,16 +1,20 @@
 """`pith config check`: whether a configuration is valid, and whether it fits given machines."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from serve.cli.table import as_table
-from serve.config.capacity.fit import Verdict, check_fit
-from serve.config.node import parse_node
-from serve.config.settings import ConfigError, Settings, load_settings
-from serve.config.unpinned_revisions import unpinned_revisions
+from serve.cli.output.table import as_table
+from serve.config.errors import ConfigError
+from serve.config.values.node import parse_node
+
+if TYPE_CHECKING:
+    from serve.config.capacity.fit import Verdict
+    from serve.config.settings import Settings
 
 config_commands = typer.Typer(help="Work with configuration files.", no_args_is_help=True)
 
@@ -29,10 +33,16 @@ def check(
     ] = None,
 ) -> None:
     """Validate a configuration without starting anything. Exit code 1 if it does not fit its machines."""
-    settings = load_settings(file)
+    from serve.config.adapters import check_folders
+    from serve.config.settings import load_anchored
+    from serve.config.unpinned_revisions import unpinned_revisions
+
+    settings = load_anchored(file)
+    check_folders(settings.models)
     nodes = node or settings.nodes
     fits, said = fit_of(settings, nodes) if nodes else (True, "")
-    models = ", ".join(model.id for model in settings.models)
+    others = [model.id for model in settings.retrieval_models]
+    models = ", ".join([*(model.id for model in settings.models), *others])
     typer.echo(f"{file}: valid; serves {models}")
     for line in unpinned_revisions(settings):
         typer.echo(f"warning: {line}", err=True)
@@ -44,6 +54,8 @@ def check(
 
 def fit_of(settings: Settings, nodes: Sequence[str]) -> tuple[bool, str]:
     """Whether everything fits, and a table. Raises `ConfigError` for a machine that cannot be parsed."""
+    from serve.config.capacity.fit import check_fit
+
     try:
         verdicts = check_fit(settings, [parse_node(node) for node in nodes])
     except ValueError as error:

@@ -1,13 +1,16 @@
 """Runs a command's work on the ledger that a configuration file names, and closes it afterwards."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from billing.accounts.accounts import Accounts
-from billing.store.database import Database
-from serve.config.settings import Settings, load_anchored
+if TYPE_CHECKING:
+    from billing.accounts.accounts import Accounts
+    from billing.store.database import Database
+    from serve.config.settings import Settings
 
 T = TypeVar("T")
 
@@ -20,6 +23,7 @@ def on_accounts(
     makes_pepper: bool = False,
 ) -> T:
     """Run `work` on the ledger's accounts. Raises `ConfigError` if there is no ledger and it may not be made."""
+    from serve.config.settings import load_anchored
     from serve.money.ledger_setup import open_accounts
 
     async def run() -> T:
@@ -36,6 +40,7 @@ def on_accounts(
 
 def on_books(config: Path, work: Callable[[Database, Settings], Awaitable[T]]) -> T:
     """Run `work` on the ledger's database. Raises `ConfigError` if there is no ledger."""
+    from serve.config.settings import load_anchored
     from serve.money.ledger_setup import open_books
 
     async def run() -> T:

@@ -1,57 +1,67 @@
-"""The `pith` command: its verbs, and how it fails. Each verb is in the module of its name."""
+"""The `pith` command and how it fails. Its verbs are in `serve/cli/verbs/verb.py`."""
 
 import sys
+from typing import Annotated
 
 import typer
+from typer.completion import install_callback, show_callback
 
 from billing.errors import BillingError
-from serve.cli.audit import audit
-from serve.cli.collections import collection_commands
-from serve.cli.compress import compress_file
-from serve.cli.config import config_commands
-from serve.cli.key import key_commands
-from serve.cli.project import project_commands
-from serve.cli.receipts import receipts
-from serve.cli.reconcile import reconcile
-from serve.cli.serve import serve
-from serve.cli.spool import spool_commands
-from serve.cli.statement import statement
-from serve.cli.tune import tune
-from serve.cli.usage import usage
-from serve.cli.workspace import workspace_commands
-from serve.config.settings import ConfigError
+from serve.cli.verbs.group import VerbGroup
+from serve.cli.verbs.shells import offer_completions
+from serve.cli.verbs.version import NAME, print_version
+from serve.client.errors import PithError
+from serve.config.errors import ConfigError
 
 USAGE_ERROR = 2
+# Typer's own two are neither true nor false, which takes it pydantic to check, whatever the command.
+InstallCompletion = Annotated[
+    bool,
+    typer.Option(
+        "--install-completion", callback=install_callback, help="Install completion for the current shell."
+    ),
+]
+ShowCompletion = Annotated[
+    bool,
+    typer.Option(
+        "--show-completion", callback=show_callback, help="Print the completion of the current shell."
+    ),
+]
 
 app = typer.Typer(
-    help="Inference, compression and billing on your own machines.",
+    cls=VerbGroup,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
+    # Plain help: the other kind takes longer to import than everything else that it needs.
+    rich_markup_mode=None,
+    add_completion=False,
 )
-app.command("serve")(serve)
-app.add_typer(config_commands, name="config")
-app.add_typer(workspace_commands, name="workspace")
-app.add_typer(project_commands, name="project")
-app.add_typer(key_commands, name="key")
-app.add_typer(collection_commands, name="collections")
-for command in (usage, receipts, statement, reconcile, audit):
-    app.command(command.__name__)(command)
-app.add_typer(spool_commands, name="spool")
-app.command("compress")(compress_file)
-app.command("tune")(tune)
+
+
+@app.callback()
+def pith(
+    version: Annotated[
+        bool,
+        typer.Option("--version", is_eager=True, callback=print_version, help="Print the version and end."),
+    ] = False,
+    install_completion: InstallCompletion = False,
+    show_completion: ShowCompletion = False,
+) -> None:
+    """Inference, compression and billing on your own machines."""
 
 
 def main() -> None:
     """Run a command. A failure ends with one line and no trace.
 
-    The exit code is 2 if the arguments or the configuration are wrong, and 1 if the ledger refuses.
+    The exit code is 2 if the arguments or the configuration are wrong, and 1 if the ledger or a
+    running server refuses or is away.
     """
+    offer_completions(NAME)
     try:
-        app()
+        app(prog_name=NAME)
     except ConfigError as error:
         raise SystemExit(_print_error(str(error), USAGE_ERROR)) from error
-    except BillingError as error:
+    except (BillingError, PithError) as error:
         raise SystemExit(_print_error(str(error), 1)) from error
 
 

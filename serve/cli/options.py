@@ -7,11 +7,22 @@ from typing import Annotated
 
 import typer
 
-from serve.config.settings import ConfigError
+from serve.cli.verbs.completion import projects, workspaces
+from serve.config.errors import ConfigError
+from serve.reports.moments import stamp as stamp
 
 Config = Annotated[Path, typer.Option("--config", help="Configuration file that names the ledger.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-OfWorkspace = Annotated[str | None, typer.Option("--workspace", help="Only this workspace (id or name).")]
+OfWorkspace = Annotated[
+    str | None,
+    typer.Option("--workspace", help="Only this workspace (id or name).", autocompletion=workspaces),
+]
+OfProject = Annotated[
+    str | None,
+    typer.Option("--project", help="Only this project (WORKSPACE/NAME or id).", autocompletion=projects),
+]
+AWorkspace = Annotated[str, typer.Argument(help="Workspace (id or name).", autocompletion=workspaces)]
+AProject = Annotated[str, typer.Argument(help="Project (WORKSPACE/NAME or id).", autocompletion=projects)]
 All = Annotated[bool, typer.Option("--all", help="Include what was revoked.")]
 Since = Annotated[
     str | None, typer.Option(help="First day or moment, such as 2026-11-01 or 2026-11-01T09:30 (UTC).")
@@ -44,7 +55,3 @@ def moment(text: str | None, option: str) -> datetime | None:
         raise ConfigError(
             f"{option}: {text!r} is not a day or a moment, such as 2026-11-01 or 2026-11-01T09:30"
         ) from error
-
-
-def stamp(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.isoformat(timespec="seconds")

@@ -1,17 +1,28 @@
 """`pith project`: sets of keys with their own rate limits."""
 
-from typing import Annotated
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from billing.accounts.account_sql import Project
-from billing.accounts.accounts import Accounts
 from billing.caller import MAX_WEIGHT, ProjectLimits
 from billing.clock import now
-from serve.cli.account_output import fields_of, show, show_lines, state_of
-from serve.cli.ledger_access import on_accounts
-from serve.cli.options import All, Config, Json, OfWorkspace, require_one
-from serve.config.settings import DEFAULT_CONFIG
+from serve.cli.ledger_access import on_accounts, on_books
+from serve.cli.options import All, AProject, AWorkspace, Config, Json, OfWorkspace, require_one
+from serve.cli.output import table
+from serve.cli.output.accounts import show, show_lines
+from serve.config.errors import ConfigError
+from serve.config.paths import DEFAULT_CONFIG
+from serve.reports.accounts import project_fields
+
+if TYPE_CHECKING:
+    from billing.originals.deletion import Retained
+    from billing.store.database import Database
+    from serve.config.settings import Settings
 
 project_commands = typer.Typer(help="Sets of keys with their own rate limits.", no_args_is_help=True)
 
@@ -19,21 +30,29 @@ PerMinute = Annotated[int | None, typer.Option(min=0, help="0 for no limit.")]
 WEIGHT_HELP = "Its share of places and turns relative to other projects that wait for the same engine."
 Weight = Annotated[int, typer.Option(min=1, max=MAX_WEIGHT, help=WEIGHT_HELP)]
 NewWeight = Annotated[int | None, typer.Option(min=1, max=MAX_WEIGHT, help=WEIGHT_HELP)]
+COMPRESSION_HELP = (
+    "How its chats are compressed unless a request says so itself, as JSON with the fields of a request's "
+    """`compression`, such as '{"target_ratio": 0.3}'; `off`: not at all."""
+)
+Compression = Annotated[str | None, typer.Option(metavar="JSON|off", help=COMPRESSION_HELP)]
+OFF = "off"
 
 
 @project_commands.command("create")
 def create_project(
-    workspace: str,
+    workspace: AWorkspace,
     name: str,
     metered: Annotated[bool, typer.Option(help="Whether usage is recorded and charged.")] = True,
     requests_per_minute: PerMinute = None,
     tokens_per_minute: PerMinute = None,
     max_in_flight: PerMinute = None,
     weight: Weight = 1,
+    compression: Compression = None,
     config: Config = DEFAULT_CONFIG,
     as_json: Json = False,
 ) -> None:
     """Make a project in a workspace."""
+    default = _default(compression, config)
     limits = ProjectLimits(
         requests_per_minute or None, tokens_per_minute or None, max_in_flight or None, weight
     )
@@ -41,7 +60,7 @@ def create_project(
         on_accounts(
             config,
             lambda accounts: accounts.create_project(
-                workspace, name, metered=metered, limits=limits, now=now()
+                workspace, name, metered=metered, limits=limits, compression=default, now=now()
             ),
         ),
         as_json,
@@ -50,7 +69,7 @@ def create_project(
 
 @project_commands.command("set")
 def set_project(
-    project: str,
+    project: AProject,
     metered: Annotated[
         bool | None, typer.Option("--metered/--no-metered", help="Whether usage is recorded and charged.")
     ] = None,
@@ -58,53 +77,75 @@ def set_project(
     tokens_per_minute: PerMinute = None,
     max_in_flight: PerMinute = None,
     weight: NewWeight = None,
+    compression: Compression = None,
     config: Config = DEFAULT_CONFIG,
     as_json: Json = False,
 ) -> None:
-    """Change a project's rate limits, its weight, or whether it is metered; what is not named stays."""
+    """Change a project's rate limits, its weight, how its chats are compressed, or whether it is metered; what is not
+    named stays."""
     rates = {
-        "--requests-per-minute": requests_per_minute,
-        "--tokens-per-minute": tokens_per_minute,
-        "--max-in-flight": max_in_flight,
-        "--weight": weight,
+        "requests_per_minute": requests_per_minute,
+        "tokens_per_minute": tokens_per_minute,
+        "max_in_flight": max_in_flight,
+        "weight": weight,
     }
-    require_one({"--metered/--no-metered": metered, **rates})
-
-    async def change(accounts: Accounts) -> Project:
-        found = await accounts.find_project(project)
-        if metered is not None:
-            found = await accounts.set_metered(project, metered=metered)
-        if all(rate is None for rate in rates.values()):
-            return found
-        old = found.limits
-        limits = ProjectLimits(
-            _changed(requests_per_minute, old.requests_per_minute),
-            _changed(tokens_per_minute, old.tokens_per_minute),
-            _changed(max_in_flight, old.max_in_flight),
-            weight or old.weight,
-        )
-        return await accounts.set_project_limits(project, limits)
-
-    show(on_accounts(config, change), as_json)
+    options = {f"--{name.replace('_', '-')}": rate for name, rate in rates.items()}
+    require_one({"--metered/--no-metered": metered, **options, "--compression": compression})
+    values: dict[str, Any] = {name: rate or None for name, rate in rates.items() if rate is not None}
+    if metered is not None:
+        values["metered"] = metered
+    if compression is not None:
+        values["compression"] = _default(compression, config)
+    show(on_accounts(config, lambda accounts: accounts.change_project(project, values)), as_json)
 
 
 @project_commands.command("list")
 def list_projects(
     workspace: OfWorkspace = None, all_: All = False, config: Config = DEFAULT_CONFIG, as_json: Json = False
 ) -> None:
-    """List projects with the names of their workspaces."""
+    """List projects with the names of their workspaces; whose compression cannot be used is said after the list."""
+    from serve.config.settings import load_anchored
+    from serve.prompt_compression.configured import problem_of
+
     found = on_accounts(config, lambda accounts: accounts.list_projects(workspace))
-    lines = [
-        {"workspace": one.workspace.name, **fields_of(one.project), **state_of(one.revoked)} for one in found
-    ]
+    lines = [project_fields(one) for one in found]
     show_lines(lines, all_, as_json, first=("id", "workspace", "name"))
+    models = load_anchored(config).compression
+    for one in found:
+        problem = problem_of(one.project.compression, models)
+        if one.revoked is None and problem is not None:
+            name = f"{one.workspace.name}/{one.project.name}"
+            typer.echo(f"{name}: its chats are not compressed as it says: {problem}", err=True)
 
 
 @project_commands.command("revoke")
-def revoke_project(project: str, config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
+def revoke_project(project: AProject, config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
     """Revoke a project with all its keys."""
     show(on_accounts(config, lambda accounts: accounts.revoke_project(project, now=now())), as_json)
 
 
-def _changed(given: int | None, old: int | None) -> int | None:
-    return old if given is None else given or None
+def _default(compression: str | None, config: Path) -> str | None:
+    """What is kept of the option. Raises `ConfigError`."""
+    if compression is None or compression == OFF:
+        return None
+    from serve.config.settings import load_anchored
+    from serve.prompt_compression.configured import BadDefault, checked_default
+    from serve.prompt_compression.default import stored_default
+
+    try:
+        return stored_default(checked_default(compression, load_anchored(config).compression))
+    except BadDefault as error:
+        raise ConfigError(f"--compression: {error}") from error
+
+
+@project_commands.command("forget-originals")
+def forget_originals(project: AProject, config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
+    """Delete every original that a project has had kept (`compression.retain_s`)."""
+    from billing.originals.original_store import OriginalStore
+    from serve.money.ledger_setup import operator
+
+    async def forget(database: Database, settings: Settings) -> Retained:
+        return await OriginalStore(database).forget(project, actor=operator(), now=now())
+
+    had = asdict(on_books(config, forget))
+    typer.echo(json.dumps(had) if as_json else table.as_table(list(had), [had]))

@@ -1,23 +1,28 @@
 """`pith receipts`: what the ledger keeps of each compression, as JSON lines for programs."""
 
-import json
+from __future__ import annotations
+
 from functools import partial
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from billing.books.receipts import StoredReceipt
-from billing.books.receipts import receipts as read_receipts
-from billing.price import exact_usd
-from serve.cli import table
 from serve.cli.ledger_access import on_books
-from serve.cli.options import Config, OfWorkspace, Since, Until, period, stamp
-from serve.config.settings import DEFAULT_CONFIG
+from serve.cli.options import Config, OfProject, OfWorkspace, Since, Until, period
+from serve.cli.output import table
+from serve.cli.output.archived import tell_of_archive
+from serve.config.paths import DEFAULT_CONFIG
+from serve.reports.receipts import receipt_fields
+
+if TYPE_CHECKING:
+    from billing.books.receipts import StoredReceipt
+    from billing.store.database import Database
+    from serve.config.settings import Settings
 
 
 def receipts(
     workspace: OfWorkspace = None,
-    project: Annotated[str | None, typer.Option(help="Only this project (id or WORKSPACE/NAME).")] = None,
+    project: OfProject = None,
     id: Annotated[str | None, typer.Option(help="Only this usage event or request, by id.")] = None,
     since: Since = None,
     until: Until = None,
@@ -25,6 +30,8 @@ def receipts(
     config: Config = DEFAULT_CONFIG,
 ) -> None:
     """Print the receipts of compressions as lines of JSON, oldest first."""
+    from billing.books.receipts import receipts as read_receipts
+
     begin, end = period(since, until)
     read = partial(
         read_receipts,
@@ -35,19 +42,10 @@ def receipts(
         until=end,
         limit=limit,
     )
-    found = on_books(config, lambda database, _: database.read(read))
-    typer.echo(table.as_json_lines([_fields(one) for one in found]), nl=False)
 
+    async def run(database: Database, settings: Settings) -> list[StoredReceipt]:
+        await tell_of_archive(database, settings, "receipts", begin)
+        return await database.read(read)
 
-def _fields(one: StoredReceipt) -> dict[str, Any]:
-    return {
-        "event_id": one.event_id,
-        "request_id": one.request_id,
-        "workspace": one.workspace,
-        "project": one.project,
-        "model": one.model_id,
-        "created_at": stamp(one.created_at),
-        "settled_at": stamp(one.settled_at),
-        "charged_usd": exact_usd(one.charged_nano_usd),
-        "receipt": json.loads(one.receipt),
-    }
+    found = on_books(config, run)
+    typer.echo(table.as_json_lines([receipt_fields(one) for one in found]), nl=False)

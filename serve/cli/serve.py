@@ -1,18 +1,24 @@
 """`pith serve`: starts the server, with the command line's addresses, and says when it is ready."""
 
+from __future__ import annotations
+
 import asyncio
 import os
 import socket
 import sys
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from billing.clock import now
 from serve.cluster.progress import Progress
-from serve.config.settings import DEFAULT_CONFIG, ConfigError, Settings, load_anchored
-from serve.config.unpinned_revisions import unpinned_revisions
+from serve.config.errors import ConfigError
+from serve.config.paths import DEFAULT_CONFIG
+
+if TYPE_CHECKING:
+    from serve.config.settings import Settings
 
 
 def serve(
@@ -22,26 +28,52 @@ def serve(
     ops_port: Annotated[
         int | None, typer.Option(help="Serve /metrics on this port instead of the file's; 0: no metrics.")
     ] = None,
+    attach: Annotated[
+        bool,
+        typer.Option("--attach", help="On a cluster (ray.address): join what runs, and leave it at exit."),
+    ] = False,
 ) -> None:
     """Start the server and serve until Ctrl-C."""
-    from serve.app import catalog_of
-    from serve.cluster.launch import StartError, run_server
+    from serve.catalog.configured import catalog_of
+    from serve.cluster.checkpoints import StartError
+    from serve.cluster.launch import run_server
+    from serve.config.settings import load_anchored
+    from serve.config.unpinned_revisions import unpinned_revisions
+    from serve.logs.outlet import DRAIN_S
+    from serve.logs.setup import begin_logs
     from serve.money.ledger_setup import prepare_ledger
 
-    progress = Progress()
-    settings = with_address(load_anchored(config), host, port)
-    settings = with_ops_port(settings, ops_port)
+    progress, config = Progress(), config.absolute()
+
+    def read(file: Path | None = None) -> Settings:
+        return with_ops_port(with_address(load_anchored(file or config), host, port), ops_port)
+
+    settings = read()
+    require_cluster(settings, attach=attach)
     require_free_ports(settings)
+    require_headers(settings)
+    outlet = begin_logs(settings.logs.plan(None))
+    if settings.logs.format == "json":
+        progress.say_in_logs()
     progress.say(f"pith starts from {config}; what it keeps is in {settings.state_dir}")
     for line in unpinned_revisions(settings):
         progress.say(f"warning: {line}")
     progress.begin("opening the ledger")
     key = asyncio.run(prepare_ledger(settings, catalog_of(settings), now=now()))
     try:
-        run_server(settings, announce=lambda: announce(settings, key, progress), progress=progress)
+        ending = ending_of(settings, attach=attach)
+        run_server(
+            settings,
+            read=read,
+            announce=lambda: announce(settings, key, progress, ending),
+            progress=progress,
+            attach=attach,
+        )
     except StartError as error:
+        outlet.drain(DRAIN_S)
         typer.echo(f"pith: {error}", err=True)
         leave_at_once(1)
+    outlet.drain(DRAIN_S)
     leave_at_once(0)
 
 
@@ -65,11 +97,39 @@ def with_ops_port(settings: Settings, port: int | None) -> Settings:
 def require_free_ports(settings: Settings) -> None:
     """Raises `ConfigError` when something listens there already, or the address is not this machine's."""
     server, ops = settings.server, settings.ops
-    with free_port(server.host, server.port, "PORT= or --port"):
+    with ExitStack() as held:
+        # A cluster's HTTP processes are where Ray puts them.
+        if settings.ray.address is None:
+            held.enter_context(free_port(server.host, server.port, "PORT= or --port"))
         if ops.port:
             # While the first is held, so that one port for both is refused too.
-            with free_port(ops.host, ops.port, "OPS_PORT= or --ops-port"):
-                pass
+            held.enter_context(free_port(ops.host, ops.port, "OPS_PORT= or --ops-port"))
+
+
+def require_cluster(settings: Settings, *, attach: bool) -> None:
+    """Raises `ConfigError` where there is no cluster to join."""
+    if attach and settings.ray.address is None:
+        raise ConfigError("--attach joins a Ray cluster, and this configuration has no ray.address")
+
+
+def ending_of(settings: Settings, *, attach: bool) -> str:
+    """What Ctrl-C does."""
+    if attach:
+        return "Ctrl-C leaves it running on the cluster; `pith stop` stops it."
+    if settings.ray.address is not None:
+        return "Ctrl-C stops what this server has started on the cluster; Ray runs on."
+    return "Ctrl-C stops everything."
+
+
+def require_headers(settings: Settings) -> None:
+    """Raises `ConfigError` where the headers for the collector of traces cannot be read."""
+    from serve.tracing.destination import BadHeaders
+
+    try:
+        if settings.tracing.terms is not None:
+            settings.tracing.terms.headers()
+    except BadHeaders as error:
+        raise ConfigError(f"tracing.headers_file: {error}") from None
 
 
 def free_port(host: str, port: int, options: str) -> socket.socket:
@@ -85,14 +145,20 @@ def free_port(host: str, port: int, options: str) -> socket.socket:
         ) from error
 
 
-def announce(settings: Settings, key: str | None, progress: Progress) -> None:
-    """Say that the server is ready, and how to talk to it."""
+def announce(settings: Settings, key: str | None, progress: Progress, ending: str) -> None:
+    """Say that the server is ready, how to talk to it, and what ends it."""
     base = f"http://{settings.server.host}:{settings.server.port}"
     progress.say(f"ready: {base} (docs: {base}/docs)")
+    if settings.server.playground:
+        progress.say(f"playground: {base}/")
     if settings.ops.port:
         progress.say(f"metrics: http://{settings.ops.host}:{settings.ops.port}/metrics")
+    if settings.logs.format == "json":
+        # What follows is for a person at a terminal, and has a key in it.
+        return
     if key is None:
         print("Make a key with: pith workspace create NAME, pith project create, pith key create", flush=True)
+        print(ending, flush=True)
         return
     print(
         f"""
@@ -106,7 +172,7 @@ Try it:
     -H "Authorization: Bearer {key}" -H "Content-Type: application/json" \\
     -d '{{"messages": [{{"role": "user", "content": "Tell me about the river."}}], "max_tokens": 60}}'
 
-Ctrl-C stops everything.
+{ending}
 """,
         flush=True,
     )

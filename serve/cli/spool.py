@@ -1,18 +1,23 @@
 """`pith spool`: the usage that waits for the ledger on this machine, and what the ledger refused."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from billing.ledger.replay import replay
-from billing.spool.spool import Spool, SpooledEvent
 from serve.cli.options import Config, Json
-from serve.config.settings import DEFAULT_CONFIG, ConfigError, load_anchored
+from serve.config.errors import ConfigError
+from serve.config.paths import DEFAULT_CONFIG
+from serve.reports.spool import spooled_fields
+
+if TYPE_CHECKING:
+    from billing.spool.spool import Spool, SpooledEvent
 
 T = TypeVar("T")
 
@@ -27,6 +32,9 @@ SHOWN = ("request_id", "workspace_id", "model_id", "cost_nano_usd", "settled_at"
 
 def on_spool(config: Path, work: Callable[[Spool], Awaitable[T]]) -> T:
     """Run `work` on the spool that `config` names. Raises `ConfigError` if no server ever ran."""
+    from billing.spool.spool import Spool
+    from serve.config.settings import load_anchored
+
     settings = load_anchored(config)
     folder = settings.billing.spool_path.parent
     if not folder.is_dir():
@@ -55,10 +63,10 @@ def list_spool(
 
     events = on_spool(config, read)
     if as_json:
-        typer.echo(json.dumps([_fields(event) for event in events]))
+        typer.echo(json.dumps([spooled_fields(event) for event in events]))
         return
     for event in events:
-        fields = _fields(event)
+        fields = spooled_fields(event)
         details = fields["event"] if isinstance(fields["event"], dict) else {}
         shown = "  ".join(f"{name}={details.get(name, '?')}" for name in SHOWN)
         typer.echo(f"{event.event_id}  {fields['state']}  {shown}")
@@ -71,24 +79,21 @@ def list_spool(
 @spool_commands.command("retry")
 def retry(event_id: EventId, config: Config = DEFAULT_CONFIG) -> None:
     """Offer an event that was set aside to the ledger again, with all that waits, and say what became of it."""
+    from serve.config.settings import load_anchored
+
     settings = load_anchored(config)
 
     async def work(spool: Spool) -> str:
+        from billing.ledger.replay import retry as retry_event
         from billing.store.database import open_database
         from serve.money.ledger_setup import require_ledger_file
 
         require_ledger_file(settings)
-        await spool.retry(event_id)
         database = open_database(settings.billing.database_url)
         try:
-            await replay(spool, database)
+            return await retry_event(spool, database, event_id)
         finally:
             await database.close()
-        again = [event for event in await spool.refused(10**6) if event.event_id == event_id]
-        if again:
-            return f"set aside again: {again[0].refusal}"
-        waits = any(event.event_id == event_id for event in await spool.waiting(10**6))
-        return "waits: the ledger is down" if waits else "in the ledger"
 
     typer.echo(f"{event_id}: {on_spool(config, work)}")
 
@@ -96,10 +101,12 @@ def retry(event_id: EventId, config: Config = DEFAULT_CONFIG) -> None:
 @spool_commands.command("drop")
 def drop(event_id: EventId, config: Config = DEFAULT_CONFIG) -> None:
     """Remove an event that was set aside, for good: it is never charged. Prints the event in full, and leaves
-    an entry in the audit log."""
+    an entry in the audit log. A chat's event goes with that of its prompt's compression."""
+    from serve.config.settings import load_anchored
+
     settings = load_anchored(config)
 
-    async def work(spool: Spool) -> SpooledEvent:
+    async def work(spool: Spool) -> list[SpooledEvent]:
         from billing.spool.drop import drop_event
         from serve.money.ledger_setup import open_books, operator
 
@@ -111,18 +118,5 @@ def drop(event_id: EventId, config: Config = DEFAULT_CONFIG) -> None:
         finally:
             await database.close()
 
-    typer.echo(json.dumps(_fields(on_spool(config, work))))
-
-
-def _fields(spooled: SpooledEvent) -> dict[str, Any]:
-    try:
-        event = json.loads(spooled.event)
-    except ValueError:
-        # Shown as it is: that it is not JSON may be why the event was set aside.
-        event = spooled.event
-    return {
-        "event_id": spooled.event_id,
-        "state": "waiting" if spooled.refusal is None else "set aside",
-        "refusal": spooled.refusal,
-        "event": event,
-    }
+    for dropped in on_spool(config, work):
+        typer.echo(json.dumps(spooled_fields(dropped)))

@@ -9,18 +9,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
 from compression.scorers.kinds import KINDS
 from serve.cli.compress import model_of
-from serve.config.compression_models import CompressionModelSettings, spec_of
-from serve.config.settings import DEFAULT_CONFIG, ConfigError, load_anchored
+from serve.cli.verbs.completion import compression_models
+from serve.config.errors import ConfigError
+from serve.config.paths import DEFAULT_CONFIG
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+    from rich.table import Table
+
     from compression.tuning.advice import Advice
     from compression.tuning.row import Row
+    from serve.config.compression_models import CompressionModelSettings
 
 _SHOWN_BAD_ROWS = 50
 _FIRST: tuple[None] = (None,)
@@ -30,7 +32,10 @@ def tune(
     data: Annotated[Path, typer.Argument(help="JSON lines: query, input or messages, evidence or answers.")],
     config: Annotated[Path, typer.Option(help="Configuration file.")] = DEFAULT_CONFIG,
     model: Annotated[
-        list[str] | None, typer.Option(help="Compression model; default: the first. Repeatable.")
+        list[str] | None,
+        typer.Option(
+            help="Compression model; default: the first. Repeatable.", autocompletion=compression_models
+        ),
     ] = None,
     keep: Annotated[float, typer.Option(help="Share of the questions whose evidence is to survive.")] = 0.95,
     out: Annotated[Path, typer.Option(help="Folder for the plot, the calibrations and the report.")] = Path(
@@ -41,6 +46,11 @@ def tune(
     workers: Annotated[int | None, typer.Option(help="Processes; default: one per core, at most 4.")] = None,
 ) -> None:
     """Measure models on your own questions, recommend a ratio or a promise, and fit its calibration."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from serve.config.settings import load_anchored
+
     if not 0 < keep < 1:
         raise ConfigError(f"--keep: must be greater than 0 and less than 1, not {keep:g}")
     settings = load_anchored(config).compression.models
@@ -87,6 +97,7 @@ def advice_of(
     from compression.tuning.advice import advise
     from compression.tuning.parallel import CannotObserve, observe_all
     from compression.tuning.row import question_of
+    from serve.config.compression_models import spec_of
 
     task = progress.add_task(f"{model.id}: compressing", total=len(rows))
     found = []
@@ -101,6 +112,8 @@ def advice_of(
 
 def publish(advices: Sequence[Advice], keep: float, out: Path) -> None:
     """Write the plot and the calibrations, and print the tables and what to paste."""
+    from rich.console import Console
+
     from compression.tuning.artefact import write
     from compression.tuning.chart import chart, takeaway
 
@@ -123,6 +136,8 @@ def publish(advices: Sequence[Advice], keep: float, out: Path) -> None:
 
 
 def curve_table(advice: Advice) -> Table:
+    from rich.table import Table
+
     title = f"{advice.model}, {advice.questions} questions"
     table = Table(
         "target ratio",

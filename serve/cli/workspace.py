@@ -1,18 +1,20 @@
 """`pith workspace`: accounts that pay, with what they may spend."""
 
+from __future__ import annotations
+
 from decimal import Decimal, InvalidOperation
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from billing.accounts.account_sql import Workspace
-from billing.accounts.accounts import MAX_LIMIT_NANO_USD, Accounts
 from billing.clock import now
 from billing.price import NANO_PER_USD
-from serve.cli.account_output import fields_of, show, show_lines, state_of
 from serve.cli.ledger_access import on_accounts
-from serve.cli.options import All, Config, Json, require_one
-from serve.config.settings import DEFAULT_CONFIG, ConfigError
+from serve.cli.options import All, AWorkspace, Config, Json, require_one
+from serve.cli.output.accounts import show, show_lines
+from serve.config.errors import ConfigError
+from serve.config.paths import DEFAULT_CONFIG
+from serve.reports.accounts import workspace_fields
 
 workspace_commands = typer.Typer(help="Accounts that pay.", no_args_is_help=True)
 
@@ -48,7 +50,7 @@ def create_workspace(
 
 @workspace_commands.command("set")
 def set_workspace(
-    workspace: str,
+    workspace: AWorkspace,
     limit_usd: Usd = None,
     monthly_limit_usd: Usd = None,
     billing: Annotated[bool | None, typer.Option("--billing/--no-billing")] = None,
@@ -64,23 +66,14 @@ def set_workspace(
         }
     )
 
-    async def change(accounts: Accounts) -> Workspace:
-        found = await accounts.find_workspace(workspace)
-        if limit_usd is not None or monthly_limit_usd is not None:
-            total = (
-                nano_usd(limit_usd, "--limit-usd") if limit_usd is not None else found.spend_limit_nano_usd
-            )
-            month = (
-                nano_usd(monthly_limit_usd, "--monthly-limit-usd")
-                if monthly_limit_usd is not None
-                else found.monthly_limit_nano_usd
-            )
-            found = await accounts.set_spend_limits(
-                workspace, spend_limit_nano_usd=total, monthly_limit_nano_usd=month
-            )
-        return await accounts.set_billing(workspace, enabled=billing) if billing is not None else found
-
-    show(on_accounts(config, change), as_json)
+    values: dict[str, Any] = {}
+    if limit_usd is not None:
+        values["spend_limit_nano_usd"] = nano_usd(limit_usd, "--limit-usd")
+    if monthly_limit_usd is not None:
+        values["monthly_limit_nano_usd"] = nano_usd(monthly_limit_usd, "--monthly-limit-usd")
+    if billing is not None:
+        values["billing_enabled"] = billing
+    show(on_accounts(config, lambda accounts: accounts.change_workspace(workspace, values)), as_json)
 
 
 @workspace_commands.command("list")
@@ -88,14 +81,14 @@ def list_workspaces(all_: All = False, config: Config = DEFAULT_CONFIG, as_json:
     """List workspaces with what they have spent."""
     found = on_accounts(config, lambda accounts: accounts.list_workspaces())
     show_lines(
-        [{**fields_of(one), **state_of("workspace" if one.revoked_at else None)} for one in found],
+        [workspace_fields(one) for one in found],
         all_,
         as_json,
     )
 
 
 @workspace_commands.command("revoke")
-def revoke_workspace(workspace: str, config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
+def revoke_workspace(workspace: AWorkspace, config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
     """Revoke a workspace with all its keys."""
     show(on_accounts(config, lambda accounts: accounts.revoke_workspace(workspace, now=now())), as_json)
 
@@ -104,6 +97,8 @@ def nano_usd(text: str | None, option: str) -> int | None:
     """An amount from the command line. Raises `ConfigError` if it is not one."""
     if text is None or text.lower() == "none":
         return None
+    from billing.accounts.key_terms import MAX_LIMIT_NANO_USD
+
     most = Decimal(MAX_LIMIT_NANO_USD) / NANO_PER_USD
     try:
         usd = Decimal(text)

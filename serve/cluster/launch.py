@@ -2,18 +2,18 @@
 
 import logging
 import os
-import re
 import secrets
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
-from models.engine_kinds import ENGINE_KINDS
+from models.engine_kinds import ENGINE_LIMITS
+from serve.cluster.checkpoints import StartError
 from serve.cluster.descendants import (
     adopt_orphans,
     children_of_this_process,
@@ -21,42 +21,51 @@ from serve.cluster.descendants import (
     started_since,
     stop_descendants,
 )
+from serve.cluster.hangup import reload_on_hangup
+from serve.cluster.joined import REST_S, JoinedCluster, quiet_loggers
+from serve.cluster.lineup import Lineup, Run, checkpoints_of, delete_ingress, first_lineup, wait_until_running
 from serve.cluster.progress import Progress
 from serve.cluster.ray_insides.loopback import SETUP_HOOK, PortsOpen, refuse_open_ports
 from serve.cluster.ray_insides.ray_serve import (
     RAY_ENVIRONMENT,
     InsidesChanged,
-    deploy,
     own_addresses,
+    start_no_monitors,
     stay_on_this_machine,
 )
-from serve.cluster.replicas.applications import INGRESS_APP, SETTLE_S, compressor_app, model_app
-from serve.config.chat_models import ModelSettings
+from serve.cluster.reloader import Reloader
+from serve.cluster.replicas.applications import SETTLE_S
 from serve.config.settings import Settings
+from serve.logs.relay import relay
+from serve.logs.setup import outlet_of_process, take_others
+from serve.processes.control import control_socket
 from serve.processes.coordinator import Coordinator, open_coordinator
-from serve.processes.run_folder import RAY_FOLDER, TEMPORARY_FOLDER, FolderInUse, run_folder
+from serve.processes.run_folder import LOGS_SOCKET, RAY_FOLDER, TEMPORARY_FOLDER, FolderInUse, run_folder
 
-POLL_S = 0.25
 REAP_EVERY_S = 2.0
 # Beyond the drain time and what the ingress gets to settle: for Ray to say so to the replicas.
 SHUTDOWN_S = 2.0
-FIRST_START_CHECKPOINTS = "embedded:"
 
-# How a line begins that names an exception; those of its traceback are indented.
-EXCEPTION = re.compile(r"(\w+\.[\w.]+|\w*(Error|Exception)): ")
-VLLM_ENVIRONMENT = {"VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
-
-
-class StartError(Exception):
-    """The server cannot start; the message says why in one line."""
+# Gives the settings of a file; of None, those that the server was started with.
+Read = Callable[[Path | None], Settings]
+VLLM_ENVIRONMENT = {"VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_LEVEL": "ERROR", **ENGINE_LIMITS}
 
 
 class Stopped(Exception):
     """The operator asked the server to stop."""
 
 
-def run_server(settings: Settings, *, announce: Callable[[], None], progress: Progress) -> None:
-    """Start, announce when ready, and serve until a signal comes; then stop everything that was started.
+def run_server(
+    settings: Settings,
+    *,
+    read: Read,
+    announce: Callable[[], None],
+    progress: Progress,
+    attach: bool = False,
+) -> None:
+    """Start, announce when ready, and serve until a signal comes; then stop everything that was started. `attach`: on
+    a cluster that runs, join what of pith is there, or start it, and leave it at the end. `read` gives the settings
+    again when they are to be reloaded, which who has only joined does not.
 
     Raises `StartError` when a model or the ingress cannot start.
     """
@@ -64,11 +73,23 @@ def run_server(settings: Settings, *, announce: Callable[[], None], progress: Pr
     stop_on_signals()
     after = ExitStack()
     coordinator: Coordinator | None = None
+    joined = JoinedCluster(settings.ray.address, leaves=attach) if settings.ray.address else None
     try:
-        take_in_ended = open_ops_port(settings, after)
+        reloaders: list[Reloader] = []
+        take_in_ended = open_ops_port(
+            settings,
+            after,
+            anew=not attach,
+            in_force=lambda: reloaders[0].lineup.settings if reloaders else settings,
+        )
         folder = after.enter_context(own_folder(settings))
+        after.enter_context(relay(folder / LOGS_SOCKET, after.enter_context(counted_lines(settings))))
         coordinator = open_own_coordinator(settings, folder, after)
-        start(settings, progress, folder, has_coordinator=coordinator is not None)
+        run, lineup = start(settings, progress, folder, joined, has_coordinator=coordinator is not None)
+        if not attach:
+            reloaders.append(Reloader(run, lineup, read))
+            after.enter_context(control_socket(folder, reloaders[0].answer))
+            reload_on_hangup(reloaders[0])
         announce()
         started, tick = children_of_this_process(), threading.Event()
         while not tick.wait(REAP_EVERY_S):
@@ -77,14 +98,15 @@ def run_server(settings: Settings, *, announce: Callable[[], None], progress: Pr
     except (InsidesChanged, PortsOpen) as error:
         raise StartError(str(error)) from error
     except Stopped:
-        progress.say("stopping …")
+        progress.say(joined.stopping if joined else "stopping …")
     finally:
         # First: while the last requests end, new ones are refused instead of waiting in vain.
         if coordinator is not None:
             coordinator.stop_listening()
-        stop(settings.server.drain_s + SETTLE_S + SHUTDOWN_S)
+        within_s = settings.server.drain_s + SETTLE_S + (SHUTDOWN_S if joined is None else REST_S)
+        stop(within_s, joined.release if joined else _shut_down_ray)
         after.close()
-        progress.say("stopped")
+        progress.say(joined.stopped if joined else "stopped")
 
 
 @contextmanager
@@ -109,83 +131,86 @@ def open_own_coordinator(settings: Settings, folder: Path, until: ExitStack) -> 
         raise StartError(f"cannot listen on {server.host}:{server.port}: {error}") from error
 
 
-def open_ops_port(settings: Settings, until: ExitStack) -> Callable[[], None]:
-    """Serve `/metrics`. Returns what is to be called now and then. Raises `StartError`."""
+def open_ops_port(
+    settings: Settings, until: ExitStack, *, anew: bool, in_force: Callable[[], Settings]
+) -> Callable[[], None]:
+    """Serve `/metrics` and the admin API. Returns what is to be called now and then. Raises `StartError`."""
+    from serve.cluster.collectors import collectors_of
     from serve.metrics.ops_port import ops_port
+    from serve.ops.listening import open_ops
 
     try:
-        return until.enter_context(ops_port(settings))
+        served = partial(open_ops, in_force=in_force)
+        return until.enter_context(ops_port(settings, served, *collectors_of(settings), anew=anew))
     except OSError as error:
-        raise StartError(
-            f"cannot serve metrics on {settings.ops.host}:{settings.ops.port}: {error}"
-        ) from error
+        ops = settings.ops
+        raise StartError(f"cannot serve metrics on {ops.host}:{ops.port}: {error}") from error
 
 
-def start(settings: Settings, progress: Progress, folder: Path, *, has_coordinator: bool) -> None:
-    """Bring up Ray, the models that are kept up, and the ingress. Returns when the service can answer."""
-    warn_of_fake_engines(settings, progress)
-    checkpoints = {model.id: checkpoint_of(model, settings.state_dir, progress) for model in settings.models}
+def counted_lines(settings: Settings) -> AbstractContextManager[Callable[[int], None]]:
+    """What is to be told how many lines of the log the relay could not write."""
+    from serve.metrics.log_lines import relayed_lines
+    from serve.metrics.process_files import metrics_folder
+
+    return relayed_lines(metrics_folder(settings))
+
+
+def start(
+    settings: Settings,
+    progress: Progress,
+    folder: Path,
+    joined: JoinedCluster | None,
+    *,
+    has_coordinator: bool,
+) -> tuple[Run, Lineup]:
+    """Bring up Ray, the models that are kept up, and the ingress. Returns what runs, when the service can answer."""
+    checkpoints = checkpoints_of(settings, progress)
     os.environ.update(RAY_ENVIRONMENT | VLLM_ENVIRONMENT)
     os.environ.update(temporary_files(folder))
     # What torch compiles is kept for the next run.
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(settings.state_dir / "compiled"))
-    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    if joined is None:
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    open_ray(settings, progress, folder, joined)
+    run, lineup = Run(folder if has_coordinator else None, progress), first_lineup(settings)
+    if joined is not None and (running := joined.begin()):
+        wait_until_running(running, progress)
+        return run, lineup
+    run.deploy_models(lineup, lineup.places, checkpoints)
+    run.deploy_ingress(lineup)
+    if (outlet := outlet_of_process()) is not None:
+        # Ray has put its own in place.
+        take_others(outlet)
+    wait_until_running([lineup.ingress, *lineup.kept_up(lineup.places)], progress, run.folder)
+    return run, lineup
+
+
+def open_ray(settings: Settings, progress: Progress, folder: Path, joined: JoinedCluster | None) -> None:
+    """Join the cluster, or start one with Serve on it. Raises `StartError` or `PortsOpen`."""
     progress.begin("loading Ray")
     import ray
     from ray import serve
 
     quiet_loggers()
+    if joined is not None:
+        progress.begin(f"joining the cluster at {joined.address}")
+        joined.connect(RAY_ENVIRONMENT | VLLM_ENVIRONMENT)
+        # Ray has put its own handlers in place.
+        stop_on_signals()
+        return
     progress.begin("starting Ray")
     # A container's entry point may leave this process children that it did not start.
     before = children_of_this_process()
     ray.init(
-        address=settings.ray.address or "local",
-        **({} if settings.ray.address else local_cluster(settings, folder)),
+        address="local",
+        **local_cluster(settings, folder),
         namespace="serve",
         log_to_driver=False,
         configure_logging=False,
     )
-    # Ray has put its own handlers in place.
     stop_on_signals()
     serve.start(proxy_location="Disabled")
-    if not settings.ray.address:
-        refuse_open_ports(started_since(before))
-    deploy_all(settings, progress, checkpoints, folder if has_coordinator else None)
-    wanted = [INGRESS_APP, *(model_app(model.id) for model in settings.models if model.replicas.min)]
-    wanted += [compressor_app(model.id) for model in settings.compression.models if model.replicas.min]
-    wait_until_running(wanted, progress)
-
-
-def deploy_all(
-    settings: Settings, progress: Progress, checkpoints: Mapping[str, str], coordinator: Path | None
-) -> None:
-    """One application a model, one a compressor, and the ingress, all of which start at the same time."""
-    from serve.cluster.deployments.chat import build_model
-    from serve.cluster.deployments.compress import build_compressor
-    from serve.cluster.deployments.ingress import build_ingress
-
-    for model in settings.models:
-        later = "" if model.replicas.min else " (starts on its first request)"
-        progress.begin(f"deploying {model.id}{later}")
-        application = build_model(
-            model,
-            checkpoints[model.id],
-            coalesce_s=settings.server.coalesce_ms / 1000,
-            longest_s=settings.server.longest_request_s,
-            on_loopback=not settings.ray.address,
-        )
-        deploy(application, model_app(model.id))
-    for compressor in settings.compression.models:
-        progress.begin(f"deploying {compressor.id}")
-        deploy(build_compressor(compressor, settings), compressor_app(compressor.id))
-    deploy(build_ingress(settings, coordinator), INGRESS_APP)
-
-
-def warn_of_fake_engines(settings: Settings, progress: Progress) -> None:
-    for model in settings.models:
-        if not ENGINE_KINDS[model.engine.kind].computes:
-            fake = "is a fake engine, for tests: every reply is the same made-up text"
-            progress.say(f"WARNING: {model.id} {fake}")
+    refuse_open_ports(started_since(before))
 
 
 def temporary_files(folder: Path) -> dict[str, str]:
@@ -199,6 +224,7 @@ def temporary_files(folder: Path) -> dict[str, str]:
 def local_cluster(settings: Settings, folder: Path) -> dict[str, object]:
     """Ray's arguments for a cluster of this machine alone, on loopback and without a dashboard."""
     stay_on_this_machine()
+    start_no_monitors()
     return {
         "num_cpus": settings.ray.logical_cpus,
         "object_store_memory": settings.ray.object_store_mb * 10**6,
@@ -206,58 +232,6 @@ def local_cluster(settings: Settings, folder: Path) -> dict[str, object]:
         **own_addresses(folder / RAY_FOLDER),
         "runtime_env": {"worker_process_setup_hook": SETUP_HOOK},
     }
-
-
-def wait_until_running(applications: list[str], progress: Progress) -> None:
-    """Poll Ray until every application runs. Raises `StartError` for one that cannot."""
-    from ray import serve
-    from ray.serve.schema import ApplicationStatus
-
-    tick = threading.Event()
-    while True:
-        states = serve.status().applications
-        for name in applications:
-            if name in states and states[name].status in (
-                ApplicationStatus.DEPLOY_FAILED,
-                ApplicationStatus.UNHEALTHY,
-            ):
-                raise StartError(f"{name} cannot start: {reason_of(states[name])}")
-        waiting = [name for name in applications if name not in states or states[name].status != "RUNNING"]
-        if not waiting:
-            return
-        progress.begin("loading " + ", ".join(name.partition(":")[2] or name for name in waiting))
-        tick.wait(POLL_S)
-
-
-def reason_of(application: Any) -> str:
-    """What went wrong, on one line: of a deployment's traceback the exception that ends it."""
-    said = [application.message.splitlines()]
-    for deployment in application.deployments.values():
-        lines = deployment.message.splitlines()
-        ends = [number for number, line in enumerate(lines) if EXCEPTION.match(line)]
-        said.append(lines[ends[-1] :] if ends else lines)
-    return " ".join(" ".join(each.split()) for lines in said for each in lines)[:2000]
-
-
-def checkpoint_of(model: ModelSettings, state_dir: Path, progress: Progress) -> str:
-    """The hub name or the folder that the engine loads. Raises `StartError` for a folder that is not there."""
-    if model.checkpoint.startswith(FIRST_START_CHECKPOINTS):
-        from models.embedded import ensure_checkpoints
-
-        progress.begin("laying out the embedded checkpoints")
-        name = model.checkpoint.removeprefix(FIRST_START_CHECKPOINTS)
-        folders = ensure_checkpoints(state_dir / "checkpoints")
-        if name not in folders:
-            raise StartError(
-                f"{model.id}: no embedded checkpoint is named {name!r}; there are {', '.join(folders)}"
-            )
-        return str(folders[name].resolve())
-    if model.checkpoint.startswith((".", "/", "~")):
-        folder = Path(model.checkpoint).expanduser().resolve()
-        if not (folder / "config.json").is_file():
-            raise StartError(f"{model.id}: {folder} is not a checkpoint folder (it has no config.json)")
-        return str(folder)
-    return model.checkpoint
 
 
 def stop_on_signals() -> None:
@@ -272,11 +246,12 @@ def stop_on_signals() -> None:
         signal.signal(each, on_signal)
 
 
-def stop(within_s: float) -> None:
-    """Stop everything that `start` started: running requests end and are settled first, then the rest goes."""
+def stop(within_s: float, release: Callable[[], None]) -> None:
+    """Stop everything that `start` started: running requests end and are settled first, then the rest goes. `release`
+    does what concerns Ray."""
     ray = sys.modules.get("ray")
     if ray is not None:
-        worker = threading.Thread(target=_shut_down_ray, daemon=True)
+        worker = threading.Thread(target=release, daemon=True)
         worker.start()
         worker.join(within_s)
     stop_descendants()
@@ -284,17 +259,10 @@ def stop(within_s: float) -> None:
 
 def _shut_down_ray() -> None:
     import ray
-    from ray import serve
 
     try:
         if ray.is_initialized():
-            serve.delete(INGRESS_APP)
+            delete_ingress()
             ray.shutdown()
     except Exception:
         logging.getLogger("pith").debug("Ray did not shut down cleanly", exc_info=True)
-
-
-def quiet_loggers() -> None:
-    """Keep the libraries' narration off the operator's screen; their files have it."""
-    for name in ("ray", "ray.serve", "ray.data", "ray.tune", "ray.rllib", "ray.train", "vllm"):
-        logging.getLogger(name).setLevel(logging.ERROR)

@@ -1,11 +1,24 @@
 """Tells the operator in plain words what is going on while the server starts, and for how long so far."""
 
+import logging
 import sys
 import threading
 import time
-from typing import TextIO
+from collections.abc import Callable
+from typing import Protocol, TextIO
+
+from serve.logs.setup import START
 
 REMIND_S = 5.0
+logger = logging.getLogger(START)
+
+
+class Says(Protocol):
+    """Who is told what goes on."""
+
+    def begin(self, step: str) -> None: ...
+
+    def say(self, line: str) -> None: ...
 
 
 class Progress:
@@ -13,6 +26,7 @@ class Progress:
 
     def __init__(self, out: TextIO = sys.stdout) -> None:
         self._out = out
+        self._logs = False
         self._started = time.monotonic()
         self._step = ""
         self._said_at = 0.0
@@ -37,8 +51,15 @@ class Progress:
             self._step = ""
             self._print(line)
 
+    def say_in_logs(self) -> None:
+        """From here on its lines are records of the log, for programs to read."""
+        self._logs = True
+
     def _print(self, line: str) -> None:
         self._said_at = time.monotonic()
+        if self._logs:
+            logger.info("%s", line)
+            return
         print(f"[{self.elapsed_s:5.1f} s] {line}", file=self._out, flush=True)
 
     def _remind(self) -> None:
@@ -47,3 +68,22 @@ class Progress:
             with self._lock:
                 if self._step and time.monotonic() - self._said_at >= REMIND_S:
                     self._print(f"still {self._step} …")
+
+
+class Both:
+    """Tells the operator, and one more."""
+
+    def __init__(self, progress: Says, other: Callable[[str], None]) -> None:
+        self._progress = progress
+        self._other = other
+        self._step = ""
+
+    def begin(self, step: str) -> None:
+        self._progress.begin(step)
+        if step != self._step:
+            self._step = step
+            self._other(f"{step} …")
+
+    def say(self, line: str) -> None:
+        self._progress.say(line)
+        self._other(line)

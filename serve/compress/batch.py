@@ -15,7 +15,7 @@ from billing.caller import Caller
 from billing.usage import MeteringStatus
 from serve.compress.reply import compressed_fields
 from serve.compress.request import BatchCompressRequest, BatchItem
-from serve.compress.service import Compressed, CompressService, PreparedCompression
+from serve.compress.service import ROUTE, Compressed, CompressService, PreparedCompression
 from serve.http.body import check_shape
 from serve.http.disconnect import Client, WorkingReply
 from serve.http.errors import Problem, problem_of, unexpected_problem
@@ -47,6 +47,8 @@ class ItemResult:
             return {"id": entry.id, "index": entry.index, "status": "error", **outcome.body()}
         fields = compressed_fields(outcome)
         own_id = fields.pop("id")
+        if "retained_until" in fields:
+            fields["compression_id"] = own_id
         return {"id": entry.id or own_id, "index": entry.index, "status": "ok", **fields}
 
 
@@ -120,6 +122,7 @@ class BatchReply(WorkingReply):
         self._service = service
         self._caller = caller
         self._model_id = service.model_id(body.model)
+        service.originals.retention.check(body.compression.retain_s if body.compression else None)
         self._entries = [_entry(service, self._model_id, body, index) for index in range(len(body.items))]
         self._tokens = {
             entry.index: service.token_terms(caller, entry.work)
@@ -132,7 +135,9 @@ class BatchReply(WorkingReply):
 
     async def work(self, send: Send, client: Client) -> Response | None:
         items = list(self._tokens.values())
-        async with self._service.admissions.admit(self._caller, self.request_id, items) as admitted:
+        async with self._service.admissions.admit(
+            self._caller, self.request_id, items, route=ROUTE
+        ) as admitted:
             if self._as_lines:
                 await self._send_lines(admitted, StreamedResponse(send, NDJSON))
                 return None

@@ -8,6 +8,7 @@ from typing import ClassVar
 from billing.caller import Caller, LimitState, ProjectLimits
 from billing.errors import RateLimited
 from billing.rate_limits.rate_limits import Admission, RateLimits
+from compression.pipeline.sizes import as_requests
 from serve.http.client_address import client_of
 
 
@@ -21,7 +22,7 @@ class DemoLimited(RateLimited):
             which="in_flight" if refused.which == "in_flight" else "requests",
             limit=refused.limit,
             retry_after_s=refused.retry_after_s,
-            state=_as_requests(refused.state),
+            state=_in_requests(refused.state),
         )
         span = "at the same time" if refused.which == "in_flight" else "a minute"
         self.args = (f"demo limit exceeded: {refused.limit} requests {span} {whose}",)
@@ -30,8 +31,8 @@ class DemoLimited(RateLimited):
 class DemoLimits:
     """Counts in the server's own `RateLimits`, under projects that no account has.
 
-    Requests are counted there as tokens, one each, because tokens can be given back. The limit of all is asked first,
-    so that no more addresses are remembered than that limit lets in, however many try.
+    Requests are counted there as tokens, one each and more for one with `sizes`, because tokens can be given back. The
+    limit of all is asked first, so that no more addresses are remembered than that limit lets in, however many try.
     """
 
     def __init__(
@@ -49,30 +50,32 @@ class DemoLimits:
         self._clock = clock
 
     @asynccontextmanager
-    async def admitted(self, address: str | None) -> AsyncIterator[LimitState]:
-        """Count one request of this client; yields what its address has left.
+    async def admitted(self, address: str | None, *, sizes: int = 0) -> AsyncIterator[LimitState]:
+        """Count one request of this client, with so many `sizes`; yields what its address has left. It counts as no
+        more than a minute has, or it could never be answered.
 
         Raises `DemoLimited` or `LimitsUnavailable`.
         """
-        everyone = await self._admit("demo", self._all, "from all addresses together")
+        cost = min(as_requests(sizes), self._each.tokens_per_minute or 1, self._all.tokens_per_minute or 1)
+        everyone = await self._admit("demo", self._all, cost, "from all addresses together")
         counted = 0
         try:
-            own = await self._admit(f"demo:{client_of(address)}", self._each, "from each address")
-            counted = 1
+            own = await self._admit(f"demo:{client_of(address)}", self._each, cost, "from each address")
+            counted = cost
             try:
-                yield _as_requests(own.headers_state)
+                yield _in_requests(own.headers_state)
             finally:
-                await own.done(1)
+                await own.done(cost)
         finally:
             await everyone.done(counted)
 
-    async def _admit(self, name: str, limits: ProjectLimits, whose: str) -> Admission:
+    async def _admit(self, name: str, limits: ProjectLimits, cost: int, whose: str) -> Admission:
         caller = Caller(workspace_id="demo", project_id=name, key_id="demo", metered=False, limits=limits)
         try:
-            return await self._limiter.admit(caller, tokens_bound=1, now=self._clock())
+            return await self._limiter.admit(caller, tokens_bound=cost, now=self._clock())
         except RateLimited as refused:
             raise DemoLimited(refused, whose) from None
 
 
-def _as_requests(state: LimitState) -> LimitState:
+def _in_requests(state: LimitState) -> LimitState:
     return LimitState(requests=state.tokens, tokens=None)

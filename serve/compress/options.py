@@ -4,7 +4,9 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from compression.pipeline.request import CompressionRequest
-from serve.compress.request import Asked, CompressInput, CompressOptions
+from compression.pipeline.sizes import Size
+from serve.compress.request import Asked, CompressInput, CompressOptions, CompressRequest
+from serve.compressors.size import SizeOptions
 
 Value = TypeVar("Value")
 
@@ -23,7 +25,20 @@ def request_of(item: CompressInput, shared: Asked | None, *, default_ratio: floa
         preserve_order=True if in_order is None else in_order,
         keep=keep,
         mark_gaps=_first(said, lambda options: options.mark_gaps) or False,
+        sizes=tuple(Size(size.target_ratio, size.keep) for size in _sizes_of(item)),
     )
+
+
+def _sizes_of(item: CompressInput) -> list[SizeOptions]:
+    return (item.sizes or []) if isinstance(item, CompressRequest) else []
+
+
+def retain_s_of(item: CompressInput, shared: Asked | None) -> int:
+    """Seconds for which the original is to be kept; 0: not at all."""
+    said = [
+        asked.compression for asked in (item, shared) if asked is not None and asked.compression is not None
+    ]
+    return _first(said, lambda options: options.retain_s) or 0
 
 
 def wants_spans(item: CompressInput, shared: Asked | None) -> bool:

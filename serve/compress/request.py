@@ -1,5 +1,6 @@
 """What the compression routes take, checked strictly. What they answer: `serve/compress/response.py`."""
 
+import json
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -11,8 +12,12 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError, PydanticKnownError
 
+from compression.pipeline.sizes import LONGEST_SIZED_BYTES, MAX_SIZES, MOST_SIZED_UNITS
 from serve.compress.messages import EXAMPLE, MessagesText
+from serve.compressors.size import SizeOptions
 from serve.http.body import RequestShape
+from serve.originals.retention import MAX_RETAIN_S
+from serve.prompt_compression.options import PromptCompressionOptions
 
 MAX_ITEMS = 256
 MAX_ID_CHARS = 256
@@ -30,26 +35,13 @@ _MESSAGES_EXAMPLE: dict[str, Any] = {
     "compression": {"target_ratio": 0.5},
     "include": ["spans"],
 }
+_MESSAGES_ALONE_EXAMPLE: dict[str, Any] = {"model": "any-vendors-model", "messages": EXAMPLE}
 Include = Literal["spans"]
 
 
-class CompressOptions(RequestShape):
+class CompressOptions(SizeOptions):
     """How much to keep, and in which order."""
 
-    target_ratio: float | None = Field(
-        default=None,
-        gt=0,
-        le=1,
-        description="Maximum of output tokens / input tokens. 1 returns the input unchanged. Default: the model's. "
-        "A model may have narrower bounds.",
-    )
-    keep: float | None = Field(
-        default=None,
-        gt=0,
-        lt=1,
-        description="Instead of `target_ratio`: the minimum probability that the evidence is kept; the output is as "
-        "small as that allows. A model without a calibration refuses it.",
-    )
     mark_gaps: bool | None = Field(
         default=None,
         description="True puts `[…]` where something was left out between two kept parts; the marks are counted. Of "
@@ -61,12 +53,13 @@ class CompressOptions(RequestShape):
         "order of relevance.",
     )
 
-    @field_validator("keep")
-    @classmethod
-    def _is_the_only_size(cls, keep: float | None, info: ValidationInfo) -> float | None:
-        if keep is not None and info.data.get("target_ratio") is not None:
-            raise PydanticCustomError("two_sizes", "keep cannot be given together with target_ratio")
-        return keep
+    retain_s: int | None = Field(
+        default=None,
+        ge=0,
+        le=MAX_RETAIN_S,
+        description="Seconds for which the input can be fetched again at `/v1/compress/{id}/original`. Default: 0, not "
+        "at all. A server may allow less; the demo keeps nothing.",
+    )
 
 
 class Asked(RequestShape):
@@ -128,6 +121,73 @@ class CompressRequest(CompressInput):
     )
 
     model: str | None = Field(default=None, max_length=256, description=_MODEL)
+    sizes: list[SizeOptions] | None = Field(
+        default=None,
+        max_length=MAX_SIZES,
+        description="Other sizes to tell of, each with `target_ratio` or `keep`: the response's `sizes` has what is "
+        f"kept at each and its receipt, at the price of one compression. For an `input` of up to "
+        f"{LONGEST_SIZED_BYTES:,} bytes, of which units times sizes are at most {MOST_SIZED_UNITS:,}, and models that "
+        "keep whole units.",
+    )
+
+    @field_validator("sizes")
+    @classmethod
+    def _each_says_one(cls, sizes: list[SizeOptions] | None) -> list[SizeOptions] | None:
+        for number, size in enumerate(sizes or ()):
+            if size.target_ratio is None and size.keep is None:
+                raise PydanticCustomError(
+                    "no_size", "sizes[{number}]: needs target_ratio or keep", {"number": number}
+                )
+        return sizes
+
+
+def _rows(messages: Any) -> list[dict[str, Any]]:
+    """What can be read as messages; no conversation: clients hold back what they want left alone."""
+    if not isinstance(messages, list) or not messages:
+        raise PydanticCustomError("invalid_messages", "messages: must be an array that holds a message")
+    for number, message in enumerate(messages):
+        fault = _fault_in_row(message)
+        if fault is not None:
+            raise PydanticCustomError("invalid_messages", "{fault}", {"fault": f"messages[{number}]{fault}"})
+    try:
+        json.dumps(messages, allow_nan=False)
+    except ValueError:
+        raise PydanticCustomError(
+            "invalid_messages", "messages: contains a number that is too large"
+        ) from None
+    return messages
+
+
+def _fault_in_row(message: Any) -> str | None:
+    if not isinstance(message, dict):
+        return ": must be an object"
+    if not isinstance(message.get("role"), str):
+        return ".role: must be a string"
+    if not isinstance(message.get("content"), str | list | None):
+        return ".content: must be a string, null or an array of parts"
+    return None
+
+
+class CompressMessagesRequest(RequestShape):
+    """Messages without a query: their long parts are compressed for what their place in the messages asks."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_MESSAGES_ALONE_EXAMPLE]})
+
+    messages: Annotated[
+        list[dict[str, Any]],
+        PlainValidator(
+            _rows,
+            json_schema_input_type=Annotated[list[dict[str, Any]], Field(min_length=1, examples=[EXAMPLE])],
+        ),
+    ] = Field(description="Chat messages, each with its role. The response has as many, in their order.")
+    model: str | None = Field(
+        default=None,
+        description="A compression model's id. Any other name, such as that of the model that is to read the "
+        "messages, stands for the default.",
+    )
+    compression: PromptCompressionOptions | None = Field(
+        default=None, description="How to compress; as in a chat request, but `scope` is `all` by default."
+    )
 
 
 class BatchItem(CompressInput):

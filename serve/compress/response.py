@@ -56,6 +56,12 @@ _KEPT = (
 )
 
 
+_RETAINED = (
+    "Unix time until which the original can be fetched, at `/v1/compress/{id}/original`; null if it could not be kept. "
+    "Absent unless `compression.retain_s` was given."
+)
+
+
 class FlagExample(BaseModel):
     """A place in the input that a flag refers to."""
 
@@ -132,6 +138,18 @@ class KeptText(BaseModel):
     end: int = Field(description="Offset after its last character.")
 
 
+class SizedCompression(BaseModel):
+    """What is left at another size."""
+
+    kept: list[tuple[int, int]] = Field(
+        description="The parts kept, in output order: offsets of the first character and after the last, in code "
+        "points of the input."
+    )
+    receipt: CompressReceipt = Field(
+        description="As if this size had been asked for; `latency_ms` is that of choosing it, scores not included."
+    )
+
+
 class CompressResponse(BaseModel):
     """The part of the input that matters to the query, and its receipt."""
 
@@ -144,7 +162,53 @@ class CompressResponse(BaseModel):
     output: str = Field(description="Slices of the input, unaltered, and the gap marks if requested.")
     messages: list[dict[str, Any]] | None = Field(default=None, description=_MESSAGES)
     kept: list[KeptSpan] | list[KeptText] | None = Field(default=None, description=_KEPT)
+    sizes: list[SizedCompression] | None = Field(
+        default=None, description="For each of the request's `sizes`, in their order. Absent unless given."
+    )
+    retained_until: int | None = Field(default=None, description=_RETAINED)
     receipt: CompressReceipt = Field(description="Store it with the request that uses the output.")
+
+
+class CompressedBlock(BaseModel):
+    """A part of the messages that could be compressed."""
+
+    message: int = Field(description="The message's place in the request, from 0.")
+    part: int | None = Field(description="The part's place in its content; null if the content is a string.")
+    parts: list[int] | None = Field(description="The places of all parts that were compressed together.")
+    id: str | None = Field(
+        description="Id of its compression: `cmp_…`, the same whenever the part comes again."
+    )
+    compressed: bool = Field(description="False if it was left whole.")
+    cached: bool = Field(description="True if it had been compressed before, which is free.")
+    reason: str | None = Field(description="Why it was left whole.")
+    receipt: CompressReceipt | None = Field(description="Of its compression.")
+    retained_until: int | None = Field(
+        description="Unix time until which its original can be fetched, at `/v1/compress/{id}/original`; null if it "
+        "is not kept."
+    )
+
+
+class CompressMessagesResponse(BaseModel):
+    """The messages with their long parts compressed, in the shape that Headroom's clients read."""
+
+    id: str = Field(description="Id of this answer: `cmp_…`.")
+    object: Literal["compression.messages"] = Field(description="`compression.messages`.")
+    created: int = Field(description="Unix time in seconds.")
+    model: str = Field(description="The model that compressed.")
+    messages: list[dict[str, Any]] = Field(
+        description="As many as in the request; only the texts of `blocks` differ."
+    )
+    tokens_before: int = Field(description="Tokens of the parts that were compressed, as they came.")
+    tokens_after: int = Field(description="Tokens of what is left of them.")
+    tokens_saved: int = Field(description="Their difference.")
+    compression_ratio: float = Field(
+        description="`tokens_after` / `tokens_before`; 1 if nothing was compressed."
+    )
+    transforms_applied: list[str] = Field(description="The model, if anything was compressed.")
+    status: Literal["applied", "skipped", "failed"] = Field(
+        description="`failed` if a part could not be compressed and is whole."
+    )
+    blocks: list[CompressedBlock] = Field(description="The parts that could be compressed, in their order.")
 
 
 class BatchResult(BaseModel):
@@ -162,6 +226,12 @@ class BatchResult(BaseModel):
     messages: list[dict[str, Any]] | None = Field(default=None, description="As in a single compression.")
     kept: list[KeptSpan] | list[KeptText] | None = Field(
         default=None, description="As in a single compression."
+    )
+    retained_until: int | None = Field(
+        default=None, description="As in a single compression; the id is `compression_id`."
+    )
+    compression_id: str | None = Field(
+        default=None, description="The id of the item's original, where it is kept: `id` may be yours."
     )
     receipt: CompressReceipt | None = Field(default=None, description="As in a single compression.")
     detail: str | list[ValidationIssue] | None = Field(default=None, description="As in any error.")

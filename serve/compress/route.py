@@ -6,14 +6,16 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from models.errors import InvalidField
 from serve.compress.batch import BatchReply
 from serve.compress.demo_limits import DemoLimits
-from serve.compress.reply import CompressReply, DemoReply
-from serve.compress.request import BatchCompressRequest, CompressRequest
-from serve.compress.response import BatchCompressResponse, CompressResponse
+from serve.compress.prompt import MessagesService
+from serve.compress.reply import CompressReply, DemoReply, MessagesReply
+from serve.compress.request import BatchCompressRequest, CompressMessagesRequest, CompressRequest
+from serve.compress.response import BatchCompressResponse, CompressMessagesResponse, CompressResponse
 from serve.compress.service import CompressService
-from serve.http.auth import Authenticate, authenticated_request
-from serve.http.body import InvalidBody, Issue, parse_body
+from serve.http.auth import Authenticate, authenticated_json, authenticated_request
+from serve.http.body import InvalidBody, Issue, check_shape, parse_body
 from serve.http.openapi import (
     BEARER,
     RATE_LIMIT_HEADERS,
@@ -24,6 +26,7 @@ from serve.http.openapi import (
     metering_header,
 )
 from serve.http.streaming import NDJSON
+from serve.originals.retention import RETAIN_S_FIELD
 
 # A character outside the first plane is twelve bytes when JSON escapes it. A query of 20,000 such comes on top.
 _MOST_BYTES_PER_CHAR = 12
@@ -42,6 +45,7 @@ class CompressRoutes:
     `demo_deadline_s` bounds a demo's compression."""
 
     service: CompressService
+    messages: MessagesService
     demo: DemoLimits
     demo_max_chars: int
     batch_concurrency: int
@@ -53,23 +57,41 @@ def compress_routes(found: CompressRoutes, authenticate: Authenticate) -> APIRou
 
     @routes.post(
         "/v1/compress",
-        response_model=CompressResponse,
+        response_model=CompressResponse | CompressMessagesResponse,
         responses={
             200: {"description": "The compression.", "headers": {**_HEADERS, **_METERING}},
             **_ERRORS,
         },
-        openapi_extra={"requestBody": json_body("CompressRequest"), "parameters": [REQUEST_ID_PARAMETER]},
+        openapi_extra={
+            "requestBody": json_body("CompressRequest", "CompressMessagesRequest"),
+            "parameters": [REQUEST_ID_PARAMETER],
+        },
         dependencies=[BEARER],
     )
     async def create_compression(request: Request) -> Response:
-        """The part of a context that matters to a query, within a ratio, with a receipt; charged to the project."""
-        caller, body = await authenticated_request(request, authenticate, CompressRequest)
-        prepared = found.service.prepare(body.model, body)
+        """The part of a context that matters to a query, within a ratio, with a receipt; charged to the project.
+
+        `messages` without a `query` come back with their long parts compressed, each for what its place asks.
+        """
+        caller, body = await authenticated_json(request, authenticate)
+        if _are_messages_alone(body):
+            asked = check_shape(body, CompressMessagesRequest)
+            messages = found.messages.prepare(caller, asked)
+            return MessagesReply(found.messages, caller, messages, request.state.request_id)
+        one = check_shape(body, CompressRequest)
+        prepared = found.service.prepare(one.model, one)
         return CompressReply(found.service, caller, prepared, request.state.request_id)
 
     _add_demo(routes, found)
     _add_batch(routes, found, authenticate)
     return routes
+
+
+def _are_messages_alone(body: Any) -> bool:
+    """Messages with neither a query nor an input; null counts as absent."""
+    if not isinstance(body, dict) or body.get("messages") is None:
+        return False
+    return body.get("query") is None and body.get("input") is None
 
 
 def _add_demo(routes: APIRouter, found: CompressRoutes) -> None:
@@ -88,6 +110,10 @@ def _add_demo(routes: APIRouter, found: CompressRoutes) -> None:
         body = parse_body(raw, request.headers.get("content-type"), CompressRequest)
         if len(body.context) > found.demo_max_chars:
             raise _over_the_cap(("body", body.context_field), found.demo_max_chars)
+        if body.compression is not None and body.compression.retain_s:
+            raise InvalidField(
+                RETAIN_S_FIELD, "the demo keeps no originals; with a key, POST /v1/compress does"
+            )
         prepared = found.service.prepare(body.model, body)
         address = request.client.host if request.client else None
         return DemoReply(

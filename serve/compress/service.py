@@ -2,57 +2,44 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, Protocol
+from functools import partial
+from typing import Literal
 
 import orjson
 
 from billing.caller import Caller
+from billing.store.database import Work
 from billing.usage import MeteringStatus
 from compression.pipeline.errors import (
     CompressionError,
     CompressorFailed,
     InputTooLarge,
     RefusedRequest,
-    UnknownCompressionModel,
 )
 from compression.pipeline.receipt import Receipt
 from compression.pipeline.request import CompressionRequest, CompressionResult
-from compression.pipeline.served import NO_TERMS, CompressionModel, JobTerms
+from compression.pipeline.served import JobTerms
 from models.engine import TokenUsage
 from serve.compress.kept import KeptFields, kept_fields, kept_of_messages
-from serve.compress.options import request_of, wants_spans
-from serve.compress.receipt_json import receipt_fields
+from serve.compress.options import request_of, retain_s_of, wants_spans
 from serve.compress.request import Asked, CompressInput
+from serve.compress.sizes import check_sizes
+from serve.compressors.receipt_json import receipt_fields
+from serve.compressors.served import ServedCompressor, compressor_id
+from serve.compressors.terms import token_terms
 from serve.http.fresh_id import fresh_id
 from serve.metrics.compress import CompressMetrics
 from serve.money.admission import Admissions, Admitted
 from serve.money.held_request import HeldRequest, MoreThanHeld
-from serve.money.terms import MostTokens, TokenTerms
+from serve.money.held_request import Receipt as Charged
+from serve.money.terms import TokenTerms
+from serve.originals.originals import Original, Originals
+from serve.tracing.spans import step
 
 logger = logging.getLogger("pith.compress")
-
-
-class CountingModel(CompressionModel, Protocol):
-    """A compression model that can say beforehand how many tokens its receipt will count in an input."""
-
-    async def count_tokens(self, text: str, terms: JobTerms = NO_TERMS) -> int:
-        """Raises what `compress` does, but for a `CompressionError`."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class ServedCompressor:
-    """A compression model with what a request may leave out, the input in bytes that it takes, and the most tokens that
-    a byte can be in its receipts; None if that is not proven. `keeps_json`: what it leaves of JSON is JSON."""
-
-    model: CountingModel
-    default_ratio: float
-    longest_input_bytes: int
-    tokens_per_byte: int | None
-    keeps_json: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +54,14 @@ class PreparedCompression:
     size: int
     with_spans: bool
     context_field: Literal["input", "messages"]
+    # Seconds for which the original is to be kept; 0: not at all.
+    retain_s: int
 
 
 @dataclass(frozen=True, slots=True)
 class Compressed:
     """A compression that is done. `kept` is the contract's, where it was asked for; `metering` says whether its usage
-    is on record."""
+    is on record. `retained_until` is Unix time, None where its original is not kept."""
 
     id: str
     created: datetime
@@ -80,6 +69,13 @@ class Compressed:
     result: CompressionResult
     kept: KeptFields | None
     metering: MeteringStatus
+    retained_until: int | None = None
+
+
+# What usage events call compressions that were asked for by themselves, of one text, many, or messages.
+ROUTE = "compress"
+# What is to be written of a compression, and of what it was charged.
+RecordCompression = Callable[[Compressed, Charged], Work[None]]
 
 
 class CompressService:
@@ -91,12 +87,14 @@ class CompressService:
         models: Mapping[str, ServedCompressor],
         admissions: Admissions,
         metrics: CompressMetrics,
+        originals: Originals,
     ) -> None:
         if not models:
             raise ValueError("models: at least one compression model is needed")
         self._models = models
         self.admissions = admissions
         self._metrics = metrics
+        self.originals = originals
 
     @property
     def model_ids(self) -> tuple[str, ...]:
@@ -105,18 +103,14 @@ class CompressService:
 
     def model_id(self, wanted: str | None) -> str:
         """The model that was asked for, or the default. Raises `UnknownCompressionModel`."""
-        if wanted is None:
-            return next(iter(self._models))
-        if wanted not in self._models:
-            raise UnknownCompressionModel(wanted, tuple(self._models))
-        return wanted
+        return compressor_id(self._models, wanted)
 
     def prepare(
         self, model_id: str | None, item: CompressInput, shared: Asked | None = None
     ) -> PreparedCompression:
         """Check what needs no I/O; `shared` holds for what the item does not say itself.
 
-        Raises `UnknownCompressionModel`, `InputTooLarge` or `RefusedRequest`.
+        Raises `UnknownCompressionModel`, `InputTooLarge`, `RefusedRequest` or `InvalidField`.
         """
         model_id = self.model_id(model_id)
         served = self._models[model_id]
@@ -125,44 +119,44 @@ class CompressService:
             raise InputTooLarge(field, size=size, limit=served.longest_input_bytes, unit="bytes")
         if field == "messages" and not served.keeps_json:
             raise RefusedRequest(field, "this model cuts words in JSON too; send the text as input")
+        retain_s = retain_s_of(item, shared)
+        self.originals.retention.check(retain_s)
         request = request_of(item, shared, default_ratio=served.default_ratio)
-        return PreparedCompression(model_id, request, size, wants_spans(item, shared), field)
+        if request.sizes:
+            check_sizes(served, field, size)
+        return PreparedCompression(model_id, request, size, wants_spans(item, shared), field, retain_s)
 
     def token_terms(self, caller: Caller, prepared: PreparedCompression) -> TokenTerms:
-        """What the compression can use at most. If nothing is proven of its tokenizer, a byte counts as a token until
-        the input is counted, which is done before anything is held."""
+        """What the compression can use at most."""
         served = self._models[prepared.model_id]
-        most = prepared.size * (served.tokens_per_byte or 1)
-
-        async def count() -> MostTokens:
-            job = JobTerms(payer=caller.project_id)
-            counted = await served.model.count_tokens(prepared.request.input, job)
-            return MostTokens(counted, max(counted, most))
-
-        return TokenTerms(
-            prepared.model_id,
-            MostTokens(most, most),
-            MostTokens(1, most),
-            count,
-            bound_is_proven=served.tokens_per_byte is not None,
-            limits_completion=False,
-        )
+        return token_terms(prepared.model_id, served, [prepared.request.input], payer=caller.project_id)
 
     async def compress(
-        self, admitted: Admitted, prepared: PreparedCompression, tokens: TokenTerms
+        self,
+        admitted: Admitted,
+        prepared: PreparedCompression,
+        tokens: TokenTerms,
+        record: RecordCompression | None = None,
     ) -> Compressed:
-        """Hold the worst-case cost, compress, and settle; a failure or a cancellation gives the hold back.
+        """Hold the worst-case cost, compress, and settle; a failure or a cancellation gives the hold back. The original
+        is kept after that, if asked for: nothing is owed for it, and the reply says whether it is. What `record` gives
+        is written with the settlement.
 
         Raises what `Admitted.hold`, `HeldRequest.settle` and `CompressionModel.compress` raise.
         """
         observed = self._metrics.begin(prepared.model_id)
         async with admitted.hold(tokens, observed) as held:
             result, kept = await self._run(prepared, JobTerms(payer=admitted.caller.project_id))
-            _use(held, prepared.model_id, result.receipt)
+            use_receipt(held, result.receipt)
             observed.compressed(result.receipt)
             receipt = orjson.dumps(receipt_fields(result.receipt)).decode()
+            id_ = f"cmp_{fresh_id()}"
+            done = partial(Compressed, id_, self.admissions.clock(), prepared, result, kept)
+            if record is not None:
+                held.also_write = lambda charged: record(done(charged.settlement.status), charged)
             metering = (await held.settle("completed", receipt=receipt)).settlement.status
-        return Compressed(f"cmp_{fresh_id()}", self.admissions.clock(), prepared, result, kept, metering)
+        until = await self._retain(admitted.caller, id_, prepared)
+        return done(metering, until)
 
     async def compress_unmetered(self, prepared: PreparedCompression, terms: JobTerms) -> Compressed:
         """Compress without charging anyone. Raises what `CompressionModel.compress` raises."""
@@ -173,13 +167,21 @@ class CompressService:
             f"cmp_{fresh_id()}", self.admissions.clock(), prepared, result, kept, "not_applicable"
         )
 
+    async def _retain(self, caller: Caller, id_: str, prepared: PreparedCompression) -> int | None:
+        if not prepared.retain_s:
+            return None
+        original = Original(id_, prepared.request.input)
+        kept = await self.originals.keep(caller, [original], retain_s=prepared.retain_s)
+        return kept.until.get(id_)
+
     async def _run(
         self, prepared: PreparedCompression, terms: JobTerms
     ) -> tuple[CompressionResult, KeptFields | None]:
         """The compression, and the positions of the parts kept if requested. Raises what `compress` raises."""
         text = prepared.request.input
         try:
-            result = await self._models[prepared.model_id].model.compress(prepared.request, terms)
+            with step(f"compress {prepared.model_id}", "client"):
+                result = await self._models[prepared.model_id].model.compress(prepared.request, terms)
         except CompressionError as error:
             if error.field != "input":
                 raise
@@ -191,8 +193,11 @@ class CompressService:
         return result, await asyncio.to_thread(kept_of, text, result.kept)
 
 
-def _use(held: HeldRequest, model_id: str, receipt: Receipt) -> None:
-    """Note what the receipt says. Raises `CompressorFailed` if it exceeds the hold."""
+def use_receipt(held: HeldRequest, receipt: Receipt | None) -> None:
+    """Note what the receipt says, where there is one. Raises `CompressorFailed` if it exceeds the hold."""
+    if receipt is None:
+        return
+    model_id = held.terms.tokens.model_id
     try:
         held.use(TokenUsage(receipt.original_tokens, receipt.output_tokens))
     except MoreThanHeld:

@@ -1,24 +1,17 @@
 """The compression side of the service, from its settings: models behind Ray, their prices, the demo's limits."""
 
 from collections.abc import Mapping
-from typing import Protocol
 
 from serve.compress.demo_limits import DemoLimits
+from serve.compress.prompt import MessagesService
 from serve.compress.route import CompressRoutes
-from serve.compress.service import CompressService, CountingModel, ServedCompressor
-from serve.config.compression_models import CompressionSettingsSection, spec_of
+from serve.compress.service import CompressService
+from serve.compressors.served import ServedCompressor
+from serve.config.compression_models import CompressionSettingsSection
 from serve.metrics.compress import CompressMetrics
 from serve.money.admission import Admissions
-from serve.money.tokenizer_growth import tokens_per_byte_of
-
-
-class RunningModel(CountingModel, Protocol):
-    """A compression model that may be starting."""
-
-    async def ready(self) -> bool:
-        """Say whether a replica is up, without starting one."""
-        ...
-
+from serve.originals.originals import Originals
+from serve.prompt_compression.compressing import BlockCompressor
 
 DEMO_IN_FLIGHT = 2
 BATCH_CONCURRENCY = 4
@@ -26,26 +19,21 @@ BATCH_CONCURRENCY = 4
 
 def compress_collaborators(
     settings: CompressionSettingsSection,
-    models: Mapping[str, CountingModel],
+    models: Mapping[str, ServedCompressor],
     *,
+    blocks: BlockCompressor,
     admissions: Admissions,
     metrics: CompressMetrics,
+    originals: Originals,
 ) -> CompressRoutes | None:
     """What the compression routes need, or None where the configuration has no compression model."""
-    if not settings.models:
+    if not models:
         return None
-    served = {
-        model.id: ServedCompressor(
-            model=models[model.id],
-            default_ratio=model.ratio.default,
-            longest_input_bytes=model.max_input_bytes,
-            tokens_per_byte=tokens_per_byte_of(spec_of(model).tokenizer),
-            keeps_json=model.fidelity == "default",
-        )
-        for model in settings.models
-    }
     return CompressRoutes(
-        service=CompressService(models=served, admissions=admissions, metrics=metrics),
+        messages=MessagesService(
+            models=models, blocks=blocks, admissions=admissions, metrics=metrics, originals=originals
+        ),
+        service=CompressService(models=models, admissions=admissions, metrics=metrics, originals=originals),
         demo=DemoLimits(
             admissions.limiter,
             requests_per_minute_per_address=settings.demo.requests_per_minute_per_address,

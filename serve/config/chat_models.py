@@ -5,9 +5,12 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from models.catalog import ToolUse
 from models.engine_kinds import ENGINE_KINDS, VLLM
+from serve.config.adapters import AdapterSettings, without_its_bases
+from serve.config.engine_features import problems_of
 from serve.config.strict_section import Section
 from serve.fairness.places import Shares
 
@@ -20,10 +23,27 @@ class PriceSettings(Section):
     minimum_request_usd: Annotated[Decimal, Field(ge=0, le=1000, max_digits=15, decimal_places=9)] = Field(
         description="Minimum charge of a successful request, in US dollars."
     )
+    cached_input_usd_per_mtok: Price | None = Field(
+        None,
+        description="US dollars per million prompt tokens that the engine's prefix cache had; default: as other input.",
+    )
+
+    @field_validator("cached_input_usd_per_mtok")
+    @classmethod
+    def _never_dearer(cls, value: Decimal | None, info: ValidationInfo) -> Decimal | None:
+        # What is held for a prompt of which nothing is cached must cover it.
+        most = info.data.get("input_usd_per_mtok")
+        if value is not None and most is not None and value > most:
+            raise ValueError(f"cached input ({value}) must not cost more than input_usd_per_mtok ({most})")
+        return value
 
 
 class CapabilitySettings(Section):
-    tools: bool = Field(False, description="Function tools may be offered to the model.")
+    tools: ToolUse = Field(
+        False,
+        description="`true`: function tools may be offered to the model. `false`: a request with tools is refused. "
+        "`ignore`: its tools are left out, unless it demands a call.",
+    )
     reasoning_effort: bool = Field(False, description="The template takes `reasoning_effort`.")
     media: list[Literal["image_url", "input_audio", "video_url"]] = Field(
         [], description="Content part types accepted besides text."
@@ -58,6 +78,12 @@ class EngineSettings(Section):
     gpu_memory_utilization: float | None = Field(None, gt=0, le=1)
     kv_cache_dtype: str | None = None
     kv_cache_memory_bytes: int | None = Field(None, ge=2**20)
+    kv_offloading_size: float | None = Field(
+        None,
+        gt=0,
+        description="GiB of the machine's memory to which the cache is moved from the GPUs, of all together.",
+    )
+    kv_offloading_backend: Literal["native", "lmcache"] | None = None
     block_size: int | None = Field(None, ge=1)
     max_num_seqs: int | None = Field(None, ge=1)
     max_num_batched_tokens: int | None = Field(None, ge=1)
@@ -78,6 +104,17 @@ class EngineSettings(Section):
     speculative_config: dict[str, Any] | None = None
     compilation_config: dict[str, Any] | None = None
     structured_outputs_config: dict[str, Any] | None = None
+    max_loras: int | None = Field(
+        None, ge=1, description="Adapters of this model in one batch; default: all of them, at most 8."
+    )
+    max_cpu_loras: int | None = Field(
+        None,
+        ge=1,
+        description="Adapters that stay in the machine's memory; others are read again when asked for. Default: all.",
+    )
+    max_lora_rank: Literal[1, 8, 16, 32, 64, 128, 256, 320, 512] | None = Field(
+        None, description="Largest rank of an adapter; default: 16. Memory is set aside for it."
+    )
 
     @model_validator(mode="after")
     def _known(self) -> EngineSettings:
@@ -87,6 +124,8 @@ class EngineSettings(Section):
             raise ValueError("options is for engines of another kind; vLLM's arguments are keys of engine")
         if self.kind != VLLM and (given := self.vllm_arguments()):
             raise ValueError(f"{', '.join(given)}: for kind vllm only; give {self.kind} its own in options")
+        if self.max_cpu_loras is not None and self.max_cpu_loras < (self.max_loras or 1):
+            raise ValueError("max_cpu_loras must not be below max_loras")
         return self
 
     def vllm_arguments(self) -> dict[str, Any]:
@@ -163,6 +202,10 @@ class ModelSettings(Section):
     id: str = Field(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,126}$", description="What callers send as `model`."
     )
+    kind: str = Field(
+        "chat",
+        description="`chat`; an entry of `embedding` or `rerank` has other keys (`serve.config.retrieval_models`).",
+    )
     name: str = Field(min_length=1, description="Display name.")
     blurb: str = Field(min_length=1, description="One or two sentences for the public catalog.")
     checkpoint: str = Field(
@@ -171,12 +214,29 @@ class ModelSettings(Section):
     revision: str | None = Field(None, description="Commit of the hub repository.")
     context_length: int = Field(ge=16, le=10_000_000, description="Tokens of prompt and completion together.")
     price: PriceSettings
+    adapter: AdapterSettings | None = Field(
+        None,
+        description="Makes the entry a LoRA adapter, which the engines of another entry serve; `checkpoint`, `engine`, "
+        "`replicas` and the like are that one's.",
+    )
     capabilities: CapabilitySettings = CapabilitySettings()
     engine: EngineSettings = EngineSettings()
     accelerator: AcceleratorSettings = AcceleratorSettings()
     size: SizeSettings = SizeSettings()
     replicas: ReplicaSettings = ReplicaSettings()
     environment: dict[str, str] = Field({}, description="Environment variables of the engine's processes.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _adapter_has_a_base(cls, fields: Any) -> Any:
+        return without_its_bases(fields)
+
+    @field_validator("kind")
+    @classmethod
+    def _known_kind(cls, kind: str) -> str:
+        if kind != "chat":
+            raise ValueError(f"must be chat, embedding or rerank, not {kind!r}")
+        return kind
 
     @model_validator(mode="after")
     def _part_of_one_gpu(self) -> ModelSettings:
@@ -188,6 +248,22 @@ class ModelSettings(Section):
             raise ValueError("accelerator.share below 1 is for an engine on one GPU")
         if (engine.gpu_memory_utilization or 1) > self.accelerator.share:
             raise ValueError("engine.gpu_memory_utilization must not be above accelerator.share")
+        return self
+
+    @model_validator(mode="after")
+    def _features_go_together(self) -> ModelSettings:
+        if self.adapter is None and self.engine.kind == VLLM and (problems := list(problems_of(self))):
+            raise ValueError("; ".join(problems))
+        return self
+
+    @model_validator(mode="after")
+    def _calls_can_be_read(self) -> ModelSettings:
+        engine = self.engine
+        readable = engine.enable_auto_tool_choice and engine.tool_call_parser
+        if self.capabilities.tools is True and engine.kind == VLLM and not readable:
+            raise ValueError(
+                "capabilities.tools: true needs engine.enable_auto_tool_choice: true and engine.tool_call_parser"
+            )
         return self
 
     @model_validator(mode="after")

@@ -16,6 +16,7 @@ from compression.pipeline.spec import Dtype, Fidelity, ModelSpec, Steering
 from compression.scorers.kinds import KINDS, Blend, Kind
 from compression.workers.plan import PoolPlan, plan_of
 from models.embedded.roster import EMBEDDED_MODELS
+from serve.config.retention import RetentionSettings
 from serve.config.risk_flags import FlagThresholdSettings, Share
 from serve.config.strict_section import Section
 
@@ -189,11 +190,23 @@ class CompressionModelSettings(Section):
 class DemoCompressionSettings(Section):
     max_chars: int = Field(20_000, ge=1, le=10**7, description="Longest input of the demo in characters.")
     requests_per_minute_per_address: int = Field(
-        6, ge=1, le=10**6, description="Demo requests a minute from one client address."
+        24,
+        ge=1,
+        le=10**6,
+        description="Demo requests a minute from one client address. One with `sizes` is 1, and 1 more for each 16.",
     )
-    requests_per_minute: int = Field(60, ge=1, le=10**6, description="Demo requests a minute in all.")
+    requests_per_minute: int = Field(240, ge=1, le=10**6, description="Demo requests a minute in all.")
     deadline_s: float = Field(
         10, gt=0, le=3600, description="Seconds that a demo request may take, waiting included; then 503."
+    )
+
+
+class ChatCompressionSettings(Section):
+    deadline_s: float = Field(
+        10, gt=0, le=3600, description="Seconds that compressing one prompt may take; the rest is sent whole."
+    )
+    cache_mb: int = Field(
+        64, ge=0, le=2**20, description="Megabytes of results that each HTTP process keeps for later turns."
     )
 
 
@@ -202,6 +215,8 @@ class CompressionSettingsSection(Section):
         [], description="Compression models, in order; the first is the default."
     )
     demo: DemoCompressionSettings = DemoCompressionSettings()
+    chat: ChatCompressionSettings = ChatCompressionSettings()
+    retention: RetentionSettings = RetentionSettings()
 
     @field_validator("models")
     @classmethod

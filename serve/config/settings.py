@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, ClassVar
 
 import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from serve.config.adapters import with_adapter, with_their_bases
+from serve.config.batches import BatchSettings
+from serve.config.billing import IN_MEMORY, BillingSettings, WebhookSettings
 from serve.config.chat_models import ModelSettings
 from serve.config.compression_models import CompressionSettingsSection
-from serve.config.networks import networks
-from serve.config.node import parse_node
-from serve.config.strict_section import Section
-
-CHECKOUT = Path(__file__).resolve().parents[2]
-DEFAULT_CONFIG = CHECKOUT / "configs/embedded.yaml"
-IN_MEMORY = "memory://"
-S = TypeVar("S", bound=Section)
-
-
-class ConfigError(ValueError):
-    """The configuration cannot be used; the message names the file, the key's path and the reason."""
+from serve.config.errors import ConfigError
+from serve.config.logs import LogSettings
+from serve.config.metrics import MetricsSettings
+from serve.config.models_by_kind import place_in_file, sorted_by_kind
+from serve.config.paths import anchor_of
+from serve.config.retrieval_models import RetrievalModelSettings, host_of
+from serve.config.stored_responses import ResponseSettings
+from serve.config.strict_section import Section, with_files
+from serve.config.tracing import TracingSettings
+from serve.config.values.networks import networks
+from serve.config.values.node import parse_node
+from serve.config.values.origins import origins
 
 
 class ServerSettings(Section):
@@ -74,6 +77,15 @@ class ServerSettings(Section):
         [],
         description="Networks (10.0.0.0/8) of proxies whose X-Forwarded-For and X-Forwarded-Proto are believed.",
     )
+    cors_origins: list[str] = Field(
+        [],
+        description="Origins (https://chat.example.com) whose pages may call the API from a browser; `*`: all, without "
+        "credentials; none: closed.",
+    )
+    playground: bool = Field(
+        True,
+        description="Serve the playground, a page to try everything on, at `/`; without it `/` is a 404.",
+    )
     retry_after_s: int = Field(
         10, ge=1, description="Seconds named by Retry-After when an engine is unavailable."
     )
@@ -87,10 +99,21 @@ class ServerSettings(Section):
     def _are_networks(cls, given: list[str]) -> list[str]:
         return [str(network) for network in networks(given)]
 
+    @field_validator("cors_origins")
+    @classmethod
+    def _are_origins(cls, given: list[str]) -> list[str]:
+        return origins(given)
+
 
 class OpsSettings(Section):
-    host: str = Field("127.0.0.1", description="Address that /metrics listens on; it asks for no key.")
-    port: int = Field(9464, ge=0, le=65535, description="TCP port of /metrics; 0 turns metrics off.")
+    host: str = Field("127.0.0.1", description="Address of the ops port; /metrics asks for no key.")
+    port: int = Field(9464, ge=0, le=65535, description="TCP port of /metrics and the admin API; 0: neither.")
+    admin: bool | None = Field(
+        None, description="Serve the admin API on the ops port; by default where host is loopback."
+    )
+    admin_key_file: Path | None = Field(
+        None, description="File of admin keys, one a line (mode 0600); default: admin-key in state_dir."
+    )
 
 
 class RaySettings(Section):
@@ -99,78 +122,6 @@ class RaySettings(Section):
     address: str | None = Field(
         None, description="A running cluster to join; default: one is started for this server."
     )
-
-
-class BillingSettings(Section):
-    database_url: str = Field("sqlite:///var/pith.db", description="SQLAlchemy URL of the ledger.")
-    spool_path: Path = Field(
-        Path("var/spool.db"), description="Local file that keeps usage while the ledger is down."
-    )
-    collection_threshold_cents: int = Field(
-        500, ge=1, description="Minimum uncollected balance, in cents, at which a collection is cut."
-    )
-    collection_hook: list[str] = Field(
-        [], description="Program and arguments that hand a collection to a payment system; none: by hand."
-    )
-    collection_hook_timeout_s: float = Field(
-        30, gt=0, le=600, description="Seconds that one run of the collection hook may take."
-    )
-    upkeep_s: float = Field(
-        30,
-        gt=0,
-        description="Seconds between replays of the spool, and between checks for due collections.",
-    )
-    key_cache_s: float = Field(5, ge=0, le=5, description="Seconds for which a checked key is cached.")
-    key_outage_s: float = Field(
-        60,
-        ge=0,
-        le=3600,
-        description="Seconds for which a checked key goes on working while the ledger is down.",
-    )
-    spool_max_rows: int = Field(
-        100_000,
-        ge=1,
-        description="Usage events in the spool at which no more work is taken on without a ledger.",
-    )
-    offline_allowance_usd: Annotated[Decimal, Field(ge=0, le=1_000_000, decimal_places=9)] = Field(
-        Decimal(0),
-        description="US dollars that each workspace may spend in each ingress replica while the ledger is down.",
-    )
-    rate_limit_storage: str = Field(
-        IN_MEMORY,
-        description="Where rate limits are counted: memory://, for one machine, or a Redis that several share.",
-    )
-    rate_limit_outage: Literal["refuse", "allow"] = Field(
-        "refuse",
-        description="Without Redis: refuse projects that have limits (503), or allow what each replica counts itself.",
-    )
-
-    @field_validator("collection_hook")
-    @classmethod
-    def _runnable(cls, argv: list[str]) -> list[str]:
-        if argv and not argv[0]:
-            raise ValueError("the first item must name a program")
-        if any("\0" in item for item in argv):
-            raise ValueError("must not contain NUL")
-        return argv
-
-    @field_validator("database_url")
-    @classmethod
-    def _known_database(cls, url: str) -> str:
-        names_a_file = url.startswith("sqlite:///") and url not in ("sqlite:///", "sqlite:///:memory:")
-        if not names_a_file and not url.startswith("postgresql+asyncpg://"):
-            raise ValueError("use sqlite:///PATH or postgresql+asyncpg://USER@HOST/NAME")
-        return url
-
-    @field_validator("rate_limit_storage")
-    @classmethod
-    def _known_storage(cls, uri: str) -> str:
-        # Never repeated whole: it may hold a password.
-        scheme, separator, rest = uri.partition("://")
-        shared = separator and rest and scheme in ("redis", "rediss", "unix")
-        if uri != IN_MEMORY and not shared:
-            raise ValueError("use memory://, redis://HOST:PORT/DB, rediss://HOST:PORT/DB or unix:///SOCKET")
-        return uri
 
 
 class DemoSettings(Section):
@@ -186,11 +137,32 @@ class Settings(Section):
     )
     server: ServerSettings = ServerSettings()
     ops: OpsSettings = OpsSettings()
+    metrics: MetricsSettings = MetricsSettings()
     ray: RaySettings = RaySettings()
     billing: BillingSettings = BillingSettings()
     demo: DemoSettings = DemoSettings()
-    models: list[ModelSettings] = Field(description="The catalog, in order; the first is the default model.")
+    models: list[ModelSettings] = Field(
+        description="The catalog, in order; the first is the default model. An entry of `kind: embedding` or `rerank` "
+        "is another kind of model, with keys of its own; `chat` is the default."
+    )
+    retrieval_models: list[RetrievalModelSettings] = Field(
+        [], description="Set by `models`; no key of a file."
+    )
     compression: CompressionSettingsSection = CompressionSettingsSection()
+    batches: BatchSettings = BatchSettings()
+    responses: ResponseSettings = ResponseSettings()
+    logs: LogSettings = LogSettings()
+    webhooks: WebhookSettings = WebhookSettings()
+    tracing: TracingSettings = TracingSettings()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _models_by_kind(cls, document: Any) -> Any:
+        if not isinstance(document, dict):
+            return document
+        if "retrieval_models" in document:
+            raise ValueError("retrieval_models: unknown key; a model of any kind is an entry of models")
+        return sorted_by_kind(document)
 
     @field_validator("nodes")
     @classmethod
@@ -208,7 +180,17 @@ class Settings(Section):
         for model_id in ids:
             if ids.count(model_id) > 1:
                 raise ValueError(f"model id {model_id!r} is listed twice")
-        return models
+        return with_their_bases(models)
+
+    @model_validator(mode="after")
+    def _retrieval_models_fit(self) -> Settings:
+        taken = {model.id for model in self.models} | {model.id for model in self.compression.models}
+        for model in self.retrieval_models:
+            if model.id in taken:
+                raise ValueError(f"model id {model.id!r} is listed twice")
+            taken.add(model.id)
+            host_of(model, self.compression.models)
+        return self
 
     @model_validator(mode="after")
     def _shared_limits_need_shared_storage(self) -> Settings:
@@ -219,6 +201,15 @@ class Settings(Section):
                 "machines, so billing.rate_limit_storage must be shared (redis://…)"
             )
         return self
+
+    @property
+    def engine_models(self) -> list[ModelSettings]:
+        """The chat models with engines of their own: all but adapters."""
+        return [model for model in self.models if model.adapter is None]
+
+    def adapters_of(self, model_id: str) -> list[ModelSettings]:
+        """The entries that the engines of this model serve beside it."""
+        return [model for model in self.models if model.adapter is not None and model.adapter.of == model_id]
 
     def anchored(self, folder: Path) -> Settings:
         """The same settings with every relative path under `folder`, for processes that run elsewhere.
@@ -233,17 +224,25 @@ class Settings(Section):
         if hook and "/" in hook[0]:
             # A bare name is looked up on PATH.
             hook[0] = str(folder / hook[0])
-        anchored = {"database_url": url, "spool_path": spool, "collection_hook": hook}
+        archive = billing.archive.model_copy(update={"folder": folder / billing.archive.folder})
+        anchored = {"database_url": url, "spool_path": spool, "collection_hook": hook, "archive": archive}
         return self.model_copy(
             update={
                 "state_dir": folder / self.state_dir,
                 "billing": billing.model_copy(update=anchored),
+                "tracing": self.tracing.anchored(folder),
                 "demo": self.demo.model_copy(update={"key_path": folder / self.demo.key_path}),
-                "models": [_with_files(model, folder, "checkpoint") for model in self.models],
+                "ops": _with_folder(self.ops, folder),
+                "models": [
+                    with_adapter(with_files(model, folder, "checkpoint"), folder) for model in self.models
+                ],
+                "retrieval_models": [
+                    with_files(model, folder, "checkpoint") for model in self.retrieval_models
+                ],
                 "compression": self.compression.model_copy(
                     update={
                         "models": [
-                            _with_files(model, folder, "checkpoint", "tokenizer", "calibration")
+                            with_files(model, folder, "checkpoint", "tokenizer", "calibration")
                             for model in self.compression.models
                         ]
                     }
@@ -257,11 +256,10 @@ def load_anchored(path: Path) -> Settings:
     return load_settings(path).anchored(anchor_of(path))
 
 
-def anchor_of(path: Path) -> Path:
-    """What the relative paths of a configuration file are relative to: the file's folder, or for a file in the checkout
-    (such as those of `configs/`) the checkout. A link counts where it is, not where it leads."""
-    folder = path.absolute().parent
-    return CHECKOUT if folder.resolve().is_relative_to(CHECKOUT) else folder
+class _Loader(yaml.SafeLoader):
+    """PyYAML's safe one as it was at first: a library of vLLM's, where it is imported too, takes dates out of it."""
+
+    yaml_constructors: ClassVar[dict[str | None, Any]] = dict(yaml.SafeLoader.yaml_constructors)
 
 
 def load_settings(path: Path) -> Settings:
@@ -272,7 +270,7 @@ def load_settings(path: Path) -> Settings:
         reason = error.strerror if isinstance(error, OSError) else "is not UTF-8"
         raise ConfigError(f"{path}: cannot be read: {reason}") from error
     try:
-        document = yaml.safe_load(text)
+        document = yaml.load(text, Loader=_Loader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         # An invalid date or number raises ValueError, and endless nesting RecursionError.
         raise ConfigError(f"{path}: is not valid YAML: {' '.join(str(error).split())}") from error
@@ -281,17 +279,19 @@ def load_settings(path: Path) -> Settings:
     try:
         return Settings.model_validate(document)
     except ValidationError as error:
-        raise ConfigError("; ".join(f"{path}: {_problem(issue)}" for issue in error.errors())) from error
+        problems = [_problem(issue, document) for issue in error.errors()]
+        raise ConfigError("; ".join(f"{path}: {problem}" for problem in problems)) from error
 
 
-def _with_files(model: S, folder: Path, *names: str) -> S:
-    files = {name: getattr(model, name) for name in names}
-    found = {name: str(folder / file) for name, file in files.items() if file and file.startswith(".")}
-    return model.model_copy(update=found)
+def _with_folder(ops: OpsSettings, folder: Path) -> OpsSettings:
+    file = ops.admin_key_file
+    return ops if file is None else ops.model_copy(update={"admin_key_file": folder / file})
 
 
-def _problem(issue: Any) -> str:
-    where = " ".join(".".join(str(part) for part in issue["loc"]).split()) or "the file"
+def _problem(issue: Any, document: Mapping[str, Any]) -> str:
+    where = (
+        " ".join(".".join(str(part) for part in place_in_file(issue["loc"], document)).split()) or "the file"
+    )
     if issue["type"] == "extra_forbidden":
         return f"{where}: unknown key"
     return f"{where}: {issue['msg'].removeprefix('Value error, ')}"

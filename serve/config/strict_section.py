@@ -1,6 +1,7 @@
 """The base of every section of the configuration: unknown keys are refused, and nothing changes later."""
 
-from typing import Any, get_args
+from pathlib import Path
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 
@@ -16,3 +17,13 @@ class Section(BaseModel):
         if isinstance(value, bool) and annotation is not bool and bool not in get_args(annotation):
             raise ValueError("must not be true or false")
         return value
+
+
+S = TypeVar("S", bound=Section)
+
+
+def with_files(section: S, folder: Path, *names: str) -> S:
+    """The same with the files of these keys under `folder`, where they begin with a dot."""
+    files = {name: getattr(section, name) for name in names}
+    found = {name: str(folder / file) for name, file in files.items() if file and file.startswith(".")}
+    return section.model_copy(update=found)

@@ -11,7 +11,16 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 def unpinned_revisions(settings: Settings) -> list[str]:
     """One line for each repository that is taken as it is on the day, with the key that would pin it."""
     wanted: list[tuple[str, str | None, str | None]] = [
-        (f"models.{model.id}.revision", model.checkpoint, model.revision) for model in settings.models
+        (f"models.{model.id}.revision", model.checkpoint, model.revision) for model in settings.engine_models
+    ]
+    wanted += [
+        (f"models.{model.id}.adapter.revision", model.adapter.source, model.adapter.revision)
+        for model in settings.models
+        if model.adapter is not None
+    ]
+    wanted += [
+        (f"models.{other.id}.revision", other.checkpoint, other.revision)
+        for other in settings.retrieval_models
     ]
     for model in settings.compression.models:
         key = f"compression.models.{model.id}"

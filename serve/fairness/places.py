@@ -16,6 +16,10 @@ from serve.fairness.queue import Claim, FairQueue, Waiting
 Turn = asyncio.Future[bool]
 # So long after its last request ended, a project still counts as one that may come back at any moment.
 ACTIVE_S = 10.0
+# So long after the last request that somebody waits for, the background has all places to itself; until then one of so
+# many, and one at least: enough to get on, and few enough that the others hardly notice.
+QUIET_S = 2.0
+PLACES_FOR_ONE_IN_BACKGROUND = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,7 @@ class FairPlaces:
         self._queue: FairQueue[Turn] = FairQueue()
         # Projects by when they were last here, the latest last.
         self._seen: OrderedDict[str, float] = OrderedDict()
+        self._last_seen = float("-inf")
 
     def __len__(self) -> int:
         """How many wait."""
@@ -61,6 +66,8 @@ class FairPlaces:
         """Take places without waiting, unless a waiting request is entitled to them."""
         self._see(claim)
         room = self._room()
+        if claim.background and self._queue.waiting_ahead:
+            return False
         if not self._may_hold_more(claim, room) or not self._is_enough(claim, room):
             return False
         if len(self._queue) and self._next(room) is not None:
@@ -113,18 +120,29 @@ class FairPlaces:
         return self._queue.next(lambda claim: room == 0 or self._may_hold_more(claim, room))
 
     def _may_hold_more(self, claim: Claim, room: int) -> bool:
+        if claim.background and self._is_busy():
+            most = max(1, room // PLACES_FOR_ONE_IN_BACKGROUND)
+            return self._queue.background_running < most
         free = room - self._queue.running
         per_free_place = self._shares.per_free_place(contended=len(self._seen) > 1)
         return self._queue.running_of(claim.project_id) < per_free_place * claim.weight * free
 
     def _see(self, claim: Claim) -> None:
-        now = asyncio.get_running_loop().time()
+        if claim.background:
+            # Nobody's places become fewer for it.
+            return
+        now = self._last_seen = _now()
         self._seen[claim.project_id] = now
         self._seen.move_to_end(claim.project_id)
         long_ago = takewhile(lambda item: item[1] <= now - ACTIVE_S, self._seen.items())
         # One that still holds places is as active as it was.
         for project_id in [one for one, _ in long_ago if not self._queue.running_of(one)]:
             del self._seen[project_id]
+
+    def _is_busy(self) -> bool:
+        """Whether there are requests that somebody waits for, or were a moment ago."""
+        in_front = self._queue.running - self._queue.background_running
+        return in_front > 0 or _now() - self._last_seen < QUIET_S
 
     def _is_enough(self, claim: Claim, room: int) -> bool:
         # A request with more choices than there are places runs alone.
@@ -137,10 +155,19 @@ class FairPlaces:
         if not len(self._queue):
             raise QueueFull
         newest = self._queue.newest_of_the_longest()
-        if self._queue.line_of(newest.claim) <= self._queue.line_of(claim) + 1 / claim.weight:
+        if claim.background or not self._is_before(claim, newest.claim):
             raise QueueFull
         self._queue.remove(newest)
         newest.item.set_exception(QueueFull())
+
+    def _is_before(self, claim: Claim, newest: Claim) -> bool:
+        """Whether the project of `newest` would still have the longer line."""
+        longest, own = self._queue.line_of(newest), self._queue.line_of(claim)
+        return newest.background or longest > own + 1 / claim.weight
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _was_let_in(turn: Turn) -> bool:

@@ -15,12 +15,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a request asks for: `places` it takes up at once (one a choice), and the most `tokens` it may use."""
+    """What a request asks for: `places` it takes up at once (one a choice), and the most `tokens` it may use. One in
+    the `background` is not begun while any other waits."""
 
     project_id: str
     weight: int
     places: int
     tokens: int
+    background: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -37,6 +39,7 @@ class Waiting(Generic[T]):
 class _Project(Generic[T]):
     served: float
     weight: int
+    background: bool = False
     running: int = 0
     # By identity, in the order of asking.
     waiting: OrderedDict[int, Waiting[T]] = field(default_factory=OrderedDict)
@@ -61,13 +64,22 @@ class FairQueue(Generic[T]):
     def __init__(self) -> None:
         self._projects: dict[str, _Project[T]] = {}
         self._waiting = 0
+        # Of these, in the foreground.
+        self._ahead = 0
         self._asked = 0
         self.running = 0
+        # Of these, in the background.
+        self.background_running = 0
         # What the last project to go had been served: where the next one starts when the queue is empty.
         self._floor = 0.0
 
     def __len__(self) -> int:
         return self._waiting
+
+    @property
+    def waiting_ahead(self) -> int:
+        """How many wait that are not in the background."""
+        return self._ahead
 
     def running_of(self, project_id: str) -> int:
         """The places that a project holds."""
@@ -80,6 +92,7 @@ class FairQueue(Generic[T]):
         entry = Waiting(claim, item, self._asked)
         self._project(claim).waiting[id(entry)] = entry
         self._waiting += 1
+        self._ahead += not claim.background
         return entry
 
     def remove(self, entry: Waiting[T]) -> bool:
@@ -88,23 +101,29 @@ class FairQueue(Generic[T]):
         if project is None or project.waiting.pop(id(entry), None) is None:
             return False
         self._waiting -= 1
+        self._ahead -= not entry.claim.background
         self._forget_if_idle(entry.claim.project_id, project)
         return True
 
     def next(self, may_run: Callable[[Claim], bool]) -> Waiting[T] | None:
         """The first request of the project that was served least, of those whose first request `may_run`.
-        It stays in the queue."""
+        Those in the background only if no other waits. It stays in the queue."""
         best: _Project[T] | None = None
         for project in self._projects.values():
-            if not project.waiting or (best is not None and project.turn >= best.turn):
+            if not project.waiting or (project.background and self._ahead):
+                continue
+            if best is not None and project.turn >= best.turn:
                 continue
             if may_run(project.first.claim):
                 best = project
         return None if best is None else best.first
 
     def newest_of_the_longest(self) -> Waiting[T]:
-        """The last request of the project with the longest line for its weight."""
-        longest = max(self._projects.values(), key=lambda project: len(project.waiting) / project.weight)
+        """The last request of the project with the longest line for its weight; of those in the background first."""
+        waiting = [project for project in self._projects.values() if project.waiting]
+        longest = max(
+            waiting, key=lambda project: (project.background, len(project.waiting) / project.weight)
+        )
         return next(reversed(longest.waiting.values()))
 
     def line_of(self, claim: Claim) -> float:
@@ -116,7 +135,7 @@ class FairQueue(Generic[T]):
         """The request runs, and is charged all the tokens that it may use."""
         project = self._project(claim)
         project.running += claim.places
-        self.running += claim.places
+        self._count(claim, claim.places)
         project.served += claim.tokens / project.weight
 
     def start(self, entry: Waiting[T]) -> None:
@@ -128,15 +147,19 @@ class FairQueue(Generic[T]):
         """It has ended, and used this many tokens."""
         project = self._projects[claim.project_id]
         project.running -= claim.places
-        self.running -= claim.places
+        self._count(claim, -claim.places)
         project.served += (used_tokens - claim.tokens) / project.weight
         self._forget_if_idle(claim.project_id, project)
+
+    def _count(self, claim: Claim, places: int) -> None:
+        self.running += places
+        self.background_running += places if claim.background else 0
 
     def _project(self, claim: Claim) -> _Project[T]:
         project = self._projects.get(claim.project_id)
         if project is None:
             least = min((each.served for each in self._projects.values()), default=self._floor)
-            project = self._projects[claim.project_id] = _Project(least, claim.weight)
+            project = self._projects[claim.project_id] = _Project(least, claim.weight, claim.background)
         # An operator may have changed it.
         project.weight = claim.weight
         return project

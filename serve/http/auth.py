@@ -3,17 +3,21 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime
+from typing import Any
 
 from starlette.requests import Request
 
 from billing.accounts.accounts import Accounts
+from billing.accounts.powers import require_route
 from billing.caller import Caller
 from billing.errors import InvalidKey
-from serve.http.body import Body, parse_body
+from serve.http.body import MAX_VALUES, Body, check_shape, parse_json
 from serve.http.body_limit import refuse_oversized_body
 from serve.http.client_address import client_of
 from serve.http.errors import MissingKey
+from serve.http.route_names import route_name
 from serve.http.wrong_keys import WrongKeys
+from serve.logs.request_notes import current_notes
 
 MAX_KEY_LENGTH = 512
 # A body that took longer may have outlived its key: the check is a look into a cache.
@@ -32,27 +36,50 @@ def bearer_key(authorization: str | None) -> str:
     return key[: MAX_KEY_LENGTH + 1]
 
 
-def authenticator(accounts: Accounts, clock: Callable[[], datetime]) -> Authenticate:
-    """A dependency that resolves the caller of a request."""
+def given_key(request: Request) -> str:
+    """Raises `MissingKey`."""
+    return bearer_key(request.headers.get("authorization"))
+
+
+def authenticator(
+    accounts: Accounts, clock: Callable[[], datetime], *, key_of: Callable[[Request], str] = given_key
+) -> Authenticate:
+    """A dependency that resolves the caller of a request. `key_of` says where the key is."""
 
     wrong_keys = WrongKeys()
 
     async def caller(request: Request) -> Caller:
-        key, now = bearer_key(request.headers.get("authorization")), clock()
+        key, now = key_of(request), clock()
         try:
-            return await accounts.authenticate(key, now=now)
+            found = await accounts.authenticate(key, now=now)
         except InvalidKey as error:
             client = client_of(request.client.host if request.client else None)
             raise wrong_keys.add(client, error, now=now) from None
+        notes = current_notes()
+        if notes is not None:
+            notes.workspace_id, notes.project_id = found.workspace_id, found.project_id
+            notes.key_id = found.key_id
+        # Every route that takes a key asks for it here.
+        require_route(found, route_name(request.url.path))
+        return found
 
     return caller
 
 
 async def authenticated_request(
-    request: Request, authenticate: Authenticate, shape: type[Body]
+    request: Request, authenticate: Authenticate, shape: type[Body], *, most: int = MAX_VALUES
 ) -> tuple[Caller, Body]:
-    """Who calls, known before a byte of the body is read, and what they ask. A key that was revoked while a slow body
-    came is refused as one that was revoked before. Raises what `authenticate` raises, and `InvalidBody`."""
+    """Who calls, and what they ask, in `most` values. Raises what `authenticated_json` raises."""
+    caller, body = await authenticated_json(request, authenticate, most=most)
+    return caller, check_shape(body, shape)
+
+
+async def authenticated_json(
+    request: Request, authenticate: Authenticate, *, most: int = MAX_VALUES
+) -> tuple[Caller, Any]:
+    """Who calls, known before a byte of the body is read, and the body as JSON of no shape yet. A key that was revoked
+    while a slow body came is refused as one that was revoked before. Raises what `authenticate` raises, and
+    `InvalidBody`."""
     loop = asyncio.get_running_loop()
     caller = await authenticate(request)
     began = loop.time()
@@ -60,4 +87,4 @@ async def authenticated_request(
     if loop.time() - began > RECHECK_AFTER_S:
         caller = await authenticate(request)
     refuse_oversized_body(request)
-    return caller, parse_body(raw, request.headers.get("content-type"), shape)
+    return caller, parse_json(raw, request.headers.get("content-type"), most=most)

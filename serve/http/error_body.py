@@ -1,6 +1,6 @@
 """The body of every error, as `/openapi.json` documents it."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -49,3 +49,11 @@ class ErrorBody(BaseModel):
 
     detail: str | list[ValidationIssue] = Field(description="What went wrong.")
     error: OpenAIError = Field(description="The same for OpenAI's clients.")
+
+
+class OpenAIErrorBody(BaseModel):
+    """Every error under `/openai/v1`."""
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(title="OpenAIErrorBody")
+
+    error: OpenAIError = Field(description="What went wrong.")

@@ -9,15 +9,26 @@ from typing import Any
 import orjson
 from starlette.responses import Response
 
+from billing.accounts.powers import ModelNotAllowed, RouteNotAllowed
 from billing.errors import (
+    BatchEnded,
     BillingDisabled,
+    FileInUse,
+    FilesFull,
     InvalidKey,
     LedgerUnavailable,
     LimitsUnavailable,
     PricesUnavailable,
     QuotaExceeded,
     RateLimited,
+    ResultsFull,
     SpoolFull,
+    StorageFull,
+    StorageUnavailable,
+    TooManyBatches,
+    UnknownBatch,
+    UnknownFile,
+    UnknownOriginal,
     UsageNotRecorded,
 )
 from compression.pipeline.errors import (
@@ -42,6 +53,13 @@ from serve.http.wrong_keys import TooManyWrongKeys
 RETRY_AFTER_S = 5
 
 
+class WrongAdminKey(Exception):
+    """The admin key is none of those in the operator's file."""
+
+    def __init__(self) -> None:
+        super().__init__("the admin key is wrong")
+
+
 class MissingKey(Exception):
     """The request has no bearer key."""
 
@@ -56,6 +74,8 @@ class Problem:
     detail: str | list[dict[str, Any]]
     param: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    # Prompt and reply do not fit the model's context.
+    is_too_long: bool = False
 
     @property
     def message(self) -> str:
@@ -94,11 +114,24 @@ class _Row:
 # One row an error; a subclass is found through its base.
 STATUSES: Mapping[type[Exception], _Row] = {
     MissingKey: _Row(401, "authentication_error", "missing_api_key"),
+    WrongAdminKey: _Row(401, "authentication_error", "invalid_admin_key"),
     InvalidKey: _Row(403, "permission_error", "invalid_api_key"),
+    ModelNotAllowed: _Row(403, "permission_error", "model_not_allowed"),
+    RouteNotAllowed: _Row(403, "permission_error", "route_not_allowed"),
     QuotaExceeded: _Row(402, "insufficient_quota", "quota_exceeded"),
     BillingDisabled: _Row(402, "insufficient_quota", "billing_disabled"),
     TooManyWrongKeys: _Row(429, "rate_limit_error", "too_many_wrong_keys"),
     RateLimited: _Row(429, "rate_limit_error", "rate_limit_exceeded"),
+    UnknownOriginal: _Row(404, "invalid_request_error", "original_not_found"),
+    UnknownFile: _Row(404, "invalid_request_error", "file_not_found"),
+    UnknownBatch: _Row(404, "invalid_request_error", "batch_not_found"),
+    FileInUse: _Row(409, "invalid_request_error", "file_in_use"),
+    TooManyBatches: _Row(429, "rate_limit_error", "too_many_batches"),
+    BatchEnded: _Row(409, "invalid_request_error", "batch_ended"),
+    FilesFull: _Row(413, "invalid_request_error", "files_full"),
+    ResultsFull: _Row(413, "invalid_request_error", "files_full"),
+    StorageFull: _Row(507, "server_error", "storage_full"),
+    StorageUnavailable: _Row(503, "server_error", "storage_unavailable"),
     UnsupportedOption: _Row(400, "invalid_request_error", "unsupported_option"),
     InvalidBody: _Row(422, "invalid_request_error", "invalid_body"),
     InvalidField: _Row(422, "invalid_request_error", "invalid_field"),
@@ -131,6 +164,7 @@ def problem_of(error: Exception) -> Problem:
         code=row.code,
         detail=issues if issues is not None else str(error),
         param=param,
+        is_too_long=isinstance(error, EngineRejected) and error.is_too_long,
         headers=_headers(row.status, error),
     )
 
@@ -168,6 +202,8 @@ def _issues(error: Exception) -> tuple[list[dict[str, Any]] | None, str | None]:
         return [_issue("engine_rejected", loc, error.message)], _param(loc)
     if isinstance(error, UnsupportedOption):
         return None, error.option
+    if isinstance(error, ModelNotAllowed):
+        return None, "model"
     return None, None
 
 

@@ -18,6 +18,8 @@ class Health(BaseModel):
 def health_routes(ready: Callable[[], Awaitable[bool]]) -> APIRouter:
     routes = APIRouter(tags=["health"])
 
+    # Load tools look for it below the address that they are given.
+    @routes.get("/openai/health", include_in_schema=False)
     @routes.head("/health", include_in_schema=False)
     @routes.get("/health", response_model=Health, responses={200: {"headers": REQUEST_ID_HEADER}})
     async def health() -> Response:

@@ -21,6 +21,7 @@ _WHEN = {
     401: "Missing bearer key.",
     402: "Workspace quota exceeded or billing disabled.",
     403: "Invalid or revoked key.",
+    404: "No such original, or its time is over.",
     422: "Malformed JSON, invalid fields, unsupported model, or request too large.",
     429: "Project rate limit exceeded.",
     500: "Unexpected server error.",
@@ -65,10 +66,12 @@ def metering_header(description: str) -> dict[str, Any]:
     return {METERING_HEADER: {"description": description, "schema": schema}}
 
 
-def json_body(shape: str) -> dict[str, Any]:
-    """The documentation of a body that the route reads itself; `document_request_models` adds the shape."""
-    reference = {"$ref": f"#/components/schemas/{shape}"}
-    return {"required": True, "content": {"application/json": {"schema": reference}}}
+def json_body(*shapes: str) -> dict[str, Any]:
+    """The documentation of a body that the route reads itself, of any of these shapes; `document_request_models` adds
+    them."""
+    references = [{"$ref": f"#/components/schemas/{shape}"} for shape in shapes]
+    schema = references[0] if len(references) == 1 else {"anyOf": references}
+    return {"required": True, "content": {"application/json": {"schema": schema}}}
 
 
 # The middleware reads it; declared as data, it adds no validation of its own to a route. No `maxLength`: a longer id is
@@ -89,6 +92,16 @@ BEARER = Security(HTTPBearer(auto_error=False, description="A project API key.",
 # What the examples of shapes say for a model that each server calls by its own name.
 EXAMPLE_MODEL = "example-model"
 EXAMPLE_COMPRESSOR = "example-compressor"
+# Their `model` may be any other name too.
+OPEN_SHAPES = frozenset(
+    {
+        "CompressMessagesRequest",
+        *("OpenAIChatRequest", "CompletionRequest", "ResponseRequest", "AnthropicRequest"),
+        *("OpenAICompletion", "OpenAIResponse", "AnthropicMessage"),
+        *("EmbeddingRequest", "RerankRequest", "ScoreRequest"),
+        *("EmbeddingList", "RerankResponse", "ScoreResponse"),
+    }
+)
 CHAT_SHAPES = frozenset({"Model", "CatalogModel", "ChatCompletionRequest", "ChatCompletionResponse"})
 
 
@@ -131,6 +144,8 @@ def _name_models(schemas: dict[str, Any], served: ServedModels) -> None:
     for name, schema in schemas.items():
         if "examples" in schema:
             schema["examples"] = _renamed(schema["examples"], served.examples)
+        if name in OPEN_SHAPES:
+            continue
         for field in ("model", "id") if name in ("Model", "CatalogModel") else ("model",):
             found = schema.get("properties", {}).get(field)
             # Of `string or null` the string is narrowed.

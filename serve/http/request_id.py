@@ -6,6 +6,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from serve.http.error_dialects import ANTHROPIC, response_of
 from serve.http.errors import unexpected_problem
 from serve.http.fresh_id import fresh_id
 
@@ -40,6 +41,9 @@ class RequestIdMiddleware:
             if message["type"] == "http.response.start":
                 started = True
                 MutableHeaders(scope=message)["X-Request-ID"] = request_id
+                if scope["path"].startswith(ANTHROPIC):
+                    # Where Anthropic's SDKs look for it.
+                    MutableHeaders(scope=message)["request-id"] = request_id
             await send(message)
 
         try:
@@ -50,4 +54,5 @@ class RequestIdMiddleware:
             # The framework has answered already, unless it failed outside of every route.
             logger.exception("request %s failed unexpectedly", request_id)
             if not started:
-                await unexpected_problem().response()(scope, receive, send_with_id)
+                answer = response_of(unexpected_problem(), scope["path"], request_id)
+                await answer(scope, receive, send_with_id)

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from compression.flags import CODES
 from compression.pipeline.receipt import Receipt
-from serve.metrics.buckets import RATIOS, SECONDS
+from serve.metrics.histograms.buckets import RATIOS, SECONDS
 from serve.metrics.money import MoneyMetrics
 from serve.metrics.observed import ModelEnds, ObservedRequest
 

@@ -9,7 +9,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from billing.errors import LimitName, RateLimited
-from serve.metrics.buckets import SECONDS
+from serve.metrics.histograms.buckets import SECONDS
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 UNMATCHED = "unmatched"
@@ -66,7 +66,7 @@ def _refusals(registry: CollectorRegistry) -> dict[tuple[str, str], Counter]:
         ["scope", "limit"],
         registry=registry,
     )
-    limits = [("project", name) for name in get_args(LimitName)]
+    limits = [(scope, name) for scope in ("project", "key") for name in get_args(LimitName)]
     limits += [("demo", name) for name in ("requests", "in_flight")]
     return {labels: family.labels(*labels) for labels in limits}
 

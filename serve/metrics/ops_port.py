@@ -9,7 +9,7 @@ from pathlib import Path
 from threading import Lock
 
 import psutil
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.mmap_dict import MmapedDict
 from prometheus_client.multiprocess import MultiProcessCollector
@@ -24,12 +24,17 @@ from serve.metrics.process_files import metrics_folder, reserve
 ENDED = "ended"
 SPOOLED = "pith_spool_waiting_events"
 SET_ASIDE = "pith_spool_refused_events"
+Listen = Callable[[Settings, CollectorRegistry], Callable[[], None]]
 logger = logging.getLogger("pith.metrics")
 
 
 @contextmanager
-def ops_port(settings: Settings) -> Iterator[Callable[[], None]]:
-    """Serve `/metrics` until the block ends. Yields what is to be called now and then, to take in ended processes.
+def ops_port(
+    settings: Settings, listen: Listen, *also: Collector, anew: bool = True
+) -> Iterator[Callable[[], None]]:
+    """Serve `/metrics`, with `also` what else is collected, until the block ends. Yields what is to be called now and
+    then, to take in ended processes. `listen` serves what is registered by then, and returns what ends that. Without
+    `anew` the counts outlive this process: those that are there stay, and are left there.
 
     Raises `OSError` where it cannot listen, or cannot make its folder.
     """
@@ -39,19 +44,22 @@ def ops_port(settings: Settings) -> Iterator[Callable[[], None]]:
         return
     registry = CollectorRegistry()
     # The port first: who holds it owns the folder.
-    server, thread = start_http_server(settings.ops.port, settings.ops.host, registry)
+    close = listen(settings, registry)
     try:
-        shutil.rmtree(folder, ignore_errors=True)
-        reserve(folder, ENDED)
+        if anew:
+            shutil.rmtree(folder, ignore_errors=True)
+        if anew or not list(folder.glob(f"*_{ENDED}.db")):
+            reserve(folder, ENDED)
         processes = ProcessFiles(folder)
         registry.register(processes)
         registry.register(SpoolGauges(settings.billing.spool_path))
+        for collector in also:
+            registry.register(collector)
         yield processes.take_in_ended
     finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-        shutil.rmtree(folder, ignore_errors=True)
+        close()
+        if anew:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 class ProcessFiles(Collector):

@@ -7,17 +7,24 @@ import os
 from pathlib import Path
 
 from serve.config.settings import Settings
+from serve.processes.roll import enrol
 
 # What prometheus_client reads when it is imported, to count in files instead of in memory.
 FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
-# A mebibyte holds some 4,000 series.
-RESERVED_BYTES = {"counter": 2**20, "histogram": 2**20, "gauge_livesum": 2**16}
+# One for each kind of metric that is made. A mebibyte holds some 4,000 series.
+RESERVED_BYTES = {"counter": 2**20, "histogram": 2**20, "gauge_livesum": 2**16, "gauge_livemax": 2**16}
 logger = logging.getLogger("pith.metrics")
 
 
 def metrics_folder(settings: Settings) -> Path | None:
     """Where the processes of this server count, or None where metrics are off. The port tells servers apart."""
     return settings.state_dir / "metrics" / str(settings.ops.port) if settings.ops.port else None
+
+
+def metrics_environment(settings: Settings) -> dict[str, str]:
+    """What a process that is to count is started with."""
+    folder = metrics_folder(settings)
+    return {} if folder is None else {FOLDER_VARIABLE: str(folder)}
 
 
 def reserve(folder: Path, owner: str) -> None:
@@ -34,13 +41,15 @@ def reserve(folder: Path, owner: str) -> None:
         made.rename(made.with_suffix(".db"))
 
 
-def count_in_files(settings: Settings) -> None:
-    """Prepare this process, which was started with `FOLDER_VARIABLE`; without files its counts are not shown."""
+def count_in_files(settings: Settings, role: str = "ingress", *, model: str = "") -> None:
+    """Prepare this process, which was started with `FOLDER_VARIABLE`; without files its counts are not shown. `role`,
+    and the `model` that it works for, are what it is on the roll."""
     folder = metrics_folder(settings)
     if folder is None:
         return
     try:
         reserve(folder, str(os.getpid()))
+        enrol(folder, role, os.getpid(), model=model)
     except OSError as error:
         logger.error("this process's metrics are not shown: no files for them in %s: %s", folder, error)
         os.environ.pop(FOLDER_VARIABLE, None)

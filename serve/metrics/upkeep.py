@@ -1,4 +1,4 @@
-"""What a server's background work shows of itself, and what was written off."""
+"""What a server's background work shows of itself, and what it wrote off and deleted."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
@@ -6,7 +6,21 @@ from billing.ledger.replay import log_written_off
 from billing.usage import UsageEvent
 from serve.metrics.money import NANO_PER_USD
 
-TASKS = ("replay", "leases", "collecting")
+TASKS = (
+    "replay",
+    "leases",
+    "collecting",
+    "originals",
+    "files",
+    "batch_jobs",
+    "batches",
+    "limits",
+    "webhooks",
+    "old_webhooks",
+    "months",
+    "key_uses",
+)
+DELETED = ("expired", "unfinished", "revoked")
 
 
 class UpkeepMetrics:
@@ -30,6 +44,13 @@ class UpkeepMetrics:
             "US dollars of usage written off: beyond its hold and its workspace's limits.",
             registry=registry,
         )
+        deleted = Counter(
+            "pith_originals_deleted",
+            "Retained originals that were deleted, by reason.",
+            ["reason"],
+            registry=registry,
+        )
+        self._deleted = {reason: deleted.labels(reason) for reason in DELETED}
         for gauge in self._failing.values():
             gauge.set(0)
 
@@ -41,3 +62,6 @@ class UpkeepMetrics:
     def write_off(self, event: UsageEvent, nano_usd: int) -> None:
         log_written_off(event, nano_usd)
         self._written_off.inc(nano_usd / NANO_PER_USD)
+
+    def delete_originals(self, reason: str, number: int) -> None:
+        self._deleted[reason].inc(number)

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
 from datetime import datetime
 
+from billing.accounts.powers import require_models
 from billing.caller import Caller, LimitState
+from billing.errors import QuotaExceeded
 from billing.ledger.ledger import Ledger
 from billing.ledger.price_list import PriceList
 from billing.rate_limits.rate_limits import RateLimits
 from billing.usage import MeteringStatus
+from billing.webhooks.refusals import Refusals
 from serve.http.disconnect import Client
 from serve.http.openapi import METERING_HEADER
 from serve.http.rate_limit_headers import rate_limit_headers
+from serve.logs.request_notes import current_notes
 from serve.money.held_request import HeldRequest, Observed
 from serve.money.hold import HoldTerms, hold_worst_case
+from serve.money.interactive import Interactive
 from serve.money.price_book import PriceBook, price_of
 from serve.money.terms import TokenTerms
+from serve.money.webhook_room import refused_limit
+from serve.tracing.spans import step
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,31 +36,44 @@ class Admissions:
     ledger: Ledger
     limiter: RateLimits
     clock: Callable[[], datetime]
+    interactive: Interactive = field(default_factory=Interactive)
+    # What upkeep is to tell webhooks of.
+    refusals: Refusals = field(default_factory=Refusals)
 
     @asynccontextmanager
     async def admit(
-        self, caller: Caller, request_id: str, parts: Sequence[TokenTerms]
+        self, caller: Caller, request_id: str, parts: Sequence[TokenTerms], *, route: str
     ) -> AsyncIterator[Admitted]:
-        """One request within its project's limits; each of its parts is held by itself, in `Admitted.hold`.
+        """One request within its project's limits; each of its parts is held by itself, in `Admitted.hold`. `route` is
+        what usage is added up by, and names what was asked: `chat`, `embeddings`, …
 
-        It is counted by the cheap bounds of its parts, and by their exact size before it is refused. Raises
-        `PricesUnavailable` before that, and what `RateLimits.admit` and the parts' `count` raise.
+        It is counted by the cheap bounds of its parts, and by their exact size, shrunk to what is enough, before it is
+        refused. Raises `ModelNotAllowed` and `PricesUnavailable` before that, and what `RateLimits.admit` and the
+        parts' `count` raise.
         """
-        prices = await self.prices.current()
+        require_models(caller, (part.model_id for part in parts))
+        notes = current_notes()
+        if notes is not None and parts:
+            notes.model = parts[0].model_id
 
         async def count() -> int:
+            for part in parts:
+                part.shrink()
             return sum([part.limited(await part.counted()) for part in parts])
 
-        admission = await self.limiter.admit(
-            caller,
-            tokens_bound=sum(part.limited(part.bound) for part in parts),
-            tokens_least=sum(part.limited(part.least) for part in parts),
-            count_tokens=count,
-            now=self.clock(),
-        )
-        admitted = Admitted(self, caller, request_id, prices, admission.headers_state)
+        with step("admission"):
+            prices = await self.prices.of(caller.price_terms)
+            admission = await self.limiter.admit(
+                caller,
+                tokens_bound=sum(part.limited(part.bound) for part in parts),
+                tokens_least=sum(part.limited(part.least) for part in parts),
+                count_tokens=count,
+                now=self.clock(),
+            )
+        admitted = Admitted(self, caller, request_id, route, prices, admission.headers_state)
         try:
-            yield admitted
+            with self.interactive.counted(caller):
+                yield admitted
         finally:
             await admission.done(admitted.used_tokens)
 
@@ -65,13 +85,25 @@ class Admitted:
     admissions: Admissions
     caller: Caller
     request_id: str
+    asked: str
     prices: PriceList
     limits: LimitState
     used_tokens: int = 0
 
+    @property
+    def route(self) -> str:
+        """As the usage event has it: of a line of a batch too, what the line asked."""
+        return f"batch:{self.asked}" if self.caller.background else self.asked
+
     def reply_headers(self, status: MeteringStatus) -> dict[str, str]:
         """The reply headers on money: whether its usage is on record, and what is left of the limits."""
         return {METERING_HEADER: status, **rate_limit_headers(self.limits)}
+
+    def hold_part(
+        self, tokens: TokenTerms, observed: Observed, *, client: Client | None = None
+    ) -> AbstractAsyncContextManager[HeldRequest]:
+        """`hold` for a part of this request, such as the compression of its prompt."""
+        return self.hold(tokens, observed, client=client, is_part=True)
 
     @asynccontextmanager
     async def hold(
@@ -82,8 +114,11 @@ class Admitted:
         stream: bool = False,
         client: Client | None = None,
         check: Callable[[], object] | None = None,
+        is_part: bool = False,
     ) -> AsyncIterator[HeldRequest]:
         """Hold the worst-case cost, and on the way out settle or release, however that comes.
+
+        A part is settled with the request that it is part of (`HeldRequest.compression`), and released where it is not.
 
         `check` is work that can refuse the request: the limits bound it, and nothing is held before it. Raises what it
         raises, and what `Ledger.hold` and the terms' `count` raise.
@@ -91,17 +126,30 @@ class Admitted:
         ledger, clock = self.admissions.ledger, self.admissions.clock
         held: HeldRequest | None = None
         try:
-            if check is not None:
-                check()
-            price = price_of(self.prices, tokens.model_id)
-            terms = HoldTerms(self.caller, price, self.prices.version, self.request_id, tokens)
-            hold, most = await hold_worst_case(ledger, terms, clock=clock)
-            held = HeldRequest(hold, most, terms, stream, client or Client(), ledger, observed, clock)
+            require_models(self.caller, [tokens.model_id])
+            with step("hold"):
+                if check is not None:
+                    check()
+                price = price_of(self.prices, tokens.model_id)
+                terms = HoldTerms(
+                    self.caller, price, self.prices.version, self.request_id, tokens, self.route
+                )
+                hold, most = await hold_worst_case(ledger, terms, clock=clock)
+            who = client or Client()
+            held = HeldRequest(hold, most, terms, stream, who, ledger, observed, clock, is_part)
+            if stream and (notes := current_notes()) is not None:
+                notes.stream = True
             yield held
-            if not held.is_settled:
+            if is_part and not held.is_settled:
+                await held.release()
+            elif not held.is_settled:
                 raise RuntimeError(f"a request for {tokens.model_id} ended without its settlement")
         except BaseException as failure:
+            if isinstance(failure, QuotaExceeded):
+                self.admissions.refusals.note(refused_limit(self.caller, failure))
             observed.fail(failure)
+            if (notes := current_notes()) is not None and isinstance(failure, Exception):
+                notes.error = type(failure).__name__
             if held is not None:
                 await held.close(failure)
             raise

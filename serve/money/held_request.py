@@ -1,19 +1,27 @@
 """One request whose worst case is held: what it has used, and the one settlement or release that ends it."""
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
 
-from billing.errors import UsageNotRecorded
+from billing.errors import BillingError, UsageNotRecorded
 from billing.ledger.ledger import Ledger
 from billing.price import Cost, ModelPrice, cost
-from billing.usage import Hold, MeteringStatus, Outcome, Settlement, UsageFigures
+from billing.store.database import Work
+from billing.usage import Hold, MeteringStatus, Outcome, Saving, Settlement, UsageFigures, Used
 from models.engine import TokenUsage
 from serve.http.disconnect import Client
+from serve.logs.request_notes import current_notes
 from serve.money.hold import HoldTerms
 from serve.money.terms import MostTokens
+from serve.tracing.spans import step
+
+SavingOf = Callable[[TokenUsage, Cost, bool], Saving]
+ObserveSaving = Callable[[Saving, TokenUsage, MeteringStatus], None]
+# What is written with a settlement, of the receipt that it will have.
+AlsoWrite = Callable[["Receipt"], Work[None]]
 
 
 class MoreThanHeld(Exception):
@@ -34,6 +42,21 @@ class Observed(Protocol):
     def end(self) -> None:
         """On every way out."""
         ...
+
+
+class Unobserved:
+    """Of work that is free, nothing is counted."""
+
+    def settle(self, usage: TokenUsage, cost: Cost, status: MeteringStatus) -> None: ...
+
+    def lose(self) -> None: ...
+
+    def fail(self, error: BaseException) -> None: ...
+
+    def end(self) -> None: ...
+
+
+UNOBSERVED = Unobserved()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +85,30 @@ class HeldRequest:
     ledger: Ledger
     observed: Observed
     clock: Callable[[], datetime]
+    # Of another request, with which it is settled: by itself it is never owed.
+    is_part: bool = False
     usage: TokenUsage = field(default=TokenUsage(), init=False)
     # Set before the first byte of the reply leaves: what was delivered is paid for, even when the rest fails.
     delivered: bool = field(default=False, init=False)
     # What was written of it, once it was settled.
     receipt: Receipt | None = field(default=None, init=False)
-    _settling: asyncio.Task[Receipt | UsageNotRecorded] | None = field(default=None, init=False)
+    # What was saved of its prompt, if that was compressed: of its usage, its cost and whether a minimum was asked.
+    saving_of: SavingOf | None = field(default=None, init=False)
+    # Told of the saving that was settled.
+    observe_saving: ObserveSaving | None = field(default=None, init=False)
+    # The compression of its prompt, a part: what that used is settled with this request, in one transaction.
+    compression: "HeldRequest | None" = field(default=None, init=False)
+    # Written in the transaction of its settlement, which then never goes to the spool: both are there, or neither is.
+    also_write: AlsoWrite | None = field(default=None, init=False)
+    _settling: asyncio.Task[Receipt | BillingError] | None = field(default=None, init=False)
     _released: bool = field(default=False, init=False)
+    # Of a part: its settlement is that of the whole.
+    _is_settled_with_whole: bool = field(default=False, init=False)
 
     @property
     def is_settled(self) -> bool:
         """Whether a settlement has begun; it goes on to its end by itself."""
-        return self._settling is not None
+        return self._settling is not None or self._is_settled_with_whole
 
     @property
     def limited_tokens(self) -> int:
@@ -90,48 +125,110 @@ class HeldRequest:
     async def settle(self, outcome: Outcome, *, receipt: str | None = None) -> Receipt:
         """Write what was used, once, and to the end even if the caller is cancelled.
 
-        `receipt` is the usage log's, as JSON. Raises `UsageNotRecorded`.
+        `receipt` is the usage log's, as JSON. Raises `UsageNotRecorded`; with `also_write`, what that raises, before
+        anything was written, and what `Ledger.settle_all` raises.
         """
         if self._settling is None:
-            prompt, completion = self.usage.prompt_tokens, self.usage.completion_tokens
-            figures = UsageFigures(prompt, completion, self.usage.cached_tokens, self.stream, receipt)
-            # A failure is our fault: what was delivered is paid for, and no minimum is asked.
-            minimum = outcome != "failed"
-            charged = cost(
-                self.terms.price, prompt_tokens=prompt, completion_tokens=completion, minimum=minimum
-            )
-            self._settling = asyncio.create_task(self._write(outcome, figures, charged))
+            held = [self, *self._used_parts()]
+            used = [one._used(outcome, receipt if one is self else None) for one in held]
+            also = self._also(held, used)
+            self._settling = asyncio.create_task(self._write(outcome, held, used, also))
         written = await asyncio.shield(self._settling)
-        if isinstance(written, UsageNotRecorded):
+        if isinstance(written, BillingError):
             raise written
         return written
 
+    def _used_parts(self) -> "list[HeldRequest]":
+        part = self.compression
+        if part is None or part.usage.prompt_tokens == 0:
+            return []
+        part._is_settled_with_whole = True
+        return [part]
+
+    def _used(self, outcome: Outcome, receipt: str | None) -> Used:
+        prompt, completion = self.usage.prompt_tokens, self.usage.completion_tokens
+        cached = min(self.usage.cached_tokens, prompt)
+        # A failure is our fault: what was delivered is paid for, and no minimum is asked.
+        minimum = outcome != "failed"
+        charged = cost(
+            self.terms.price,
+            prompt_tokens=prompt,
+            completion_tokens=completion,
+            cached_tokens=cached,
+            minimum=minimum,
+        )
+        saving = self.saving_of(self.usage, charged, minimum) if self.saving_of else None
+        figures = UsageFigures(prompt, completion, cached, self.stream, receipt, saving)
+        return Used(self.hold, figures, charged, self.terms.price.ppm)
+
     async def _write(
-        self, outcome: Outcome, figures: UsageFigures, charged: Cost
-    ) -> Receipt | UsageNotRecorded:
+        self,
+        outcome: Outcome,
+        held: "Sequence[HeldRequest]",
+        used: Sequence[Used],
+        also: Work[None] | None,
+    ) -> Receipt | BillingError:
         """A loss is returned rather than raised: after a client left, nobody awaits this task to see its exception."""
         try:
-            settlement = await self.ledger.settle(
-                self.hold, figures=figures, cost=charged, outcome=outcome, now=self.clock()
-            )
-        except UsageNotRecorded as lost:
-            self.observed.lose()
+            with step("settle"):
+                settlements = await self.ledger.settle_all(used, outcome=outcome, now=self.clock(), also=also)
+        except BillingError as lost:
+            # With `also_write` it is not lost: neither was written, and nothing is owed.
+            for one in held:
+                one.receipt = None
+                if isinstance(lost, UsageNotRecorded):
+                    one.observed.lose()
             return lost
-        self.receipt = Receipt(self.usage, self.terms.price, charged, settlement)
-        self.observed.settle(self.usage, charged, settlement.status)
+        for one, what, settlement in zip(held, used, settlements, strict=True):
+            one.receipt = Receipt(one.usage, one.terms.price, what.cost, settlement)
+            one.observed.settle(one.usage, what.cost, settlement.status)
+            _note(one.usage, what.cost, settlement.status)
+        assert self.receipt is not None
+        self._observe_saving(used)
         return self.receipt
+
+    def _also(self, held: "Sequence[HeldRequest]", used: Sequence[Used]) -> Work[None] | None:
+        """Of the receipts that they will have if all of it is written. What it raises leaves them as they were, to be
+        released."""
+        if self.also_write is None:
+            return None
+        status: MeteringStatus = "not_applicable" if self.hold.kind == "not_applicable" else "persisted"
+        for one, what in zip(held, used, strict=True):
+            settled = Settlement(one.hold.event_id, status)
+            one.receipt = Receipt(one.usage, one.terms.price, what.cost, settled)
+        assert self.receipt is not None
+        try:
+            return self.also_write(self.receipt)
+        except BaseException:
+            for one in held:
+                one.receipt, one._is_settled_with_whole = None, False
+            raise
+
+    def _observe_saving(self, used: Sequence[Used]) -> None:
+        saving = used[0].figures.saving
+        if saving is not None and self.observe_saving is not None and self.receipt is not None:
+            spent = sum(part.cost.nano_usd for part in used[1:])
+            status = self.receipt.settlement.status
+            self.observe_saving(replace(saving, compression_nano_usd=spent), self.usage, status)
 
     async def close(self, failure: BaseException) -> None:
         """Settle what was done before `failure`, or release the hold if nothing is owed."""
-        if self._settling is not None:
+        if self.is_settled:
             # It finishes on its own, and no one waits for its result any more.
             return
         is_our_fault = isinstance(failure, Exception) or not self.client.gone
-        if self._is_owed(is_our_fault):
+        if not self.is_part and self._is_owed(is_our_fault):
             await self.settle("failed" if is_our_fault else "disconnected")
         else:
-            self._released = True
-            # The ledger's write goes on to its end when this is cancelled.
+            await self.release()
+
+    async def release(self) -> None:
+        """Nothing is owed: give the hold back, once."""
+        if self._released:
+            return
+        self._released = True
+        # The ledger's write goes on to its end when this is cancelled.
+        with step("release"):
             await self.ledger.release(self.hold, now=self.clock())
 
     def _is_owed(self, is_our_fault: bool) -> bool:
@@ -140,3 +237,15 @@ class HeldRequest:
         if is_our_fault:
             return self.delivered and self.usage.completion_tokens > 0
         return self.usage.prompt_tokens > 0
+
+
+def _note(usage: TokenUsage, charged: Cost, status: MeteringStatus) -> None:
+    notes = current_notes()
+    if notes is not None:
+        notes.charge(
+            prompt=usage.prompt_tokens,
+            completion=usage.completion_tokens,
+            cached=usage.cached_tokens,
+            cost_nano_usd=charged.nano_usd,
+            metering=status,
+        )

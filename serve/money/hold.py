@@ -21,6 +21,8 @@ class HoldTerms:
     pricing_version: int
     request_id: str
     tokens: TokenTerms
+    # What was asked, as the usage event has it.
+    route: str | None = None
 
     def amount_nano_usd(self, most: MostTokens) -> int:
         """The most that the request can cost with that many tokens."""
@@ -31,8 +33,8 @@ class HoldTerms:
 async def hold_worst_case(
     ledger: Ledger, terms: HoldTerms, *, clock: Callable[[], datetime]
 ) -> tuple[Hold, MostTokens]:
-    """Hold the bound or, where that is more than is left, the worst case of the prompt as it is counted; and the tokens
-    that are paid for with it.
+    """Hold the bound or, where that is more than is left, the worst case of the prompt as it is counted, and in the end
+    no more of a reply than is enough; and the tokens that are paid for with it.
 
     Raises what `Ledger.hold` and the terms' `count` raise.
     """
@@ -45,19 +47,28 @@ async def hold_worst_case(
             amount_nano_usd=terms.amount_nano_usd(most),
             request_id=terms.request_id,
             now=clock(),
+            route=terms.route,
         )
         return held, most
 
     if terms.caller.metered and not terms.tokens.bound_is_proven:
         await terms.tokens.counted()
-    known = terms.tokens.best_known
+    tried = terms.tokens.best_known
     try:
-        return await hold(known)
+        return await hold(tried)
     except QuotaExceeded as refused:
         # No request asks for less, so a caller who cannot pay for that starts no replica.
         if terms.amount_nano_usd(terms.tokens.least) > refused.left_nano_usd:
             raise
-        counted = await terms.tokens.counted()
-        if counted == known:
-            raise
-    return await hold(counted)
+        refusal = refused
+    for may_shrink in (False, True):
+        if may_shrink:
+            terms.tokens.shrink()
+        wanted = await terms.tokens.counted()
+        if wanted == tried:
+            continue
+        try:
+            return await hold(wanted)
+        except QuotaExceeded as refused:
+            tried, refusal = wanted, refused
+    raise refusal

@@ -18,7 +18,9 @@ from billing.store.migration import current_revision, upgrade
 from billing.store.private_files import make_file_private, make_folder_private
 from models.catalog import Catalog
 from serve.config.compression_models import CompressionModelSettings
-from serve.config.settings import ConfigError, Settings
+from serve.config.errors import ConfigError
+from serve.config.retrieval_models import RetrievalModelSettings
+from serve.config.settings import Settings
 from serve.money.pepper import PEPPER, PEPPER_BYTES, read_pepper
 
 DEMO = "demo"
@@ -34,7 +36,7 @@ async def prepare_ledger(settings: Settings, catalog: Catalog, *, now: datetime)
     await upgrade(settings.billing.database_url)
     database = open_database(settings.billing.database_url)
     try:
-        prices = prices_of(catalog, settings.compression.models)
+        prices = prices_of(catalog, settings.compression.models, settings.retrieval_models)
         await Ledger(database, Spool(settings.billing.spool_path)).publish_prices(prices, now=now)
         if not settings.demo.enabled:
             return None
@@ -124,26 +126,43 @@ def pepper_of(settings: Settings) -> bytes:
         raise ConfigError(str(error)) from error
 
 
-def prices_of(catalog: Catalog, compressors: Sequence[CompressionModelSettings]) -> list[ModelPrice]:
-    """The prices of the catalog and of the compression models, in billing's terms."""
+def prices_of(
+    catalog: Catalog,
+    compressors: Sequence[CompressionModelSettings],
+    retrieval: Sequence[RetrievalModelSettings] = (),
+) -> list[ModelPrice]:
+    """The prices of the catalog, of the compression models and of the others, in billing's terms."""
     chat = [
         ModelPrice(
             model_id=model.id,
             input_micro_usd_per_mtok=model.input_micro_usd_per_mtok,
             output_micro_usd_per_mtok=model.output_micro_usd_per_mtok,
             minimum_nano_usd=model.minimum_nano_usd,
+            cached_input_micro_usd_per_mtok=model.cached_input_micro_usd_per_mtok,
         )
         for model in catalog.models
     ]
-    return chat + [
-        ModelPrice(
-            model_id=model.id,
-            input_micro_usd_per_mtok=int(model.price_usd_per_mtok_input * 10**6),
-            output_micro_usd_per_mtok=0,
-            minimum_nano_usd=0,
-        )
-        for model in compressors
-    ]
+    return (
+        chat
+        + [
+            ModelPrice(
+                model_id=model.id,
+                input_micro_usd_per_mtok=int(model.price_usd_per_mtok_input * 10**6),
+                output_micro_usd_per_mtok=0,
+                minimum_nano_usd=0,
+            )
+            for model in compressors
+        ]
+        + [
+            ModelPrice(
+                model_id=model.id,
+                input_micro_usd_per_mtok=int(model.price.input_usd_per_mtok * 10**6),
+                output_micro_usd_per_mtok=0,
+                minimum_nano_usd=int(model.price.minimum_request_usd * 10**9),
+            )
+            for model in retrieval
+        ]
+    )
 
 
 async def demo_key(accounts: Accounts, path: Path, *, now: datetime) -> str:

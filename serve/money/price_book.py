@@ -4,6 +4,7 @@ never reprices, and another deployment on the same ledger has prices of its own.
 import asyncio
 from collections.abc import Sequence
 
+from billing.caller import PriceTerms
 from billing.errors import PricesUnavailable
 from billing.ledger.ledger import Ledger
 from billing.ledger.price_list import PriceList
@@ -19,6 +20,7 @@ class PriceBook:
         self._of = of
         self._prices: PriceList | None = None
         self._reading = asyncio.Lock()
+        self._reduced: dict[PriceTerms, PriceList] = {}
 
     async def current(self) -> PriceList:
         """Raises `billing.errors.PricesUnavailable`."""
@@ -27,6 +29,15 @@ class PriceBook:
                 if self._prices is None:
                     self._prices = await self._ledger.current_prices(self._of)
         return self._prices
+
+    async def of(self, terms: PriceTerms | None) -> PriceList:
+        """The prices that a caller with these terms pays. Raises `PricesUnavailable`."""
+        if terms is None:
+            return await self.current()
+        if terms not in self._reduced:
+            listed = await self._ledger.prices_of_version(terms.version)
+            self._reduced[terms] = listed.reduced(terms.ppm)
+        return self._reduced[terms]
 
 
 def price_of(prices: PriceList, model_id: str) -> ModelPrice:

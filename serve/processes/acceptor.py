@@ -38,18 +38,34 @@ class Acceptor:
         self._adopting: set[asyncio.Task[object]] = set()
         self._resuming: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
+        self._is_closed = False
         self._watch()
 
     def publish(self) -> None:
-        """Let the other processes see how many connections this one has."""
+        """Let the other processes see how many connections this one has, while it takes any."""
+        if self._is_closed:
+            return
         self._listener.write(self._count())
 
     def close(self) -> None:
         """Accept no more."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         if self._resuming is not None:
             self._resuming.cancel()
         self._loop.remove_reader(self._listener.sock.fileno())
         self._listener.close()
+
+    @property
+    def adopting(self) -> int:
+        """Connections that were accepted, and have no protocol yet."""
+        return len(self._adopting)
+
+    def take_what_waits(self) -> None:
+        """Of a socket that no other process takes from: with it they would be reset."""
+        while not self._is_closed and self._listener.is_own and self._take_one():
+            pass
 
     async def wait_closed(self) -> None:
         await asyncio.gather(*self._adopting, return_exceptions=True)

@@ -27,6 +27,11 @@ class Listener:
     # Kept open: when it closes, the coordinator knows that this process has ended.
     lifeline: socket.socket | None = None
 
+    @property
+    def is_own(self) -> bool:
+        """Whether no other process takes connections from it."""
+        return self.lifeline is None
+
     def write(self, connections: int) -> None:
         if self.counts is not None and self.slot is not None:
             self.counts.write(self.slot, connections)

@@ -12,6 +12,8 @@ from pathlib import Path
 
 LISTENER_SOCKET = "listener.sock"
 COUNTERS_SOCKET = "counters.sock"
+LOGS_SOCKET = "logs.sock"
+CONTROL_SOCKET = "control.sock"
 RAY_FOLDER = "ray"
 TEMPORARY_FOLDER = "tmp"
 # A Unix socket's path has at most this many bytes.

@@ -22,6 +22,7 @@ from sqlalchemy import select, text
 
 from benchmarks.ledger.postgres_server import PostgresNotFound, private_postgres
 from billing.accounts.accounts import Accounts
+from billing.books.books import Books as Reader
 from billing.books.reconciliation import Difference, differences
 from billing.caller import NO_LIMITS, Caller, ProjectLimits
 from billing.leases.lease_times import LeaseTimes
@@ -86,6 +87,15 @@ class Books:
         if moment != self.clock.moment:
             await self.clock.set(moment)
 
+    async def clock_in_the_next_month(self) -> datetime:
+        """Set the database's clock there; returns the moment."""
+        later = self.now.replace(month=self.now.month + 1)
+        await self.at(later)
+        return later
+
+    def reader(self) -> Reader:
+        return Reader(self.database)
+
     async def sweep(self) -> None:
         """What another server does of this ledger in the time that it needs to be sure, without the waiting."""
         spool = Spool(self.spool_path.with_name("sweeper.db"))
@@ -149,7 +159,14 @@ class Books:
             lambda c: c.execute(text("SELECT count(*) FROM usage_events")).scalar_one()
         )
 
-    async def hold(self, caller: Caller, amount_nano_usd: int = 1000, *, now: datetime | None = None) -> Hold:
+    async def hold(
+        self,
+        caller: Caller,
+        amount_nano_usd: int = 1000,
+        *,
+        now: datetime | None = None,
+        request_id: str = "request",
+    ) -> Hold:
         now = now or self.clock.moment
         await self.at(now)
         return await self.ledger.hold(
@@ -157,7 +174,7 @@ class Books:
             model_id="model-a",
             pricing_version=self.pricing_version,
             amount_nano_usd=amount_nano_usd,
-            request_id="request",
+            request_id=request_id,
             now=now,
         )
 

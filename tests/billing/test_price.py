@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing.price import MAX_MICRO_USD_PER_MTOK, MAX_TOKENS, Cost, ModelPrice, cost, usd, worst_case
+from billing.price import (
+    MAX_MICRO_USD_PER_MTOK,
+    MAX_TOKENS,
+    WHOLE_PPM,
+    Cost,
+    ModelPrice,
+    cost,
+    usd,
+    worst_case,
+)
 
 prices = st.builds(
     ModelPrice,
@@ -17,6 +26,8 @@ prices = st.builds(
     input_micro_usd_per_mtok=st.integers(0, MAX_MICRO_USD_PER_MTOK),
     output_micro_usd_per_mtok=st.integers(0, MAX_MICRO_USD_PER_MTOK),
     minimum_nano_usd=st.integers(0, 10**15),
+    # Of most requests the whole price; of a batch's a part of it.
+    ppm=st.just(WHOLE_PPM) | st.integers(0, WHOLE_PPM),
 )
 tokens = st.integers(0, MAX_TOKENS)
 
@@ -26,7 +37,8 @@ def exact_nano_usd(price: ModelPrice, prompt: int, completion: int) -> Fraction:
         Fraction(micro_usd, 10**6) / 10**6
         for micro_usd in (price.input_micro_usd_per_mtok, price.output_micro_usd_per_mtok)
     ]
-    return (prompt * per_token_usd[0] + completion * per_token_usd[1]) * 10**9
+    whole = (prompt * per_token_usd[0] + completion * per_token_usd[1]) * 10**9
+    return whole * price.ppm / WHOLE_PPM
 
 
 @given(prices, tokens, tokens, st.booleans())
@@ -38,8 +50,10 @@ def test_a_cost_is_the_exact_product_rounded_once_half_even(
 
     # Python rounds a Fraction half to even.
     assert found.subtotal_nano_usd == round(exact)
-    assert found.minimum_applied == (minimum and exact < price.minimum_nano_usd)
-    assert found.nano_usd == (max(price.minimum_nano_usd, round(exact)) if minimum else round(exact))
+    least = Fraction(price.minimum_nano_usd * price.ppm, WHOLE_PPM)
+    # Of what costs nothing, no part of the minimum is more.
+    assert found.minimum_applied == (minimum and exact < least) or not price.ppm
+    assert found.nano_usd == (round(max(least, exact)) if minimum else round(exact))
     assert found.nano_usd < 2**63
 
 
@@ -123,3 +137,20 @@ def test_a_price_that_is_no_integer_is_refused(bad: object) -> None:
 def test_token_counts_out_of_bounds_are_refused(bad: int) -> None:
     with pytest.raises(ValueError, match="prompt_tokens"):
         cost(ModelPrice("m", 1, 1, 1), prompt_tokens=bad, completion_tokens=0, minimum=True)
+
+
+def test_cached_input_has_a_price_of_its_own_and_else_input_s() -> None:
+    of_its_own = ModelPrice("m", 100_000, 400_000, 0, cached_input_micro_usd_per_mtok=10_000)
+    charged = cost(of_its_own, prompt_tokens=1000, completion_tokens=10, minimum=True, cached_tokens=900)
+    assert charged.nano_usd == (100 * 100_000 + 900 * 10_000 + 10 * 400_000) // 1000
+    plain = ModelPrice("m", 100_000, 400_000, 0)
+    assert cost(plain, prompt_tokens=1000, completion_tokens=10, minimum=True, cached_tokens=900) == cost(
+        plain, prompt_tokens=1000, completion_tokens=10, minimum=True
+    )
+
+
+def test_cached_input_never_costs_more_than_input_and_never_counts_more_tokens_than_the_prompt() -> None:
+    with pytest.raises(ValueError, match="cached_input_micro_usd_per_mtok"):
+        ModelPrice("m", 100_000, 0, 0, cached_input_micro_usd_per_mtok=100_001)
+    with pytest.raises(ValueError, match="cached_tokens"):
+        cost(ModelPrice("m", 1, 1, 0), prompt_tokens=9, completion_tokens=0, minimum=True, cached_tokens=10)

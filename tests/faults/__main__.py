@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from tests.faults.audit import Tally
 from tests.faults.faults import FAULTS
 from tests.faults.postgres import MissingProgram
+from tests.faults.real import FAULTS as REAL_FAULTS
 from tests.faults.real import run_all_real
 from tests.faults.run import Case, cases, run_case
 from tests.faults.table import as_markdown, as_table
@@ -33,7 +34,7 @@ def main(
     out: Annotated[Path, typer.Option(help="Folder for the table and the log.")] = Path("var/faults"),
 ) -> None:
     """Break the running service in every way, and see that no usage event is lost or doubled."""
-    named = sum(only in fault.name for fault in FAULTS)
+    named = sum(only in fault.name for fault in (REAL_FAULTS if real else FAULTS))
     if not named:
         raise typer.BadParameter(f"no fault has {only!r} in its name", param_hint="--only")
     selected = [case for case in cases(runs * len(FAULTS) // named, seed) if only in case.fault.name]
@@ -41,7 +42,7 @@ def main(
     began = time.monotonic()
     log = out / "log.txt"
     try:
-        tallies = asyncio.run(_run_real(seed, log) if real else _run_all(selected, log))
+        tallies = asyncio.run(_run_real(seed, only, log) if real else _run_all(selected, log))
     except MissingProgram as error:
         console.print(f"[red]{error}")
         raise typer.Exit(2) from error
@@ -77,7 +78,7 @@ async def _run_all(selected: list[Case], log_path: Path) -> dict[tuple[str, str]
     return dict(tallies)
 
 
-async def _run_real(seed: int, log_path: Path) -> dict[tuple[str, str], Tally]:
+async def _run_real(seed: int, only: str, log_path: Path) -> dict[tuple[str, str], Tally]:
     tallies: dict[tuple[str, str], Tally] = {}
     with log_path.open("w") as log, console.status("starting `pith serve`") as status:
 
@@ -86,7 +87,7 @@ async def _run_real(seed: int, log_path: Path) -> dict[tuple[str, str], Tally]:
             status.update(f"done: {name}, {mode}")
             print(f"{name}, {mode}, seed {seed}: {ended}\n  {json.dumps(vars(tally))}", file=log, flush=True)
 
-        await run_all_real(seed, report)
+        await run_all_real(seed, only, report)
     return tallies
 
 

@@ -7,17 +7,21 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import bindparam, text
 
 from billing.books import reconciliation
+from billing.books.mispriced import MispricedEvent, mispriced_events
+from billing.books.wrong_adjustments import wrong_adjustments
 from billing.errors import LedgerUnavailable
 from billing.spool.spool import Spool
 from billing.store.database import Database, open_database
-from tests.faults.client import Answer, Bill
+from tests.faults.client import CHATS, Answer, Bill
 from tests.faults.hook import hook_troubles
+from tests.faults.pairs import pair_troubles
 from tests.faults.prices import PinnedPrice
 
 SETTLED_S = 20.0
@@ -26,6 +30,10 @@ _OURS = bindparam("workspaces", expanding=True)
 _HOLDS = text("SELECT count(*) FROM holds WHERE workspace_id IN :workspaces").bindparams(_OURS)
 _EVENTS = text("SELECT * FROM usage_events WHERE workspace_id IN :workspaces").bindparams(_OURS)
 _COLLECTIONS = text("SELECT * FROM collections WHERE workspace_id IN :workspaces").bindparams(_OURS)
+_RAISED = text(
+    "SELECT workspace_id, sum(nano_usd) AS nano_usd FROM adjustments WHERE workspace_id IN :workspaces "
+    "AND nano_usd > 0 GROUP BY workspace_id"
+).bindparams(_OURS)
 _BALANCES = text(
     "SELECT id, posted_nano_usd, held_nano_usd FROM workspaces WHERE id IN :workspaces"
 ).bindparams(_OURS)
@@ -39,8 +47,12 @@ class Tally:
     runs: int = 0
     requests: int = 0
     completed: int = 0
-    # Of these, compressions and batches.
+    # Of these, compressions and batches, and chats whose prompt was compressed for money.
     compressions: int = 0
+    pairs: int = 0
+    # Chats whose prompt was compressed before, for nothing, and those that went out whole.
+    cached: int = 0
+    whole: int = 0
     degraded: int = 0
     expected: int = 0
     found: int = 0
@@ -99,13 +111,24 @@ async def settled(books: Books, *, within_s: float = SETTLED_S) -> None:
 
 
 async def check(
-    books: Books, answers: Sequence[Answer], *, everyone_lives: bool, may_err: bool = False
+    books: Books,
+    answers: Sequence[Answer],
+    *,
+    everyone_lives: bool,
+    may_err: bool = False,
+    chats_may_fail: bool = True,
 ) -> Tally:
     """With `everyone_lives`, also a stream that only began must have its event. Nobody may be answered with an
-    error of the server's own making, unless the run has an engine that is at fault (`may_err`)."""
+    error of the server's own making, unless the run has an engine that is at fault (`may_err`). Unless
+    `chats_may_fail`, nothing that a chat needs is broken."""
     database = open_database(books.database_url)
     try:
         rows, balances, collections, differences = await _read(database, books.workspaces)
+        mispriced = await _mispriced(database)
+        wrong = await database.read(wrong_adjustments)
+        raised = await database.read(
+            lambda c: c.execute(_RAISED, {"workspaces": list(books.workspaces)}).all()
+        )
     finally:
         await database.close()
     by_request: dict[str, list[Any]] = defaultdict(list)
@@ -119,10 +142,15 @@ async def check(
         tally.violations += [
             f"an error of the server: {_described(a)}" for a in answers if INTERNAL in a.body
         ]
+    if not chats_may_fail:
+        lost = [answer for answer in answers if answer.ask.kind in CHATS and (answer.status or 0) >= 500]
+        tally.violations += [f"a chat was lost: {_described(answer)}" for answer in lost]
     tally.violations += [f"an event of no request: {name}" for name in by_request]
     tally.violations += [f"the ledger does not add up: {difference}" for difference in differences]
+    tally.violations += [f"pith reconcile finds {one}" for one in mispriced]
     tally.violations += await _spool_troubles(books)
-    tally.violations += _balance_troubles(books, rows, balances)
+    tally.violations += [f"pith reconcile finds {one}" for one in wrong]
+    tally.violations += _balance_troubles(books, rows, balances, raised)
     if books.hook_folder is not None:
         known = [row._mapping for row in collections]
         tally.violations += hook_troubles(books.hook_folder, known, books.workspaces)
@@ -143,8 +171,16 @@ async def _read(
     return rows, balances, collections, await database.read(reconciliation.differences)
 
 
-def _balance_troubles(books: Books, rows: Sequence[Any], balances: Sequence[Any]) -> list[str]:
-    owed: Counter[str] = Counter()
+async def _mispriced(database: Database) -> list[MispricedEvent]:
+    """Charges, savings and compressions that are not what they should be, and pairs of which one is missing."""
+    return await database.read(partial(mispriced_events, from_id="", until_id="g"))
+
+
+def _balance_troubles(
+    books: Books, rows: Sequence[Any], balances: Sequence[Any], raised: Sequence[Any]
+) -> list[str]:
+    # What adjustments raised is posted too.
+    owed = Counter({row.workspace_id: int(row.nano_usd) for row in raised})
     for row in rows:
         owed[row.workspace_id] += _cost(books, row) - row.written_off_nano_usd
     return [
@@ -170,9 +206,14 @@ def _judge(tally: Tally, answer: Answer, events: Sequence[Any], books: Books, ev
     began = everyone_lives and answer.tokens_seen > 0
     expected = len(answer.bills) or int(began)
     # A batch that broke off was charged for what it had done.
-    most = len(answer.bills) or (answer.ask.n if answer.ask.kind == "batch" else 1)
+    most = len(answer.bills) or {"batch": answer.ask.n, "squeezed": 2}.get(answer.ask.kind, 1)
     tally.completed += answer.completed
-    tally.compressions += answer.completed and answer.ask.kind != "chat"
+    tally.compressions += answer.completed and answer.ask.kind not in CHATS
+    tally.pairs += answer.ask.kind == "squeezed" and len(answer.bills) == 2
+    tally.cached += (
+        answer.ask.kind == "squeezed" and answer.prompt_status == "applied" and len(answer.bills) == 1
+    )
+    tally.whole += answer.ask.kind == "squeezed" and answer.prompt_status == "failed"
     tally.degraded += answer.is_degraded
     tally.expected += expected
     tally.found += min(expected, len(events))
@@ -188,12 +229,14 @@ def _judge(tally: Tally, answer: Answer, events: Sequence[Any], books: Books, ev
     for event in events:
         troubles += _event_troubles(answer, event, books)
     troubles += _bill_troubles(answer, events)
+    if answer.ask.kind in CHATS:
+        troubles += pair_troubles(answer, events, books.prices)
     tally.violations += [f"{trouble}: {_described(answer)}" for trouble in troubles]
 
 
 def _event_troubles(answer: Answer, event: Any, books: Books) -> list[str]:
     troubles = []
-    if answer.ask.kind == "chat":
+    if answer.ask.kind in CHATS and event.model_id == answer.ask.model:
         generated = books.generated(answer.ask.request_id)
         if not answer.tokens_seen <= event.completion_tokens <= generated:
             troubles.append(
@@ -209,7 +252,7 @@ def _bill_troubles(answer: Answer, events: Sequence[Any]) -> list[str]:
     """A whole reply's bills are its events, and those of a chat are for all that was asked for."""
     if not answer.completed:
         return []
-    told = sorted(answer.bills)
+    told, chat = sorted(answer.bills), answer.bills[0]
     has_costs = told[0].usd is not None
     recorded = sorted(
         Bill(event.prompt_tokens, event.completion_tokens, event.cost_nano_usd / 10**9 if has_costs else None)
@@ -218,14 +261,19 @@ def _bill_troubles(answer: Answer, events: Sequence[Any]) -> list[str]:
     troubles = [] if told == recorded else [f"the client was told {told}, and recorded is {recorded}"]
     troubles += [f"its outcome is {event.outcome}" for event in events if event.outcome != "completed"]
     ask = answer.ask
-    if ask.kind == "chat" and told[0].completion_tokens != ask.max_tokens * ask.n:
-        troubles.append(f"{told[0].completion_tokens} tokens came, of {ask.max_tokens} in {ask.n} choices")
+    if ask.kind in CHATS and chat.completion_tokens != ask.max_tokens * ask.n:
+        troubles.append(f"{chat.completion_tokens} tokens came, of {ask.max_tokens} in {ask.n} choices")
     return troubles
 
 
 def _cost(books: Books, event: Any) -> int:
     price = books.prices[event.model_id]
-    return price.nano_usd(event.prompt_tokens, event.completion_tokens, minimum=event.outcome != "failed")
+    return price.nano_usd(
+        event.prompt_tokens,
+        event.completion_tokens,
+        cached_tokens=event.cached_tokens,
+        minimum=event.outcome != "failed",
+    )
 
 
 def _described(answer: Answer) -> str:

@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 import h11
 
+from tests.faults.prices import PROMPT_COMPRESSION_PRICE
+
 # A piece of text that is not empty: vLLM's first event names the role and has none.
 TEXT = re.compile(rb'"content":\s*"(?!")')
 READ_BYTES = 4096
@@ -22,9 +24,21 @@ BODY_PIECES = 5
 SMALL_BUFFER_BYTES = 4096
 # Above the send timeout of the harness's servers, with time to notice.
 STOPPED_S = 1.5
-PATHS = {"chat": "/v1/chat/completions", "compress": "/v1/compress", "batch": "/v1/batch/compress"}
+PATHS = {
+    "chat": "/v1/chat/completions",
+    "squeezed": "/v1/chat/completions",
+    "compress": "/v1/compress",
+    "batch": "/v1/batch/compress",
+}
 QUERY = "When does the warranty end?"
-Kind = Literal["chat", "compress", "batch"]
+# Of a chat whose prompt is compressed: what every one of them begins with, and the letters.
+INSTRUCTIONS = "Answer the question with what the letters say. " * 6
+LETTER = "Letter {number} of {whose} says that the lamp and its cable have {number} years of warranty."
+LETTERS = 40
+SQUEEZED = {"model": PROMPT_COMPRESSION_PRICE.model, "target_ratio": 0.3, "min_tokens": 1}
+# `squeezed` is a chat whose prompt is compressed for money.
+Kind = Literal["chat", "squeezed", "compress", "batch"]
+CHATS: tuple[Kind, ...] = ("chat", "squeezed")
 # `stops_reading`: takes the reply's first bytes, and nothing more until the server ends the connection.
 Manner = Literal["plain", "slow body", "slow reader", "stops reading"]
 
@@ -46,6 +60,9 @@ class Ask:
     leaves_at_read: int | None = None
     kind: Kind = "chat"
     n: int = 1
+    # Of a squeezed chat: whose letters it has, its own or those of others, and by which model, or as its project says.
+    letters_of: str = ""
+    squeezed_by: str | None = None
     manner: Manner = "plain"
 
     def as_bytes(self, port: int) -> bytes:
@@ -67,12 +84,22 @@ class Ask:
         choices = {"n": self.n} if self.n > 1 else {}
         return {
             "model": self.model,
-            "messages": [{"role": "user", "content": self.prompt}],
+            "messages": self._messages(),
             "max_tokens": self.max_tokens,
             "ignore_eos": True,
             "stream": self.stream,
             **choices,
+            **({"compression": {**SQUEEZED, "model": self.squeezed_by}} if self.squeezed_by else {}),
         }
+
+    def _messages(self) -> list[dict[str, Any]]:
+        prompt = {"role": "user", "content": self.prompt}
+        if self.kind != "squeezed":
+            return [prompt]
+        letters = "\n".join(LETTER.format(number=n, whose=self.letters_of) for n in range(LETTERS))
+        marked = {"type": "text", "text": letters, "compress": True}
+        asked = {"role": "user", "content": [marked, {"type": "text", "text": QUERY}]}
+        return [{"role": "system", "content": INSTRUCTIONS}, asked, prompt]
 
 
 @dataclass(frozen=True, order=True)
@@ -107,9 +134,9 @@ class Answer:
         """One for each usage event that a whole reply tells of."""
         if self.status != 200 or not self.is_whole:
             return []
-        if self.ask.kind == "chat":
+        if self.ask.kind in CHATS:
             receipt = self.receipt
-            return [_chat_bill(receipt)] if receipt is not None else []
+            return [_chat_bill(receipt), *_prompt_bills(receipt)] if receipt is not None else []
         return [_compression_bill(found) for found in self._compressions()]
 
     @property
@@ -124,7 +151,7 @@ class Answer:
     @property
     def receipt(self) -> dict[str, Any] | None:
         """The JSON object that carries `usage` and `service`, of a completed chat."""
-        if self.status != 200 or not self.is_whole or self.ask.kind != "chat":
+        if self.status != 200 or not self.is_whole or self.ask.kind not in CHATS:
             return None
         if not self.ask.stream:
             found: dict[str, Any] = json.loads(self.body)
@@ -134,6 +161,12 @@ class Answer:
             return None
         last: dict[str, Any] = json.loads(events[-3].removeprefix(b"data: "))
         return last if "service" in last else None
+
+    @property
+    def prompt_status(self) -> str:
+        """What became of the prompt's long parts, as a whole chat's reply says."""
+        told = (self.receipt or {}).get("service", {}).get("compression")
+        return str(told["status"]) if told else ""
 
     def _compressions(self) -> list[dict[str, Any]]:
         if self.ask.kind == "compress":
@@ -155,7 +188,7 @@ class Answer:
     @property
     def tokens_seen(self) -> int:
         """Tokens in the whole events of a stream that reached the client."""
-        if self.ask.kind != "chat" or not self.ask.stream or self.status != 200:
+        if self.ask.kind not in CHATS or not self.ask.stream or self.status != 200:
             return 0
         return len(TEXT.findall(self.body[: self.body.rfind(b"\n\n") + 2]))
 
@@ -163,6 +196,16 @@ class Answer:
 def _chat_bill(receipt: dict[str, Any]) -> Bill:
     usage, billing = receipt["usage"], receipt["service"]["billing"]
     return Bill(usage["prompt_tokens"], usage["completion_tokens"], billing["request_cost_usd"])
+
+
+def _prompt_bills(receipt: dict[str, Any]) -> list[Bill]:
+    """Of the compression of the prompt, where something was charged for it."""
+    told = receipt["service"].get("compression")
+    if told is None or not told["cost_usd"]:
+        return []
+    receipts = [block["receipt"] for block in told["blocks"] if block["compressed"] and not block["cached"]]
+    read, written = (sum(each[name] for each in receipts) for name in ("original_tokens", "output_tokens"))
+    return [Bill(read, written, told["cost_usd"])]
 
 
 def _compression_bill(found: dict[str, Any]) -> Bill:

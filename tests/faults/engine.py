@@ -35,8 +35,8 @@ class FakeWitnessedEngine:
     def prompt_bound(self) -> PromptBound | None:
         return self._engine.prompt_bound()
 
-    async def count_tokens(self, request: EngineRequest) -> int:
-        return await self._engine.count_tokens(request)
+    async def count_tokens(self, request: EngineRequest, *, beyond_context: bool = False) -> int:
+        return await self._engine.count_tokens(request, beyond_context=beyond_context)
 
     async def generate(self, request: EngineRequest) -> AsyncGenerator[EngineChunk, None]:
         if self._switch.exists():

@@ -8,6 +8,7 @@ import random
 import signal
 
 from billing.leases.lease_times import LeaseTimes
+from tests.faults.compressor import TROUBLES, break_compressor, mend_compressor
 from tests.faults.engine import break_engine, mend_engine
 from tests.faults.ledger_link import lose_answers
 from tests.faults.world import LedgerKind, World
@@ -27,6 +28,8 @@ class Fault:
     everyone_lives = True
     # An engine raises what no engine may.
     may_err = False
+    # Whether something that a chat needs is broken.
+    chats_may_fail = True
     lease = LeaseTimes()
     database_timeout_s = 5.0
     drain_s = 5
@@ -157,6 +160,27 @@ class KillEngine(Fault):
         mend_engine(world.folder)
 
 
+class BreakCompressor(Fault):
+    """The compressors alone: killed, stopped, hanging, slow, or answering nonsense, one way after another. Chats whose
+    prompts they compress go out whole, and none is lost."""
+
+    name = "compressor broken"
+    # What `/v1/compress` makes of nonsense.
+    may_err = True
+    chats_may_fail = False
+    outage_s = (0.2, 1.2)
+
+    async def strike(self, world: World) -> None:
+        first, *others = self.rng.sample(TROUBLES, 2)
+        break_compressor(world.folder, first)
+        for other in others:
+            await asyncio.sleep(self.rng.uniform(0.1, 0.8))
+            break_compressor(world.folder, other)
+
+    async def repair(self, world: World) -> None:
+        mend_compressor(world.folder)
+
+
 class ClientGone(Fault):
     """Half of the clients leave at a random byte, of their request or of the reply."""
 
@@ -253,6 +277,7 @@ FAULTS: tuple[type[Fault], ...] = (
     StopPostgres,
     FullSpoolDisk,
     KillEngine,
+    BreakCompressor,
     ClientGone,
     RedisGone,
     Terminate,

@@ -119,6 +119,7 @@ async def _serve(plan: IngressPlan, ready: Connection) -> None:
         plan.settings,
         engines=engines,
         compressors={model.id: compressor for model in plan.settings.compression.models},
+        retrievers={},
         database=database,
         run_folder=plan.run_folder,
         lease=plan.lease,

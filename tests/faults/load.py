@@ -8,7 +8,12 @@ from dataclasses import dataclass, field, replace
 
 from tests.faults.client import Answer, Ask, Kind, Manner, send
 from tests.faults.engine import LONG_WORDS
-from tests.faults.prices import COMPRESSION_PRICE, PRICES
+from tests.faults.prices import (
+    COMPRESSION_PRICE,
+    COUNTED_COMPRESSION_PRICE,
+    PRICES,
+    PROMPT_COMPRESSION_PRICE,
+)
 
 CLIENTS = 10
 MOST_PER_CLIENT = 60
@@ -17,7 +22,11 @@ PAUSE_S, LONG_PAUSE_S = (0.0, 0.02), (0.03, 0.15)
 REQUEST_TIMEOUT_S = 12.0
 MODELS = tuple(PRICES)
 WORDS = ("over", "the", "lazy", "dog", "and", "back", "again")
-KINDS: tuple[Kind, ...] = ("chat", "chat", "chat", "compress", "batch")
+KINDS: tuple[Kind, ...] = ("chat", "chat", "chat", "squeezed", "squeezed", "compress", "batch")
+# Dear enough for a compression of its prompts to pay.
+SQUEEZED_MODEL = "beta"
+# Those of a chat that comes again, and was compressed before.
+SHARED_LETTERS = "Ann"
 MANNERS: tuple[Manner, ...] = ("slow body", "slow reader", "stops reading")
 MOST_CHOICES = 4
 
@@ -41,6 +50,8 @@ class Load:
     # Compressions and batches too, chats of several choices, and clients that dawdle.
     is_mixed: bool = False
     dawdlers: float = 0.1
+    # By which model the prompts of all chats are compressed, unless they are mixed.
+    squeezed_by: str | None = None
     answers: list[Answer] = field(default_factory=list)
     _asked: int = 0
     _stopping: bool = False
@@ -92,6 +103,9 @@ class Load:
             leaves_at_sent=sent,
             leaves_at_read=read,
         )
+        if self.squeezed_by is not None:
+            letters_of = rng.choice((request_id, SHARED_LETTERS))
+            return replace(ask, kind="squeezed", letters_of=letters_of, squeezed_by=self.squeezed_by)
         return self._mixed(ask) if self.is_mixed else ask
 
     def _leaving(self) -> tuple[int | None, int | None]:
@@ -108,6 +122,11 @@ class Load:
         rng = self.rng
         kind = rng.choice(KINDS)
         manner: Manner = rng.choice(MANNERS) if rng.random() < self.dawdlers else "plain"
+        if kind == "squeezed":
+            letters_of = rng.choice((ask.request_id, SHARED_LETTERS))
+            by = rng.choice((None, PROMPT_COMPRESSION_PRICE.model, COUNTED_COMPRESSION_PRICE.model))
+            squeezed = replace(ask, kind=kind, model=SQUEEZED_MODEL, letters_of=letters_of, squeezed_by=by)
+            return replace(squeezed, manner="plain" if manner == "stops reading" else manner)
         if kind != "chat":
             model = COMPRESSION_PRICE.model
             return replace(ask, kind=kind, manner=manner, model=model, n=rng.randint(1, MOST_CHOICES))

@@ -8,14 +8,14 @@ import signal
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import yaml
 
-from serve.cluster.replicas.applications import INGRESS_APP
+from serve.cluster.replicas.applications import INGRESS_APP, compressor_app
 from serve.config.settings import load_settings
 from tests.faults.audit import Books, Tally, check, settled, statuses
 from tests.faults.load import Load
@@ -26,6 +26,8 @@ from tests.integration.running import Server, start_server, stop_server, write_c
 # Dead holds are closed after the sum of these.
 TIMES = {"start_wait_s": 5, "longest_request_s": 10, "stall_s": 5, "drain_s": 1}
 SETTLED_S, RECOVERY_S = 60.0, 240.0
+# So cheap that it pays.
+COMPRESSION_USD = "0.001001"
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,8 @@ class RealFault:
     strike: Callable[[Server, random.Random], Server]
     everyone_lives: bool = True
     leavers: float = 0.0
+    # Whether something that a chat needs is broken.
+    chats_may_fail: bool = True
 
 
 def _kill_engine(server: Server, rng: random.Random) -> Server:
@@ -50,10 +54,37 @@ def _kill_ingress(server: Server, rng: random.Random) -> Server:
 
 
 def _is_ingress(process: psutil.Process) -> bool:
+    return _is_replica_of(INGRESS_APP, process)
+
+
+def _is_replica_of(app: str, process: psutil.Process) -> bool:
     try:
-        return f"ServeReplica:{INGRESS_APP}:" in " ".join(process.cmdline())
+        return f"ServeReplica:{app}:" in " ".join(process.cmdline())
     except psutil.Error:
         return False
+
+
+def _compressor(server: Server) -> psutil.Process:
+    app = compressor_app(_compression_model(server))
+    family = psutil.Process(server.pid).children(recursive=True)
+    return next(child for child in family if _is_replica_of(app, child))
+
+
+def _compression_model(server: Server) -> str:
+    return load_settings(server.config).compression.models[0].id
+
+
+def _kill_compressor(server: Server, rng: random.Random) -> Server:
+    _compressor(server).kill()
+    return server
+
+
+def _break_workers(server: Server, rng: random.Random) -> Server:
+    """Each is killed or stopped, the process that forks them too."""
+    for worker in _compressor(server).children(recursive=True):
+        with suppress(psutil.Error):
+            worker.send_signal(rng.choice((signal.SIGKILL, signal.SIGSTOP)))
+    return server
 
 
 def _stop_and_start(server: Server, rng: random.Random) -> Server:
@@ -68,6 +99,8 @@ def _stop_and_start(server: Server, rng: random.Random) -> Server:
 FAULTS = (
     RealFault("client gone", lambda server, rng: server, leavers=0.5),
     RealFault("engine killed", _kill_engine),
+    RealFault("compressor killed", _kill_compressor, chats_may_fail=False),
+    RealFault("compressor's workers killed or stopped", _break_workers, chats_may_fail=False),
     RealFault("kill -9 the ingress", _kill_ingress, everyone_lives=False),
     RealFault("SIGTERM in load", _stop_and_start),
 )
@@ -95,7 +128,9 @@ async def run_real(fault: RealFault, mode: Mode, seed: int, server: Server) -> t
     books = _books(server)
     await settled(books, within_s=SETTLED_S)
     ours = {answer.ask.request_id for answer in answers}
-    tally = await check(books, answers, everyone_lives=fault.everyone_lives)
+    tally = await check(
+        books, answers, everyone_lives=fault.everyone_lives, chats_may_fail=fault.chats_may_fail
+    )
     foreign = "an event of no request: "
     # The workspace is the demo's: earlier runs have their events there too.
     tally.violations = [
@@ -109,7 +144,15 @@ async def run_real(fault: RealFault, mode: Mode, seed: int, server: Server) -> t
 def _load(server: Server, rng: random.Random, mode: Mode, prefix: str, leavers: float) -> Load:
     model = load_settings(server.config).models[0].id
     return Load(
-        server.port, server.key, mode == "SSE", rng, leavers, models=(model,), id_prefix=prefix, most=2000
+        server.port,
+        server.key,
+        mode == "SSE",
+        rng,
+        leavers,
+        models=(model,),
+        id_prefix=prefix,
+        most=2000,
+        squeezed_by=_compression_model(server),
     )
 
 
@@ -127,6 +170,8 @@ def _books(server: Server) -> Books:
         )
         for model in settings.models
     }
+    for each in settings.compression.models:
+        prices[each.id] = PinnedPrice(each.id, str(each.price_usd_per_mtok_input), "0", "0")
     # vLLM keeps no record of its tokens for us: a request cannot have had more than the clients ask for at most.
     return Books(
         settings.billing.database_url, [settings.billing.spool_path], [workspace_id], prices, lambda _: 24
@@ -140,6 +185,8 @@ def real_server() -> Iterator[list[Server]]:
         config = write_config(Path(folder), **TIMES)
         document = yaml.safe_load(config.read_text())
         document["billing"]["upkeep_s"] = 0.5
+        document["compression"]["models"][0]["price_usd_per_mtok_input"] = COMPRESSION_USD
+        document["compression"]["chat"] = {"deadline_s": 2}
         config.write_text(yaml.safe_dump(document))
         running = [start_server(config, Path(folder))]
         try:
@@ -148,9 +195,9 @@ def real_server() -> Iterator[list[Server]]:
             stop_server(running[0])
 
 
-async def run_all_real(seed: int, report: Callable[[str, Mode, Tally, str], None]) -> None:
+async def run_all_real(seed: int, only: str, report: Callable[[str, Mode, Tally, str], None]) -> None:
     with real_server() as running:
-        for fault in FAULTS:
+        for fault in [fault for fault in FAULTS if only in fault.name]:
             for mode in MODES:
                 tally, ended, running[0] = await run_real(fault, mode, seed, running[0])
                 report(fault.name, mode, tally, ended)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import random
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from billing.caller import NO_LIMITS, ProjectLimits
 from billing.errors import BillingError
+from tests.faults.adjusting import Adjuster
+from tests.faults.administering import administering
+from tests.faults.archiving import Archivist, archiving_under_load
 from tests.faults.audit import Tally, check, settled, statuses
 from tests.faults.disk import SpoolDisk, spool_disk
 from tests.faults.faults import FAULTS, Fault
@@ -49,8 +52,17 @@ def cases(runs: int, seed: int) -> list[Case]:
     return [Case(*kinds[index % len(kinds)], seed + index // len(kinds)) for index in range(runs)]
 
 
-async def run_case(case: Case, machines: Machines) -> tuple[Tally, str]:
-    """The figures, and a line on how the requests ended. What goes wrong is a violation, and is not raised."""
+async def run_case(
+    case: Case,
+    machines: Machines,
+    *,
+    adjusts: bool = False,
+    administers: bool = False,
+    archives: bool = False,
+) -> tuple[Tally, str]:
+    """The figures, and a line on how the requests ended. What goes wrong is a violation, and is not raised. With
+    `adjusts`, credits, adjustments and refunds go on all the while; with `administers`, changes of keys; with
+    `archives`, the load goes on until old months are archived."""
     rng = random.Random(f"{case.fault.name} {case.mode} {case.seed}")
     fault = case.fault(rng)
     setup = Setup(
@@ -73,24 +85,75 @@ async def run_case(case: Case, machines: Machines) -> tuple[Tally, str]:
                 world.plan.settings.billing.database_url, [each.workspace_id for each in world.customers]
             )
             watching = asyncio.create_task(watcher.watch())
-            trouble = await _under_load(fault, world, load)
+            async with (
+                _adjusting(world, rng, adjusts) as troubles_of_adjustments,
+                _administering(world, rng, administers) as troubles_of_keys,
+                _archiving(world, rng, archives) as archivist,
+            ):
+                trouble = await _under_load(fault, world, load, archivist)
             watcher.stop()
             await watching
             try:
                 tally = await check(
-                    world.books(), load.answers, everyone_lives=fault.everyone_lives, may_err=fault.may_err
+                    world.books(),
+                    load.answers,
+                    everyone_lives=fault.everyone_lives,
+                    may_err=fault.may_err,
+                    chats_may_fail=fault.chats_may_fail,
                 )
             except BillingError as error:
                 tally = Tally(runs=1, violations=[f"the ledger cannot be read: {error}"])
             log = (world.folder / "ingress.log").read_text()
     tally.looks = watcher.looks
-    tally.violations += watcher.violations
+    tally.violations += watcher.violations + troubles_of_adjustments + troubles_of_keys
+    tally.violations += archivist.troubles if archivist else []
     if trouble:
         tally.violations.append(trouble)
     ended = f"{setup.ledger}, {setup.ingresses} ingress: {statuses(load.answers)}"
     if tally.violations:
         ended += f"\n{log[-6000:]}"
     return tally, ended
+
+
+@asynccontextmanager
+async def _adjusting(world: World, rng: random.Random, adjusts: bool) -> AsyncIterator[list[str]]:
+    """Its list has what was wrong with the adjustments, once it has ended."""
+    troubles: list[str] = []
+    if not adjusts:
+        yield troubles
+        return
+    workspaces = [each.workspace_id for each in world.customers]
+    adjuster = Adjuster(world.plan.settings.billing.database_url, workspaces, rng)
+    going_on = asyncio.create_task(adjuster.adjust())
+    try:
+        yield troubles
+    finally:
+        adjuster.stop()
+        await going_on
+    troubles += await adjuster.troubles()
+    if not adjuster.made:
+        troubles.append("no adjustment was made")
+
+
+@asynccontextmanager
+async def _administering(world: World, rng: random.Random, administers: bool) -> AsyncIterator[list[str]]:
+    """Its list has what was wrong with the keys, once it has ended."""
+    if not administers:
+        yield []
+        return
+    workspaces = [each.workspace_id for each in world.customers]
+    keys = [each.key for each in world.customers]
+    async with administering(world.plan.settings, workspaces, keys, rng) as troubles:
+        yield troubles
+
+
+@asynccontextmanager
+async def _archiving(world: World, rng: random.Random, archives: bool) -> AsyncIterator[Archivist | None]:
+    if not archives:
+        yield None
+        return
+    async with archiving_under_load(world.plan.settings, rng) as archivist:
+        yield archivist
 
 
 def _others(rng: random.Random) -> tuple[tuple[int | None, int | None], ...]:
@@ -112,7 +175,7 @@ def _load(case: Case, fault: Fault, world: World, rng: random.Random) -> Load:
     )
 
 
-async def _under_load(fault: Fault, world: World, load: Load) -> str | None:
+async def _under_load(fault: Fault, world: World, load: Load, archivist: Archivist | None) -> str | None:
     load.start()
     try:
         await load.completed_more(COMPLETED_BEFORE, deadline_s=RECOVERY_S)
@@ -121,6 +184,8 @@ async def _under_load(fault: Fault, world: World, load: Load) -> str | None:
         await asyncio.sleep(fault.rng.uniform(*fault.outage_s))
         await fault.repair(world)
         await load.completed_more(COMPLETED_AFTER, deadline_s=RECOVERY_S)
+        if archivist is not None:
+            await asyncio.wait([archivist.going_on])
     except (TimeoutError, AssertionError) as error:
         return f"the service did not come back: {error!r}"
     finally:

@@ -10,7 +10,7 @@ from tests.faults.world import Machines
 SEED = 7
 
 
-@pytest.mark.parametrize("case", cases(26, SEED), ids=lambda case: case.name)
+@pytest.mark.parametrize("case", cases(28, SEED), ids=lambda case: case.name)
 async def test_after_a_fault_every_completed_response_has_one_event_and_the_books_agree(
     machines: Machines, case: Case
 ) -> None:

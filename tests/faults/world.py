@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
@@ -22,24 +23,27 @@ from billing.ledger.ledger import Ledger
 from billing.spool.spool import Spool
 from billing.store.database import open_database
 from billing.store.migration import upgrade
-from serve.app import catalog_of
+from serve.catalog.configured import catalog_of
 from serve.config.settings import Settings
 from serve.money.ledger_setup import prices_of
 from serve.money.pepper import read_pepper
 from serve.processes.coordinator import open_coordinator
 from serve.processes.run_folder import run_folder
 from tests.faults.audit import Books
+from tests.faults.client import SQUEEZED
 from tests.faults.disk import SpoolDisk
 from tests.faults.engine import witnessed_tokens
 from tests.faults.hook import HOOK_S, write_hook
 from tests.faults.ingress import Ingress, IngressPlan
 from tests.faults.ledger_link import set_clock
 from tests.faults.postgres import OwnPostgres, free_port
-from tests.faults.prices import COMPRESSION_PRICE, PRICES
+from tests.faults.prices import COMPRESSION_PRICES, COUNTED_COMPRESSION_PRICE, PRICES, PinnedPrice
 from tests.faults.redis_server import OwnRedis
 
 LedgerKind = Literal["sqlite", "postgresql"]
 UPKEEP_S = 0.1
+# What is not compressed by then is sent whole.
+PROMPT_DEADLINE_S = 0.5
 # Short, so that a client that takes nothing is cut off within the run.
 SEND_TIMEOUT_S = 0.7
 POSTGRES_CLOCK = """CREATE OR REPLACE FUNCTION pith_now() RETURNS double precision LANGUAGE sql VOLATILE AS
@@ -177,7 +181,7 @@ class World:
             billing.database_url,
             self._spool_paths(),
             [customer.workspace_id for customer in self.customers],
-            {**PRICES, COMPRESSION_PRICE.model: COMPRESSION_PRICE},
+            {**PRICES, **COMPRESSION_PRICES},
             lambda request_id: generated.get(request_id, 0),
             self.folder if self.setup.collects else None,
         )
@@ -284,7 +288,10 @@ def _settings(setup: Setup, folder: Path, url: str, machines: Machines, disk: Sp
         },
         "demo": {"enabled": False},
         "models": [_model(price.model) for price in PRICES.values()],
-        "compression": {"models": [_compression_model()]},
+        "compression": {
+            "models": [_compression_model(price) for price in COMPRESSION_PRICES.values()],
+            "chat": {"deadline_s": PROMPT_DEADLINE_S},
+        },
     }
     return Settings.model_validate(document)
 
@@ -300,13 +307,14 @@ def _model(model_id: str) -> dict[str, Any]:
     }
 
 
-def _compression_model() -> dict[str, Any]:
+def _compression_model(price: PinnedPrice) -> dict[str, Any]:
     return {
-        "id": COMPRESSION_PRICE.model,
-        "name": "Press",
+        "id": price.model,
+        "name": price.model.title(),
         "blurb": "A compressor that scores with BM25.",
         "kind": "lexical",
-        "price_usd_per_mtok_input": COMPRESSION_PRICE.input_usd_per_mtok,
+        "price_usd_per_mtok_input": price.input_usd_per_mtok,
+        **({"tokenizer": "nobody/unknown"} if price is COUNTED_COMPRESSION_PRICE else {}),
     }
 
 
@@ -341,6 +349,8 @@ async def _new_customer(
         monthly_limit_nano_usd=monthly_limit,
         now=moment,
     )
-    project = await accounts.create_project(workspace.id, "main", limits=setup.limits, now=moment)
+    project = await accounts.create_project(
+        workspace.id, "main", limits=setup.limits, compression=json.dumps(SQUEEZED), now=moment
+    )
     _, key = await accounts.create_key(project.id, "key", now=moment)
     return Customer(workspace.id, key)

@@ -15,6 +15,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import AsyncGenerator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ async def _key(settings: Any) -> str:
     from billing.accounts.accounts import Accounts
     from billing.clock import now
     from billing.store.database import open_database
-    from serve.app import catalog_of
+    from serve.catalog.configured import catalog_of
     from serve.money.ledger_setup import prepare_ledger
     from serve.money.pepper import read_pepper
 
@@ -96,7 +97,7 @@ class CannedEngine:
     def prompt_bound(self) -> Any:
         return _prompt_bound()
 
-    async def count_tokens(self, request: Any) -> int:
+    async def count_tokens(self, request: Any, *, beyond_context: bool = False) -> int:
         return 12
 
     async def generate(self, request: Any) -> AsyncGenerator[Any, None]:
@@ -141,7 +142,7 @@ class RemoteEngine:
     def prompt_bound(self) -> Any:
         return _prompt_bound()
 
-    async def count_tokens(self, request: Any) -> int:
+    async def count_tokens(self, request: Any, *, beyond_context: bool = False) -> int:
         return 12
 
     def generate(self, request: Any) -> AsyncGenerator[Any, None]:
@@ -155,7 +156,7 @@ async def _serve_replica(tokens_per_chunk: int) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, told_to_stop.set)
     port = ReplicaPort(CannedEngine(tokens_per_chunk).generate)
     address = await port.open("127.0.0.1")
-    print(json.dumps({"url": address.url, "token": address.token}), flush=True)
+    print(json.dumps(asdict(address)), flush=True)
     await told_to_stop.wait()
     await port.close()
 
@@ -174,6 +175,7 @@ async def _serve(settings: Any, tokens_per_chunk: int, two_processes: bool) -> N
         settings,
         engines={MODEL: remote or CannedEngine(tokens_per_chunk)},
         compressors={},
+        retrievers={},
         database=open_database(settings.billing.database_url),
     )
     while not service.server.started:

@@ -42,7 +42,8 @@ class WriterClock:
         self.seconds, self.cpu_seconds, self.transactions, self.jobs = 0.0, 0.0, 0, 0
 
     def watch(self) -> None:
-        from billing.store.sqlite import Job, Writer
+        from billing.store.sqlite import Writer
+        from billing.store.write_queue import Job
 
         transact = Writer._transact
 
@@ -69,6 +70,7 @@ async def serve(settings: Any, delay_s: float, clock: WriterClock) -> None:
         settings,
         engines={MODEL: DelayedEngine(delay_s)},
         compressors={},
+        retrievers={},
         database=open_database(settings.billing.database_url),
     )
     while not service.server.started:

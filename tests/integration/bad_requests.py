@@ -30,10 +30,10 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:60]}..{text[-18:]}"
 
 
-def field(name: str, value: Any, where: str | None = None, *, status: int = 422) -> Bad:
-    """A request that is fine but for one property; `where` unset: the property itself is at fault."""
+def field(name: str, value: Any, where: str | None = None, *, status: int = 422, **others: Any) -> Bad:
+    """A request that is fine but for one property, beside `others`; `where` unset: the property itself is at fault."""
     place = where if where is not None else f"body.{name}" if status == 422 else name
-    body = json.dumps({"messages": [USER], "max_tokens": 1, name: value}).encode()
+    body = json.dumps({"messages": [USER], "max_tokens": 1, **others, name: value}).encode()
     return Bad(f"{name} {_shown(value)}", body, place, status)
 
 
@@ -258,14 +258,13 @@ STRUCTURED = [
     field("tool_choice", {"type": "function"}, "body.tool_choice.function"),
 ]
 
-# A model that calls tools is none of the default's, so tools are refused whole.
 OPTIONS = [
     *(field(name, True, status=400) for name in sorted(REFUSED)),
     field("guided_json", {}, status=400),
     field("guided_anything", "x", status=400),
     field("return_token_ids", True, status=400),
     field("return_tokens_as_token_ids", False, status=400),
-    field("tools", [TOOL], status=400),
+    field("tool_choice", "required", status=400, model="pith-small", tools=[TOOL]),
     field("tools", [{"type": "custom", "custom": {}}], "tools[0].type", status=400),
     field("tool_choice", {"type": "custom"}, "tool_choice.type", status=400),
     field("store", True, status=400),

@@ -21,8 +21,8 @@ from ray import serve
 from serve.cluster.deployments.chat import build_model
 from serve.cluster.deployments.compress import build_compressor
 from serve.cluster.ray_insides.ray_serve import RAY_ENVIRONMENT
-from serve.config.node import Node, parse_node
 from serve.config.settings import Settings, load_settings
+from serve.config.values.node import Node, parse_node
 
 DEADLINE_S = 120.0
 
@@ -47,7 +47,9 @@ def asked(application: Any) -> dict[str, Any]:
 def demands(settings: Settings) -> dict[str, dict[str, Any]]:
     models = {
         f"model:{model.id}": asked(
-            build_model(model, model.checkpoint, coalesce_s=0.03, longest_s=1, on_loopback=True)
+            build_model(
+                model, model.checkpoint, coalesce_s=0.03, longest_s=1, on_loopback=True, counts_in=None
+            )
         )
         for model in settings.models
     }

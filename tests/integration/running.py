@@ -10,14 +10,17 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import psutil
 import yaml
+
+if TYPE_CHECKING:
+    from tests.serve.tracing.collector import Collector
 
 ROOT = Path(__file__).resolve().parents[2]
 START_S = 300
@@ -25,7 +28,9 @@ STOP_S = 10
 ON_DEMAND_IDLE_S = 20
 # Short enough to be seen at work: an engine takes longer to start.
 START_WAIT_S = 8
-PROGRESS_S = 8
+PROGRESS_S = 20
+# A page of this origin may call the server from a browser.
+PAGE_ORIGIN = "http://app.test"
 
 
 def wait_for(condition: Callable[[], Any], *, timeout_s: float, what: str, every_s: float = 0.05) -> Any:
@@ -55,6 +60,8 @@ class Server:
     reader: threading.Thread | None = None
     # What was in the system's temporary folder before the start.
     temporary: frozenset[str] = frozenset()
+    # Of the session's server: gets its traces.
+    collector: Collector | None = None
 
     @property
     def run_folder(self) -> Path:
@@ -75,7 +82,8 @@ class Server:
 
     def client(self, *, key: str | None = None, timeout_s: float = 60) -> httpx.Client:
         headers = {"Authorization": f"Bearer {key or self.key}"}
-        return httpx.Client(base_url=self.url, headers=headers, timeout=timeout_s)
+        hooks = {"response": [check_openai_types]}
+        return httpx.Client(base_url=self.url, headers=headers, timeout=timeout_s, event_hooks=hooks)
 
     def pith(self, *arguments: str) -> Any:
         """Run `pith ARGUMENTS --json` on this server's ledger and return what it printed."""
@@ -101,6 +109,16 @@ class Server:
         return [child for child in children if "EngineCore" in command_line(child)]
 
 
+def check_openai_types(response: httpx.Response) -> None:
+    """Every whole reply of OpenAI's dialect has the types that its clients are promised."""
+    content_type = response.headers.get("content-type", "")
+    if response.url.path.startswith("/openai/v1/") and content_type == "application/json":
+        from tests.openai_types import check_reply
+
+        body = response.read()
+        check_reply(response.request.method, response.url.path, response.status_code, content_type, body)
+
+
 PITH = (sys.executable, "-c", "from serve.cli.main import main; main()")
 
 
@@ -116,33 +134,64 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def write_config(state_dir: Path, **server: Any) -> Path:
-    """The embedded profile with its state in `state_dir`, and models on demand that go idle within seconds."""
+def adapter_entry(folder: Path) -> dict[str, Any]:
+    """An adapter of the default model, dearer than that one."""
+    return {
+        "id": "pith-mini-loud",
+        "name": "Pith Mini, louder",
+        "blurb": "An adapter of Pith Mini, for tests.",
+        "adapter": {"of": "pith-mini", "source": str(folder)},
+        "price": {
+            "input_usd_per_mtok": "1.50",
+            "output_usd_per_mtok": "6.00",
+            "minimum_request_usd": "0.0001",
+        },
+    }
+
+
+def write_config(
+    state_dir: Path, also: Mapping[str, Any] | None = None, *, adapter: Path | None = None, **server: Any
+) -> Path:
+    """The embedded profile with its state in `state_dir`, and models on demand that go idle within seconds. `adapter`
+    is the folder of one that the default model's engine serves."""
     config = yaml.safe_load((ROOT / "configs/embedded.yaml").read_text())
     config["state_dir"] = str(state_dir)
     config["billing"]["database_url"] = f"sqlite:///{state_dir}/pith.db"
     config["billing"]["spool_path"] = str(state_dir / "spool.db")
     config["demo"]["key_path"] = str(state_dir / "demo-key")
     config["ops"] = {"port": free_port()}
-    config["server"] |= {"start_wait_s": START_WAIT_S, "progress_s": PROGRESS_S, **server}
-    for model in config["models"][1:]:
+    config["metrics"] = {"tenants": {"top": 5}}
+    times = {"start_wait_s": START_WAIT_S, "progress_s": PROGRESS_S}
+    config["server"] |= {"cors_origins": [PAGE_ORIGIN], **times, **server}
+    # Tests fill it, and a prompt of 16,384 tokens takes a busy machine longer than `PROGRESS_S`.
+    config["models"][0]["context_length"] = 4096
+    for model in [model for model in config["models"][1:] if "replicas" in model]:
         model["replicas"] = {**model["replicas"], "idle_s": ON_DEMAND_IDLE_S}
+    if adapter is not None:
+        config["models"].insert(4, adapter_entry(adapter))
+    config |= also or {}
     path = state_dir / "config.yaml"
     path.write_text(yaml.safe_dump(config))
     return path
 
 
-def start_server(config: Path, state_dir: Path) -> Server:
-    """Start `pith serve` and wait until it says that it is ready."""
+def start_server(
+    config: Path,
+    state_dir: Path,
+    *options: str,
+    environment: Mapping[str, str] = os.environ,
+    code: Path = ROOT,
+) -> Server:
+    """Start `pith serve` of the checkout `code` and wait until it says that it is ready."""
     port = free_port()
     temporary = frozenset(os.listdir("/tmp"))
     process = subprocess.Popen(
-        [*PITH, "serve", "--config", str(config), "--port", str(port)],
-        cwd=ROOT,
+        [*PITH, "serve", "--config", str(config), "--port", str(port), *options],
+        cwd=code,
         # What torch compiles is kept from one test's server to the next one's.
         env={
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
+            **environment,
+            "PYTHONPATH": str(code),
             "PYTHONUNBUFFERED": "1",
             "TORCHINDUCTOR_CACHE_DIR": str(ROOT / "var/compiled"),
         },

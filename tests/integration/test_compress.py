@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+from contextlib import ExitStack
 
 import httpx
 import psutil
@@ -87,6 +88,40 @@ def test_what_cannot_be_compressed_is_refused_by_name(
     reply = http.post("/v1/compress", json={**BODY, **change})
     assert reply.status_code == 422, reply.text
     assert reply.json()["detail"][0]["loc"] == loc
+
+
+def test_an_original_is_given_back_by_every_http_process_and_lies_in_none_of_its_files(
+    http: httpx.Client, server: Server
+) -> None:
+    options = {"target_ratio": 0.4, "retain_s": 60}
+    kept = http.post("/v1/compress", json={**BODY, "compression": options}).json()
+    assert kept["retained_until"] > kept["created"]
+    with ExitStack() as stack:
+        # Open at the same time, so that both processes have some of them.
+        clients = [stack.enter_context(server.client()) for _ in range(16)]
+        for client in clients:
+            found = client.get(f"/v1/compress/{kept['id']}/original", params={"start": 4, "end": 8})
+            assert (found.status_code, found.json()["text"]) == (200, CONTEXT[4:8]), found.text
+    assert http.get(f"/v1/compress/{kept['id']}/original").json()["text"] == CONTEXT
+    files = [path for path in server.state_dir.rglob("*.db*") if path.is_file()]
+    assert files and not [path for path in files if b"local masons" in path.read_bytes()]
+    metrics = httpx.get(f"http://127.0.0.1:{server.ops_port}/metrics").text
+    assert re.search(r'pith_originals_kept_total\{outcome="kept"\} [1-9]', metrics)
+
+
+def test_what_was_left_out_of_a_prompt_can_be_read_again(http: httpx.Client) -> None:
+    text = CONTEXT + " " + " ".join(f"House {number} has a red door and a garden." for number in range(40))
+    part = {"type": "text", "text": text, "compress": True}
+    body = {
+        "messages": [{"role": "user", "content": [part, {"type": "text", "text": QUERY}]}],
+        "compression": {"target_ratio": 0.3, "retain_s": 60},
+        "max_tokens": 4,
+    }
+    reply = http.post("/v1/chat/completions", json=body)
+    assert reply.headers["x-service-compression"] == "applied", reply.text
+    (block,) = reply.json()["service"]["compression"]["blocks"]
+    assert block["retained_until"] > reply.json()["created"]
+    assert http.get(f"/v1/compress/{block['id']}/original").json()["text"] == text
 
 
 def processes(server: Server) -> set[int]:

@@ -54,8 +54,11 @@ def test_the_metrics_grow_by_what_was_requested(server: Server) -> None:
         f"pith_chat_completion_tokens_total{model}": 2 * usage["completion_tokens"],
         f"pith_chat_time_to_first_token_seconds_count{model}": 1,
         f"pith_chat_request_duration_seconds_count{model}": 2,
+        # How many tokens travel together varies.
+        f"pith_chat_inter_token_seconds_count{model}": chat[f"pith_chat_inter_token_seconds_count{model}"],
         **{name: value for name, value in chat.items() if "cached_tokens" in name},
     }
+    assert 0 < chat[f"pith_chat_inter_token_seconds_count{model}"] < usage["completion_tokens"]
     charged = 2 * whole["service"]["billing"]["request_cost_usd"]
     assert grown(before, after, "pith_charged") == {f"pith_charged_usd_total{model}": round(charged, 12)}
     assert grown(before, after, "pith_holds") == {
@@ -77,6 +80,9 @@ def test_the_metrics_grow_by_what_was_requested(server: Server) -> None:
         'pith_http_requests_total{method="GET",route="/v1/models",status="200"}': 1,
     }
     assert after["pith_ingress_replicas"] == 2
+    for figure in ("running", "wanted"):
+        assert after[f"pith_replicas_{figure}{model}"] == 1
+    assert after[f"pith_chat_requests_waiting{model}"] == 0
     assert after["pith_spool_waiting_events"] == after["pith_spool_refused_events"] == 0
 
 
@@ -159,3 +165,15 @@ def is_healthy(server: Server) -> bool:
         return httpx.get(f"{server.url}/ready", timeout=5).status_code == 200
     except httpx.TransportError:
         return False
+
+
+def test_status_shows_the_models_their_replicas_and_what_was_spent_today(server: Server) -> None:
+    with server.client() as client:
+        spent = client.post("/v1/chat/completions", json=CHAT).json()["service"]["billing"][
+            "request_cost_usd"
+        ]
+    found = server.pith("status", "--every", "0.2")
+    assert found["http_processes"] == 2 and float(found["spend_today_usd"]) >= spent > 0
+    (mini,) = (row for row in found["models"] if row["model"] == "pith-mini")
+    assert (mini["replicas_running"], mini["replicas_wanted"]) == (1, 1)
+    assert mini["requests_today"] >= 1 and float(mini["spend_today_usd"]) >= spent

@@ -4,80 +4,40 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
+import secrets
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
+from tests.clients.environments import CannotInstall, Environment, environment
+from tests.integration.missing import cannot_run
 from tests.integration.running import Server
+from tests.integration.test_prompt_compression import agent
 
-HERE = Path(__file__).parent / "openai_node"
-# Kept between runs: the package is tens of megabytes.
-INSTALLED = Path(__file__).parents[2] / "var" / "openai_node"
-FILES = ("package.json", "package-lock.json", "chat.mjs")
-OLDEST_NODE = 18
-INSTALL_S = 180
+SCRIPT = Path(__file__).parent / "openai_node/contract.mjs"
 RUN_S = 90
 
-Run = Callable[[str], dict[str, Any]]
-
-
-def cannot_run(why: str) -> NoReturn:
-    """CI promises this evidence; a developer's machine may lack what it takes."""
-    if os.environ.get("CI"):
-        pytest.fail(why)
-    pytest.skip(why)
+Run = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def folder() -> Path:
-    """A folder with the script and the client installed beside it, as the lock says."""
-    node, npm = shutil.which("node"), shutil.which("npm")
-    if node is None or npm is None:
-        cannot_run(f"node and npm are not on PATH: install Node {OLDEST_NODE} or later to run this test")
-    version = subprocess.run([node, "--version"], capture_output=True, text=True, check=True, timeout=RUN_S)
-    if int(version.stdout.strip().removeprefix("v").split(".")[0]) < OLDEST_NODE:
-        cannot_run(f"node is {version.stdout.strip()}: install Node {OLDEST_NODE} or later to run this test")
-    INSTALLED.mkdir(parents=True, exist_ok=True)
-    if not is_installed():
-        install(npm)
-    for name in FILES:
-        shutil.copyfile(HERE / name, INSTALLED / name)
-    return INSTALLED
-
-
-def is_installed() -> bool:
-    lock, package = INSTALLED / "package-lock.json", INSTALLED / "node_modules" / "openai" / "package.json"
-    same = lock.is_file() and lock.read_bytes() == (HERE / "package-lock.json").read_bytes()
-    return same and package.is_file()
-
-
-def install(npm: str) -> None:
-    for name in ("package.json", "package-lock.json"):
-        shutil.copyfile(HERE / name, INSTALLED / name)
-    command = [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
+def node() -> Environment:
     try:
-        done = subprocess.run(
-            command, cwd=INSTALLED, capture_output=True, text=True, timeout=INSTALL_S, check=False
-        )
-        failure = done.stderr.strip()[-1000:] if done.returncode else ""
-    except subprocess.TimeoutExpired:
-        failure = f"no end after {INSTALL_S} s"
-    if failure:
-        shutil.rmtree(INSTALLED)
-        cannot_run(f"npm could not install the openai package; `npm ci` in {HERE} shows why: {failure}")
+        return environment("openai-node")
+    except CannotInstall as error:
+        cannot_run(str(error))
 
 
 @pytest.fixture
-def run(server: Server, folder: Path) -> Run:
-    def run(action: str) -> dict[str, Any]:
+def run(server: Server, node: Environment) -> Run:
+    def run(action: str, *, key: str = server.key, messages: Any = None) -> dict[str, Any]:
+        given = {} if messages is None else {"PITH_MESSAGES": json.dumps(messages)}
         done = subprocess.run(
-            ["node", "chat.mjs", action],
-            cwd=folder,
-            env={**os.environ, "PITH_URL": server.url, "PITH_KEY": server.key},
+            [*node.command(SCRIPT), action],
+            env={**os.environ, "PITH_URL": server.url, "PITH_KEY": key, **given},
             capture_output=True,
             text=True,
             timeout=RUN_S,
@@ -105,10 +65,10 @@ def test_a_stream_makes_the_plain_reply_with_its_usage_and_service(run: Run) -> 
 def test_an_error_shows_its_message(run: Run) -> None:
     error = run("error")
     assert (error["name"], error["status"]) == ("BadRequestError", 400)
-    assert "tools: this model does not call tools" in error["message"]
+    assert "tool_choice: this model does not call tools" in error["message"]
     assert (error["type"], error["param"], error["code"]) == (
         "invalid_request_error",
-        "tools",
+        "tool_choice",
         "unsupported_option",
     )
     assert error["requestID"]
@@ -123,5 +83,21 @@ def test_a_refused_stream_shows_its_message(run: Run) -> None:
 
 def test_a_response_shows_its_headers(run: Run) -> None:
     found = run("headers")
-    assert found["metering"] == "persisted"
+    assert (found["metering"], found["compression"]) == ("persisted", "off")
     assert found["request_id"]
+
+
+def test_a_projects_default_serves_the_client_as_it_is(run: Run, server: Server) -> None:
+    name = f"node-{secrets.token_hex(4)}"
+    key = server.new_key(name, project=("--compression", '{"target_ratio": 0.3}'))
+    whole = run("plain", messages=agent())
+    plain, stream, headers = (run(each, key=key, messages=agent()) for each in ("plain", "stream", "headers"))
+    assert headers["compression"] == "applied"
+    assert (
+        stream["text"] == plain["text"]
+        and stream["usage"]["prompt_tokens"] == plain["usage"]["prompt_tokens"]
+    )
+    for reply in (plain, stream):
+        told = reply["service"]["compression"]
+        assert told["original_tokens"] == whole["usage"]["prompt_tokens"]
+        assert told["sent_tokens"] == reply["usage"]["prompt_tokens"] < 0.5 * told["original_tokens"]

@@ -189,11 +189,13 @@ class TestReplies:
 class TestErrors:
     """Each status reaches its own class, with our message in it."""
 
-    def test_tools_are_refused_where_the_model_calls_none(self, client: openai.OpenAI) -> None:
+    def test_a_call_is_refused_where_the_model_makes_none(self, client: openai.OpenAI) -> None:
         with pytest.raises(openai.BadRequestError) as caught:
-            client.chat.completions.create(model=MODEL, messages=ASK, tools=[WEATHER_TOOL])
-        assert "tools: this model does not call tools" in str(caught.value)
-        assert (caught.value.param, caught.value.code) == ("tools", "unsupported_option")
+            client.chat.completions.create(
+                model="pith-small", messages=ASK, tools=[WEATHER_TOOL], tool_choice="required"
+            )
+        assert "tool_choice: this model does not call tools" in str(caught.value)
+        assert (caught.value.param, caught.value.code) == ("tool_choice", "unsupported_option")
         assert caught.value.type == "invalid_request_error"
 
     def test_a_refused_stream_raises_before_it_begins(self, client: openai.OpenAI) -> None:

@@ -32,6 +32,13 @@ def test_the_start_says_what_is_loaded_and_for_how_long(server: Server) -> None:
     assert "Traceback" not in text
 
 
+def test_the_start_names_what_is_slow(server: Server) -> None:
+    text = "".join(server.lines)
+    # A third, the first token, may be over between two looks.
+    for step in ("importing vLLM", "starting the engine"):
+        assert re.search(rf"\] loading .*pith-mini \({step}\)", text), text
+
+
 def test_the_ready_message_has_all_that_a_first_request_needs(server: Server) -> None:
     text = "".join(server.lines)
     assert f"{server.url}/v1" in text
@@ -60,6 +67,21 @@ def test_every_port_is_on_loopback(server: Server) -> None:
     ]
     assert listening
     assert not [found for found in listening if found[1] not in ("127.0.0.1", "::1", "::ffff:127.0.0.1")]
+
+
+def test_the_ingress_and_the_engine_get_as_much_of_a_busy_machine_as_other_programs(server: Server) -> None:
+    own = psutil.Process(server.pid)
+    found = {process.name(): process.nice() for process in own.children(recursive=True)}
+    served = {name: nice for name, nice in found.items() if "ServeReplica" in name or "EngineCore" in name}
+    assert len(served) >= 2, found
+    assert set(served.values()) == {own.nice()}
+
+
+def test_an_engine_core_is_forked_since_vllm_wants_the_environment_that_was_foreseen(server: Server) -> None:
+    family = psutil.Process(server.pid).children(recursive=True)
+    parents = [process.parent() for process in family if "EngineCore" in process.name()]
+    assert parents
+    assert all(parent is not None and "CoreForks" in parent.name() for parent in parents)
 
 
 def test_a_used_port_ends_with_one_line_and_exit_code_2(server: Server) -> None:

@@ -181,10 +181,12 @@ class TestShape:
         options = {"include_usage": True, "continuous_usage_stats": True}
         with account.client() as client:
             reply = client.post("/v1/chat/completions", json=body(max_tokens=9, stream_options=options))
-        counts = [event["usage"]["completion_tokens"] for event in events_of(reply.content)]
+        usages = [event["usage"] for event in events_of(reply.content)]
+        counts = [usage["completion_tokens"] for usage in usages]
         assert counts == sorted(counts)
         assert counts[0] <= 1
         assert counts[-1] == 9
+        assert all(usage["prompt_tokens_details"] == {"cached_tokens": 0} for usage in usages)
 
     def test_the_first_token_comes_at_once_and_later_ones_travel_together(self, account: Account) -> None:
         arrivals: list[int] = []
@@ -218,12 +220,36 @@ class TestLedger:
             "prompt_tokens": row["prompt_tokens"],
             "completion_tokens": row["completion_tokens"],
             "total_tokens": row["prompt_tokens"] + row["completion_tokens"],
+            "prompt_tokens_details": {"cached_tokens": row["cached_tokens"]},
         }
         assert billing["request_cost_usd"] == row["cost_nano_usd"] / 1e9
         assert billing["minimum_applied"] == bool(row["minimum_applied"])
         assert row["cost_nano_usd"] == nano_usd(price, row["prompt_tokens"], row["completion_tokens"])
         assert last["service"]["metering"] == {"persisted": True, "status": "persisted"}
         assert account.holds() == 0
+
+    @pytest.mark.parametrize("n", [1, 2])
+    def test_cached_tokens_are_what_was_cached_before_the_request(
+        self, account: Account, request_id: str, n: int
+    ) -> None:
+        """Of two choices, the second finds what the first has just put there."""
+        options = {"include_usage": True, "continuous_usage_stats": True}
+        prompt = [{"role": "user", "content": f"{uuid.uuid4().hex} " + "over the river " * 120}]
+        asked = body(messages=prompt, max_tokens=15, n=n, temperature=1, stream_options=options)
+        found = []
+        for number in ("first", "second"):
+            id = f"{request_id}-{number}"
+            with account.client() as client:
+                reply = client.post("/v1/chat/completions", json=asked, headers={"X-Request-ID": id})
+            usages = [event["usage"] for event in events_of(reply.content)]
+            (row,) = account.events(id)
+            assert usages[-1]["prompt_tokens_details"] == {"cached_tokens": row["cached_tokens"]}
+            told = [usage["prompt_tokens_details"]["cached_tokens"] for usage in usages]
+            assert told == sorted(told)
+            found.append(row["cached_tokens"])
+        cold, warm = found
+        assert cold == 0
+        assert row["prompt_tokens"] / 2 < warm < row["prompt_tokens"]
 
     def test_two_choices_are_summed(self, account: Account, request_id: str) -> None:
         with account.client() as client:

@@ -1,4 +1,4 @@
-"""The table of engines: each row can be started, and what an engine offers beside chat is told by its protocol."""
+"""The table of engines: each row can be started."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import inspect
 
 import pytest
 
-from models.engine import Embeddings, Embeds, EngineFault, EngineRequest, ReplicaEngine
+from models.engine import EngineFault, EngineRequest, ReplicaEngine
 from models.engine_kinds import ENGINE_KINDS, FAKE, VLLM, EngineSpec, start_engine
 from models.errors import EngineFailed, EngineRejected, EngineUnavailable
 from models.fake_engine import FakeEngine, FakeReplicaEngine
@@ -21,11 +21,8 @@ def test_each_engine_that_starts_itself_has_a_module_that_starts_it(kind: str) -
     assert module is not None and inspect.iscoroutinefunction(importlib.import_module(module).start)
 
 
-async def test_the_fake_is_a_replicas_engine_and_makes_vectors() -> None:
+async def test_the_fake_is_a_replicas_engine_and_dies_when_stopped() -> None:
     engine: ReplicaEngine = await start_engine(FAKE, SPEC)
-    assert isinstance(engine, Embeds)
-    found = await engine.embed(["one", "two words"])
-    assert isinstance(found, Embeddings) and len(found.vectors) == 2 and found.usage.prompt_tokens == 3
     await engine.stop()
     assert engine.dead
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.engine import EngineChunk, EngineRequest
-from models.errors import EngineFailed, EngineUnavailable
+from models.errors import EngineFailed, EngineRejected, EngineUnavailable
 from models.fake_engine import Aborted, FakeEngine, prompt_tokens
 
 
@@ -160,3 +160,11 @@ def test_its_prompts_have_no_more_tokens_than_it_says_beforehand(found: list[Any
     bound = FakeEngine().prompt_bound()
     assert bound is not None
     assert prompt_tokens(request) <= (bound.of(request) or 0)
+
+
+async def test_a_prompt_over_the_context_is_refused_and_counted_only_where_that_is_asked() -> None:
+    engine, wanted = FakeEngine(context_length=100), request(max_tokens=98)
+    with pytest.raises(EngineRejected):
+        await engine.count_tokens(wanted)
+    assert await engine.count_tokens(wanted, beyond_context=True) == prompt_tokens(wanted) == 3
+    assert await engine.count_tokens(request(max_tokens=97)) == 3

@@ -34,7 +34,9 @@ class FakeMortalEngine:
             return
         yield EngineChunk(self.name, TokenUsage(), finished=True)
 
-    async def count_tokens(self, request: EngineRequest) -> int | EngineFault:
+    async def count_tokens(
+        self, request: EngineRequest, *, beyond_context: bool = False
+    ) -> int | EngineFault:
         return len(self.name)
 
     async def stop(self) -> None:

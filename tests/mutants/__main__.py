@@ -18,6 +18,7 @@ import typer
 from rich.console import Console
 
 from tests.mutants.mutant import MUTANTS, ROOT, Mutant
+from tests.mutants.pairs import PAIR_MUTANTS
 
 LONGEST_S = 900.0
 COPIED = ("billing", "serve", "models", "compression", "benchmarks", "configs", "tests", "pyproject.toml")
@@ -41,7 +42,7 @@ def main(
     out: Annotated[Path, typer.Option(help="Where the table goes.")] = Path("var/mutants.md"),
 ) -> None:
     """Change the code, one change at a time in a copy of it, and run the tests that are named for the change."""
-    selected = [mutant for mutant in MUTANTS if only in mutant.name]
+    selected = [mutant for mutant in (*MUTANTS, *PAIR_MUTANTS) if only in mutant.name]
     _require_green(selected)
     with ThreadPoolExecutor(at_once) as threads:
         verdicts = []

@@ -106,7 +106,7 @@ MUTANTS = (
     ),
     Mutant(
         "what exceeds a hold takes what others hold",
-        "billing/ledger/ledger_sql.py",
+        "billing/ledger/spend_limits.py",
         "        limit - posted - held\n",
         "        limit - posted\n",
         ("tests/billing/ledger/test_theorem.py::test_a_cost_above_its_hold_takes_what_no_other_hold_has",),
@@ -114,7 +114,7 @@ MUTANTS = (
     Mutant(
         "a charge beyond its hold is not bounded",
         "billing/ledger/ledger_sql.py",
-        "    charge = min(event.cost_nano_usd, max(covered, _room(row, freed)))\n",
+        "    charge = min(event.cost_nano_usd, max(covered, room))\n",
         "    charge = covered = event.cost_nano_usd\n",
         (
             "tests/billing/ledger/test_theorem.py::test_a_server_that_was_stopped_until_its_hold_was_swept_charges_only_what_is_left",
@@ -123,15 +123,15 @@ MUTANTS = (
     Mutant(
         "an event that was there already is charged again",
         "billing/ledger/ledger_sql.py",
-        '    connection.execute(_UNCHARGE, {"workspace": event.workspace_id, "charge": charge})\n',
+        '    connection.execute(_UNCHARGE, {"workspace": event.workspace_id, "charge": charge.nano_usd})\n',
         "",
         ("tests/billing/ledger/test_ledger.py::test_settling_again_changes_nothing_even_all_at_once",),
     ),
     Mutant(
         "a settlement does not give its hold back",
         "billing/ledger/ledger_sql.py",
-        '    freed = sum(amount for _, amount in _CLOSE.returned(connection, {"event": event.event_id}))\n',
-        "    freed = 0\n",
+        "        return _Freed(amount, amount if key_id is not None else 0)\n",
+        "        return _Freed()\n",
         (
             "tests/billing/ledger/test_ledger.py::test_a_hold_is_set_aside_and_a_settlement_charges_what_was_used",
         ),
@@ -148,8 +148,8 @@ MUTANTS = (
     Mutant(
         "replay leaves in the spool what it posted",
         "billing/ledger/replay.py",
-        "            await spool.remove(spooled.event_id)\n",
-        "            return Replayed(posted, known, refused, 0)\n",
+        "                await spool.remove(spooled.event_id)\n",
+        "                return Replayed(posted, known, refused, 0)\n",
         (
             "tests/billing/spool/test_spool.py::test_usage_that_the_ledger_cannot_take_is_degraded_and_arrives_later",
         ),
@@ -165,8 +165,8 @@ MUTANTS = (
     ),
     Mutant(
         "usage is not spooled when the ledger is away",
-        "billing/ledger/ledger.py",
-        "            await self._spool.append(event)\n",
+        "billing/ledger/recorder.py",
+        "            await self._spool.append(*events)\n",
         "            pass\n",
         (
             "tests/billing/spool/test_spool.py::test_usage_that_the_ledger_cannot_take_is_degraded_and_arrives_later",
@@ -236,13 +236,13 @@ MUTANTS = (
         "a request that failed keeps its hold",
         "serve/money/held_request.py",
         "            await self.ledger.release(self.hold, now=self.clock())\n",
-        "",
+        "            pass\n",
         (f"{HELD_REQUEST}::test_a_failure_of_ours_costs_nothing",),
     ),
     Mutant(
         "a request that failed counts against the limit",
         "serve/money/held_request.py",
-        "            self._released = True\n",
+        "        self._released = True\n",
         "",
         (f"{HELD_REQUEST}::test_limits_count_what_was_used_and_nothing_of_what_failed",),
     ),

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 from prometheus_client import CollectorRegistry
@@ -21,6 +21,7 @@ from billing.accounts.accounts import Accounts
 from billing.books.reconciliation import differences
 from billing.caller import NO_LIMITS, ProjectLimits
 from billing.ledger.ledger import Ledger
+from billing.originals.original_store import OriginalStore
 from billing.price import ModelPrice
 from billing.rate_limits.counters import MemoryCounters
 from billing.rate_limits.rate_limits import RateLimits
@@ -34,20 +35,31 @@ from compression.pipeline.settings import CompressionSettings
 from compression.scorers.bm25 import BM25Scorer
 from models.catalog import Catalog
 from models.fake_engine import FakeEngine
+from serve.account.reading import AccountReader
 from serve.api import create_api
-from serve.app import catalog_of
+from serve.catalog.configured import catalog_of
 from serve.chat.service import ChatService
 from serve.compress.demo_limits import DemoLimits
+from serve.compress.prompt import MessagesService
 from serve.compress.route import CompressRoutes
-from serve.compress.service import CompressService, ServedCompressor
+from serve.compress.service import CompressService
+from serve.compressors.served import ServedCompressor
 from serve.config.settings import Settings
 from serve.metrics.service import ServiceMetrics
 from serve.money.admission import Admissions
 from serve.money.price_book import PriceBook
+from serve.originals.originals import Originals
+from serve.originals.retention import Retention
+from serve.playground.about import about_of
+from serve.prompt_compression.compressing import BlockCompressor
+from serve.prompt_compression.results import ResultCache
+from serve.prompt_compression.service import PromptCompressor
 from tests.serve.served import Client, PausingDatabase, at_rest, migrated_file, settings_document
 
 INPUT_NANO_USD = 20_000
 DEMO_MAX_CHARS = 6000
+RETAIN_MAX_S = 3600
+RETAIN_MAX_BYTES = 4 * 2**20
 DEMO_DEADLINE_S = 1.0
 LONGEST_INPUT_BYTES = 30_000
 MAX_BODY_BYTES = 512 * 1024
@@ -84,6 +96,11 @@ class FakeModel:
         self.running = self.most_running = 0
         # Tokens above its own count that its receipts say.
         self.counts_more = 0
+        # What it answers in place of a result.
+        self.garbage: Any = None
+        # Instead of counting: fail, or never answer.
+        self.count_failure: Exception | None = None
+        self.counts_never = False
 
     async def compress(self, request: CompressionRequest, terms: JobTerms = NO_TERMS) -> CompressionResult:
         self.started.append(request.input)
@@ -96,6 +113,8 @@ class FakeModel:
                 await gate.wait()
             if (failure := self.failures.get(request.input)) is not None:
                 raise failure
+            if self.garbage is not None:
+                return cast(CompressionResult, self.garbage)
             result = await self.inner.compress(request, terms)
             more = result.receipt.original_tokens + self.counts_more
             return replace(result, receipt=replace(result.receipt, original_tokens=more))
@@ -108,10 +127,21 @@ class FakeModel:
     async def count_tokens(self, text: str, terms: JobTerms = NO_TERMS) -> int:
         self.counted.append(text)
         self.terms.append(terms)
+        if self.count_failure is not None:
+            raise self.count_failure
+        if self.counts_never:
+            await asyncio.Event().wait()
         return FakeCounter().count(text)
 
     async def close(self) -> None:
         await self.inner.close()
+
+
+class ReadyModel(FakeModel):
+    """A fake that is up, as a service which starts models on demand asks."""
+
+    async def ready(self) -> bool:
+        return True
 
 
 @dataclass
@@ -126,6 +156,10 @@ class Compressing:
     limiter: RateLimits
     registry: CollectorRegistry
     counters: MemoryCounters
+    engine: FakeEngine
+    cache: ResultCache
+    served: dict[str, ServedCompressor]
+    originals: Originals
     key: str = ""
     workspace: str = ""
     time: list[datetime] = field(default_factory=list)
@@ -133,6 +167,8 @@ class Compressing:
     async def renewed(self) -> Compressing:
         """The same service for the next test: a workspace of its own, and every knob as it was."""
         self.model.reset()
+        self.engine.requests.clear()
+        self.forget()
         self.database.reset()
         await self.new_key()
         return self
@@ -155,6 +191,34 @@ class Compressing:
 
     def compress(self, **fields: Any) -> Client:
         return self.post("/v1/compress", {"query": QUERY, "input": CONTEXT, **fields})
+
+    def bounds(self, lowest: float, highest: float) -> None:
+        """The ratios that every compression model takes."""
+        for name, served in self.served.items():
+            self.served[name] = replace(served, lowest_ratio=lowest, highest_ratio=highest)
+
+    def forget(self) -> None:
+        """Whatever was compressed before."""
+        self.cache.clear()
+
+    def chat(self, messages: list[dict[str, Any]], **fields: Any) -> Client:
+        """A chat with the first model, which is a fake."""
+        return self.post("/v1/chat/completions", {"messages": messages, **fields})
+
+    async def set_default(self, **compression: Any) -> None:
+        """The project's default."""
+        setting = text(
+            "UPDATE projects SET compression = :compression "
+            "WHERE workspace_id = (SELECT id FROM workspaces WHERE name = :workspace)"
+        )
+        values = {"compression": json.dumps(compression), "workspace": self.workspace}
+        await self.database.write(lambda c: c.execute(setting, values))
+
+    def original(
+        self, id_: str, query: str = "", *, key: str | None = None, headers: dict[str, str] | None = None
+    ) -> QueryClient:
+        fields = {"Authorization": f"Bearer {key or self.key}", "X-Request-ID": "original", **(headers or {})}
+        return QueryClient(self.api, f"/v1/compress/{id_}/original", headers=fields, query=query)
 
     def demo(self, *, address: str | None = "192.0.2.1", **fields: Any) -> DemoClient:
         client = self.post("/v1/demo/compress", {"query": QUERY, "input": CONTEXT, **fields})
@@ -192,8 +256,28 @@ class DemoClient(Client):
         return {**super().scope(), "client": None if self.address is None else (self.address, 50_000)}
 
 
+@dataclass(repr=False)
+class QueryClient(Client):
+    """A client that asks with a query string."""
+
+    query: str = ""
+
+    def scope(self) -> dict[str, Any]:
+        return {**super().scope(), "query_string": self.query.encode()}
+
+
 def local_model() -> LocalModel:
     return LocalModel(Compressor(BM25Scorer(), FakeCounter(), CompressionSettings()), max_waiting=64)
+
+
+def served_model() -> ServedCompressor:
+    """A fake as the service knows it."""
+    return ServedCompressor(
+        FakeModel(local_model()),
+        default_ratio=0.5,
+        longest_input_bytes=LONGEST_INPUT_BYTES,
+        tokens_per_byte=1,
+    )
 
 
 @asynccontextmanager
@@ -206,6 +290,9 @@ async def compressing(
     in_flight: int = 8,
     tokens_per_byte: int | None = 1,
     keeps_json: bool = True,
+    grace_s: float = 60,
+    keep_s: float = 5,
+    chat_deadline_s: float = 3,
 ) -> AsyncIterator[Compressing]:
     """The service with two compression models, `lexical`, the default, and `free`, which costs nothing."""
     settings = Settings.model_validate(settings_document(folder))
@@ -236,7 +323,16 @@ async def compressing(
         for name in ("lexical", "free")
     }
     admissions = Admissions(prices=book, ledger=ledger, limiter=limiter, clock=clock)
-    service = CompressService(models=served, admissions=admissions, metrics=metrics.compress)
+    originals = Originals(
+        OriginalStore(database, grace_s=grace_s),
+        pepper=b"p" * 32,
+        retention=Retention(RETAIN_MAX_S, RETAIN_MAX_BYTES),
+        metrics=metrics.originals,
+        keep_s=keep_s,
+    )
+    service = CompressService(
+        models=served, admissions=admissions, metrics=metrics.compress, originals=originals
+    )
     demo = DemoLimits(
         limiter,
         requests_per_minute_per_address=per_address,
@@ -245,6 +341,11 @@ async def compressing(
         clock=clock,
     )
     engines = {each.id: FakeEngine() for each in catalog.models}
+    cache = ResultCache(2**20)
+    blocks = BlockCompressor(cache, chat_deadline_s, b"k" * 32)
+    messages = MessagesService(
+        models=served, blocks=blocks, admissions=admissions, metrics=metrics.compress, originals=originals
+    )
 
     async def ready() -> bool:
         return True
@@ -256,6 +357,14 @@ async def compressing(
             engines=engines,
             admissions=admissions,
             metrics=metrics.chat,
+            compressor=PromptCompressor(
+                models=served,
+                blocks=blocks,
+                metrics=metrics.compress,
+                prompt_metrics=metrics.prompt_compression,
+                originals=originals,
+                key=b"k" * 32,
+            ),
         ),
         accounts=accounts,
         limiter=limiter,
@@ -265,9 +374,25 @@ async def compressing(
         clock=clock,
         max_body_bytes=MAX_BODY_BYTES,
         collection_threshold_cents=100,
-        compress=CompressRoutes(service, demo, DEMO_MAX_CHARS, batch_concurrency, DEMO_DEADLINE_S),
+        account=AccountReader(database),
+        playground=about_of(settings, catalog, compresses=False),
+        compress=CompressRoutes(service, messages, demo, DEMO_MAX_CHARS, batch_concurrency, DEMO_DEADLINE_S),
     )
-    found = Compressing(api, model, database, ledger, accounts, limiter, registry, counters, time=time)
+    found = Compressing(
+        api,
+        model,
+        database,
+        ledger,
+        accounts,
+        limiter,
+        registry,
+        counters,
+        originals=originals,
+        engine=engines[catalog.default.id],
+        cache=cache,
+        served=served,
+        time=time,
+    )
     try:
         yield await found.renewed()
     finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +19,10 @@ from billing.store.database import Work, open_database
 from billing.store.fake_database import FakeOutageDatabase
 from models.engine import Engine, EngineChunk, EngineRequest
 from models.fake_engine import FakeEngine
-from serve.app import PithServer, build_api, catalog_of, http_config
-from serve.compress.wiring import RunningModel
+from serve.app import PithServer, build_api, http_config
+from serve.catalog.configured import catalog_of
+from serve.compressors.served import RunningModel
+from serve.config.chat_models import CapabilitySettings
 from serve.config.compression_models import DemoCompressionSettings
 from serve.config.settings import Settings, load_settings
 from serve.money.ledger_setup import prepare_ledger
@@ -80,13 +82,22 @@ def service(
     *,
     compressor: RunningModel | None = None,
     demo: DemoCompressionSettings | None = None,
+    tools: bool = False,
+    cors_origins: Sequence[str] = (),
 ) -> Iterator[Running]:
     """Listen until the block ends. All four models are answered by `engine`, and those that compress, if they are to be
-    served, by `compressor`."""
+    served, by `compressor`. `tools`: the chat models can call some."""
     settings = load_settings(CONFIG).anchored(state_dir)
+    if cors_origins:
+        server = settings.server.model_copy(update={"cors_origins": list(cors_origins)})
+        settings = settings.model_copy(update={"server": server})
     if demo is not None:
         compression = settings.compression.model_copy(update={"demo": demo})
         settings = settings.model_copy(update={"compression": compression})
+    if tools:
+        can = CapabilitySettings(tools=True)
+        models = [model.model_copy(update={"capabilities": can}) for model in settings.models]
+        settings = settings.model_copy(update={"models": models})
     key = asyncio.run(prepare_ledger(settings, catalog_of(settings), now=now()))
     assert key is not None
     database = FakeFaultyDatabase(open_database(settings.billing.database_url))

@@ -6,7 +6,7 @@ import asyncio
 import json
 import tempfile
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -26,13 +26,20 @@ from billing.spool.spool import Spool
 from billing.store.database import Database, Work, open_database
 from billing.store.fake_database import FakeOutageDatabase
 from billing.store.migration import upgrade
+from billing.webhooks.refusals import Refusals
 from models.engine import Engine, EngineChunk, EngineRequest
 from models.fake_engine import FakeEngine
 from models.prompt_bound import PromptBound
-from serve.app import build_api, catalog_of, open_ledger
+from models.retrieval import RetrievalModel
+from serve.app import build_service, open_ledger
+from serve.batches.wiring import BatchRoom
+from serve.catalog.configured import catalog_of
+from serve.compressors.served import RunningModel
 from serve.config.settings import Settings
+from serve.metrics.traces import TraceMetrics
 from serve.money.ledger_setup import prices_of
 from serve.money.pepper import read_pepper
+from serve.tracing.opening import Tracing
 
 T = TypeVar("T")
 
@@ -50,6 +57,16 @@ DEADLINE_S = 5.0
 def token_cost(completion_tokens: int) -> int:
     """Nano-dollars of the tokens alone, for the prompt "hi"."""
     return PROMPT_TOKENS * INPUT_NANO_USD + completion_tokens * OUTPUT_NANO_USD
+
+
+def usage_of(prompt_tokens: int, completion_tokens: int, *, cached_tokens: int = 0) -> dict[str, Any]:
+    """A reply's `usage`."""
+    return {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": completion_tokens,
+        "total_tokens": prompt_tokens + completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": cached_tokens},
+    }
 
 
 def model_document(model_id: str, **fields: Any) -> dict[str, Any]:
@@ -158,6 +175,12 @@ class Client:
 
     async def run(self) -> Client:
         await self.app(self.scope(), self.receive, self.send)
+        if self.path.startswith("/openai/v1/") and self.is_complete and self.body:
+            # Only here: what needs no client of OpenAI's starts without the package.
+            from tests.openai_types import check_reply
+
+            content_type = self.reply_headers.get("content-type", "")
+            check_reply(self.method, self.path, self.status, content_type, self.body)
         return self
 
     def start(self) -> asyncio.Task[Client]:
@@ -173,9 +196,9 @@ class Client:
             "http_version": "1.1",
             "method": self.method,
             "scheme": "http",
-            "path": self.path,
-            "raw_path": self.path.encode(),
-            "query_string": b"",
+            "path": self.path.partition("?")[0],
+            "raw_path": self.path.partition("?")[0].encode(),
+            "query_string": self.path.partition("?")[2].encode(),
             "root_path": "",
             "headers": raw,
             "client": ("127.0.0.1", 50_000),
@@ -253,8 +276,8 @@ class EngineSwitch:
     def prompt_bound(self) -> PromptBound | None:
         return self.engine.prompt_bound()
 
-    async def count_tokens(self, request: EngineRequest) -> int:
-        return await self.engine.count_tokens(request)
+    async def count_tokens(self, request: EngineRequest, *, beyond_context: bool = False) -> int:
+        return await self.engine.count_tokens(request, beyond_context=beyond_context)
 
     async def ready(self) -> bool:
         return await self.engine.ready()
@@ -272,6 +295,7 @@ class Served:
     spool: Spool
     accounts: Accounts
     registry: CollectorRegistry
+    batches: BatchRoom
     workspace: str = ""
     key: str = ""
 
@@ -309,6 +333,11 @@ class Served:
             "X-Request-ID": request_id,
         }
         return Client(self.api, "/v1/chat/completions", "POST", headers, (body,))
+
+    def post(self, path: str, body: Any, *, headers: dict[str, str] | None = None) -> Client:
+        """A request of any other kind, as JSON, with this test's key unless `headers` has one."""
+        given = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json", **(headers or {})}
+        return Client(self.api, path, "POST", given, (json.dumps(body).encode(),))
 
     def get(self, path: str, *, key: str | None = None) -> Client:
         return Client(self.api, path, headers={"Authorization": f"Bearer {key or self.key}"})
@@ -358,24 +387,45 @@ async def migrated_file() -> bytes:
 
 
 @asynccontextmanager
-async def serving(folder: Path, **fields: Any) -> AsyncIterator[Served]:
-    """The service with its own ledger in `folder`. `renewed` gives it a key."""
+async def serving(
+    folder: Path,
+    *,
+    retrievers: Mapping[str, RetrievalModel] | None = None,
+    compressors: Mapping[str, RunningModel] | None = None,
+    refusals: Refusals | None = None,
+    **fields: Any,
+) -> AsyncIterator[Served]:
+    """The service with its own ledger: in `folder`, or where `billing` says. `renewed` gives it a key."""
     settings = Settings.model_validate(settings_document(folder, **fields))
-    (folder / "pith.db").write_bytes(await migrated_file())
+    if "billing" in fields:
+        await upgrade(settings.billing.database_url)
+    else:
+        (folder / "pith.db").write_bytes(await migrated_file())
     database = PausingDatabase(open_database(settings.billing.database_url))
     spool = Spool(settings.billing.spool_path, max_rows=settings.billing.spool_max_rows)
     ledger = open_ledger(settings, database, spool)
-    await ledger.publish_prices(
-        prices_of(catalog_of(settings), settings.compression.models), now=datetime.now(UTC)
-    )
+    prices = prices_of(catalog_of(settings), settings.compression.models, settings.retrieval_models)
+    await ledger.publish_prices(prices, now=datetime.now(UTC))
     switch = EngineSwitch()
     engines: dict[str, Engine] = {model.id: switch for model in settings.models}
     registry = CollectorRegistry()
-    api = build_api(settings, engines=engines, database=database, ledger=ledger, registry=registry)
+    tracing = Tracing(settings.tracing.terms, TraceMetrics(registry))
+    api, batches = build_service(
+        settings,
+        engines=engines,
+        database=database,
+        ledger=ledger,
+        registry=registry,
+        retrievers=retrievers,
+        compressors=compressors,
+        refusals=refusals,
+        tracer=tracing.tracer,
+    )
     accounts = Accounts(database, pepper=read_pepper(settings.state_dir))
     try:
-        yield Served(api, settings, switch, database, ledger, spool, accounts, registry)
+        yield Served(api, settings, switch, database, ledger, spool, accounts, registry, batches)
     finally:
+        await tracing.close()
         await ledger.close()
         await spool.close()
         await database.close()

@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 
 from sqlalchemy import Connection, update
 
-from billing.accounts import account_sql
+from billing.accounts import account_sql, key_sql
+from billing.accounts.key_terms import KeyTerms
 from billing.caller import NO_LIMITS, Caller
 from billing.ledger import price_list
 from billing.price import ModelPrice
@@ -18,6 +19,8 @@ LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
 WORKSPACES = 2
 # Half a token at the least.
 PRICE = ModelPrice("model", 0, TOKEN_NANO_USD * 1000, TOKEN_NANO_USD // 2)
+# Of the compression of a prompt: half a token for each of its own.
+PART_PRICE = ModelPrice("press", TOKEN_NANO_USD * 500, 0, 0)
 
 
 class Accounts:
@@ -25,7 +28,9 @@ class Accounts:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self.pricing_version: int = store.transact(lambda c: price_list.publish(c, [PRICE], LONG_AGO))
+        self.pricing_version: int = store.transact(
+            lambda c: price_list.publish(c, [PRICE, PART_PRICE], LONG_AGO)
+        )
         self.callers = tuple(
             store.transact(lambda c, n=number: _make_caller(c, n)) for number in range(1, WORKSPACES + 1)
         )
@@ -45,6 +50,6 @@ def _make_caller(connection: Connection, number: int) -> Caller:
     made = account_sql.insert_workspace(connection, f"workspace {number}", None, None, True, LONG_AGO)
     workspace_id = f"ws_{number}"
     connection.execute(update(workspaces).where(workspaces.c.id == made.id).values(id=workspace_id))
-    project = account_sql.insert_project(connection, workspace_id, "project", True, NO_LIMITS, LONG_AGO)
-    key = account_sql.insert_key(connection, project.id, f"{number:016}", "key", "0" * 64, LONG_AGO)
+    project = account_sql.insert_project(connection, workspace_id, "project", True, NO_LIMITS, None, LONG_AGO)
+    key = key_sql.insert_key(connection, project.id, f"{number:016}", "key", "0" * 64, KeyTerms(), LONG_AGO)
     return Caller(workspace_id, project.id, key.id, metered=True, limits=NO_LIMITS)

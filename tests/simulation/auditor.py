@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tests.simulation.store import Store
@@ -21,7 +21,8 @@ SELECT w.id, e.month, sum(e.cost_nano_usd - e.written_off_nano_usd), sum(iif(e.o
         (SELECT m.posted_nano_usd FROM workspace_months m WHERE m.workspace_id = w.id AND m.month = e.month)),
     w.monthly_limit_nano_usd
 FROM workspaces w JOIN usage_events e ON e.workspace_id = w.id GROUP BY w.id, e.month"""
-_EVENTS = "SELECT rowid, event_id, request_id FROM usage_events WHERE rowid > ?"
+_EVENTS = """
+SELECT rowid, event_id, request_id, paired_with, compression_nano_usd FROM usage_events WHERE rowid > ?"""
 _HAS_SPOOL = "SELECT 1 FROM sqlite_master WHERE name = 'spooled_events'"
 _OFFLINE_SPOOLED = """
 SELECT json_extract(event, '$.workspace_id'), sum(json_extract(event, '$.cost_nano_usd')) FROM spooled_events
@@ -39,6 +40,16 @@ class Witness:
     offline: dict[str, tuple[str, str, int]] = field(default_factory=dict)
     # What a server said is in the ledger or in its spool: its cost.
     promised: dict[str, int] = field(default_factory=dict)
+    # Of events that must be posted together, the other one; and what the chat's event must say of the other's cost.
+    pairs: dict[str, str] = field(default_factory=dict)
+    part_costs: dict[str, int] = field(default_factory=dict)
+
+    def settle_together(self, events: Sequence[tuple[str, int]]) -> None:
+        """A request's events by their costs, its own first, before any of them is written."""
+        if len(events) == 2:
+            (chat, _), (part, part_cost) = events
+            self.pairs |= {chat: part, part: chat}
+            self.part_costs[chat] = part_cost
 
 
 class Auditor:
@@ -51,7 +62,7 @@ class Auditor:
         self._witness = witness
         self._should_be_held = should_be_held
         self._last_row = 0
-        self._requests: set[str] = set()
+        self._requests: dict[str, str] = {}
         self._leases: dict[str, float] = {}
         self.posted: set[str] = set()
         self.violations: list[str] = []
@@ -89,12 +100,24 @@ class Auditor:
                 self._violate(f"an event of {cost} that was said to be recorded is lost: {event_id}")
 
     def _read_events(self) -> None:
-        for row, event_id, request_id in self._driver.execute(_EVENTS, (self._last_row,)):
+        rows = self._driver.execute(_EVENTS, (self._last_row,)).fetchall()
+        self.posted |= {event_id for _, event_id, *_ in rows}
+        for row, event_id, request_id, paired_with, part_cost in rows:
             self._last_row = row
-            if request_id in self._requests:
+            known = self._requests.setdefault(request_id, event_id)
+            if known not in (event_id, self._witness.pairs.get(event_id)):
                 self._violate(f"request {request_id} has two events")
-            self._requests.add(request_id)
-            self.posted.add(event_id)
+            self._check_pair(event_id, paired_with, part_cost)
+
+    def _check_pair(self, event_id: str, paired_with: str | None, part_cost: int) -> None:
+        """A chat and the compression of its prompt are in the ledger together, and name each other."""
+        other, due = self._witness.pairs.get(event_id), self._witness.part_costs.get(event_id, 0)
+        if other is not None and other not in self.posted:
+            self._violate(f"one of two events that belong together was posted alone: {event_id}")
+        if (paired_with, part_cost) != (other, due):
+            self._violate(
+                f"{event_id} names {paired_with} at {part_cost}, and was settled with {other} at {due}"
+            )
 
     def _check_balances(self) -> None:
         for row in self._driver.execute(_BALANCES):

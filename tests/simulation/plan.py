@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
@@ -12,6 +12,15 @@ TOKEN_NANO_USD = 1_000_000
 MOST_TOKENS = 20
 Shape = Literal["completes", "client leaves", "engine fails early", "engine fails late"]
 SHAPES: tuple[Shape, ...] = ("completes", "client leaves", "engine fails early", "engine fails late")
+
+
+@dataclass(frozen=True, slots=True)
+class PartPlan:
+    """`tokens` of 0: nothing was compressed in the end, and nothing is charged."""
+
+    takes_s: float
+    most_tokens: int
+    tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +36,17 @@ class RequestPlan:
     tokens: int
     shape: Shape
     leaves_after_s: float
+    # The compression of its prompt, held before it; None: its prompt is sent as it is.
+    part: PartPlan | None = None
+
+    @property
+    def ends_at_s(self) -> float:
+        """Where nothing delays it."""
+        return self.starts_at_s + self.longest_s
+
+    @property
+    def longest_s(self) -> float:
+        return self.takes_s + (self.part.takes_s if self.part else 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +109,8 @@ class Mood:
     allowances: tuple[int, ...] = (0, 0, 15, 40)
     # Whether the ledger is away from early on.
     is_offline: bool = False
+    # Of requests whose prompt is compressed.
+    with_part: float = 0.35
 
 
 MIXED = Mood()
@@ -118,11 +140,12 @@ def draw(seed: int) -> Plan:
         rng.choice(mood.workspaces),
         rng.choice(mood.load_s),
     )
+    parts = random.Random(f"parts of {seed}")
     requests = tuple(
-        _request(rng, number, servers, workspaces, load_s, mood)
+        replace(_request(rng, number, servers, workspaces, load_s, mood), part=_part(parts, mood))
         for number in range(1, rng.choice(mood.requests) + 1)
     )
-    ends_at_s = max(request.starts_at_s + request.takes_s for request in requests)
+    ends_at_s = max(request.ends_at_s for request in requests)
     horizon_s = max(5.0, min(ends_at_s, 120.0))
     return Plan(
         seed=seed,
@@ -161,6 +184,20 @@ def _request(
         tokens=most if rng.random() < 0.6 else rng.randint(0, most),
         shape=rng.choice((SHAPES[0], SHAPES[0], *SHAPES)),
         leaves_after_s=rng.random() * (takes_s + 0.1),
+    )
+
+
+def _part(rng: random.Random, mood: Mood) -> PartPlan | None:
+    if rng.random() >= mood.with_part:
+        return None
+    most = rng.randint(1, MOST_TOKENS)
+    return PartPlan(
+        # Some take so long that the lease of the one hold ends before the other's.
+        takes_s=rng.uniform(5, 50)
+        if rng.random() < mood.slow
+        else rng.choice((0.0, 0.05, 1.0)) * rng.random(),
+        most_tokens=most,
+        tokens=most if rng.random() < 0.6 else rng.randint(0, most),
     )
 
 

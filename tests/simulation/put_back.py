@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, text
@@ -9,6 +11,10 @@ from sqlalchemy import Connection, text
 from billing.leases.keeper import LeaseKeeper
 from billing.ledger.ledger import Ledger
 from billing.ledger.offline_allowance import OfflineAllowance
+from billing.ledger.recorder import Recorder
+from billing.ledger.replay import Replayed, replay
+from billing.store.database import Work
+from billing.usage import Outcome, Settlement, UsageEvent, Used
 from tests.simulation.server import Parts
 
 # As where one server was configured for longer requests than another.
@@ -73,10 +79,20 @@ def _with_keeper(keeper: type[LeaseKeeper]) -> Parts:
     return Parts(ledger=LedgerWithKeeper)
 
 
-class LedgerThatNeverSpools(Ledger):
+def _with_recorder(recorder: type[Recorder]) -> Parts:
+    class LedgerWithRecorder(Ledger):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            kept = self._recorder
+            self._recorder = recorder(kept._ledger, kept._spool, kept._written_off)
+
+    return Parts(ledger=LedgerWithRecorder)
+
+
+class RecorderThatNeverSpools(Recorder):
     """Usage that the ledger does not take is forgotten, and its caller told that all is well."""
 
-    async def _record_in_spool(self, event: Any) -> None:
+    async def _in_spool(self, events: Sequence[UsageEvent]) -> None:
         """Nothing."""
 
 
@@ -86,6 +102,50 @@ class LedgerWithGenerousAllowance(Ledger):
         self._allowance = GenerousAllowance(self._spool, nano_usd=self._allowance._nano_usd)
 
 
+class RecorderThatPostsApart(Recorder):
+    """A chat and the compression of its prompt name each other, and are posted in two transactions."""
+
+    async def record(self, events: Sequence[UsageEvent]) -> list[Settlement]:
+        settled: list[Settlement] = []
+        for event in events:
+            settled += await super().record([event])
+        return settled
+
+
+class LedgerThatSettlesApart(Ledger):
+    """Each is settled by itself, as if they were two requests."""
+
+    async def settle_all(
+        self, used: Sequence[Used], *, outcome: Outcome, now: datetime, also: Work[None] | None = None
+    ) -> list[Settlement]:
+        settled: list[Settlement] = []
+        for one in used:
+            settled += await super().settle_all([one], outcome=outcome, now=now)
+        return settled
+
+
+class RecorderThatSpoolsApart(Recorder):
+    """Each goes to the spool in a transaction of its own, and the server may die between the two."""
+
+    async def _in_spool(self, events: Sequence[UsageEvent]) -> None:
+        for event in events:
+            await super()._in_spool([event])
+
+
+class LedgerThatReplaysApart(Ledger):
+    """What waits in the spool is replayed event by event."""
+
+    async def replay_spool(self) -> Replayed:
+        return await replay(self._spool, self._database, batch=1)
+
+
+class RecorderThatForgetsTheOther(Recorder):
+    """The compression's event is left out where the ledger is away."""
+
+    async def _in_spool(self, events: Sequence[UsageEvent]) -> None:
+        await super()._in_spool(events[:1])
+
+
 BUGS: dict[str, tuple[Parts, str]] = {
     "failed releases are not retried": (_with_keeper(ForgettingKeeper), "still open at rest"),
     "each sweeper has a cutoff of its own": (_with_keeper(AgeingKeeper), "hold of a running request is gone"),
@@ -93,9 +153,20 @@ BUGS: dict[str, tuple[Parts, str]] = {
         _with_keeper(HastyKeeper),
         "hold of a running request is gone",
     ),
-    "usage is not spooled": (Parts(ledger=LedgerThatNeverSpools), "is lost"),
+    "usage is not spooled": (_with_recorder(RecorderThatNeverSpools), "is lost"),
     "the spool is not counted against the allowance": (
         Parts(ledger=LedgerWithGenerousAllowance),
         "of an allowance of",
+    ),
+    "a chat and its compression are posted apart": (_with_recorder(RecorderThatPostsApart), "posted alone"),
+    "a chat and its compression are settled apart": (
+        Parts(ledger=LedgerThatSettlesApart),
+        "and was settled with",
+    ),
+    "a chat and its compression are spooled apart": (_with_recorder(RecorderThatSpoolsApart), "posted alone"),
+    "a chat and its compression are replayed apart": (Parts(ledger=LedgerThatReplaysApart), "posted alone"),
+    "a compression is not spooled with its chat": (
+        _with_recorder(RecorderThatForgetsTheOther),
+        "posted alone",
     ),
 }

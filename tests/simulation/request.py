@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from billing.caller import Caller
 from billing.errors import BillingError, UsageNotRecorded
 from billing.price import cost, worst_case
-from billing.usage import Hold, Outcome, UsageFigures
-from tests.simulation.accounts import PRICE
+from billing.usage import Hold, Outcome, UsageFigures, Used
+from tests.simulation.accounts import PART_PRICE, PRICE
 from tests.simulation.auditor import Witness
-from tests.simulation.plan import RequestPlan
+from tests.simulation.plan import PartPlan, RequestPlan
 from tests.simulation.server import Server
 
 
@@ -20,7 +20,8 @@ class EngineFailed(Exception):
 
 
 class Request:
-    """What `serve/chat/service.py` does around an engine, as far as money is concerned."""
+    """What `serve/chat/service.py` does around an engine, as far as money is concerned: the compression of its prompt,
+    where there is one, is held first and by itself, and settled with the rest in one transaction."""
 
     def __init__(
         self,
@@ -33,7 +34,8 @@ class Request:
     ) -> None:
         self.plan = plan
         self.outcome = "under way"
-        self.event_id = ""
+        # By what each is of: "" is the request itself.
+        self.event_ids: dict[str, str] = {}
         self.incarnation = server.incarnation
         self.on_offline: Callable[[], None] = lambda: None
         self._server = server
@@ -47,7 +49,7 @@ class Request:
     async def run(self) -> None:
         self._note(f"r{self.plan.number} asks {self._server.place.name} for {self.plan.most_tokens} tokens")
         try:
-            await self._serve()
+            await (self._serve([]) if self.plan.part is None else self._serve_with(self.plan.part))
         except UsageNotRecorded:
             self.outcome = "not recorded"
         except BillingError as refusal:
@@ -55,26 +57,40 @@ class Request:
         finally:
             self._note(f"r{self.plan.number}: {self.outcome}")
 
-    async def _serve(self) -> None:
-        hold = await self._hold()
+    async def _serve_with(self, part: PartPlan) -> None:
+        amount = worst_case(PART_PRICE, prompt_tokens_bound=part.most_tokens, max_tokens=0).nano_usd
+        hold = await self._hold(" part", PART_PRICE.model_id, amount)
+        charged = cost(PART_PRICE, prompt_tokens=part.tokens, completion_tokens=0, minimum=True)
+        used = Used(hold, UsageFigures(part.tokens, 0, 0, stream=False), charged)
+        try:
+            await asyncio.sleep(part.takes_s)
+            await self._serve([used] if part.tokens else [])
+        except asyncio.CancelledError:
+            self.outcome = "released"
+        finally:
+            if self._settling is None or not part.tokens:
+                await self._release(hold)
+
+    async def _serve(self, parts: Sequence[Used]) -> None:
+        amount = worst_case(PRICE, prompt_tokens_bound=0, max_tokens=self.plan.most_tokens).nano_usd
+        hold = await self._hold("", PRICE.model_id, amount)
         try:
             await self._generate()
-            await self._settle(hold, "completed")
+            await self._settle(hold, parts, "completed")
         except (EngineFailed, asyncio.CancelledError) as failure:
-            await self._close(hold, failure)
+            await self._close(hold, parts, failure)
 
-    async def _hold(self) -> Hold:
-        amount = worst_case(PRICE, prompt_tokens_bound=0, max_tokens=self.plan.most_tokens).nano_usd
+    async def _hold(self, what: str, model_id: str, amount: int) -> Hold:
         hold = await self._server.ledger.hold(
             self._caller,
-            model_id=PRICE.model_id,
+            model_id=model_id,
             pricing_version=self._pricing_version,
             amount_nano_usd=amount,
             request_id=f"r{self.plan.number}",
             now=self._server.clock.now(),
         )
-        self.event_id = hold.event_id
-        self._note(f"r{self.plan.number} is {hold.kind}")
+        self.event_ids[what] = hold.event_id
+        self._note(f"r{self.plan.number}{what} is {hold.kind}")
         if hold.kind == "held":
             self._witness.running.add(hold.event_id)
         else:
@@ -92,7 +108,7 @@ class Request:
         if plan.shape == "engine fails late":
             raise EngineFailed
 
-    async def _close(self, hold: Hold, failure: BaseException) -> None:
+    async def _close(self, hold: Hold, parts: Sequence[Used], failure: BaseException) -> None:
         left = isinstance(failure, asyncio.CancelledError)
         if self._settling is not None:
             await asyncio.shield(self._settling)
@@ -100,34 +116,38 @@ class Request:
         if left:
             self._used = self._used or self.plan.tokens // 2
         if self._used:
-            await self._settle(hold, "disconnected" if left else "failed")
+            await self._settle(hold, parts, "disconnected" if left else "failed")
             return
-        self._forget(hold)
         self.outcome = "released"
+        await self._release(hold)
+
+    async def _release(self, hold: Hold) -> None:
+        self._forget(hold)
         await self._server.ledger.release(hold, now=self._server.clock.now())
 
     def _forget(self, hold: Hold) -> None:
         self._witness.running.discard(hold.event_id)
         self._witness.offline.pop(hold.event_id, None)
 
-    async def _settle(self, hold: Hold, outcome: Outcome) -> None:
+    async def _settle(self, hold: Hold, parts: Sequence[Used], outcome: Outcome) -> None:
+        charged = cost(PRICE, prompt_tokens=0, completion_tokens=self._used, minimum=outcome != "failed")
+        mine = Used(hold, UsageFigures(0, self._used, 0, stream=True), charged)
         # In a task of its own: a client that leaves now ends the request, and not its settlement.
-        self._settling = self._server.spawn(self._settle_and_note(hold, outcome))
+        self._settling = self._server.spawn(self._settle_and_note([mine, *parts], outcome))
         await asyncio.shield(self._settling)
 
-    async def _settle_and_note(self, hold: Hold, outcome: Outcome) -> None:
-        self._forget(hold)
-        charged = cost(PRICE, prompt_tokens=0, completion_tokens=self._used, minimum=outcome != "failed")
+    async def _settle_and_note(self, used: Sequence[Used], outcome: Outcome) -> None:
+        for one in used:
+            self._forget(one.hold)
+        self._witness.settle_together([(one.hold.event_id, one.cost.nano_usd) for one in used])
         try:
-            settlement = await self._server.ledger.settle(
-                hold,
-                figures=UsageFigures(0, self._used, 0, stream=True),
-                cost=charged,
-                outcome=outcome,
-                now=self._server.clock.now(),
+            settlement, *_ = await self._server.ledger.settle_all(
+                used, outcome=outcome, now=self._server.clock.now()
             )
         except UsageNotRecorded:
             self.outcome = "not recorded"
             raise
-        self._witness.promised[hold.event_id] = charged.nano_usd
-        self.outcome = f"{outcome}, {settlement.status}"
+        for one in used:
+            self._witness.promised[one.hold.event_id] = one.cost.nano_usd
+        with_part = " with its part" if len(used) > 1 else ""
+        self.outcome = f"{outcome}{with_part}, {settlement.status}"

@@ -46,7 +46,11 @@ class Names:
     """Random ids, as the requests that they belong to: two runs of one seed then read alike."""
 
     def __init__(self, requests: Sequence[Request]) -> None:
-        self._names = {request.event_id: f"<r{request.plan.number}>" for request in requests}
+        self._names = {
+            event_id: f"<r{request.plan.number}{what}>"
+            for request in requests
+            for what, event_id in request.event_ids.items()
+        }
 
     def readable(self, lines: Sequence[str]) -> list[str]:
         return [_ID.sub(self._name, line) for line in lines]
@@ -208,7 +212,7 @@ class Schedule:
         server.crash()
         for request in self._requests:
             if self._servers[request.plan.server] is server and request.incarnation == server.incarnation:
-                self._witness.running.discard(request.event_id)
+                self._witness.running.difference_update(request.event_ids.values())
         self._loop.call_later(server.plan.back_after_s, self._restart, server, server.incarnation)
 
     def _stop(self, server: Server) -> None:
@@ -251,7 +255,7 @@ class Schedule:
                 self._restart(server, server.incarnation)
 
     async def _rest(self) -> None:
-        longest_s = max((request.takes_s for request in self._plan.requests), default=0.0)
+        longest_s = max((request.longest_s for request in self._plan.requests), default=0.0)
         deadline = self._loop.time() + longest_s + REST_S
         while self._loop.time() < deadline and not self._is_at_rest():  # noqa: ASYNC110
             await asyncio.sleep(LOOK_EVERY_S)
@@ -275,7 +279,7 @@ class Schedule:
 
     def _should_be_held(self, event_id: str) -> bool:
         """Whether the server that carries the request could keep its lease."""
-        request = next(request for request in self._requests if request.event_id == event_id)
+        request = next(each for each in self._requests if event_id in each.event_ids.values())
         return self._servers[request.plan.server].could_renew(RENEWED_WITHIN_S)
 
     def _lives(self, request: Request) -> bool:

@@ -81,8 +81,13 @@ def _calling(trace: Trace, longer_than: int) -> tuple[list[Message], list[int]]:
 
 
 def _moment(history: Sequence[Message], calls: Sequence[dict[str, Any]]) -> Moment | None:
-    said = [message["content"] or "" for message in history if message["role"] == "user"]
-    query = said[-1] if said else ""
+    wanted = needed_values(history, calls)
+    return Moment(tuple(history), _asked(history), wanted) if wanted else None
+
+
+def needed_values(history: Sequence[Message], calls: Sequence[dict[str, Any]]) -> tuple[str, ...]:
+    """Values in the calls' arguments that stand in an earlier result, and not in what the user said last."""
+    query = _asked(history)
     results = [message["content"] or "" for message in history if message["role"] == "tool"]
     wanted = dict.fromkeys(
         value
@@ -92,7 +97,12 @@ def _moment(history: Sequence[Message], calls: Sequence[dict[str, Any]]) -> Mome
         and value not in query
         and any(holds_value(result, value) for result in results)
     )
-    return Moment(tuple(history), query, tuple(wanted)) if wanted else None
+    return tuple(wanted)
+
+
+def _asked(history: Sequence[Message]) -> str:
+    said = [message["content"] or "" for message in history if message["role"] == "user"]
+    return said[-1] if said else ""
 
 
 def line_of(message: Message) -> str:

@@ -17,7 +17,6 @@ _LIKELY = re.compile(r'[ \t]*+(?=\{\s*+["}]|\[\s*+(?:["\[{\]0-9-]|true|false|nul
 _DEEPEST = 64
 _MOST_FAILURES = 50
 _READINGS = 4
-_MEMBERS = 4
 
 
 class JsonFinder:
@@ -134,7 +133,7 @@ class Writer:
             return False
         length = node.end - node.start
         return length > self._longest or (
-            length > self._settings.longest_record and len(node.children) >= _MEMBERS
+            length > self._settings.longest_record and len(node.children) >= self._settings.fewest_members
         )
 
     def _is_long(self, node: Node) -> bool:

@@ -6,15 +6,17 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from compression.evaluation.case import Case
 from compression.evaluation.minilm import encoder_checkpoint
+from compression.pipeline.model_calibration import OF_RECORDS
 from compression.pipeline.spec import ModelSpec
 from compression.training.calibration.questions import cases, question_of
 from compression.training.calibration.remembered_scores import remembered_scoring
 from compression.training.calibration.report import publish
+from compression.training.calibration.results import result_questions
 from compression.tuning.artefact import Fitted, entry_of, write
 from compression.tuning.measures import table
 from compression.tuning.observing import Observed
@@ -23,7 +25,7 @@ from compression.tuning.parallel import observe_all
 TOKENIZER = "models/embedded/tokenizer"
 COMMAND = "python -m compression.training.calibration"
 # Of the questions: an encoder takes long.
-SHARES = {"lexical": 1.0, "encoder": 0.1}
+SHARES = {"lexical": 1.0, "encoder": 0.1, f"lexical{OF_RECORDS}": 1.0}
 
 
 def arguments() -> argparse.Namespace:
@@ -58,8 +60,9 @@ def spec_of(kind: str) -> ModelSpec:
     return ModelSpec("lexical", "lexical", TOKENIZER, "pith-mini")
 
 
-def observed(kind: str, every: Sequence[Case], options: argparse.Namespace, bars: Progress) -> list[Observed]:
-    """Every so many-th case, compressed at all ratios, in order."""
+def observed(kind: str, options: argparse.Namespace, bars: Progress) -> list[Observed]:
+    """Every so many-th question, compressed at all ratios, in order."""
+    every: Sequence[Any] = list((result_questions if kind.endswith(OF_RECORDS) else cases)(options.data))
     chosen = every[:: max(1, round(1 / (options.share or SHARES[kind])))]
     scoring_of = partial(remembered_scoring, folder=options.cache) if kind == "encoder" else None
     task, found = bars.add_task(f"{kind}: compressing", total=len(chosen)), []
@@ -75,12 +78,14 @@ def main() -> None:
         raise SystemExit(f"--data {options.data}: no such folder")
     started, path = time.perf_counter(), options.out / "calibration.json"
     entries = json.loads(path.read_text())["kinds"] if path.is_file() else {}
-    every, fits = list(cases(options.data)), dict[str, Fitted]()
+    fits = dict[str, Fitted]()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     for kind in options.kinds.split(","):
         with Progress(*columns) as bars:
-            found = observed(kind, every, options, bars)
-            fits[kind] = entry_of(f"pith-{kind}", found, bars, leave_families_out=bool(options.report))
+            found = observed(kind, options, bars)
+            fits[kind] = entry_of(
+                f"pith-{kind.replace(' ', '-')}", found, bars, leave_families_out=bool(options.report)
+            )
         entries[kind] = fits[kind].entry
         print(f"{kind}: {len(found)} questions, {time.perf_counter() - started:.0f} s\n{table(fits[kind])}")
         # At once: another kind may take long.

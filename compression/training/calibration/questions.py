@@ -68,7 +68,10 @@ def _short(rows: Sequence[Passage]) -> Iterator[Case]:
         yield Case("short_nq", f"short_nq-{number}", row.question, text, (), None, row.answers)
 
 
-def question_of(case: Case) -> Question:
+def question_of(case: Case | Question) -> Question:
+    """A question as it is."""
+    if isinstance(case, Question):
+        return case
     family = case.suite.split("_")[0]
     # All trials of a task, and all formats of a question, are one group.
     group = f"trace {case.name.split('-')[1]}" if family == "tau" else case.query

@@ -4,22 +4,27 @@ vLLM is started by Ray Serve LLM instead: `serve.cluster.deployments.vllm_chat`.
 """
 
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import ray
 from ray import serve
 
+from models.adapters import AdapterSource
 from models.engine import EngineFault, EngineRequest, ReplicaEngine
-from models.engine_kinds import ENGINE_KINDS, EngineSpec, start_engine
+from models.engine_kinds import ENGINE_KINDS, ENGINE_LIMITS, EngineSpec, start_engine
 from serve.cluster.deployments.deployment_options import deployment_options
 from serve.cluster.ray_insides.loopback import PortCheck
 from serve.cluster.replicas.replica import Replica
 from serve.config.capacity.demand import worker_bundle
 from serve.config.chat_models import ModelSettings, shares_of
 from serve.fairness.places import Shares
-from serve.processes.garbage_collection import freeze_heap
+from serve.logs.setup import LOGS, LogPlan, begin_logs
+from serve.metrics.engines.replica import ReplicaMetrics, open_replica_metrics
+from serve.processes.interpreter import prepare_interpreter
+from serve.tracing.destination import TracingTerms
 
 
 class ChatReplica:
@@ -27,10 +32,19 @@ class ChatReplica:
     `serve.cluster.replicas.replica.Replica`."""
 
     async def __init__(  # type: ignore[misc]
-        self, kind: str, spec: EngineSpec, *, shares: Shares, on_loopback: bool
+        self,
+        kind: str,
+        spec: EngineSpec,
+        *,
+        shares: Shares,
+        on_loopback: bool,
+        counts_in: Path | None,
+        logs: LogPlan,
     ) -> None:
+        begin_logs(logs)
         start = partial(start_engine, kind, spec)
-        await self.open(await start(), start, shares=shares, on_loopback=on_loopback)
+        metrics = open_replica_metrics(counts_in, spec.model_id)
+        await self.open(await start(), start, shares=shares, on_loopback=on_loopback, metrics=metrics)
 
     async def open(
         self,
@@ -39,10 +53,11 @@ class ChatReplica:
         *,
         shares: Shares,
         on_loopback: bool,
+        metrics: ReplicaMetrics | None,
     ) -> None:
         self._ports = PortCheck(on_loopback=on_loopback)
-        self._replica = Replica(engine, start_again, shares=shares, give_up=exit_at_once)
-        freeze_heap()
+        self._replica = Replica(engine, start_again, shares=shares, give_up=exit_at_once, metrics=metrics)
+        prepare_interpreter()
         await self._replica.open(ray.util.get_node_ip_address())
 
     async def record_replica_metadata(self) -> dict[str, Any]:
@@ -52,8 +67,10 @@ class ChatReplica:
     async def awake(self) -> None:
         """Answered by a replica that runs: Ray starts one for it."""
 
-    async def count_tokens(self, request: EngineRequest) -> int | EngineFault:
-        return await self._replica.count_tokens(request)
+    async def count_tokens(
+        self, request: EngineRequest, *, beyond_context: bool = False
+    ) -> int | EngineFault:
+        return await self._replica.count_tokens(request, beyond_context=beyond_context)
 
     async def check_health(self) -> None:
         self._ports.pass_once()
@@ -70,17 +87,39 @@ def exit_at_once() -> None:
 
 
 def build_model(
-    model: ModelSettings, checkpoint: str, *, coalesce_s: float, longest_s: float, on_loopback: bool
+    model: ModelSettings,
+    checkpoint: str,
+    *,
+    adapters: Sequence[AdapterSource] = (),
+    coalesce_s: float,
+    longest_s: float,
+    on_loopback: bool,
+    counts_in: Path | None,
+    counts_engine: bool = True,
+    logs: LogPlan = LOGS,
+    tracing: TracingTerms | None = None,
+    run_folder: Path | None = None,
 ) -> Any:
     """The Ray Serve application of one catalog model. `checkpoint` is a hub name or a folder; `longest_s` is what a
-    replica that is not needed any more gets to end its requests; `on_loopback`: no other machine may reach it."""
-    spec = EngineSpec(model.id, checkpoint, model.context_length, coalesce_s, model.engine.options)
+    replica that is not needed any more gets to end its requests; `on_loopback`: no other machine may reach it;
+    `counts_in` is the server's folder of metrics, `counts_engine`: vLLM's own are too; `tracing`: where an engine
+    that traces sends its spans; `run_folder`: the server's, on its machine, where the steps of the start are told;
+    `adapters`: its engines serve them too."""
+    spec = EngineSpec(
+        model.id, checkpoint, model.context_length, coalesce_s, model.engine.options, tuple(adapters)
+    )
     options = deployment_options(model, longest_s=longest_s)
-    given = {"shares": shares_of(model.replicas), "on_loopback": on_loopback}
+    given = {
+        "shares": shares_of(model.replicas),
+        "on_loopback": on_loopback,
+        "counts_in": counts_in,
+        "logs": logs,
+    }
     if ENGINE_KINDS[model.engine.kind].module is None:
         from serve.cluster.deployments.vllm_chat import build_vllm_model
 
-        return build_vllm_model(model, spec, options, given)
+        of_vllm = {"tracing": tracing, "counts_engine": counts_engine, "run_folder": run_folder}
+        return build_vllm_model(model, spec, options, given | of_vllm)
     deployment = serve.deployment(ChatReplica, **options, ray_actor_options=_resources(model))
     return deployment.bind(model.engine.kind, spec, **given)
 
@@ -93,5 +132,5 @@ def _resources(model: ModelSettings) -> dict[str, Any]:
         "num_cpus": 1 + worker.get("CPU", 0),
         "num_gpus": worker.get("GPU", 0),
         **({"accelerator_type": model.accelerator.type} if model.accelerator.type else {}),
-        "runtime_env": {"env_vars": dict(model.environment)},
+        "runtime_env": {"env_vars": {**ENGINE_LIMITS, **model.environment}},
     }

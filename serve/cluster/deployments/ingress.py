@@ -13,40 +13,67 @@ from serve.cluster.replicas.applications import (
     HEALTH_CHECK_TIMEOUT_S,
     INGRESS_APP,
     SETTLE_S,
+    Places,
     compressor_app,
     model_app,
+    retrieval_app,
 )
 from serve.config.chat_models import shares_of
+from serve.config.retrieval_models import RetrievalModelSettings, host_of
 from serve.config.settings import Settings
-from serve.metrics.process_files import FOLDER_VARIABLE, count_in_files, metrics_folder
-from serve.processes.garbage_collection import freeze_heap
+from serve.logs.outlet import DRAIN_S, Outlet
+from serve.logs.setup import begin_logs
+from serve.metrics.process_files import count_in_files, metrics_environment
+from serve.processes.interpreter import prepare_interpreter
+from serve.processes.run_folder import LOGS_SOCKET
 
 if TYPE_CHECKING:
     from serve.app import Service
     from serve.cluster.replicas.client import ReplicaClient
     from serve.cluster.replicas.compressor import RayCompressor
     from serve.cluster.replicas.engine import RayEngine
+    from serve.cluster.replicas.retriever import RayRetriever
 
 
 class IngressReplica:
-    """The HTTP server. Its logic is `serve.app.Service`, which takes connections by itself."""
+    """The HTTP server. Its logic is `serve.app.Service`, which takes connections by itself.
 
-    async def __init__(self, settings: Settings, run_folder: Path | None) -> None:  # type: ignore[misc]
+    It has one configuration for its whole life: what changes is taken by its successor, so that no request meets two.
+    """
+
+    async def __init__(self, settings: Settings, places: Places, run_folder: Path | None) -> None:  # type: ignore[misc]
         # Before anything imports prometheus_client.
         count_in_files(settings)
+        self._logs = _begin_logs(settings, run_folder)
         self._ports = PortCheck(on_loopback=not settings.ray.address, but_for=[settings.server.port])
-        self._service = _start(settings, run_folder)
-        freeze_heap()
+        self._service = _start(settings, places, run_folder)
+        prepare_interpreter()
 
     async def check_health(self) -> None:
         self._ports.pass_once()
         self._service.check()
 
+    async def retire(self) -> tuple[int, int]:
+        """Take no more connections, and end each with its next reply. Returns how many may still ask something, and
+        how many have a request that runs. To be called until there are none: a replica may have taken another's place.
+        """
+        return self._service.retire()
+
     async def __del__(self) -> None:
         await self._service.stop()
+        self._logs.drain(DRAIN_S)
 
 
-def _start(settings: Settings, run_folder: Path | None) -> Service:
+def _begin_logs(settings: Settings, run_folder: Path | None) -> Outlet:
+    from prometheus_client import CollectorRegistry
+
+    from serve.metrics.log_lines import count_dropped_lines
+
+    plan = settings.logs.plan(run_folder / LOGS_SOCKET if run_folder else None)
+    return begin_logs(plan, dropped=count_dropped_lines(CollectorRegistry()))
+
+
+def _start(settings: Settings, places: Places, run_folder: Path | None) -> Service:
     """Take requests, with every model behind a handle to its replicas, which need not be up."""
     from billing.store.database import open_database
     from serve.app import start_service
@@ -55,8 +82,9 @@ def _start(settings: Settings, run_folder: Path | None) -> Service:
     client = ReplicaClient()
     service = start_service(
         settings,
-        engines=_engines(settings, client),
-        compressors=_compressors(settings),
+        engines=_engines(settings, places, client),
+        compressors=_compressors(settings, places),
+        retrievers=_retrievers(settings, places),
         database=open_database(settings.billing.database_url),
         run_folder=run_folder,
     )
@@ -64,14 +92,19 @@ def _start(settings: Settings, run_folder: Path | None) -> Service:
     return service
 
 
-def _engines(settings: Settings, client: ReplicaClient) -> dict[str, RayEngine]:
-    from serve.cluster.replicas.engine import RayEngine
+def _engines(settings: Settings, places: Places, client: ReplicaClient) -> dict[str, RayEngine]:
+    # Not before the process's files are there to count in.
+    from prometheus_client import CollectorRegistry
 
-    server = settings.server
-    return {
+    from serve.cluster.replicas.engine import RayEngine
+    from serve.metrics.waiting import WaitingMetrics
+
+    server, waiting = settings.server, WaitingMetrics(CollectorRegistry())
+    engines = {
         model.id: RayEngine(
             model.id,
-            serve.get_app_handle(model_app(model.id)),
+            places[model_app(model.id)],
+            serve.get_app_handle(places[model_app(model.id)]),
             client,
             max_queued=model.replicas.max_queued_requests,
             shares=shares_of(model.replicas),
@@ -80,28 +113,52 @@ def _engines(settings: Settings, client: ReplicaClient) -> dict[str, RayEngine]:
             progress_s=server.progress_s,
             longest_s=server.longest_request_s,
             retry_after_s=server.retry_after_s,
+            waits=waiting.of(model.id),
         )
-        for model in settings.models
+        for model in settings.engine_models
     }
+    # An adapter shares its base's replicas, and with them their places and their queue.
+    return engines | {model.id: engines[model.adapter.of] for model in settings.models if model.adapter}
 
 
-def _compressors(settings: Settings) -> dict[str, RayCompressor]:
+def _compressors(settings: Settings, places: Places) -> dict[str, RayCompressor]:
     from serve.cluster.replicas.compressor import RayCompressor
 
     server = settings.server
     return {
         model.id: RayCompressor(
             model.id,
-            serve.get_app_handle(compressor_app(model.id)),
+            places[compressor_app(model.id)],
+            serve.get_app_handle(places[compressor_app(model.id)]),
             longest_s=server.start_wait_s + model.deadline_s + server.stall_s,
         )
         for model in settings.compression.models
     }
 
 
-def build_ingress(settings: Settings, run_folder: Path | None) -> Any:
-    """The Ray Serve application that answers on the HTTP port. `run_folder` is the folder where its processes get the
-    listening socket; without one each listens by itself."""
+def _retrievers(settings: Settings, places: Places) -> dict[str, RayRetriever]:
+    return {model.id: _retriever(model, settings, places) for model in settings.retrieval_models}
+
+
+def _retriever(model: RetrievalModelSettings, settings: Settings, places: Places) -> RayRetriever:
+    from serve.cluster.replicas.retriever import RayRetriever
+
+    server = settings.server
+    host = host_of(model, settings.compression.models)
+    app = places[retrieval_app(model.id) if host is None else compressor_app(host.id)]
+    return RayRetriever(
+        model.id,
+        app,
+        serve.get_app_handle(app),
+        deadline_s=model.deadline_s,
+        longest_s=server.start_wait_s + model.deadline_s + server.stall_s,
+        retry_after_s=server.retry_after_s,
+    )
+
+
+def build_ingress(settings: Settings, places: Places, run_folder: Path | None) -> Any:
+    """The Ray Serve application that answers on the HTTP port. `places`: where the models' applications are;
+    `run_folder` is the folder where its processes get the listening socket; without one each listens by itself."""
     deployment = serve.deployment(
         IngressReplica,
         name=INGRESS_APP,
@@ -111,11 +168,6 @@ def build_ingress(settings: Settings, run_folder: Path | None) -> Any:
         # Ray's own is 2 s that it waits before it says a word; a drain time of 1 s was over by then.
         graceful_shutdown_wait_loop_s=0.1,
         graceful_shutdown_timeout_s=settings.server.drain_s + SETTLE_S,
-        ray_actor_options={"runtime_env": {"env_vars": _environment(settings)}},
+        ray_actor_options={"runtime_env": {"env_vars": metrics_environment(settings)}},
     )
-    return deployment.bind(settings, run_folder)
-
-
-def _environment(settings: Settings) -> dict[str, str]:
-    folder = metrics_folder(settings)
-    return {} if folder is None else {FOLDER_VARIABLE: str(folder)}
+    return deployment.bind(settings, places, run_folder)

@@ -1,57 +1,92 @@
-"""The deployment of a chat model on vLLM, which Ray Serve LLM places and starts: it has no engine protocol of ours.
+"""The deployment of a chat model on vLLM, which Ray Serve LLM starts: it has no engine protocol of ours.
 
 So this shell knows Ray Serve LLM's server, that the server's engine is vLLM, and how vLLM is started again. What it
-started answers by `models.engine.ReplicaEngine`, as every engine does.
+started answers by `models.engine.ReplicaEngine`, as every engine does. Ray Serve LLM and vLLM are imported in the
+replica alone: that takes seconds, and whoever describes the deployment needs neither.
 """
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ray.serve.llm import LLMConfig, LLMServer, build_llm_deployment
+from ray import serve
 
-from models.engine_kinds import EngineSpec
-from models.vllm.core_process import fork_cores
+from models.adapters import read_adapter
+from models.engine_kinds import ENGINE_LIMITS, EngineSpec
+from models.vllm.core_process import fork_cores, start_forking
 from serve.cluster.deployments.chat import ChatReplica
-from serve.config.capacity.demand import worker_bundle
+from serve.config.adapters import max_rank_of
+from serve.config.capacity.demand import placement_group
 from serve.config.chat_models import ModelSettings
 from serve.fairness.places import Shares
+from serve.logs.setup import LogPlan, begin_logs, take_others
+from serve.metrics.engines.replica import open_replica_metrics
+from serve.processes.start_steps import teller
+from serve.tracing.destination import TracingTerms
 
 if TYPE_CHECKING:
     from models.vllm.engine import VLLMEngine
 
-# By name, since the process that builds the application imports no vLLM.
-NOTHING_TO_FETCH = "serve.cluster.ray_insides.ray_serve_llm.NothingToFetch"
 
-
-class VLLMChatReplica(ChatReplica, LLMServer):
+class VLLMChatReplica(ChatReplica):
     """A `ChatReplica` whose engine is the one that Ray Serve LLM's server has started."""
 
     async def __init__(  # type: ignore[misc]
         self,
-        llm_config: LLMConfig,
+        model: ModelSettings,
+        spec: EngineSpec,
         *,
-        coalesce_s: float,
         shares: Shares,
-        forks_cores: bool,
         on_loopback: bool,
+        counts_in: Path | None,
+        counts_engine: bool,
+        logs: LogPlan,
+        tracing: TracingTerms | None,
+        run_folder: Path | None,
     ) -> None:
-        from serve.cluster.ray_insides.ray_serve_llm import engine_class
+        outlet, tell = begin_logs(logs), teller(run_folder, model.id)
+        tell("importing vLLM")
+        forks_cores = model.accelerator.kind == "cpu"
+        if tracing is not None:
+            # Where the SDK reads it that vLLM sets up, and only in this process and those that it starts.
+            os.environ.update(tracing.engine_environment())
+        if forks_cores:
+            # It imports vLLM while this process does.
+            start_forking()
+        from serve.cluster.deployments.llm_config import llm_config
+        from serve.cluster.ray_insides.ray_serve_llm import serve_adapters, unstarted_server
 
+        metrics = open_replica_metrics(counts_in, model.id)
+        families = metrics.families if metrics is not None and counts_engine else None
+        if families is not None:
+            from models.vllm.stat_logger import count_with
+
+            count_with(families)
         if forks_cores:
             fork_cores()
-        await LLMServer.__init__(self, llm_config, engine_cls=engine_class(llm_config))
-        self._coalesce_s = coalesce_s
+        config = llm_config(
+            model, spec.checkpoint, adapters=len(spec.adapters), counts=families is not None, tracing=tracing
+        )
+        if spec.adapters:
+            serve_adapters(config, folders_of(spec, max_rank=max_rank_of(model)))
+        self._server, self._coalesce_s = unstarted_server(config), spec.coalesce_s
+        tell("starting the engine")
+        await self._server.start()
+        # Ray Serve LLM has put its own in place.
+        take_others(outlet)
         # An engine on a GPU is started again with its whole replica.
         start_again = self._start_again if forks_cores else None
-        await self.open(await self._warmed_up(), start_again, shares=shares, on_loopback=on_loopback)
+        tell("generating a first token")
+        engine = await self._warmed_up()
+        await self.open(engine, start_again, shares=shares, on_loopback=on_loopback, metrics=metrics)
 
     async def _warmed_up(self) -> VLLMEngine:
         from models.vllm.engine import VLLMEngine
         from serve.cluster.ray_insides.ray_serve_llm import started_engine
 
-        started = started_engine(self)
+        started = started_engine(self._server)
         engine = VLLMEngine(
             started.model_id, started.serving_chat, started.client, coalesce_s=self._coalesce_s
         )
@@ -61,53 +96,34 @@ class VLLMChatReplica(ChatReplica, LLMServer):
     async def _start_again(self) -> VLLMEngine:
         from serve.cluster.ray_insides.ray_serve_llm import fetch_nothing_again
 
-        fetch_nothing_again(self)
-        await self.start()
+        fetch_nothing_again(self._server)
+        await self._server.start()
         return await self._warmed_up()
 
     async def __del__(self) -> None:
         try:
             await ChatReplica.__del__(self)
         finally:
-            await LLMServer.__del__(self)
+            if (server := getattr(self, "_server", None)) is not None:
+                await server.__del__()
+
+
+def folders_of(spec: EngineSpec, *, max_rank: int) -> dict[str, Path]:
+    """Where each adapter is on this machine. Raises `models.adapters.BrokenAdapter` before an engine is started."""
+    folders = {adapter.id: adapter.fetch() for adapter in spec.adapters}
+    for model_id, folder in folders.items():
+        read_adapter(model_id, folder, max_rank=max_rank, base=Path(spec.checkpoint))
+    return folders
 
 
 def build_vllm_model(
     model: ModelSettings, spec: EngineSpec, options: dict[str, Any], given: dict[str, Any]
 ) -> Any:
     """The application of `build_model`: `options` are Ray Serve's, `given` is passed on to the replica."""
-    return build_llm_deployment(
-        llm_config(model, spec.checkpoint, options),
-        name_prefix="",
-        bind_kwargs={**given, "coalesce_s": spec.coalesce_s, "forks_cores": model.accelerator.kind == "cpu"},
-        deployment_cls=VLLMChatReplica,
+    deployment = serve.deployment(
+        VLLMChatReplica,
+        **options,
+        **placement_group(model),
+        ray_actor_options={"runtime_env": {"env_vars": {**ENGINE_LIMITS, **model.environment}}},
     )
-
-
-def llm_config(model: ModelSettings, checkpoint: str, options: dict[str, Any]) -> LLMConfig:
-    """A model's settings in the terms of `ray.serve.llm`."""
-    engine = model.engine.vllm_arguments()
-    if model.revision is not None:
-        engine |= {"revision": model.revision, "tokenizer_revision": model.revision}
-    replicas = model.replicas
-    return LLMConfig(
-        model_loading_config={"model_id": model.id, "model_source": checkpoint},
-        engine_kwargs={
-            **engine,
-            "max_model_len": model.context_length,
-            "load_format": "safetensors",
-            "trust_remote_code": False,
-        },
-        accelerator_type=model.accelerator.type,
-        accelerator_config={"kind": model.accelerator.kind} if model.accelerator.kind == "cpu" else None,
-        deployment_config=options,
-        **({"callback_config": {"callback_class": NOTHING_TO_FETCH}} if Path(checkpoint).is_dir() else {}),
-        runtime_env={"env_vars": dict(model.environment)},
-        log_engine_metrics=False,
-        placement_group_config={
-            "strategy": replicas.placement_strategy or "PACK",
-            "bundle_per_worker": worker_bundle(model),
-        }
-        if replicas.placement_strategy or model.accelerator.share < 1
-        else None,
-    )
+    return deployment.bind(model, spec, **given)

@@ -28,6 +28,8 @@ RAY_ENVIRONMENT = {
     "RAY_enable_worker_prestart": "0",
     "RAY_prestart_worker_first_driver": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    # Ray's own is 15: any other process of the machine would get twenty times the CPU time of the ingress and engines.
+    "RAY_worker_niceness": "0",
     "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
     "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",
     "RAY_SERVE_REQUEST_PATH_LOG_BUFFER_SIZE": "1000",
@@ -51,6 +53,18 @@ def stay_on_this_machine() -> None:
     if not isinstance(getattr(ray_constants, "ENABLE_RAY_CLUSTER", None), bool):
         raise InsidesChanged("ray._private.ray_constants.ENABLE_RAY_CLUSTER is gone")
     ray_constants.ENABLE_RAY_CLUSTER = False
+
+
+def start_no_monitors() -> None:
+    """Before `ray.init` of a cluster of this machine alone: neither the process that would ask a cloud for machines nor
+    the one that would print workers' logs, which is switched off (`ray._private.node.Node`). Without it two processes
+    of some 90 MiB start with the server, and have nothing to do. Raises `InsidesChanged`."""
+    from ray._private.node import Node
+
+    for name in ("start_monitor", "start_log_monitor"):
+        if not callable(getattr(Node, name, None)):
+            raise InsidesChanged(f"ray._private.node.Node.{name} is gone")
+        setattr(Node, name, lambda self: None)
 
 
 def own_addresses(folder: Path) -> dict[str, str]:
@@ -82,6 +96,29 @@ def deploy(application: Any, name: str) -> None:
     from ray import serve
 
     serve._run(application, name=name, route_prefix=None, _blocking=False)
+
+
+def undeploy(name: str) -> None:
+    """`serve.delete` without waiting: an application's requests may run for an hour. It has `_blocking` for that."""
+    from ray import serve
+
+    serve.delete(name, _blocking=False)
+
+
+class Everyone:
+    """Calls a method of all replicas of an application. `DeploymentHandle._init(_run_router_in_separate_loop)`: from a
+    thread that has no event loop."""
+
+    def __init__(self, application: str) -> None:
+        from ray import serve
+
+        self._handle = serve.get_app_handle(application)
+        if not self._handle.is_initialized:
+            self._handle._init(_run_router_in_separate_loop=True)
+
+    def ask(self, method: str, *, timeout_s: float) -> list[Any]:
+        """What each that runs returns. Raises what Ray Serve raises, also where none runs."""
+        return list(self._handle.broadcast(method).results(timeout_s=timeout_s))
 
 
 class RoutedHandle:

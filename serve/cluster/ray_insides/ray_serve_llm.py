@@ -4,12 +4,14 @@ Beside `serve.cluster.ray_insides.ray_serve`, since a process that imports this 
 is held to these meanings by `tests/serve/cluster/ray_insides/`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ray.llm._internal.common.callbacks.base import CallbackBase
 from ray.llm._internal.serve.engines.vllm.vllm_engine import VLLMEngine
-from ray.serve.llm import LLMConfig
+from ray.serve.llm import LLMConfig, LLMServer
 
 EXECUTOR = "distributed_executor_backend"
 
@@ -31,11 +33,28 @@ def engine_class(llm_config: LLMConfig) -> type[VLLMEngine]:
     return ExecutorOfConfig if EXECUTOR in llm_config.engine_kwargs else VLLMEngine
 
 
+def serve_adapters(llm_config: LLMConfig, folders: Mapping[str, Path]) -> None:
+    """Let vLLM's OpenAI layer load these adapters, by their ids, each time that the engine starts: its argument
+    `lora_modules`, which Ray Serve LLM hands on as a frontend's (`VLLMEngineConfig.frontend_kwargs`).
+
+    Ray Serve LLM's own way is to fetch an adapter from a cloud's storage when Serve's handle asks for it by a
+    multiplexed id; requests here go past the handle.
+    """
+    from models.vllm.insides import lora_modules
+
+    llm_config.get_engine_config().frontend_kwargs["lora_modules"] = lora_modules(folders)
+
+
 class NothingToFetch(CallbackBase):
     """For a checkpoint that lies in a folder: a process of vLLM's size would be started to fetch nothing."""
 
     async def on_before_node_init(self) -> None:
         self.ctx.run_init_node = False
+
+
+def unstarted_server(llm_config: LLMConfig) -> LLMServer:
+    """Ray Serve LLM's server of one model, within a replica of ours; its `start` starts the engine."""
+    return LLMServer.sync_init(llm_config, engine_cls=engine_class(llm_config))
 
 
 @dataclass(frozen=True, slots=True)

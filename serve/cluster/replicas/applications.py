@@ -1,10 +1,17 @@
-"""The names of Ray Serve's applications, and the intervals at which Ray checks them."""
+"""The names of Ray Serve's applications, and the intervals at which Ray checks them.
+
+A name says what an application is for. One that takes the place of another (`pith reload`) has the same name with its
+generation behind it, since both run for a while.
+"""
+
+from collections.abc import Mapping
 
 HEALTH_CHECK_PERIOD_S = 2.0
 HEALTH_CHECK_TIMEOUT_S = 15.0
 # Under this key Ray's handles know what is proven of a model's prompts.
 BOUND_KEY = "pith_prompt_bound"
 INGRESS_APP = "ingress"
+OPS_APP = "ops"
 # For requests that outran the drain time to be cut off and settled, on a busy machine.
 SETTLE_S = 4.0
 
@@ -17,3 +24,39 @@ def model_app(model_id: str) -> str:
 def compressor_app(model_id: str) -> str:
     """The application of a compression model."""
     return f"compress:{model_id}"
+
+
+def retrieval_app(model_id: str) -> str:
+    """The application of an embedding or rerank model with processes of its own."""
+    return f"retrieval:{model_id}"
+
+
+# No id of a model has it.
+_GENERATION = "@"
+# Where the applications of a server are: what each is for, and the name that it has at Ray Serve.
+Places = Mapping[str, str]
+
+
+def of_generation(app: str, generation: int) -> str:
+    """The name at Ray Serve of the one that the server's reload of that number has started; 1: its start."""
+    return app if generation == 1 else f"{app}{_GENERATION}{generation}"
+
+
+def without_generation(name: str) -> str:
+    """What an application of that name is for."""
+    return name.partition(_GENERATION)[0]
+
+
+def model_of(name: str) -> str | None:
+    """The model that an application serves, whatever its kind and its generation; None: it serves none."""
+    kind, separator, model_id = without_generation(name).partition(":")
+    return model_id if separator and kind in ("model", "compress", "retrieval") else None
+
+
+def is_of_pith(name: str) -> bool:
+    """Whether an application of a cluster that others use too is one of these, of whatever generation."""
+    return model_of(name) is not None or is_ingress(name)
+
+
+def is_ingress(name: str) -> bool:
+    return without_generation(name) == INGRESS_APP

@@ -1,21 +1,18 @@
 """The ingress's side of the way to a replica: one request to its port, the reply item by item."""
 
 import asyncio
+from collections import defaultdict, deque
 from collections.abc import AsyncGenerator
+from dataclasses import dataclass
 from errno import EADDRNOTAVAIL, EMFILE, ENFILE, ENOBUFS, ENOMEM
-from io import BytesIO
-
-import aiohttp
 
 from models.engine import EngineChunk, EngineFault, EngineRequest
 from serve.cluster.replicas.port import Address
-from serve.cluster.replicas.wire import GENERATE_PATH, is_last, read_frame, request_bytes
+from serve.cluster.replicas.wire import READ_AHEAD_BYTES, WrongToken, asked_bytes, is_last, read_frame
 
 CONNECT_S = 5.0
 KEEP_ALIVE_S = 60.0
-# Above this aiohttp wants a file, to write it a piece at a time.
-IN_ONE_PIECE_BYTES = 2**20
-# For want of these here, no connection is made to a replica that lives.
+# Without these on this side, no connection is made even to a healthy replica.
 OUT_OF_RESOURCES = (EMFILE, ENFILE, ENOBUFS, ENOMEM, EADDRNOTAVAIL)
 
 
@@ -27,16 +24,24 @@ class ReplyBroken(Exception):
     """The reply ended before its last item, or the request could not be sent for a reason on this side."""
 
 
+@dataclass(slots=True)
+class _Line:
+    """One connection, which is idle from `kept_at` on."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    kept_at: float = 0.0
+
+    def is_usable(self, now: float) -> bool:
+        return not (self.reader.at_eof() or self.writer.is_closing() or now > self.kept_at + KEEP_ALIVE_S)
+
+
 class ReplicaClient:
     """Kept connections to all replicas. To be made and used in one event loop."""
 
     def __init__(self) -> None:
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
-            auto_decompress=False,
-        )
+        # The most recently used are at the end.
+        self._idle: defaultdict[Address, deque[_Line]] = defaultdict(deque)
 
     async def generate(
         self, address: Address, request: EngineRequest
@@ -45,47 +50,55 @@ class ReplicaClient:
 
         Raises `ReplicaGone`, before the first item, or `ReplyBroken`.
         """
-        response = await self._send(address, request)
+        line = self._kept(address) or await _connected(address)
+        is_done = False
         try:
-            while True:
-                item = await read_frame(response.content)
-                if is_last(item):
-                    # To the end, so that the connection is kept.
-                    await response.content.read()
-                    yield item
-                    return
+            line.writer.write(asked_bytes(request, address.token))
+            await line.writer.drain()
+            while not is_done:
+                item = await read_frame(line.reader)
+                if is_done := is_last(item):
+                    self._keep(address, line)
                 yield item
-        except (aiohttp.ClientError, asyncio.IncompleteReadError, ConnectionError) as error:
+        except WrongToken:
+            # Another replica listens on the port that this one had.
+            raise ReplicaGone(f"{address.host}:{address.port} is another replica's") from None
+        except (asyncio.IncompleteReadError, OSError) as error:
             raise ReplyBroken(str(error)) from error
         finally:
-            # Closes a connection on which something is still to come, and gives back any other.
-            response.close()
+            if not is_done:
+                line.writer.transport.abort()
 
-    async def _send(self, address: Address, request: EngineRequest) -> aiohttp.ClientResponse:
-        raw = request_bytes(request)
-        try:
-            response = await self._session.post(
-                address.url + GENERATE_PATH,
-                data=raw if len(raw) < IN_ONE_PIECE_BYTES else BytesIO(raw),
-                headers={"Authorization": f"Bearer {address.token}"},
-            )
-        except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, ConnectionError) as error:
-            if _nobody_listens(error):
-                raise ReplicaGone(str(error)) from error
-            raise ReplyBroken(str(error)) from error
-        if response.status == 200:
-            return response
-        response.close()
-        if response.status >= 500:
-            raise ReplyBroken(f"{address.url} answered {response.status}")
-        # Another process listens on the port that the replica had.
-        raise ReplicaGone(f"{address.url} answered {response.status}")
+    def _kept(self, address: Address) -> _Line | None:
+        idle, now = self._idle[address], asyncio.get_running_loop().time()
+        while idle:
+            line = idle.pop()
+            if line.is_usable(now):
+                return line
+            line.writer.close()
+        return None
+
+    def _keep(self, address: Address, line: _Line) -> None:
+        line.kept_at = asyncio.get_running_loop().time()
+        self._idle[address].append(line)
+        for other, idle in list(self._idle.items()):
+            while idle and not idle[0].is_usable(line.kept_at):
+                idle.popleft().writer.close()
+            if not idle:
+                del self._idle[other]
 
     async def close(self) -> None:
-        await self._session.close()
+        for idle in self._idle.values():
+            for line in idle:
+                line.writer.close()
+        self._idle.clear()
 
 
-def _nobody_listens(error: BaseException) -> bool:
-    if isinstance(error, aiohttp.ClientConnectorError):
-        return error.os_error.errno not in OUT_OF_RESOURCES
-    return isinstance(error, aiohttp.ConnectionTimeoutError)
+async def _connected(address: Address) -> _Line:
+    try:
+        async with asyncio.timeout(CONNECT_S):
+            return _Line(*await asyncio.open_connection(address.host, address.port, limit=READ_AHEAD_BYTES))
+    except OSError as error:
+        if error.errno in OUT_OF_RESOURCES:
+            raise ReplyBroken(str(error)) from error
+        raise ReplicaGone(str(error)) from error

@@ -10,20 +10,19 @@ from ray.serve.handle import DeploymentHandle, DeploymentResponse
 from compression.pipeline.errors import CompressorFailed, CompressorOverloaded, CompressorUnavailable
 from compression.pipeline.request import CompressionRequest, CompressionResult
 from compression.pipeline.served import NO_TERMS, CompressionFault, JobTerms
-from serve.cluster.replicas.applications import compressor_app
 from serve.cluster.replicas.status import ReplicaStatus
 
 
 class RayCompressor:
-    """One compression model's replicas. `longest_s` bounds a request, the start of a replica included: for a replica
-    that gives no answer at all, since each ends its own work in time."""
+    """One compression model's replicas, which `app` names. `longest_s` bounds a request, the start of a replica
+    included: for a replica that gives no answer at all, since each ends its own work in time."""
 
-    def __init__(self, model_id: str, handle: DeploymentHandle, *, longest_s: float) -> None:
+    def __init__(self, model_id: str, app: str, handle: DeploymentHandle, *, longest_s: float) -> None:
         self._model_id = model_id
         self._handle = handle.options(method_name="compress")
         self._counting = handle.options(method_name="count_tokens")
         self._longest_s = longest_s
-        self._status = ReplicaStatus(compressor_app(model_id))
+        self._status = ReplicaStatus(app)
 
     async def compress(self, request: CompressionRequest, terms: JobTerms = NO_TERMS) -> CompressionResult:
         result = await self._answer(self._handle.remote(request, terms))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
+from typing import TYPE_CHECKING
 
 from ray.exceptions import RayError, TaskCancelledError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, RayServeException
@@ -14,19 +15,24 @@ from ray.serve.handle import DeploymentHandle
 from models.engine import EngineChunk, EngineFault, EngineRequest
 from models.errors import EngineFailed, EngineUnavailable
 from models.prompt_bound import PromptBound
-from serve.cluster.replicas.applications import BOUND_KEY, model_app
+from serve.cluster.replicas.applications import BOUND_KEY
 from serve.cluster.replicas.client import ReplicaClient, ReplicaGone, ReplyBroken
 from serve.cluster.replicas.pool import Replicas
 from serve.cluster.replicas.status import ReplicaStatus
 from serve.fairness.places import QueueFull, Shares
 
+if TYPE_CHECKING:
+    from serve.metrics.waiting import Waits
+
 
 class RayEngine:
-    """The `models.engine.Engine` of one catalog model."""
+    """The `models.engine.Engine` of one catalog model, whose application at Ray Serve is `app`, and of the adapters
+    that its replicas serve."""
 
     def __init__(
         self,
         model_id: str,
+        app: str,
         handle: DeploymentHandle,
         client: ReplicaClient,
         *,
@@ -37,9 +43,9 @@ class RayEngine:
         progress_s: float,
         longest_s: float,
         retry_after_s: int,
+        waits: Waits = nullcontext,
     ) -> None:
-        self._model_id = model_id
-        self._replicas = Replicas(handle, max_queued=max_queued, shares=shares)
+        self._replicas = Replicas(handle, max_queued=max_queued, shares=shares, waits=waits)
         self._client = client
         self._counting = handle.options(method_name="count_tokens")
         self._start_wait_s = start_wait_s
@@ -47,7 +53,7 @@ class RayEngine:
         self._progress_s = progress_s
         self._longest_s = longest_s
         self._retry_after_s = retry_after_s
-        self._status = ReplicaStatus(model_app(model_id))
+        self._status = ReplicaStatus(app)
         self._bound: PromptBound | None = None
 
     async def generate(self, request: EngineRequest) -> AsyncGenerator[EngineChunk, None]:
@@ -59,23 +65,24 @@ class RayEngine:
                 async with asyncio.timeout(self._stall_s if watch else self._start_wait_s):
                     item = await anext(items, None)
                 if item is None:
-                    raise EngineFailed(f"{self._model_id}: the reply was cut short")
+                    raise EngineFailed(f"{request.model_id}: the reply was cut short")
                 if isinstance(item, EngineFault):
                     raise item.error()
                 yield item
                 if item.finished:
                     return
                 watch = watch or _Watch(time.monotonic(), self._progress_s, self._longest_s)
-                watch.see(item.usage.completion_tokens, time.monotonic())
+                # Of many prompts each is read in its turn, and an echo alone generates nothing.
+                watch.see(item.usage.total_tokens, time.monotonic())
         except TimeoutError:
-            raise self._timeout_error(taken=watch is not None) from None
+            raise self._timeout_error(request, taken=watch is not None) from None
         except _Overdue as overdue:
-            raise EngineFailed(f"{self._model_id}: {overdue}") from None
+            raise EngineFailed(f"{request.model_id}: {overdue}") from None
         except (BackPressureError, DeploymentUnavailableError, QueueFull) as error:
-            raise self._no_replica() from error
+            raise self._no_replica(request) from error
         except (ReplyBroken, TaskCancelledError, RayError, RayServeException) as error:
             raise EngineFailed(
-                f"{self._model_id}: the engine died while it worked on this request"
+                f"{request.model_id}: the engine died while it worked on this request"
             ) from error
         finally:
             await items.aclose()
@@ -102,36 +109,37 @@ class RayEngine:
             self._bound = PromptBound(**said) if said is not None else None
         return self._bound
 
-    async def count_tokens(self, request: EngineRequest) -> int:
+    async def count_tokens(self, request: EngineRequest, *, beyond_context: bool = False) -> int:
         """The prompt's tokens, as a replica counts them; one that is started for it gets the time to start."""
-        response = self._counting.remote(request)
+        response = self._counting.remote(request, beyond_context=beyond_context)
         try:
             async with asyncio.timeout(self._start_wait_s):
                 counted: int | EngineFault = await response
         except TimeoutError:
             response.cancel()
-            raise self._timeout_error(taken=False) from None
+            raise self._timeout_error(request, taken=False) from None
         except asyncio.CancelledError:
             response.cancel()
             raise
         except (BackPressureError, DeploymentUnavailableError) as error:
-            raise self._no_replica() from error
+            raise self._no_replica(request) from error
         except (TaskCancelledError, RayError, RayServeException) as error:
-            raise EngineFailed(f"{self._model_id}: the engine died while it counted the prompt") from error
+            raise EngineFailed(f"{request.model_id}: the engine died while it counted the prompt") from error
         if isinstance(counted, EngineFault):
             raise counted.error()
         return counted
 
-    def _no_replica(self) -> EngineUnavailable:
+    def _no_replica(self, request: EngineRequest) -> EngineUnavailable:
         return EngineUnavailable(
-            f"{self._model_id}: no replica can take the request", retry_after_s=self._retry_after_s
+            f"{request.model_id}: no replica can take the request", retry_after_s=self._retry_after_s
         )
 
-    def _timeout_error(self, *, taken: bool) -> EngineFailed | EngineUnavailable:
+    def _timeout_error(self, request: EngineRequest, *, taken: bool) -> EngineFailed | EngineUnavailable:
         if taken:
-            return EngineFailed(f"{self._model_id}: the engine sent nothing for {self._stall_s:g} s")
+            return EngineFailed(f"{request.model_id}: the engine sent nothing for {self._stall_s:g} s")
         return EngineUnavailable(
-            f"{self._model_id}: no replica took the request within {self._start_wait_s:g} s; it may still be starting",
+            f"{request.model_id}: no replica took the request within {self._start_wait_s:g} s; it may still be "
+            "starting",
             retry_after_s=self._retry_after_s,
         )
 
@@ -153,10 +161,10 @@ class _Watch:
         self._progress_s = progress_s
         self._longest_s = longest_s
 
-    def see(self, completion_tokens: int, now: float) -> None:
-        """Take in a sign of life. Raises `_Overdue`."""
-        if completion_tokens > self._tokens:
-            self._tokens, self._progress_at = completion_tokens, now
+    def see(self, tokens: int, now: float) -> None:
+        """Take in a sign of life, with what was read and generated so far. Raises `_Overdue`."""
+        if tokens > self._tokens:
+            self._tokens, self._progress_at = tokens, now
         if now - self._progress_at > self._progress_s:
             raise _Overdue(f"no token from the engine for {self._progress_s:g} s")
         if now - self._began > self._longest_s:

@@ -7,7 +7,7 @@ entered in the handle's own counts here, so that autoscaling sees them.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle
 
     from serve.cluster.replicas.router import ReplicaRouter
+    from serve.metrics.waiting import Waits
 
 
 @dataclass(slots=True)
@@ -35,9 +36,12 @@ class Lease:
 
 class Replicas:
     """To be made and used in one event loop. `max_queued` requests may wait; -1: any number. One project may hold
-    its share of the places, as `FairPlaces` has it."""
+    its share of the places, as `FairPlaces` has it; `waits` counts one that waits."""
 
-    def __init__(self, handle: DeploymentHandle, *, max_queued: int, shares: Shares) -> None:
+    def __init__(
+        self, handle: DeploymentHandle, *, max_queued: int, shares: Shares, waits: Waits = nullcontext
+    ) -> None:
+        self._waits = waits
         self._handle = RoutedHandle(handle)
         self._places = FairPlaces(self._room, shares=shares, max_waiting=max_queued)
 
@@ -94,12 +98,15 @@ class Replicas:
 
     async def _enter(self, claim: Claim) -> None:
         """Take a place, when its project's turn comes."""
-        while True:
-            if self._room() == 0:
-                # Through Ray's own queue, which makes the controller start a replica.
-                await self._handle.wake()
-            elif self._places.try_enter(claim) or await self._turn(claim):
-                return
+        if self._room() and self._places.try_enter(claim):
+            return
+        with self._waits():
+            while True:
+                if self._room() == 0:
+                    # Through Ray's own queue, which makes the controller start a replica.
+                    await self._handle.wake()
+                elif self._places.try_enter(claim) or await self._turn(claim):
+                    return
 
     async def _turn(self, claim: Claim) -> bool:
         """Wait for a place, or (False) until no replica runs any more."""

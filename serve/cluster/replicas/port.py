@@ -1,21 +1,25 @@
-"""The private HTTP port of an engine's replica, for the ingress alone: it requires the replica's token."""
+"""The private port of an engine's replica, for the ingress alone: each request begins with the replica's token."""
 
-import hmac
+import asyncio
 import logging
 import secrets
+import socket
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any
-
-from aiohttp import web
 
 from models.engine import EngineChunk, EngineFault, EngineRequest
-from serve.cluster.replicas.aiohttp_insides import LateHead
-from serve.cluster.replicas.wire import GENERATE_PATH, frame, is_last, read_request
+from serve.cluster.replicas.wire import (
+    READ_AHEAD_BYTES,
+    REFUSAL,
+    TOKEN_BYTES,
+    WrongToken,
+    frame,
+    is_last,
+    read_asked,
+    read_request,
+)
 
-# Longer than the ingress keeps an idle connection, so that none is closed while a request is on its way.
-KEEP_ALIVE_S = 3600.0
 # Under this key Ray's handles know a replica's address.
 ADDRESS_KEY = "pith_port"
 BACKLOG = 4096
@@ -25,67 +29,112 @@ logger = logging.getLogger("pith.replica_port")
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a replica listens and what it wants to hear."""
+    """Where a replica listens, and its token."""
 
-    url: str
+    host: str
+    port: int
     token: str
 
 
 class ReplicaPort:
-    """Serves `generate` over HTTP. A client that closes its connection ends its generation."""
+    """Serves `generate`, one request after another on a connection. Closing a connection ends its generation."""
 
     def __init__(self, generate: Generate) -> None:
         self._generate = generate
-        self._token = secrets.token_urlsafe(32)
-        self._expected = f"Bearer {self._token}".encode()
-        self._runner: web.ServerRunner | None = None
+        self._token = secrets.token_hex(TOKEN_BYTES // 2)
+        self._server: asyncio.Server | None = None
+        self._lines: dict[_Line, asyncio.Task[None]] = {}
+        self._is_closing = False
 
     async def open(self, host: str) -> Address:
         """Listen on any free port of `host`. Raises `OSError`."""
-        server = web.Server(
-            self._answer, handler_cancellation=True, access_log=None, keepalive_timeout=KEEP_ALIVE_S
+        self._server = await asyncio.start_server(
+            self._connected, host, 0, limit=READ_AHEAD_BYTES, backlog=BACKLOG
         )
-        # Its own time for running requests would be a minute; who closes it bounds that.
-        self._runner = web.ServerRunner(server, shutdown_timeout=KEEP_ALIVE_S)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, host, 0, backlog=BACKLOG)
-        await site.start()
-        address, port = self._runner.addresses[0][:2]
-        return Address(f"http://{f'[{address}]' if ':' in address else address}:{port}", self._token)
+        address, port = self._server.sockets[0].getsockname()[:2]
+        return Address(address, port, self._token)
 
     async def close(self) -> None:
         """Take no more requests, and return when the running ones have ended."""
-        if self._runner is not None:
-            await self._runner.cleanup()
+        self._is_closing = True
+        if self._server is not None:
+            self._server.close()
+        for line in self._lines:
+            line.end_when_idle()
+        await asyncio.gather(*self._lines.values(), return_exceptions=True)
 
-    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        if not self._knows(request):
-            return web.Response(status=401)
-        if request.path != GENERATE_PATH or request.method != "POST":
-            return web.Response(status=404)
-        # Not `request.read()`, which stops at a megabyte: the ingress bounded the body.
-        asked = read_request(await request.content.read())
-        return await self._send(request, self._generate(asked))
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        line, task = _Line(reader, writer, self._generate), asyncio.current_task()
+        assert task is not None
+        self._lines[line] = task
+        if self._is_closing:
+            line.end_when_idle()
+        try:
+            await line.serve(self._token)
+        finally:
+            del self._lines[line]
 
-    def _knows(self, request: web.BaseRequest) -> bool:
-        # Of the bytes as they came: they need not be UTF-8, nor stand there once.
-        given = [value for name, value in request.raw_headers if name.lower() == b"authorization"]
-        return len(given) == 1 and hmac.compare_digest(given[0], self._expected)
 
-    async def _send(
-        self, request: web.BaseRequest, items: AsyncGenerator[EngineChunk | EngineFault, Any]
-    ) -> web.StreamResponse:
-        response = LateHead()
-        async with aclosing(items):
-            async for item in items:
-                if not response.prepared:
-                    await response.prepare(request)
-                if is_last(item):
-                    await response.write_eof(frame(item))
-                    return response
-                await response.write(frame(item))
-        # A reply that ends without its last item: the ingress must not take it for whole.
-        logger.error("a generation ended without its last item")
-        if request.transport is not None:
-            request.transport.close()
-        return response
+class _Line:
+    """One connection."""
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, generate: Generate
+    ) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._generate = generate
+        self._answering: asyncio.Task[None] | None = None
+        self._is_ending = False
+
+    async def serve(self, token: str) -> None:
+        """Until the other side closes it, or is a stranger."""
+        try:
+            # A machine that vanishes closes nothing.
+            self._writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            while True:
+                # Read during a reply too: the end of the stream means that the ingress has left.
+                raw = await read_asked(self._reader, token)
+                if self._is_ending:
+                    return
+                if self._answering is not None:
+                    await self._answering
+                self._answering = asyncio.create_task(self._answer(raw))
+        except WrongToken:
+            self._writer.write(REFUSAL)
+        except (asyncio.IncompleteReadError, OSError):
+            pass
+        finally:
+            await self._close()
+
+    def end_when_idle(self) -> None:
+        self._is_ending = True
+        if self._answering is None or self._answering.done():
+            self._writer.close()
+
+    async def _answer(self, raw: bytes) -> None:
+        """Any failure closes the connection, so that the ingress does not take the reply for complete."""
+        is_whole = False
+        try:
+            async with aclosing(self._generate(read_request(raw))) as items:
+                async for item in items:
+                    self._writer.write(frame(item))
+                    is_whole = is_last(item)
+                    if is_whole:
+                        return
+                    await self._writer.drain()
+            logger.error("a generation ended without its last item")
+        except OSError:
+            # The ingress has closed the connection.
+            pass
+        except Exception:
+            logger.exception("a request of the ingress failed")
+        finally:
+            if self._is_ending or not is_whole:
+                self._writer.close()
+
+    async def _close(self) -> None:
+        if self._answering is not None:
+            self._answering.cancel()
+            await asyncio.gather(self._answering, return_exceptions=True)
+        self._writer.close()

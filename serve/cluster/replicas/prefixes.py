@@ -17,7 +17,8 @@ REMEMBERED = 100_000
 class Beginnings:
     """A prompt's beginnings: a key for each, a block longer each time, and the first one's text.
 
-    There is no key for a prompt shorter than a block. Workspaces never share a key, as they never share the cache.
+    There is no key for a prompt shorter than a block. Workspaces never share a key, as they never share the cache;
+    nor do a model and its adapters.
     """
 
     keys: Sequence[int]
@@ -26,8 +27,9 @@ class Beginnings:
 
 def beginnings(request: EngineRequest) -> Beginnings:
     text = "".join(f"{message.get('role')}:{message.get('content')};" for message in request.messages)
+    text += "".join(f"{prompt};" for prompt in request.prompts[:1])
     found: list[int] = []
-    so_far = hash(request.cache_salt)
+    so_far = hash((request.cache_salt, request.model_id))
     for start in range(0, min(len(text) - BLOCK_CHARS + 1, BLOCKS * BLOCK_CHARS), BLOCK_CHARS):
         so_far = hash((so_far, text[start : start + BLOCK_CHARS]))
         found.append(so_far)

@@ -12,12 +12,13 @@ from serve.cluster.replicas.applications import BOUND_KEY
 from serve.cluster.replicas.port import ADDRESS_KEY, ReplicaPort
 from serve.fairness.generation import FairGeneration
 from serve.fairness.places import Shares
+from serve.metrics.engines.replica import ReplicaMetrics
 from serve.money.prompt_bound import proven_bound
 
 
 class Replica:
     """To be made and used in one event loop. `start_again` makes an engine in the place of one that died; `give_up` is
-    called where it cannot, or is None."""
+    called where it cannot, or is None. `metrics`, where it has any, are counted in the same loop."""
 
     def __init__(
         self,
@@ -26,13 +27,15 @@ class Replica:
         *,
         shares: Shares,
         give_up: Callable[[], None],
+        metrics: ReplicaMetrics | None = None,
     ) -> None:
         making = engine.prompt_making
         bound = proven_bound(making) if making is not None else None
         # Of every engine that follows too: template and tokenizer stay.
         self._bound = asdict(bound) if bound is not None else None
-        self._engine = RestartingEngine(engine, start_again, give_up=give_up)
-        fair = FairGeneration(self._engine.generate, places=engine.places, shares=shares)
+        restarted = {} if metrics is None else {"restarted": metrics.restart}
+        self._engine = RestartingEngine(engine, start_again, give_up=give_up, **restarted)
+        fair = FairGeneration(self._engine.generate, places=engine.places, shares=shares, observer=metrics)
         self._port = ReplicaPort(fair.generate)
 
     async def open(self, host: str) -> None:
@@ -44,8 +47,10 @@ class Replica:
         """What every handle's process gets to know of this replica."""
         return {ADDRESS_KEY: asdict(self._address), BOUND_KEY: self._bound}
 
-    async def count_tokens(self, request: EngineRequest) -> int | EngineFault:
-        return await self._engine.count_tokens(request)
+    async def count_tokens(
+        self, request: EngineRequest, *, beyond_context: bool = False
+    ) -> int | EngineFault:
+        return await self._engine.count_tokens(request, beyond_context=beyond_context)
 
     def check(self) -> None:
         """Raises `EngineFailed` where the engine is dead. One that is being restarted is not reported."""

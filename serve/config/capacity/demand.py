@@ -2,11 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
-from serve.config.capacity.memory import compressor_gb, engine_on_cpus, engine_on_gpus
+from serve.config.capacity.memory import compressor_gb, engine_on_cpus, engine_on_gpus, retrieval_gb
 from serve.config.capacity.placement import Bundle
 from serve.config.chat_models import ModelSettings
 from serve.config.compression_models import CompressionModelSettings
+from serve.config.retrieval_models import RetrievalModelSettings
 from serve.config.settings import Settings
 
 
@@ -38,8 +41,9 @@ def demands_of(settings: Settings) -> list[Demand]:
         "ingress", settings.server.ingress_replicas, (Bundle(cpus=1),), lambda _: Need(memory_gb=0.16)
     )
     return [
-        *(_engine(model) for model in settings.models),
+        *(_engine(model, len(settings.adapters_of(model.id))) for model in settings.engine_models),
         *(_compressor(model) for model in settings.compression.models),
+        *(_retrieval(model) for model in settings.retrieval_models if not model.is_hosted),
         ingress,
     ]
 
@@ -49,35 +53,56 @@ def worker_bundle(model: ModelSettings) -> dict[str, float]:
     return {"GPU": model.accelerator.share} if model.accelerator.kind == "gpu" else {"CPU": 1}
 
 
-def _engine(model: ModelSettings) -> Demand:
-    engine, accelerator, replicas = model.engine, model.accelerator, model.replicas
-    workers = (engine.tensor_parallel_size or 1) * (engine.pipeline_parallel_size or 1)
+def workers_of(model: ModelSettings) -> int:
+    """How many an engine has, each with its `worker_bundle`."""
+    return (model.engine.tensor_parallel_size or 1) * (model.engine.pipeline_parallel_size or 1)
+
+
+def placement_group(model: ModelSettings) -> dict[str, Any]:
+    """Ray Serve's options for where a replica and its engine's workers go. They are those of
+    `LLMServer.get_deployment_options`, which takes an import of vLLM: `tests/serve/cluster/test_placement_group.py`
+    compares them."""
+    worker = dict(worker_bundle(model))
+    if model.accelerator.type:
+        worker[f"accelerator_type:{model.accelerator.type}"] = 0.001
+    # The replica's own process goes with its first worker.
+    first = {"GPU": 0.0, **worker, "CPU": worker.get("CPU", 0) + 1}
+    return {
+        "placement_group_bundles": [first, *(worker for _ in range(workers_of(model) - 1))],
+        "placement_group_strategy": model.replicas.placement_strategy or "PACK",
+    }
+
+
+def _engine(model: ModelSettings, adapters: int) -> Demand:
+    accelerator, replicas = model.accelerator, model.replicas
     asked = worker_bundle(model)
     # The replica's own process goes with its first worker.
     bundles = [
         Bundle(cpus=asked.get("CPU", 0.0) + (1.0 if number == 0 else 0.0), gpus=asked.get("GPU", 0.0))
-        for number in range(workers)
+        for number in range(workers_of(model))
     ]
     strategy = replicas.placement_strategy or "PACK"
     return Demand(
         f"model:{model.id}",
         replicas.min,
         tuple(bundles),
-        lambda gpu_gb: _engine_need(model, gpu_gb),
+        lambda gpu_gb: _engine_need(model, gpu_gb, adapters),
         strategy,
         accelerator.type,
     )
 
 
-def _engine_need(model: ModelSettings, gpu_gb: float) -> Need:
+def _engine_need(model: ModelSettings, gpu_gb: float, adapters: int) -> Need:
     on_gpus = model.accelerator.kind == "gpu"
-    found = engine_on_gpus(model, gpu_gb) if on_gpus else engine_on_cpus(model)
+    taken = partial(engine_on_gpus, gpu_gb=gpu_gb) if on_gpus else engine_on_cpus
+    found = taken(model, adapters=adapters)
     note = (
         f"weights {found.weights_gb:.1f} + activations {found.activations_gb:.1f} "
-        f"+ KV {max(0, found.cache_gb):.1f} GB: {found.tokens:,} tokens"
+        + (f"+ adapters {found.adapters_gb:.1f} " if adapters else "")
+        + f"+ KV {max(0, found.cache_gb):.1f} GB: {found.tokens:,} tokens, {found.requests:.1f} full requests"
     )
     trouble = ""
-    if found.tokens < model.context_length:
+    if found.requests < 1:
         trouble = (
             f"its KV cache holds {found.tokens:,} tokens, and context_length is {model.context_length:,}"
         )
@@ -99,3 +124,21 @@ def _compressor(model: CompressionModelSettings) -> Demand:
 
     bundle = Bundle(cpus=1, gpus=model.replicas.gpus)
     return Demand(f"compress:{model.id}", model.replicas.min, (bundle,), need)
+
+
+def _retrieval(model: RetrievalModelSettings) -> Demand:
+    on_gpu = model.accelerator.kind == "gpu"
+
+    def need(gpu_gb: float) -> Need:
+        taken_gb = retrieval_gb(model, gpu_gb)
+        if not on_gpu:
+            return Need(memory_gb=taken_gb)
+        share_gb = model.accelerator.share * gpu_gb
+        trouble = (
+            f"it takes {taken_gb:.1f} GB, and its share is {share_gb:.1f}" if taken_gb > share_gb else ""
+        )
+        return Need(gpu_gb=taken_gb, note=f"{taken_gb:.1f} of {share_gb:.1f} GB", trouble=trouble)
+
+    bundle = Bundle(cpus=1, gpus=model.accelerator.share if on_gpu else 0)
+    kind = model.accelerator.type
+    return Demand(f"retrieval:{model.id}", model.replicas.min, (bundle,), need, gpu_type=kind)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from serve.config.capacity.demand import Demand, Need, demands_of
 from serve.config.capacity.memory import SERVER_PROCESSES_GB, UnknownSize
 from serve.config.capacity.placement import Cluster, Place
-from serve.config.node import Node
 from serve.config.settings import Settings
+from serve.config.values.node import Node
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from compression.scorers.kinds import KINDS
+from serve.config.adapters import lora_arguments
+from serve.config.capacity.kv_cache import cache_layout
 from serve.config.chat_models import ModelSettings
+from serve.config.checkpoints import EMBEDDED, folder_of
 from serve.config.compression_models import PACKAGED_CHECKPOINTS, CompressionModelSettings
+from serve.config.retrieval_models import RetrievalModelSettings
 
 GB = 1e9
 GIB_IN_GB = 2**30 / GB
@@ -26,7 +30,6 @@ NETWORK_ACTIVATIONS_GB = 1.0
 # vLLM's own, where the configuration does not say.
 GPU_UTILIZATION = 0.92
 CPU_CACHE_VARIABLE, CPU_CACHE_GIB = "VLLM_CPU_KVCACHE_SPACE", 4.0
-EMBEDDED, EMBEDDED_CHAT = "embedded:", Path(__file__).parents[3] / "models/embedded/checkpoints"
 
 
 class UnknownSize(Exception):
@@ -42,24 +45,40 @@ class EngineMemory:
     cache_gb: float
     reserved_gb: float
     tokens: int
+    # Requests of full context that it holds at once.
+    requests: float
+    adapters_gb: float = 0.0
 
 
-def engine_on_gpus(model: ModelSettings, gpu_gb: float) -> EngineMemory:
-    """The cache has what weights and activations leave of vLLM's share. Raises `UnknownSize`."""
+def engine_on_gpus(model: ModelSettings, gpu_gb: float, *, adapters: int = 0) -> EngineMemory:
+    """The cache has what weights, activations and places for adapters leave of vLLM's share. Raises `UnknownSize`."""
     engine = model.engine
     gpus = (engine.tensor_parallel_size or 1) * (engine.pipeline_parallel_size or 1)
     reserved_gb = gpu_gb * (engine.gpu_memory_utilization or GPU_UTILIZATION)
     weights_gb, activations_gb = weights_of(model), _activations_gb(model)
-    cache_gb = gpus * (reserved_gb - activations_gb) - weights_gb
-    return EngineMemory(weights_gb, gpus * activations_gb, cache_gb, reserved_gb, _tokens(model, cache_gb))
+    adapters_gb = _adapters_gb(model, adapters)
+    cache_gb = gpus * (reserved_gb - activations_gb) - weights_gb - adapters_gb
+    if engine.kv_cache_memory_bytes is not None:
+        # It is said for each GPU, and taken whether or not it is within the share.
+        stated_gb = engine.kv_cache_memory_bytes / GB
+        reserved_gb = stated_gb + activations_gb + (weights_gb + adapters_gb) / gpus
+        cache_gb = gpus * stated_gb
+    held = _held(model, cache_gb)
+    return EngineMemory(weights_gb, gpus * activations_gb, cache_gb, reserved_gb, *held, adapters_gb)
 
 
-def engine_on_cpus(model: ModelSettings) -> EngineMemory:
+def engine_on_cpus(model: ModelSettings, *, adapters: int = 0) -> EngineMemory:
     """The cache has what the environment of the engine says. Raises `UnknownSize`."""
-    cache_gb = float(model.environment.get(CPU_CACHE_VARIABLE, CPU_CACHE_GIB)) * GIB_IN_GB
+    cache_gb = _cpu_cache_gib(model.environment) * GIB_IN_GB
     weights_gb, activations_gb = weights_of(model), _activations_gb(model)
-    total_gb = ENGINE_PROCESSES_GB + weights_gb + activations_gb + cache_gb
-    return EngineMemory(weights_gb, activations_gb, cache_gb, total_gb, _tokens(model, cache_gb))
+    adapters_gb = _adapters_gb(model, adapters)
+    total_gb = ENGINE_PROCESSES_GB + weights_gb + activations_gb + cache_gb + adapters_gb
+    held = _held(model, cache_gb)
+    return EngineMemory(weights_gb, activations_gb, cache_gb, total_gb, *held, adapters_gb)
+
+
+def _cpu_cache_gib(environment: Mapping[str, str]) -> float:
+    return float(environment.get(CPU_CACHE_VARIABLE, CPU_CACHE_GIB))
 
 
 def compressor_gb(model: CompressionModelSettings) -> float:
@@ -73,10 +92,29 @@ def compressor_gb(model: CompressionModelSettings) -> float:
     return workers * (CUDA_CONTEXT_GB + each_gb)
 
 
+def retrieval_gb(model: RetrievalModelSettings, gpu_gb: float) -> float:
+    """Of one replica with processes of its own, on its GPU or in its machine's memory. Raises `UnknownSize`."""
+    engine = model.engine
+    if model.accelerator.kind == "gpu" and engine.kind == "vllm":
+        return gpu_gb * (engine.gpu_memory_utilization or GPU_UTILIZATION)
+    weights_gb = model.weights_gb
+    if weights_gb is None:
+        folder = folder_of(model.checkpoint or "")
+        weights_gb = _weights_gb(folder) if folder is not None else 0.0
+    if not weights_gb:
+        raise UnknownSize("its checkpoint is not on this machine: set weights_gb")
+    if model.accelerator.kind == "gpu":
+        return CUDA_CONTEXT_GB + weights_gb + NETWORK_ACTIVATIONS_GB
+    if engine.kind == "vllm":
+        cache_gb = _cpu_cache_gib(model.environment) * GIB_IN_GB
+        return ENGINE_PROCESSES_GB + weights_gb + NETWORK_ACTIVATIONS_GB + cache_gb
+    return COMPRESSOR_PROCESSES_GB + weights_gb + NETWORK_ACTIVATIONS_GB
+
+
 def weights_of(model: ModelSettings) -> float:
     if model.size.weights_gb is not None:
         return model.size.weights_gb
-    if (folder := _folder(model.checkpoint)) is not None and (found := _weights_gb(folder)):
+    if (folder := folder_of(model.checkpoint)) is not None and (found := _weights_gb(folder)):
         return found
     raise UnknownSize("its checkpoint is not on this machine: set size.weights_gb")
 
@@ -85,7 +123,7 @@ def _compressor_weights_gb(model: CompressionModelSettings) -> float:
     if model.weights_gb is not None:
         return model.weights_gb
     reference = model.checkpoint or ""
-    folder = PACKAGED_CHECKPOINTS.get(reference.removeprefix(EMBEDDED)) or _folder(reference)
+    folder = PACKAGED_CHECKPOINTS.get(reference.removeprefix(EMBEDDED)) or folder_of(reference)
     if folder is not None and (found := _weights_gb(folder)):
         return found
     raise UnknownSize("its checkpoint is not on this machine: set weights_gb")
@@ -96,38 +134,53 @@ def _activations_gb(model: ModelSettings) -> float:
     return ENGINE_ACTIVATIONS_GB[model.accelerator.kind] if stated is None else stated
 
 
-def _tokens(model: ModelSettings, cache_gb: float) -> int:
-    return max(0, int(cache_gb * GB / (_cache_kb_per_token(model) * 1000)))
-
-
-def _cache_kb_per_token(model: ModelSettings) -> float:
+def _held(model: ModelSettings, cache_gb: float) -> tuple[int, float]:
+    """Tokens that a cache holds, and requests of full context."""
+    cache_bytes, context = max(0.0, cache_gb) * GB, model.context_length
     if model.size.kv_kb_per_token is not None:
-        return model.size.kv_kb_per_token
-    folder = _folder(model.checkpoint)
+        tokens = int(cache_bytes / (model.size.kv_kb_per_token * 1000))
+        return tokens, tokens / context
     try:
-        fields = json.loads((folder / "config.json").read_text(encoding="utf-8")) if folder else {}
-        bytes_each = 4 if model.engine.dtype == "float32" else 2
-        return _values_per_token(fields.get("text_config", fields)) * bytes_each / 1000
+        layout = cache_layout(_config_of(model), model.engine, kind=model.accelerator.kind)
     except (OSError, ValueError, KeyError, TypeError):
         raise UnknownSize("the size of its KV cache is unknown: set size.kv_kb_per_token") from None
+    return layout.tokens(cache_bytes), cache_bytes / layout.request_bytes(context)
 
 
-def _values_per_token(fields: Mapping[str, Any]) -> int:
-    """Numbers that a token's keys and values are, from a checkpoint's `config.json`."""
-    layers = int(fields["num_hidden_layers"])
-    if "kv_lora_rank" in fields:
-        return layers * (int(fields["kv_lora_rank"]) + int(fields["qk_rope_head_dim"]))
-    heads = int(fields["num_attention_heads"])
-    width = int(fields.get("head_dim") or int(fields["hidden_size"]) // heads)
-    return layers * 2 * int(fields.get("num_key_value_heads") or heads) * width
+def _config_of(model: ModelSettings) -> Mapping[str, Any]:
+    """Raises `OSError` or `ValueError` where there is none to be read."""
+    folder = folder_of(model.checkpoint)
+    if folder is None:
+        raise ValueError(f"{model.checkpoint} is not on this machine")
+    fields: Mapping[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    return fields
 
 
-def _folder(checkpoint: str) -> Path | None:
-    if checkpoint.startswith(EMBEDDED):
-        return EMBEDDED_CHAT / checkpoint.removeprefix(EMBEDDED)
-    if checkpoint.startswith((".", "/", "~")):
-        return Path(checkpoint).expanduser()
-    return None
+def _adapters_gb(model: ModelSettings, adapters: int) -> float:
+    """Places of adapters, which vLLM sets aside at the largest rank: of attention and of a dense MLP. 0 where the shape
+    of the base is unknown."""
+    if not adapters:
+        return 0.0
+    arguments = lora_arguments(model, adapters)
+    try:
+        fields = _config_of(model)
+        fields = fields.get("text_config", fields)
+        widths = _module_widths(fields)
+        layers = int(fields["num_hidden_layers"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0.0
+    bytes_each = 4 if model.engine.dtype == "float32" else 2
+    return float(layers * widths * arguments["max_lora_rank"] * arguments["max_loras"] * bytes_each / GB)
+
+
+def _module_widths(fields: Mapping[str, Any]) -> int:
+    """Inputs and outputs of a layer's modules, added up: what a rank of one adapter takes."""
+    hidden, inner = int(fields["hidden_size"]), int(fields["intermediate_size"])
+    queries = int(fields["num_attention_heads"])
+    width = int(fields.get("head_dim") or hidden // queries)
+    heads = int(fields.get("num_key_value_heads") or queries)
+    attention = (hidden + queries * width) * 2 + (hidden + heads * width) * 2
+    return attention + 3 * (hidden + inner)
 
 
 def _weights_gb(folder: Path) -> float:

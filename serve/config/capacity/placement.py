@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 
-from serve.config.node import Node
+from serve.config.values.node import Node
 
 # Ray counts in ten-thousandths.
 _UNITS = 10_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from serve.config.networks import Network
+from serve.config.values.networks import Network
 from serve.http.client_address import client_of, is_in_networks
 from serve.http.server.refusals import BadHttp
 

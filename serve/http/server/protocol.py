@@ -85,7 +85,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def look(self, now: float, *, since_last_s: float) -> None:
         """End the connection where its client is late. To be called now and then, with the loop's time."""
-        if self.transport.is_closing() or self._works():
+        if self.transport.is_closing() or self.works:
             return
         if self.flow.read_paused:
             # The client waits for us.
@@ -101,9 +101,15 @@ class BoundedHttp(HttpToolsProtocol):
         elif late is not None:
             self._refuse(late)
 
-    def _works(self) -> bool:
+    @property
+    def works(self) -> bool:
         """Whether a request is whole and its reply is not."""
         return self._part == "none" and self._running is not None and not self._running.response_complete
+
+    def end_with_this_reply(self) -> None:
+        """Have the reply say that the connection ends, unless it has begun: then the next one does."""
+        if self._running is not None and not self._running.response_started:
+            self._running.keep_alive = False
 
     def data_received(self, data: bytes) -> None:
         if self._place.problem is not None:

@@ -11,8 +11,8 @@ from typing import Any, cast
 
 import uvicorn
 
-from serve.config.networks import LOOPBACK, networks
 from serve.config.settings import ServerSettings, Settings
+from serve.config.values.networks import LOOPBACK, networks
 from serve.http.server.connections import Connections, ReceiveTimes
 from serve.http.server.protocol import BoundedHttp
 from serve.http.server.receive_deadlines import LOOK_EVERY_S
@@ -22,6 +22,7 @@ from serve.processes.listener import Listener
 
 # Open files that are no connections of clients: the ledger's, the spool's, those to replicas, libraries.
 OTHER_FILES = 512
+CLOSE = (b"connection", b"close")
 
 
 class PithServer(uvicorn.Server):
@@ -47,6 +48,22 @@ class PithServer(uvicorn.Server):
         self.servers = [cast(asyncio.Server, self.acceptor)]
         self._looked_at = asyncio.get_running_loop().time()
         self.started = True
+
+    def retire(self) -> tuple[int, int]:
+        """Take no more connections, and end each with its next reply, which says so: closed without a word, a client
+        could be sending its next request. Returns how many may still ask something, and how many have a request that
+        runs. To be called as often as one likes."""
+        self.acceptor.take_what_waits()
+        self.acceptor.close()
+        connections = [cast(BoundedHttp, connection) for connection in self.server_state.connections]
+        if CLOSE not in self.config.encoded_headers:
+            self.config.encoded_headers = [*self.config.encoded_headers, CLOSE]
+            self.server_state.default_headers = [*self.server_state.default_headers, CLOSE]
+            for connection in connections:
+                connection.end_with_this_reply()
+        working = sum(connection.works for connection in connections)
+        # One that has just been accepted is nobody's yet, and its client may have sent a request already.
+        return self.acceptor.adopting + len(connections) - working, working
 
     def _protocol(self, app_state: dict[str, Any]) -> asyncio.Protocol:
         make = cast("Callable[..., asyncio.Protocol]", self.config.http_protocol_class)

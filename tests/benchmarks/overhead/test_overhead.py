@@ -133,7 +133,7 @@ def test_the_bare_engine_gets_the_engine_arguments_of_the_configuration(tmp_path
     words = engine.words()
     assert engine.model == "pith-mini"
     assert words[words.index("--model") + 1] == str(tmp_path / "pith-mini")
-    assert words[words.index("--max-model-len") + 1] == "4096"
+    assert words[words.index("--max-model-len") + 1] == "16384"
     assert words[words.index("--max-num-seqs") + 1] == "64"
     assert "--enforce-eager" in words
     assert json.loads(words[words.index("--structured-outputs-config") + 1])["backend"] == "xgrammar"

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from benchmarks.load.server import ROOT, CannotRun
-from benchmarks.overhead import litellm
+from benchmarks.overhead import litellm, sides
 from benchmarks.overhead.engine import Engine
 from benchmarks.overhead.sides import HAPROXY_PORTS, NAMES, RAY_FAST, Workshop, build
 
@@ -52,6 +52,24 @@ def test_pith_has_its_key_once_it_has_made_one(workshop: Workshop, tmp_path: Pat
     (tmp_path / "pith" / "var").mkdir()
     (tmp_path / "pith" / "var" / "demo-key").write_text("pith_a_b\n")
     assert pith.target.key == "pith_a_b"
+
+
+def test_the_compressing_side_has_a_project_with_a_default_once_there_is_a_ledger(
+    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+
+    def new_key(folder: Path, workspace: str, *, compression: str) -> str:
+        made.append((folder, json.loads(compression)))
+        return "pith_c_d"
+
+    monkeypatch.setattr(sides, "new_key", new_key)
+    server = build("pith-compressing", workshop, workshop.bare(), database_url=str).front
+    assert server.target.key == "" and made == []
+    (server.folder / "var").mkdir()
+    (server.folder / "var" / "demo-key").write_text("pith_a_b\n")
+    assert [server.target.key, server.target.key] == ["pith_c_d"] * 2
+    assert made == [(tmp_path / "pith-compressing", {"target_ratio": 0.3})]
 
 
 def test_litellm_stands_before_the_very_engine_that_is_measured_bare(

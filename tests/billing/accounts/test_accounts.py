@@ -12,6 +12,7 @@ from sqlalchemy import text
 from billing.accounts import keys
 from billing.accounts.accounts import Accounts
 from billing.accounts.key_cache import KeyCacheTimes
+from billing.accounts.pages import Page
 from billing.caller import ProjectLimits
 from billing.errors import (
     AccountExists,
@@ -114,6 +115,37 @@ async def test_changed_limits_reach_a_cached_caller(books: Books) -> None:
     await books.accounts.set_metered(caller.project_id, metered=False)
     caller = await books.accounts.authenticate(token, now=books.now)
     assert (caller.metered, caller.limits) == (False, ProjectLimits(tokens_per_minute=5))
+
+
+async def test_a_changed_compression_reaches_other_servers_within_the_published_time(books: Books) -> None:
+    _, token = await new_token(books.accounts, books)
+    server = Accounts(books.database, pepper=PEPPER)
+    caller = await server.authenticate(token, now=books.now)
+    assert caller.compression is None
+    changed = await books.accounts.set_project_compression(caller.project_id, '{"keep":0.95}')
+    assert changed.compression == '{"keep":0.95}'
+    # In use all the time: being used must not keep the old one.
+    for seconds in (1, 2, 3, 4, 4.99):
+        await server.authenticate(token, now=books.now + timedelta(seconds=seconds))
+    later = books.now + timedelta(seconds=KeyCacheTimes().ttl_s)
+    assert (await server.authenticate(token, now=later)).compression == '{"keep":0.95}'
+    await books.accounts.set_project_compression(caller.project_id, None)
+    # On the server that changed it, at once.
+    assert (await books.accounts.authenticate(token, now=books.now)).compression is None
+
+
+async def test_a_project_is_made_with_its_compression(books: Books) -> None:
+    caller = await books.new_caller()
+    made = await books.accounts.create_project(caller.workspace_id, "p", compression="{}", now=books.now)
+    assert made.compression == "{}"
+    assert (await books.accounts.find_project(made.id)).compression == "{}"
+
+
+@pytest.mark.parametrize("compression", ["", "{" + " " * 4096])
+async def test_a_compression_that_is_empty_or_too_long_is_refused(books: Books, compression: str) -> None:
+    caller = await books.new_caller()
+    with pytest.raises(InvalidAccount, match="compression: must have 1 to 4096 characters"):
+        await books.accounts.set_project_compression(caller.project_id, compression)
 
 
 async def test_a_busy_key_is_read_once(books: Books) -> None:
@@ -333,3 +365,49 @@ async def test_spend_limits_can_be_set_and_lifted(books: Books) -> None:
         "acme", spend_limit_nano_usd=None, monthly_limit_nano_usd=7
     )
     assert (changed.spend_limit_nano_usd, changed.monthly_limit_nano_usd) == (None, 7)
+
+
+async def test_changes_of_different_settings_at_the_same_time_are_all_kept(books: Books) -> None:
+    caller = await books.new_caller(spend_limit_nano_usd=1000, monthly_limit_nano_usd=1000)
+    workspace, project = caller.workspace_id, caller.project_id
+    accounts = books.accounts
+    for n in range(1, 4):
+        await asyncio.gather(
+            accounts.change_workspace(workspace, {"spend_limit_nano_usd": n}),
+            accounts.change_workspace(workspace, {"monthly_limit_nano_usd": 10 * n}),
+            accounts.change_project(project, {"requests_per_minute": n, "weight": n + 1}),
+            accounts.change_project(project, {"tokens_per_minute": 10 * n, "metered": n % 2 == 0}),
+        )
+        found = await accounts.find_workspace(workspace)
+        assert (found.spend_limit_nano_usd, found.monthly_limit_nano_usd) == (n, 10 * n)
+        part = await accounts.find_project(project)
+        assert part.limits == ProjectLimits(n, 10 * n, weight=n + 1) and part.metered == (n % 2 == 0)
+
+
+@pytest.mark.parametrize("values", [{"weight": 0}, {"max_in_flight": 0}, {"name": "x"}])
+async def test_a_setting_that_no_project_may_have_is_named(books: Books, values: dict[str, int]) -> None:
+    caller = await books.new_caller()
+    with pytest.raises(InvalidAccount, match=next(iter(values))):
+        await books.accounts.change_project(caller.project_id, values)
+
+
+async def test_lists_are_read_a_page_at_a_time_in_one_order(books: Books) -> None:
+    # All made at one moment: their ids alone tell them apart.
+    callers = [await books.new_caller() for _ in range(5)]
+    accounts = books.accounts
+    assert len({caller.workspace_id for caller in callers}) == 5
+
+    async def ids(page: Page | None) -> list[str]:
+        return [one.key.id for one in await accounts.list_keys(page=page)]
+
+    whole, seen = await ids(None), list[str]()
+    while page := await ids(Page(2, seen[-1] if seen else None)):
+        seen += page
+    assert seen == whole and len(whole) == 5
+    workspaces = await accounts.list_workspaces()
+    assert await accounts.list_workspaces(Page(9, workspaces[1].id)) == workspaces[2:]
+    projects = await accounts.list_projects()
+    assert await accounts.list_projects(page=Page(1, projects[0].project.id)) == projects[1:2]
+    for nothing in ("nothing", "\0"):
+        with pytest.raises(UnknownAccount):
+            await accounts.list_workspaces(Page(1, nothing))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime, timedelta
 
-from billing.accounts.account_sql import StoredKey
 from billing.accounts.key_cache import KeyCache, KeyCacheTimes
+from billing.accounts.key_sql import StoredKey
 from billing.caller import NO_LIMITS, Caller
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)

@@ -18,7 +18,8 @@ from billing.ledger.ledger import Ledger
 from billing.price import Cost, ModelPrice, cost
 from billing.store.dates import month_bounds
 from billing.store.fake_database import FakeOutageDatabase
-from billing.usage import UsageFigures
+from billing.usage import UsageFigures, Used
+from tests.billing.chats import forge
 
 if TYPE_CHECKING:
     from billing.caller import Caller
@@ -241,6 +242,39 @@ async def test_an_event_that_does_not_cost_what_it_should_is_found(
     assert event.due.nano_usd == (750 if outcome == "failed" else 20_000)
 
 
+async def test_cached_input_is_proved_at_its_own_price(books: Books) -> None:
+    price = ModelPrice("model-a", 100_000, 400_000, 0, cached_input_micro_usd_per_mtok=10_000)
+    books.pricing_version = await books.ledger.publish_prices([price], now=books.now)
+    caller = await books.new_caller()
+    hold = await books.hold(caller, 10**9)
+    figures = UsageFigures(prompt_tokens=10**6, completion_tokens=10, cached_tokens=900_000, stream=False)
+    due = cost(price, prompt_tokens=10**6, completion_tokens=10, cached_tokens=900_000, minimum=True)
+    await books.ledger.settle(hold, figures=figures, cost=due, outcome="completed", now=books.now)
+    assert due.nano_usd == 100_000 * 100 + 900_000 * 10 + 10 * 400
+    assert (await Reader(books.database).reconcile(books.spool)).is_clean
+
+    await forge(books, "UPDATE usage_events SET cached_tokens = cached_tokens - 1")
+    (event,) = (await Reader(books.database).reconcile(books.spool)).mispriced
+    assert (event.event_id, event.charged) == (hold.event_id, due)
+    assert event.due.nano_usd == due.nano_usd + 90
+
+
+async def test_a_part_of_the_price_is_proved_by_the_part_that_its_event_names(books: Books) -> None:
+    caller = await books.new_caller()
+    hold = await books.hold(caller, 10**9)
+    half = ModelPrice("model-a", 150_000, 600_000, 20_000, ppm=500_000)
+    figures = UsageFigures(prompt_tokens=10**6, completion_tokens=10, cached_tokens=0, stream=False)
+    due = cost(half, prompt_tokens=10**6, completion_tokens=10, minimum=True)
+    used = Used(hold, figures, due, half.ppm)
+    await books.ledger.settle_all([used], outcome="completed", now=books.now)
+    assert due.nano_usd == (10**6 * 150 + 10 * 600) // 2
+    assert (await Reader(books.database).reconcile(books.spool)).is_clean
+
+    await forge(books, "UPDATE usage_events SET price_ppm = 1000000")
+    (event,) = (await Reader(books.database).reconcile(books.spool)).mispriced
+    assert (event.charged, event.due.nano_usd) == (due, 2 * due.nano_usd)
+
+
 async def test_tokens_times_price_past_64_bits_are_exact(books: Books) -> None:
 
     dear = ModelPrice("model-a", 10**12, 10**12, 0)
@@ -260,7 +294,7 @@ async def test_what_waits_in_the_spool_is_mentioned(books: Books) -> None:
     for hold in holds:
         await books.settle(hold)
     books.ledger = kept
-    await books.spool.set_aside(holds[0].event_id, "refused for a test")
+    await books.spool.set_aside([holds[0].event_id], "refused for a test")
     found = await Reader(books.database).reconcile(books.spool)
     assert (found.is_clean, found.spool_waiting, found.spool_refused) == (True, 2, 1)
 

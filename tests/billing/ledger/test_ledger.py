@@ -273,6 +273,10 @@ async def test_a_price_version_rises_only_when_a_price_changed(books: Books) -> 
     assert in_force.of("model-a") == dearer
     assert in_force.of("model-b") is None
     assert await books.ledger.publish_prices(listed, now=books.now) == first + 2
+    for version, cached in ((3, None), (4, 0), (5, 75_000)):
+        price = ModelPrice("model-a", 150_000, 600_000, 20_000, cached)
+        assert await books.ledger.publish_prices([price], now=books.now) == first + version
+        assert (await books.ledger.current_prices()).of(price.model_id) == price
 
 
 async def test_a_server_charges_by_its_own_list_whoever_published_another_since(books: Books) -> None:

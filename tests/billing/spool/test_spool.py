@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import AsyncIterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from sqlalchemy import update
 
+from billing.books.books import Books as Reader
 from billing.errors import LedgerUnavailable, SpoolUnavailable, UnknownSpooledEvent, UsageNotRecorded
 from billing.ledger.ledger import Ledger
 from billing.ledger.replay import Replayed, replay
 from billing.price import Cost, ModelPrice
 from billing.spool.spool import MIN_FREE_BYTES, Spool
+from billing.spool.spool_table import spooled_events
 from billing.store.fake_database import FakeOutageDatabase
 from billing.upkeep.upkeep import replay_once
-from billing.usage import Hold, Settlement, UsageFigures, event_from_json, event_to_json
+from billing.usage import (
+    Hold,
+    Saving,
+    Settlement,
+    UsageFigures,
+    Used,
+    event_from_json,
+    event_to_json,
+    paired,
+    usage_event,
+)
 
 if TYPE_CHECKING:
     from tests.billing.conftest import Books
@@ -212,7 +226,7 @@ async def test_only_what_was_set_aside_can_be_dropped(books: Books, outage: Fake
     for event_id in (waiting.event_id, "none"):
         with pytest.raises(UnknownSpooledEvent):
             await books.spool.drop(event_id)
-    dropped = await books.spool.drop(poisoned.event_id)
+    (dropped,) = await books.spool.drop(poisoned.event_id)
     assert event_from_json(dropped.event).pricing_version == 999 and dropped.refusal
     assert await books.spool.refused() == [] and await books.spool.count_waiting() == 1
 
@@ -243,6 +257,59 @@ async def test_a_release_when_the_ledger_is_away_is_made_good_when_it_is_back(
     outage.is_down = False
     await books.ledger.keep_leases()
     assert await books.money(caller) == (0, 0)
+
+
+async def test_what_a_release_before_compression_inside_chat_spooled_is_posted(
+    books: Books, outage: FakeOutageDatabase
+) -> None:
+    caller = await books.new_caller()
+    await settle_during(outage, books, await books.hold(caller))
+    (spooled,) = await books.spool.waiting()
+    fields = json.loads(spooled.event)
+    for name in (*asdict(Saving("applied", 0, 0)), "compression", "paired_with"):
+        fields.pop(name, None)
+    older = update(spooled_events).values(event=json.dumps(fields))
+    await books.spool._database.write(lambda c: c.execute(older))
+    assert (await replay(books.spool, outage)).posted == 1
+    (event,) = await books.events()
+    assert (event.compression, event.original_tokens, event.saved_nano_usd) == (None, None, 0)
+    assert event.compression_nano_usd == 0 and event.paired_with is None
+    assert await books.money(caller) == (400, 0)
+
+
+async def test_what_was_asked_is_noted_in_the_ledger_and_through_the_spool(
+    books: Books, outage: FakeOutageDatabase
+) -> None:
+    hold = replace(await books.hold(await books.new_caller()), route="embeddings")
+    await settle_during(outage, books, hold)
+    (spooled,) = await books.spool.waiting()
+    assert event_from_json(spooled.event).route == "embeddings"
+    assert (await replay(books.spool, outage)).posted == 1
+    (event,) = await books.events()
+    assert event.route == "embeddings"
+
+
+async def test_an_event_that_an_older_release_spooled_has_no_route(
+    books: Books, outage: FakeOutageDatabase
+) -> None:
+    await settle_during(outage, books, await books.hold(await books.new_caller()))
+    (spooled,) = await books.spool.waiting()
+    fields = json.loads(spooled.event)
+    del fields["route"]
+    older = update(spooled_events).values(event=json.dumps(fields))
+    await books.spool._database.write(lambda c: c.execute(older))
+    assert (await replay(books.spool, outage)).posted == 1
+    (line,) = await Reader(books.database).usage(["route"])
+    assert (line.group, line.requests) == ({"route": ""}, 1)
+
+
+async def test_a_saving_survives_its_json(books: Books) -> None:
+    hold = await books.hold(await books.new_caller())
+    figures = UsageFigures(1, 2, 0, stream=False, saving=Saving("holdout", 9, 3, -4, conversation="c" * 32))
+    event = usage_event(Used(hold, figures, Cost(3, 4, minimum_applied=True)), "completed", books.now)
+    for one in paired([event, replace(event, event_id="e" * 32)]):
+        assert event_from_json(event_to_json(one)) == one
+        assert one.paired_with is not None
 
 
 async def test_an_event_survives_its_json(books: Books) -> None:

@@ -16,6 +16,7 @@ from billing.store.schema import holds, metadata
 NOON = datetime(2026, 11, 20, 12, 0, 0, 5, tzinfo=timezone(timedelta(hours=2)))
 HOLD = {"event_id": "e", "workspace_id": "w", "amount_nano_usd": 7, "created_at": NOON} | {
     "owner": "o",
+    "key_id": None,
     "expires_at": 1.5,
 }
 _ADD = PrecompiledStatement(

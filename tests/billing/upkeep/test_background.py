@@ -183,3 +183,18 @@ async def test_the_spool_says_what_it_cannot_read(books: Books, monkeypatch: pyt
     ):
         with pytest.raises(LedgerUnavailable, match="spool cannot be read: Permission denied"):
             await reading()
+
+
+async def test_a_task_that_ends_again_at_once_does_not_take_the_process(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    work = Work()
+
+    def observe(name: str, seconds: float) -> None:
+        raise KeyError(name)
+
+    async with running(Loop(Round("forgotten", work, every_s=1), observe=observe)):
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert work.rounds == 1 and "ended: KeyError('forgotten'); it is restarted" in caplog.text
+        await until(lambda: work.rounds == 2)

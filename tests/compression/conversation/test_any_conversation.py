@@ -6,6 +6,7 @@ import json
 from functools import cache
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -88,6 +89,15 @@ def test_a_conversation_in_is_a_conversation_out(
         assert all(source.startswith(shown.text, shown.start) for shown in flag.examples)
     for unit in result.unit_scores:
         assert 0 <= unit.start < unit.end <= len(source)
+
+
+@pytest.mark.parametrize("empty", ["[]", "{}"])
+@pytest.mark.parametrize("ratio", [0.1, 0.5, 0.9])
+def test_a_message_of_empty_json_is_within_the_ratio_or_left_out(empty: str, ratio: float) -> None:
+    source = json.dumps([{"role": "system", "content": empty}])
+    compressor = Compressor(BM25Scorer(), counter(), CompressionSettings())
+    result = compressor.compress(CompressionRequest("Which?", source, ratio))
+    assert json.loads(result.output) == [] or result.receipt.compression_ratio <= ratio
 
 
 @given(MESSAGES, st.floats(0.05, 0.9), st.booleans(), st.randoms(use_true_random=False))

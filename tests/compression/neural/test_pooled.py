@@ -39,8 +39,10 @@ async def words() -> AsyncIterator[PooledModel]:
 
 
 def worker() -> psutil.Process | None:
-    """The process with the network, a child of the fork server."""
+    """The process with the network: a child of the fork server. Other children of these tests have children too."""
     for server in psutil.Process().children():
+        if not any("fork_server" in each for each in server.cmdline()):
+            continue
         for child in server.children():
             return child
     return None

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from compression.pipeline.errors import CompressorOverloaded
+from compression.pipeline.errors import CompressorFailed, CompressorOverloaded
 from compression.pipeline.served import JobTerms
 from compression.workers.errors import WorkerCannotStart
 from compression.workers.message import Message
@@ -31,8 +31,11 @@ class FakeWorker:
     answered: asyncio.Queue[tuple[int, Message] | None] = field(default_factory=asyncio.Queue)
     is_ended: bool = False
     used_s: float = 0.0
+    refuses: str = ""
 
     def send(self, message: Message, number: int) -> None:
+        if message.header["name"] == self.refuses:
+            raise BufferError("too much")
         self.jobs[message.header["name"]] = number
 
     def cancel(self, number: int) -> None:
@@ -236,3 +239,24 @@ async def test_an_answer_that_comes_with_the_callers_leaving_hurts_nobody() -> N
         assert await ours.running() == ["second"]
         await ours.finish("second")
         assert await gathered([second]) == ["second"]
+
+
+@pytest.mark.parametrize("shared", [0, 1])
+async def test_a_job_that_cannot_be_sent_fails_alone_and_takes_nothing_with_it(shared: int) -> None:
+    async with pool_of(plan(shared=shared)) as ours:
+        # One place, which what failed must have given back each time.
+        for name in ("bad", "bad", "bad"):
+            ours.workers[0].refuses = name
+            with pytest.raises(CompressorFailed, match="could not be sent"):
+                await ours.begin(name)
+        assert (ours.seen.waiting, ours.seen.running) == (0, 0)
+        first, bad, last = ours.begin("first"), ours.begin("bad"), ours.begin("last")
+        assert await ours.running() == ["first"]
+        await ours.finish("first")
+        assert await ours.running() == ["last"]
+        await ours.finish("last")
+        assert isinstance(bad.exception(), CompressorFailed) and await gathered([first, last]) == [
+            "first",
+            "last",
+        ]
+        assert len(ours.workers) == 1 and ours.seen.reasons == []

@@ -13,8 +13,9 @@ import psutil
 import pytest
 
 from compression.pipeline.errors import CompressionTimedOut, CompressorFailed, CompressorUnavailable
-from compression.pipeline.served import JobTerms
+from compression.pipeline.served import NO_TERMS, JobTerms
 from compression.workers.errors import WorkerCannotStart
+from compression.workers.message import Message
 from tests.compression.workers.acting import BROKEN, IN_TURN, TOGETHER, eventually
 from tests.compression.workers.conftest import acting, is_gone, pid_in, plan, whole_lines
 
@@ -221,3 +222,17 @@ def oom_score(pid: int) -> int:
 async def test_the_kernel_is_to_end_a_worker_before_the_server() -> None:
     async with acting(IN_TURN, plan()) as ours:
         assert oom_score((await ours.order("hello")).header["pid"]) > oom_score(os.getpid())
+
+
+@pytest.mark.parametrize(("program", "shared"), [(IN_TURN, 0), (TOGETHER, 1)])
+async def test_what_no_json_can_say_takes_no_process_and_the_next_is_answered(
+    program: str, shared: int
+) -> None:
+    async with acting(program, plan(shared=shared)) as ours:
+        pid = (await ours.order("hello")).header["pid"]
+        for unsayable in (2**64, "\ud800"):
+            message = Message({"do": "count", "dimensions": unsayable}, (b"hello",))
+            with pytest.raises(CompressorFailed, match="could not be sent"):
+                await ours.pool.run(message, size=1, terms=NO_TERMS)
+        assert (ours.seen.waiting, ours.seen.running) == (0, 0)
+        assert (await ours.order("hello")).header["pid"] == pid and ours.seen.reasons == []

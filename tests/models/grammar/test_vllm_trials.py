@@ -21,7 +21,10 @@ class FakeEngineClient:
     """An engine that remembers what reached it."""
 
     errored = False
-    vllm_config = SimpleNamespace(structured_outputs_config=SimpleNamespace(disable_any_whitespace=False))
+    vllm_config = SimpleNamespace(
+        structured_outputs_config=SimpleNamespace(disable_any_whitespace=False),
+        scheduler_config=SimpleNamespace(max_num_seqs=8),
+    )
 
     def __init__(self) -> None:
         self.asked: list[Any] = []
@@ -35,6 +38,7 @@ class FakeServing:
     """vLLM's OpenAI layer, as far as it passes on what its engine client raises."""
 
     engine_client: Any
+    _include_reasoning_tokens_details = False
 
     async def create_chat_completion(self, request: Any) -> Any:
         from vllm.sampling_params import SamplingParams, StructuredOutputsParams
@@ -67,6 +71,7 @@ async def test_a_grammar_that_fails_its_trial_is_refused_and_the_engine_is_left_
     monkeypatch: pytest.MonkeyPatch, stream: bool, error: Exception, kind: str, param: str | None
 ) -> None:
     from models.grammar.trials import GrammarTrials
+    from models.vllm.chat_form import ChatForm
     from models.vllm.engine import VLLMEngine
 
     tried: list[tuple[str, str]] = []
@@ -77,6 +82,12 @@ async def test_a_grammar_that_fails_its_trial_is_refused_and_the_engine_is_left_
 
     monkeypatch.setattr(GrammarTrials, "check", check)
     client = FakeEngineClient()
+
+    def chat_alone(serving: Any, client: Any, *, coalesce_s: float) -> Any:
+        return {"chat": ChatForm(serving, client, coalesce_s=coalesce_s)}
+
+    # The other forms take along more of vLLM's layer than this fake has.
+    monkeypatch.setattr("models.vllm.engine.forms_of", chat_alone)
     chat = VLLMEngine("m", FakeServing(), client, coalesce_s=0.0)
     request = EngineRequest("1", "m", ({"role": "user", "content": "hi"},), 5, stream, "ws", OPTIONS)
     items = [item async for item in chat.generate(request)]

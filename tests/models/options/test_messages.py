@@ -71,6 +71,35 @@ def test_a_role_without_any_known_name_is_refused(role: str) -> None:
     assert unsupported({"role": role}, only_user) == "messages[1].role"
 
 
+def test_a_template_without_tools_reads_earlier_calls_as_text_where_they_are_ignored() -> None:
+    roles = frozenset({"system", "user", "assistant"})
+    conversation = [
+        {"role": "user", "content": "Where is it?"},
+        {"role": "assistant", "content": None, "tool_calls": [CALL, CALL]},
+        {"role": "tool", "tool_call_id": "c1", "content": "In Turin."},
+        {"role": "assistant", "content": "I look again.", "function_call": CALL["function"]},
+        {"role": "function", "name": "f", "content": [{"type": "text", "text": "In Oslo."}]},
+        parts({"type": "text", "text": "Hm."}, role="assistant") | {"tool_calls": [CALL]},
+    ]
+    said, told = (
+        engine_messages(conversation, capabilities=Capabilities(tools="ignore", template_roles=roles)),
+        'Called f with {"a": 1}',
+    )
+    assert said == (
+        conversation[0],
+        {"role": "assistant", "content": f"{told}\n{told}"},
+        {"role": "user", "content": "In Turin."},
+        {"role": "assistant", "content": f"I look again.\n{told}"},
+        {"role": "user", "content": [{"type": "text", "text": "In Oslo."}]},
+        parts({"type": "text", "text": "Hm."}, {"type": "text", "text": told}, role="assistant"),
+    )
+
+
+def test_a_template_with_tools_reads_earlier_calls_as_they_were_where_they_are_ignored() -> None:
+    assistant = {"role": "assistant", "tool_calls": [CALL]}
+    assert sent(assistant, Capabilities(tools="ignore")) == assistant
+
+
 def test_text_parts_are_kept_and_lose_what_templates_do_not_read() -> None:
     message = parts(
         {"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}, {"type": "text", "text": ""}

@@ -200,7 +200,16 @@ def test_tools_reach_models_that_call_them_and_are_refused_by_others() -> None:
     assert unsupported(PLAIN, tools=[TOOL], tool_choice="none") == "tools"
 
 
-@pytest.mark.parametrize("capabilities", [PLAIN, ABLE])
+def test_tools_that_a_model_ignores_leave_no_trace_unless_a_call_is_demanded() -> None:
+    ignoring, tools = Capabilities(tools="ignore"), [TOOL, {"type": "custom"}]
+    assert selected(ignoring, tools=tools) == {}
+    for choice in ("auto", "none"):
+        assert selected(ignoring, tools=tools, tool_choice=choice, parallel_tool_calls=False) == {}
+    for demanded in ("required", NAMED):
+        assert unsupported(ignoring, tools=tools, tool_choice=demanded) == "tool_choice"
+
+
+@pytest.mark.parametrize("capabilities", [PLAIN, ABLE, Capabilities(tools="ignore")])
 def test_without_tools_a_choice_that_demands_none_has_no_effect(capabilities: Capabilities) -> None:
     assert selected(capabilities, tools=[]) == {}
     assert selected(capabilities, tools=[], tool_choice="none", parallel_tool_calls=True) == {}

@@ -44,12 +44,14 @@ class Choices:
             self.processor.add_request(request, None, parent, index)
             self.ids.append(request.request_id)
 
-    def make(self, index: int, tokens: int, *, ends: bool = False) -> list[Any]:
-        """The outputs that vLLM hands out when the engine has made these tokens of a choice."""
+    def make(self, index: int, tokens: int, *, ends: bool = False, cached: int = 0) -> list[Any]:
+        """The outputs that vLLM hands out when the engine has made these tokens of a choice, and had so many of its
+        prompt in the prefix cache."""
         from vllm.v1.engine import EngineCoreOutput, FinishReason
+        from vllm.v1.metrics.stats import PrefillStats
 
-        reason = FinishReason.LENGTH if ends else None
-        output = EngineCoreOutput(self.ids[index], [7] * tokens, finish_reason=reason)
+        reason, stats = FinishReason.LENGTH if ends else None, PrefillStats(num_cached_tokens=cached)
+        output = EngineCoreOutput(self.ids[index], [7] * tokens, finish_reason=reason, prefill_stats=stats)
         return list(self.processor.process_outputs([output]).request_outputs)
 
     def meter(self) -> Any:
@@ -93,7 +95,55 @@ async def test_a_prompt_counts_from_when_it_is_handed_over_and_a_default_limit_h
     meter = Choices(1).meter()
     assert not meter.handed_over.done() and meter.usage().prompt_tokens == 0
     for asked, got in ((None, 100), (4000, 100), (7, 7)):
-        params = SimpleNamespace(max_tokens=asked)
+        params = SimpleNamespace(max_tokens=asked, n=1)
         meter.hand_over({"prompt_token_ids": PROMPT}, params)
         assert params.max_tokens == got
     assert meter.handed_over.done() and meter.usage().prompt_tokens == len(PROMPT)
+
+
+def handed_over(choices: Choices, n: int) -> Any:
+    meter = choices.meter()
+    meter.hand_over({"prompt_token_ids": PROMPT}, SimpleNamespace(max_tokens=100, n=n))
+    return meter
+
+
+async def test_what_one_choice_found_in_the_prefix_cache_is_counted_with_its_first_token() -> None:
+    choices = Choices(1)
+    meter = handed_over(choices, 1)
+    assert meter.peek().cached_tokens == 0
+    choices.make(0, 1, cached=2)
+    assert meter.peek().cached_tokens == 2
+    (output,) = choices.make(0, 1, ends=True)
+    meter.count(output)
+    assert meter.usage().cached_tokens == 2
+
+
+async def test_what_a_second_choice_finds_of_the_first_was_not_cached_before_the_request() -> None:
+    """Else whoever asks for two choices would pay the price of cached input for a prompt that was computed for him."""
+    choices = Choices(2)
+    meter = handed_over(choices, 2)
+    assert meter.peek().cached_tokens == 0
+    assert choices.make(0, 5, ends=True, cached=0) == []
+    (output,) = choices.make(1, 5, ends=True, cached=2)
+    meter.count(output)
+    assert meter.usage().cached_tokens == 0
+
+
+async def test_what_every_choice_found_was_cached() -> None:
+    choices = Choices(2)
+    meter = handed_over(choices, 2)
+    meter.peek()
+    assert choices.make(0, 5, ends=True, cached=2) == []
+    assert meter.peek().cached_tokens == 0, "the second may still find nothing"
+    (output,) = choices.make(1, 5, ends=True, cached=3)
+    meter.count(output)
+    assert meter.usage().cached_tokens == 2
+
+
+async def test_choices_that_ended_before_anybody_looked_count_as_not_cached() -> None:
+    choices = Choices(2)
+    meter = handed_over(choices, 2)
+    assert choices.make(0, 1, ends=True, cached=0) == []
+    (output,) = choices.make(1, 1, ends=True, cached=2)
+    meter.count(output)
+    assert meter.usage().cached_tokens == 0

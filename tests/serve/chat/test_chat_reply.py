@@ -13,8 +13,9 @@ import pytest_asyncio
 
 from models.engine import EngineChunk, EngineRequest, TokenUsage
 from models.errors import EngineError, EngineFailed, EngineRejected, EngineUnavailable
-from models.fake_engine import CREATED, TEXT, FakeEngine
-from tests.serve.served import MINIMUM_NANO_USD, Client, Served, serving, token_cost
+from models.fake_engine import TEXT, FakeEngine
+from models.fake_forms import CREATED
+from tests.serve.served import MINIMUM_NANO_USD, Client, Served, serving, token_cost, usage_of
 
 FAILED = EngineFailed("the engine died while it worked on this request")
 
@@ -45,7 +46,7 @@ async def test_a_reply_is_the_engines_with_usage_price_and_metering(served: Serv
     reply = client.json()
     assert reply["object"] == "chat.completion" and reply["model"] == "alpha" and reply["created"] == CREATED
     assert reply["choices"][0]["message"]["content"] == "The quick brown fox jumps over"
-    assert reply["usage"] == {"prompt_tokens": 2, "completion_tokens": 6, "total_tokens": 8}
+    assert reply["usage"] == usage_of(2, 6)
     assert reply["service"] == {
         "billing": {
             "input_price_per_mtok": 100.0,
@@ -72,7 +73,7 @@ async def test_a_stream_is_the_engines_bytes_then_usage_and_price_then_done(serv
     assert words(client) == "The quick brown fox jumps over"
     assert all(chunk["object"] == "chat.completion.chunk" and "usage" not in chunk for chunk in chunks)
     assert usage["choices"] == []
-    assert usage["usage"] == {"prompt_tokens": 2, "completion_tokens": 6, "total_tokens": 8}
+    assert usage["usage"] == usage_of(2, 6)
     assert usage["service"]["billing"]["request_cost_usd"] == 0.0026
     assert usage["service"]["metering"] == {"persisted": True, "status": "persisted"}
     assert {event["id"] for event in (*chunks, usage)} == {f"chatcmpl-{request.request_id}"}
@@ -94,7 +95,7 @@ async def test_a_streams_headers_leave_with_its_first_event(served: Served) -> N
 async def test_every_choice_is_counted(served: Served) -> None:
     client = await served.chat(n=3).run()
     assert len(client.json()["choices"]) == 3
-    assert client.json()["usage"] == {"prompt_tokens": 2, "completion_tokens": 18, "total_tokens": 20}
+    assert client.json()["usage"] == usage_of(2, 18)
     (event,) = await served.events()
     assert event.cost_nano_usd == token_cost(18)
 

@@ -16,13 +16,16 @@ from typing import Any, TypeVar
 import pytest
 import yaml
 
+from billing.adjustments.adjustment import Adjustment, Wanted
+from billing.adjustments.adjustments import Adjustments
 from billing.caller import Caller
+from billing.errors import LedgerUnavailable
 from billing.ledger.ledger import Ledger
-from billing.price import cost, exact_usd
+from billing.price import ModelPrice, cost, exact_usd
 from billing.spool.spool import Spool
 from billing.store.database import open_database
-from billing.usage import UsageFigures
-from serve.app import catalog_of
+from billing.usage import Saving, UsageFigures, Used
+from serve.catalog.configured import catalog_of
 from serve.cli.main import main
 from serve.config.settings import load_settings
 from serve.money.ledger_setup import open_accounts, operator, prices_of
@@ -230,7 +233,7 @@ def test_a_move_that_is_illegal_names_both_states(on: On, used: None) -> None:
         (
             ("usage", "--by", "colour"),
             2,
-            "--by: 'colour' is not one of workspace, project, key, model, day, month",
+            "--by: 'colour' is not one of workspace, project, key, model, route, day, month",
         ),
         (("usage", "--by", "day,day"), 2, "--by: day is given twice"),
         (("usage", "--by", ""), 2, "--by: '' is not one of"),
@@ -439,3 +442,252 @@ def test_who_did_what_is_on_record(on: On) -> None:
     head, *lines = on("audit", "--limit", 1).out.splitlines()
     assert head.split() == ["at", "actor", "action", "workspace_id", "subject", "details"]
     assert len(lines) == 1 and "workspace.change" in lines[0]
+
+
+def compressed(config: Path, *, conversations: int = 0, held_out: int = 0) -> None:
+    """One chat whose prompt was compressed for money, and conversations that take part in a comparison."""
+
+    async def run(ledger: Ledger, caller: Caller) -> None:
+        MACHINE.now = NOVEMBER
+        listed = (await ledger.current_prices()).prices
+        compressor = ModelPrice("squeezer", 10_000_000, 0, 0)
+        version = await ledger.publish_prices([*listed, compressor], now=NOVEMBER)
+
+        async def used(model: str, price: ModelPrice, tokens: int, saving: Saving | None = None) -> Used:
+            hold = await ledger.hold(
+                caller,
+                model_id=model,
+                pricing_version=version,
+                amount_nano_usd=10**12,
+                request_id="r",
+                now=NOVEMBER,
+            )
+            due = cost(price, prompt_tokens=tokens, completion_tokens=0, minimum=True)
+            return Used(hold, UsageFigures(tokens, 0, 0, stream=False, saving=saving), due)
+
+        price = next(one for one in listed if one.model_id == "alpha")
+        # 100,000 nano-dollars a token: of 30,000 tokens 12,000 were sent.
+        saved = Saving("applied", 30_000, 0, 18_000 * 100_000)
+        pair = [await used("alpha", price, 12_000, saved), await used("squeezer", compressor, 30_000)]
+        await ledger.settle_all(pair, outcome="completed", now=NOVEMBER)
+        for number in range(conversations + held_out):
+            original, whole = 20_000 + 100 * (number % 7), number >= conversations
+            sent = original if whole else original // 2
+            saving = Saving(
+                "holdout" if whole else "applied",
+                original,
+                0,
+                (original - sent) * 100_000,
+                conversation=f"{number:032x}",
+            )
+            one = await used("alpha", price, sent, saving)
+            await ledger.settle_all([one], outcome="completed", now=NOVEMBER)
+
+    on_ledger(config, run)
+
+
+def test_what_compression_saved_is_shown_gross_and_net(on: On, config: Path) -> None:
+    compressed(config)
+    alpha, squeezer = on("usage", "--by", "project,model", "--json").json()
+    saved = ("tokens_saved", "saved_usd", "compression_usd", "net_saved_usd")
+    assert [alpha[name] for name in saved] == [18_000, "1.80", "0.30", "1.50"]
+    assert [squeezer[name] for name in saved] == [0, "0.00", "0.00", "0.00"]
+    assert (alpha["cost_usd"], squeezer["cost_usd"]) == ("1.20", "0.30")
+    (row,) = csv.DictReader(io.StringIO(on("usage", "--csv").out))
+    assert [row[name] for name in saved] == ["18000", "1.80", "0.30", "1.50"] and row["cost_usd"] == "1.50"
+    head, *_, total = on("usage", "--by", "model").out.splitlines()
+    assert head.split()[-4:] == list(saved) and total.split()[-4:] == ["18000", "1.80", "0.30", "1.50"]
+
+    fields = on("statement", "acme", "2026-11", "--json").json()
+    assert [fields[name] for name in saved] == [18_000, "1.80", "0.30", "1.50"]
+    assert fields["usage"][0]["net_saved_usd"] == "1.50" and fields["used_usd"] == "1.50"
+    page = on("statement", "acme", "2026-11").out
+    assert (
+        "Saved            1.80 USD by compressing prompts (18000 tokens); 0.30 USD of compression leave 1.50"
+        in page
+    )
+    assert "Measured" not in page and on("reconcile").code == 0
+
+
+def test_without_compression_only_programs_see_that_nothing_was_saved(on: On, used: None) -> None:
+    assert all("saved" not in on(*command).out for command in (("usage",), ("statement", "acme", "2026-11")))
+    (row,) = on("usage", "--json").json()
+    assert (row["tokens_saved"], row["saved_usd"], row["net_saved_usd"]) == (0, "0.00", "0.00")
+    assert (
+        on("usage", "--csv")
+        .out.splitlines()[0]
+        .endswith("tokens_saved,saved_usd,compression_usd,net_saved_usd")
+    )
+    assert on("statement", "acme", "2026-11", "--json").json()["measured_savings"] == []
+
+
+def test_a_measured_saving_has_its_interval_and_both_sides(on: On, config: Path) -> None:
+    compressed(config, conversations=90, held_out=60)
+    (row,) = on("usage", "--savings", "--json").json()
+    assert (row["project"], row["model"]) == ("search", "alpha")
+    assert (row["conversations"], row["held_out_conversations"]) == (90, 60)
+    assert (row["requests"], row["held_out_requests"], row["mixed_conversations"]) == (90, 60, 0)
+    assert row["measured_low"] <= row["measured_saving"] == 0.5 <= row["measured_high"]
+    (line,) = csv.DictReader(io.StringIO(on("usage", "--savings", "--csv").out))
+    assert line["measured_saving"] == "0.5" and line["held_out_conversations"] == "60"
+    (whole,) = on("usage", "--savings", "--by", "workspace", "--json").json()
+    assert (whole["workspace"], whole["measured_saving"]) == ("acme", 0.5)
+    assert "50.0% (50.0% to 50.0%)" in on("usage", "--savings").out
+    page = on("statement", "acme", "2026-11").out
+    assert "Measured saving of compression, against conversations that were held out" in page
+    assert "50.0% (50.0% to 50.0%)" in page
+    assert on("statement", "acme", "2026-11", "--json").json()["measured_savings"] == [row | {}]
+
+
+def test_too_few_conversations_say_nothing(on: On, config: Path) -> None:
+    compressed(config, conversations=90, held_out=3)
+    (row,) = on("usage", "--savings", "--json").json()
+    assert row["measured_saving"] is row["measured_low"] is row["measured_high"] is None
+    assert row["held_out_conversations"] == 3
+    for page in (on("usage", "--savings").out, on("statement", "acme", "2026-11").out):
+        assert "too few to say: under 50 conversations on a side" in page
+    assert on("usage", "--savings", "--since", "2027-01-01").out == "none\n"
+    done = on("usage", "--savings", "--by", "key")
+    assert done.code == 2 and "'key' is not one of workspace, project, model" in done.err
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            "saved_nano_usd = 0",
+            "says that it saved 0.00 USD, and saved 1.80 USD by the price list that it names",
+        ),
+        (
+            "compression_nano_usd = 0",
+            "says that its compression cost 0.00 USD, and the event of that has 0.30 USD",
+        ),
+        ("paired_with = 'gone'", "names an event of the same request that is not there, or does not name it"),
+    ],
+)
+def test_a_saving_that_is_not_so_is_found(on: On, config: Path, change: str, said: str) -> None:
+    compressed(config)
+    edit(config, "DROP TRIGGER usage_events_no_update")
+    edit(config, f"UPDATE usage_events SET {change} WHERE compression IS NOT NULL")
+    done = on("reconcile")
+    assert done.code == 1 and said in done.out and "NOT clean" in done.out
+    fields = json.loads(on("reconcile", "--json").out)
+    assert {wrong["figure"] for one in fields["mispriced_events"] for wrong in one["wrong"]} <= {
+        "saved",
+        "compression",
+    }
+
+
+def an_event(config: Path) -> str:
+    with sqlite3.connect(config.parent / "pith.db") as connection:
+        (event,) = connection.execute("SELECT min(event_id) FROM usage_events").fetchone()
+    connection.close()
+    return str(event)
+
+
+def test_credits_adjustments_and_refunds_are_in_every_book(on: On, used: None, config: Path) -> None:
+    event, this_month = an_event(config), datetime.now(UTC).strftime("%Y-%m")
+    (refund,) = on(
+        "adjustment", "refund", event, "--usd", "1.5", "--reason", "cut off", "--key", "k", "--json"
+    ).json()
+    assert (refund["usd"], refund["event_id"], refund["idempotency_key"]) == ("-1.50", event, "k")
+    again = on("adjustment", "refund", event, "--usd", "1.5", "--reason", "cut off", "--key", "k", "--json")
+    assert again.json() == [refund]
+    assert "-2.25" in on("adjustment", "credit", "acme", "--usd", "2.25", "--reason", "goodwill").out
+    assert " 0.10" in on("adjustment", "adjust", "acme", "--usd", "0.1", "--reason", "a fee").out
+    assert [one["usd"] for one in on("adjustment", "list", "--json").json()] == ["-1.50", "-2.25", "0.10"]
+    page = on("statement", "acme", this_month).out
+    assert "Adjusted         -3.65 USD" in page and "goodwill" in page
+    fields = on("statement", "acme", this_month, "--json").json()
+    assert (fields["adjusted_usd"], fields["closing"]["owed_usd"]) == ("-3.65", "13.6956")
+    done = on("reconcile").out
+    assert "uncollected 13.6956 + credited 3.75 (3 adjustments); " in done and "clean" in done
+    actions = [one["action"] for one in on("audit", "--workspace", "acme", "--json").json()]
+    assert actions[-3:] == ["adjustment.add"] * 3
+
+
+def test_a_request_is_refunded_by_the_id_that_its_customer_has(on: On, used: None, config: Path) -> None:
+    event = an_event(config)
+    edit(config, "DROP TRIGGER usage_events_no_update")
+    edit(config, f"UPDATE usage_events SET request_id = 'river-1' WHERE event_id = '{event}'")
+    words = ("adjustment", "refund", "--workspace", "acme", "--since", "2026-10-01", "--reason", "cut off")
+    (made,) = on(*words, "--request-id", "river-1", "--json").json()
+    assert (made["event_id"], made["kind"]) == (event, "refund")
+    assert "no usage event of the workspace since 2026-10-01" in on(*words, "--request-id", "x").complaint()
+    several = on(*words, "--request-id", "r").complaint()
+    assert "several usage events have the request id 'r'; refund each by its own id: " in several
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("credit", "acme", "--usd", "-1"), "must be above 0"),
+        (("credit", "acme", "--usd", "0"), "--usd"),
+        (("credit", "acme", "--usd", "1e-10"), "--usd"),
+        (("credit", "acme", "--usd", "many"), "--usd"),
+        (("credit", "nobody", "--usd", "1"), "no workspace"),
+        (("adjust", "acme", "--usd", "1e300"), "--usd"),
+        (("refund", "nothing"), "no usage event"),
+        (("refund",), "name the usage event, or the request"),
+        (
+            ("refund", "EVENT", "--request-id", "r", "--workspace", "acme"),
+            "name the usage event, or the request",
+        ),
+        (("refund", "--request-id", "r"), "name the usage event, or the request"),
+        (("refund", "EVENT", "--workspace", "acme"), "name the usage event, or the request"),
+        (("refund", "--request-id", "r", "--workspace", "nobody"), "no workspace"),
+        (("refund", "EVENT", "--usd", "5.01"), "of which 5.00 can still be refunded"),
+    ],
+)
+def test_an_adjustment_that_cannot_be_made_is_one_line(
+    on: On, used: None, config: Path, arguments: tuple[str, ...], complaint: str
+) -> None:
+    event = an_event(config)
+    words = [event if one == "EVENT" else one for one in arguments]
+    assert complaint in on("adjustment", *words, "--reason", "r").complaint()
+    assert on("adjustment", "list").out == "none\n"
+
+
+def test_an_adjustment_of_unknown_outcome_names_the_key_to_ask_again_with(
+    on: On, used: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lost(made: Adjustments, asked: Wanted) -> Adjustment:
+        await add(made, asked)
+        raise LedgerUnavailable("the answer was lost")
+
+    add = Adjustments._add
+    words = ("adjustment", "credit", "acme", "--usd", "1", "--reason", "r")
+    with monkeypatch.context() as patched:
+        patched.setattr(Adjustments, "_add", lost)
+        complaint = on(*words).complaint()
+    assert "it is unknown whether it was made: run again with --key cli-" in complaint
+    (made,) = on(*words, "--key", complaint.split()[-1], "--json").json()
+    assert [one["id"] for one in on("adjustment", "list", "--json").json()] == [made["id"]]
+
+
+def test_an_adjustment_that_somebody_changed_is_named(on: On, used: None, config: Path) -> None:
+    (made,) = on("adjustment", "credit", "acme", "--usd", "1", "--reason", "r", "--json").json()
+    edit(config, "DROP TRIGGER adjustments_no_update")
+    edit(config, "UPDATE adjustments SET reason = 'another'")
+    done = on("reconcile")
+    assert done.code == 1
+    assert f"difference: adjustment {made['id']} of ws_" in done.out and "in the audit log" in done.out
+
+
+def test_events_are_exported_to_a_file_that_is_whole_or_not_there(on: On, used: None, tmp_path: Path) -> None:
+    done = on("export", "events", "--until", "2026-11-01")
+    (october,) = [json.loads(line) for line in done.out.splitlines()]
+    assert (october["amount_nano_usd"], october["month"]) == (5 * 10**9, "2026-10")
+    assert done.err == "1 rows, until 2026-11-01T00:00:00+00:00 (not included)\n"
+    path = tmp_path / "out" / "events.csv"
+    assert "cannot write" in on("export", "events", "--format", "csv", "--output", path).complaint()
+    path.parent.mkdir()
+    done = on("export", "events", "--format", "csv", "--output", path, "--limit", 2)
+    first, second = done.err.splitlines()
+    assert first.startswith("2 rows, until ") and second.startswith("there is more: --cursor ")
+    assert path.stat().st_mode & 0o777 == 0o600 and [one.name for one in path.parent.iterdir()] == [path.name]
+    rest = on("export", "events", "--cursor", second.split()[-1])
+    assert len(rest.out.splitlines()) == 1 and "more" not in rest.err
+    wrong = on("export", "events", "--cursor", second.split()[-1], "--workspace", "acme")
+    assert "--cursor" in wrong.complaint()
+    assert "cursor" in on("export", "events", "--cursor", "x").complaint()

@@ -18,7 +18,8 @@ from billing.errors import InvalidKey
 from serve.cli.main import main
 from serve.cli.serve import with_ops_port
 from serve.cli.workspace import nano_usd
-from serve.config.settings import ConfigError, load_settings
+from serve.config.errors import ConfigError
+from serve.config.settings import load_settings
 from serve.money.ledger_setup import open_accounts
 from tests.integration.running import free_port
 from tests.serve.cli.commands import Done
@@ -218,7 +219,8 @@ def test_a_project_keeps_what_is_not_set(on: Pith) -> None:
         (("workspace", "set", "acme"), "--limit-usd, --monthly-limit-usd, --billing/--no-billing"),
         (
             ("project", "set", "acme/p"),
-            "--metered/--no-metered, --requests-per-minute, --tokens-per-minute, --max-in-flight, --weight",
+            "--metered/--no-metered, --requests-per-minute, --tokens-per-minute, --max-in-flight, --weight, "
+            "--compression",
         ),
     ],
 )

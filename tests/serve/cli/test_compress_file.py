@@ -20,8 +20,10 @@ from compression.choosing.assembly import Slice
 from compression.flags import Example, Flag
 from compression.pipeline.receipt import Receipt
 from compression.pipeline.request import CompressionResult, UnitScore
-from serve.cli.compress import document, printable, show
+from serve.cli.compress import document
 from serve.cli.main import main
+from serve.cli.output.compression import show
+from serve.cli.output.terminal import printable
 from tests.serve.served import settings_document
 
 SOURCE = (

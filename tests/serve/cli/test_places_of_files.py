@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from serve.cli.main import main
-from serve.config.settings import CHECKOUT, DEFAULT_CONFIG, anchor_of, load_anchored
+from serve.config.paths import CHECKOUT, DEFAULT_CONFIG, anchor_of
+from serve.config.settings import load_anchored
 from tests.serve.cli.commands import Done
 from tests.serve.served import migrated_file, settings_document
 

@@ -63,6 +63,7 @@ async def engine_behind_a_port(engine: FakeEngine) -> AsyncIterator[RayEngine]:
     try:
         yield RayEngine(
             "alpha",
+            "model:alpha",
             handle,  # type: ignore[arg-type]
             client,
             max_queued=4,
@@ -92,4 +93,9 @@ class FakeCompressorHandle:
 
 
 def compressor_behind_a_handle(model: CompressionModel) -> RayCompressor:
-    return RayCompressor("lexical", FakeCompressorHandle(model), longest_s=5)  # type: ignore[arg-type]
+    return RayCompressor(
+        "lexical",
+        "compress:lexical",
+        FakeCompressorHandle(model),
+        longest_s=5,  # type: ignore[arg-type]
+    )

@@ -11,17 +11,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from models.engine import EngineRequest
 from serve.cluster.replicas.pool import Replicas
 from serve.cluster.replicas.port import ADDRESS_KEY
 from serve.fairness.places import QueueFull, Shares
+from serve.metrics.waiting import WaitingMetrics
 
 REQUEST = EngineRequest("id", "model", ({"role": "user", "content": "hi"},), 16, False, "salt")
 
 
 def metadata(name: str) -> dict[str, Any]:
-    return {ADDRESS_KEY: {"url": f"http://{name}", "token": "secret"}}
+    return {ADDRESS_KEY: {"host": name, "port": 1, "token": "secret"}}
 
 
 @dataclass(slots=True)
@@ -95,7 +97,7 @@ async def others_run() -> None:
 
 async def take(replicas: Replicas, stack: AsyncExitStack) -> str:
     lease = await stack.enter_async_context(replicas.lease(REQUEST))
-    return lease.address.url
+    return lease.address.host
 
 
 async def test_ray_sees_each_request_on_its_replica_until_it_ends() -> None:
@@ -106,6 +108,30 @@ async def test_ray_sees_each_request_on_its_replica_until_it_ends() -> None:
             await take(replicas, stack)
         assert ray.running == {"a": 3, "b": 3}
     assert ray.running.total() == 0
+
+
+async def test_a_request_is_counted_as_waiting_until_it_has_a_place() -> None:
+    registry = CollectorRegistry()
+    ray = FakeRay({"a": 1})
+    replicas = Replicas(
+        ray,  # type: ignore[arg-type]
+        max_queued=10,
+        shares=Shares(1, 1),
+        waits=WaitingMetrics(registry).of("alpha"),
+    )
+
+    def waiting() -> float | None:
+        return registry.get_sample_value("pith_chat_requests_waiting", {"model": "alpha"})
+
+    async with AsyncExitStack() as first, AsyncExitStack() as second:
+        await take(replicas, first)
+        assert waiting() == 0
+        later = asyncio.create_task(take(replicas, second))
+        await others_run()
+        assert waiting() == 1
+        await first.aclose()
+        await later
+        assert waiting() == 0
 
 
 async def test_more_than_the_replicas_take_wait_in_order_and_are_counted_as_queued() -> None:
@@ -162,7 +188,7 @@ async def test_who_leaves_while_waiting_takes_no_place_along(after_its_turn_came
 async def test_without_a_replica_ray_is_asked_to_start_one() -> None:
     ray = FakeRay()
     async with AsyncExitStack() as stack:
-        assert await take(replicas_of(ray), stack) == "http://started"
+        assert await take(replicas_of(ray), stack) == "started"
     assert ray.woken == 1
 
 
@@ -174,7 +200,7 @@ async def test_a_new_replica_lets_those_in_who_wait() -> None:
         waiting = asyncio.create_task(take(replicas, stack))
         await others_run()
         ray.set(a=1, b=1)
-        assert await waiting == "http://b"
+        assert await waiting == "b"
 
 
 async def test_those_who_wait_for_a_replica_that_dies_have_another_started() -> None:
@@ -185,4 +211,4 @@ async def test_those_who_wait_for_a_replica_that_dies_have_another_started() -> 
         waiting = asyncio.create_task(take(replicas, stack))
         await others_run()
         replicas.lost(lease)
-        assert await waiting == "http://started"
+        assert await waiting == "started"

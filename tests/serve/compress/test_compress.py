@@ -432,6 +432,29 @@ async def test_the_demo_is_limited_for_each_address(tmp_path: Path) -> None:
         assert (await served.demo().run()).status == 200
 
 
+@pytest.mark.parametrize(("sizes", "cost"), [(1, 2), (16, 2), (17, 3), (40, 4), (64, 5)])
+async def test_sizes_count_toward_the_demos_limits_as_what_they_cost(
+    tmp_path: Path, sizes: int, cost: int
+) -> None:
+    asked = [{"target_ratio": (number + 1) / 64} for number in range(sizes)]
+    async with compressing(tmp_path, per_address=2 * cost, of_all=3 * cost) as served:
+        for left in (cost, 0):
+            client = await served.demo(sizes=asked).run()
+            assert (client.status, client.reply_headers["x-ratelimit-remaining-requests"]) == (200, str(left))
+        refused = await served.demo(sizes=asked).run()
+        assert refused.status == 429 and "from each address" in refused.json()["detail"]
+        assert (await served.demo(sizes=asked, address="192.0.2.2").run()).status == 200
+        refused = await served.demo(address="192.0.2.3").run()
+        assert refused.status == 429 and "from all addresses together" in refused.json()["detail"]
+
+
+async def test_sizes_count_as_no_more_than_a_minute_has(tmp_path: Path) -> None:
+    asked = [{"target_ratio": (number + 1) / 64} for number in range(64)]
+    async with compressing(tmp_path, per_address=3) as served:
+        assert (await served.demo(sizes=asked).run()).status == 200
+        assert (await served.demo().run()).status == 429
+
+
 async def test_the_demo_is_limited_for_all_addresses_together(tmp_path: Path) -> None:
     async with compressing(tmp_path, of_all=3, per_address=2) as served:
         hosts = (1, 1, 1, 1, 2)
@@ -481,15 +504,18 @@ async def test_a_client_is_its_address_and_of_ipv6_its_network() -> None:
 
 async def test_the_routes_are_documented(served: Compressing) -> None:
     found = await document(served)
+    one = {"$ref": "#/components/schemas/CompressRequest"}
+    messages = {"$ref": "#/components/schemas/CompressMessagesRequest"}
+    many = {"$ref": "#/components/schemas/BatchCompressRequest"}
     for path, statuses, request, keyed in (
-        ("/v1/compress", {200, 401, 402, 403, 422, 429, 500, 502, 503}, "CompressRequest", True),
-        ("/v1/demo/compress", {200, 422, 429, 500, 502, 503}, "CompressRequest", False),
-        ("/v1/batch/compress", {200, 401, 402, 403, 422, 429, 500, 502, 503}, "BatchCompressRequest", True),
+        ("/v1/compress", {200, 401, 402, 403, 422, 429, 500, 502, 503}, {"anyOf": [one, messages]}, True),
+        ("/v1/demo/compress", {200, 422, 429, 500, 502, 503}, one, False),
+        ("/v1/batch/compress", {200, 401, 402, 403, 422, 429, 500, 502, 503}, many, True),
     ):
         operation = found["paths"][path]["post"]
         assert {int(status) for status in operation["responses"]} == statuses
         schema = operation["requestBody"]["content"]["application/json"]["schema"]
-        assert schema == {"$ref": f"#/components/schemas/{request}"}
+        assert schema == request
         assert bool(operation.get("security")) == keyed
         for status, response in operation["responses"].items():
             assert "X-Request-ID" in response["headers"] and response["description"]
@@ -503,7 +529,8 @@ async def test_the_routes_are_documented(served: Compressing) -> None:
 async def test_every_example_fits_its_schema(served: Compressing) -> None:
     found = await document(served)
     schemas = found["components"]["schemas"]
-    for name in ("CompressRequest", "BatchCompressRequest", "CompressResponse", "BatchCompressResponse"):
+    names = ("CompressRequest", "CompressMessagesRequest", "BatchCompressRequest")
+    for name in (*names, "CompressResponse", "BatchCompressResponse"):
         Draft202012Validator.check_schema(schemas[name])
         assert schemas[name]["examples"]
         for example in schemas[name]["examples"]:
@@ -515,9 +542,11 @@ async def test_every_example_fits_its_schema(served: Compressing) -> None:
     assert items["items"] == {"$ref": "#/components/schemas/BatchItem"}
 
 
-async def test_what_a_receipt_says_was_held_before(served: Compressing) -> None:
-    """A compressor that counts more than its stated maximum is at fault: nothing is delivered, and nothing charged."""
-    served.model.counts_more = 10 * len(CONTEXT)
+@pytest.mark.parametrize("factor", [10, -10])
+async def test_what_a_receipt_says_was_held_before(served: Compressing, factor: int) -> None:
+    """A compressor that counts more than its stated maximum, or less than nothing, is at fault: nothing is delivered,
+    and nothing charged."""
+    served.model.counts_more = factor * len(CONTEXT)
     failed = await served.compress().run()
     assert (failed.status, failed.json()["error"]["code"]) == (502, "compressor_failed")
     assert b"warranty" not in failed.body

@@ -153,7 +153,7 @@ def test_two_models_of_one_id_are_refused() -> None:
 def test_the_demo_has_bounds_by_default() -> None:
     section = CompressionSettingsSection()
     assert section.demo.max_chars == 20_000
-    assert (section.demo.requests_per_minute_per_address, section.demo.requests_per_minute) == (6, 60)
+    assert (section.demo.requests_per_minute_per_address, section.demo.requests_per_minute) == (24, 240)
 
 
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.__name__)

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from serve.cluster.launch import warn_of_fake_engines
+from serve.cluster.lineup import warn_of_fake_engines
 from serve.cluster.progress import Progress
 from serve.config.chat_models import EngineSettings
 from serve.config.settings import Settings, load_settings
@@ -51,6 +51,6 @@ def test_the_start_names_each_model_whose_engine_computes_nothing() -> None:
     given = yaml.safe_load(CONFIGS[0].read_text())
     given["models"][0]["engine"] = {"kind": "fake"}
     out = StringIO()
-    warn_of_fake_engines(Settings(**given), Progress(out))
+    warn_of_fake_engines(Settings(**given).models, Progress(out))
     (line,) = out.getvalue().splitlines()
     assert "WARNING" in line and given["models"][0]["id"] in line and "fake" in line

@@ -12,8 +12,9 @@ import yaml
 
 from serve.config.capacity.fit import Verdict, check_fit
 from serve.config.capacity.placement import Bundle, Cluster, Place
-from serve.config.node import Node, parse_node
-from serve.config.settings import ConfigError, Settings, load_settings
+from serve.config.errors import ConfigError
+from serve.config.settings import Settings, load_settings
+from serve.config.values.node import Node, parse_node
 from tests.serve.cli.commands import Done
 from tests.serve.served import model_document, settings_document
 
@@ -84,6 +85,8 @@ def test_a_shipped_configuration_fits_the_machine_that_it_names(
     applications = {verdict.application for verdict in verdicts}
     assert applications >= {f"model:{model.id}" for model in settings.models}
     assert applications >= {f"compress:{model.id}" for model in settings.compression.models}
+    own = {f"retrieval:{model.id}" for model in settings.retrieval_models if not model.is_hosted}
+    assert {name for name in applications if name.startswith("retrieval:")} == own
 
 
 def test_a_neural_compressor_is_up_from_the_start_on_gpus() -> None:
@@ -101,7 +104,8 @@ def test_compressors_have_no_place_where_every_gpu_is_taken_whole() -> None:
     document = yaml.safe_load(GPU.read_text())
     document["models"][3]["accelerator"]["share"] = 1
     found = troubles(document, H100S)
-    assert set(found) == {
+    others = {f"retrieval:{model['id']}" for model in document["models"][4:]}
+    assert others and set(found) == others | {
         f"compress:{model['id']}" for model in document["compression"]["models"] if model["kind"] != "lexical"
     }
     assert "0.055 GPU" in found["compress:minilm"]

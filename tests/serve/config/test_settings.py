@@ -14,9 +14,11 @@ import pytest
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from serve.app import catalog_of
+from serve.catalog.configured import catalog_of
 from serve.config.chat_models import EngineSettings
-from serve.config.settings import ConfigError, Settings, load_settings
+from serve.config.errors import ConfigError
+from serve.config.models_by_kind import place_in_file
+from serve.config.settings import Settings, load_settings
 from tests.serve.served import model_document, settings_document
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -29,12 +31,31 @@ def document(tmp_path: Path) -> dict[str, Any]:
     found = settings_document(tmp_path)
     found["ray"] = {}
     found["ops"] = {}
+    found["billing"]["archive"] = {}
+    found["batches"] = {}
+    found["metrics"] = {"tenants": {"top": 5}}
+    found["responses"] = {}
+    found["logs"] = {}
+    found["webhooks"] = {}
+    found["tracing"] = {}
     for section in ("capabilities", "engine", "accelerator", "size", "replicas"):
         found["models"][0][section] = {}
     compressor = {"id": "m", "name": "M", "blurb": "b", "kind": "encoder", "checkpoint": "some/model"}
     for section in ("ratio", "flags", "selection", "replicas"):
         compressor[section] = {}  # type: ignore[assignment]
-    found["compression"] = {"demo": {}, "models": [compressor]}
+    # After the others, since its place in the file is not its place in its list.
+    other: dict[str, Any] = {
+        "id": "e",
+        "kind": "rerank",
+        "name": "E",
+        "blurb": "b",
+        "checkpoint": "x/y",
+        "context_length": 512,
+    }
+    for section in ("accelerator", "replicas"):
+        other[section] = {}
+    found["models"].append({**other, "price": {"input_usd_per_mtok": 1}, "engine": {"kind": "encoder"}})
+    found["compression"] = {"demo": {}, "chat": {}, "retention": {}, "models": [compressor]}
     return found
 
 
@@ -59,13 +80,20 @@ def sections(
         if inner is not None and typing.get_origin(inner) is list:
             (inner,) = typing.get_args(inner)
             if isinstance(inner, type) and issubclass(inner, BaseModel):
-                yield from sections(inner, (*path, name, 0))
+                place = ("models", 4) if name == "retrieval_models" else (name, 0)
+                yield from sections(inner, (*path, *place))
         elif isinstance(inner, type) and issubclass(inner, BaseModel):
             yield from sections(inner, (*path, name))
 
 
 SECTIONS = list(sections())
-KEYS = [(kind, (*path, name)) for kind, path in SECTIONS for name in kind.model_fields]
+KEYS = [
+    (kind, (*path, name))
+    for kind, path in SECTIONS
+    for name in kind.model_fields
+    # Made of the entries of `models`.
+    if name != "retrieval_models"
+]
 
 
 def dotted(path: tuple[str | int, ...]) -> str:
@@ -94,7 +122,7 @@ def places_of_problems(document: Any) -> set[str]:
     try:
         Settings.model_validate(document)
     except ValidationError as error:
-        return {dotted(issue["loc"]) for issue in error.errors()}
+        return {dotted(tuple(place_in_file(issue["loc"], document))) for issue in error.errors()}
     return set()
 
 
@@ -147,6 +175,7 @@ def test_what_is_no_usable_number_is_refused_where_one_is_meant(document: dict[s
         (("billing", "database_url"), "postgresql+asyncpg:x", "sqlite:///PATH"),
         (("billing", "key_cache_s"), 5.1, "less than or equal to 5"),
         (("billing", "collection_threshold_cents"), 0, "1"),
+        (("billing", "archive", "keep_months"), 0, "greater than or equal to 1"),
         (("models", 0, "id"), "", "pattern"),
         (("models", 0, "id"), "a b", "pattern"),
         (("models", 0, "id"), "x" * 128, "pattern"),
@@ -173,6 +202,42 @@ def test_a_value_out_of_bounds_is_refused_with_the_bound(
 def test_a_catalog_holds_as_many_models_as_one_likes(document: dict[str, Any], count: int) -> None:
     document["models"] = [model_document(f"m{n}") for n in range(count)]
     assert len(Settings.model_validate(document).models) == count
+
+
+@pytest.mark.parametrize(("cached", "micro_usd"), [("0.1", 100_000), ("0.025", 25_000), ("0", 0)])
+def test_cached_input_may_have_a_price_of_its_own(
+    document: dict[str, Any], cached: str, micro_usd: int
+) -> None:
+    price = {**document["models"][0]["price"], "input_usd_per_mtok": "0.1"}
+    document["models"][0]["price"] = {**price, "cached_input_usd_per_mtok": cached}
+    first, *others = catalog_of(Settings.model_validate(document)).models
+    assert first.cached_input_micro_usd_per_mtok == micro_usd
+    assert all(model.cached_input_micro_usd_per_mtok is None for model in others)
+
+
+def test_cached_input_that_costs_more_than_input_is_refused_by_its_key(
+    document: dict[str, Any], tmp_path: Path
+) -> None:
+    """What is held for a prompt of which nothing is cached must cover it."""
+    document["models"][0]["price"]["input_usd_per_mtok"] = "0.1"
+    document["models"][0]["price"]["cached_input_usd_per_mtok"] = "0.100001"
+    said = refusal(document, tmp_path)
+    assert said.startswith("models.0.price.cached_input_usd_per_mtok: "), said
+    assert "0.100001" in said and "input_usd_per_mtok (0.1)" in said
+
+
+def test_a_model_that_calls_tools_needs_a_parser_of_its_calls(
+    document: dict[str, Any], tmp_path: Path
+) -> None:
+    model = document["models"][0]
+    model["capabilities"] = {"tools": True}
+    assert "engine.tool_call_parser" in refusal(document, tmp_path)
+    model["engine"] = {"enable_auto_tool_choice": True, "tool_call_parser": "hermes"}
+    model["capabilities"], document["models"][1]["capabilities"] = {"tools": True}, {"tools": "ignore"}
+    catalog = catalog_of(Settings.model_validate(document))
+    assert [model.capabilities.tools for model in catalog.models[:2]] == [True, "ignore"]
+    document["models"][1]["capabilities"] = {"tools": "never"}
+    assert "models.1.capabilities.tools" in refusal(document, tmp_path)
 
 
 def test_a_catalog_without_a_model_is_refused(document: dict[str, Any], tmp_path: Path) -> None:

@@ -54,3 +54,12 @@ def test_the_tokenizer_is_fetched_at_its_commit(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(build.TokenizerUnavailable):
         load_counter("org/tokens", name="t", revision=COMMIT)
     assert asked == [("org/tokens", COMMIT)]
+
+
+def test_an_encoder_of_texts_wants_its_commit_too(tmp_path: Path) -> None:
+    document = settings_document(tmp_path)
+    model = {"id": "e", "kind": "embedding", "name": "E", "blurb": "b", "context_length": 512}
+    given = {"price": {"input_usd_per_mtok": 1}, "engine": {"kind": "vllm"}, "checkpoint": "org/e"}
+    document["models"].append({**model, **given})
+    (line,) = unpinned_revisions(Settings.model_validate(document))
+    assert line.endswith("name a commit in models.e.revision")

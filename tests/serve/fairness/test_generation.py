@@ -57,6 +57,21 @@ async def test_a_request_takes_a_place_for_each_of_its_choices() -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
+async def test_many_prompts_of_one_request_leave_room_for_others() -> None:
+    engine = FakeEngine(answers=False)
+    fair = fair_over(engine, places=8)
+    many = replace(REQUEST, messages=(), form="completion", prompts=("a",) * 100, options={"n": 2})
+    assert (many.sequences, many.prompts_at_once(8), many.places(8)) == (200, 1, 2)
+    assert replace(many, prompts=("a",)).places(64) == 2 and many.places(64) == 16
+    requests = [many, *[REQUEST] * 7]
+    tasks = [asyncio.create_task(run(fair, request)) for request in requests]
+    await others_run()
+    assert len(engine.requests) == 7
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
 async def test_a_client_that_leaves_while_it_waits_never_reaches_the_engine() -> None:
     engine = FakeEngine(answers=False)
     fair = fair_over(engine)
@@ -80,3 +95,49 @@ async def test_an_engine_that_fails_gives_its_place_back() -> None:
         except EngineFailed:
             continue
         raise AssertionError("the fake did not fail")
+
+
+async def test_more_choices_than_half_an_engine_are_refused_and_keep_nobody_waiting() -> None:
+    engine = FakeEngine()
+    refused = await run(fair_over(engine, places=64), replace(REQUEST, options={"n": 33}))
+    assert isinstance(refused[0], EngineFault) and (refused[0].kind, refused[0].param) == ("rejected", "n")
+    assert not engine.requests
+    for places, choices in ((64, 32), (256, 128), (1, 16)):
+        items = await run(fair_over(engine, places=places), replace(REQUEST, options={"n": choices}))
+        assert isinstance(items[-1], EngineChunk) and items[-1].finished
+
+
+class CountedTurns:
+    """A fake `TurnObserver`: what it was told, in order."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def wait(self) -> None:
+        self.told.append("waits")
+
+    def give_up(self) -> None:
+        self.told.append("gives up")
+
+    def begin(self, waited_s: float) -> None:
+        assert waited_s >= 0
+        self.told.append("begins")
+
+    def end(self) -> None:
+        self.told.append("ends")
+
+
+async def test_each_request_is_observed_until_it_ends_or_gives_up() -> None:
+    gate, turns = asyncio.Event(), CountedTurns()
+    engine = FakeEngine(token_s=1, sleep=lambda _: gate.wait())
+    fair = FairGeneration(engine.generate, places=1, shares=Shares(1, 1), observer=turns)
+    running = asyncio.create_task(run(fair, REQUEST))
+    await others_run()
+    waiting = asyncio.create_task(run(fair, REQUEST))
+    await others_run()
+    assert turns.told == ["waits", "begins", "waits"]
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    gate.set()
+    await running
+    assert turns.told == ["waits", "begins", "waits", "gives up", "ends"]

@@ -14,7 +14,18 @@ from models.options.messages import engine_messages
 from models.options.options import select_options
 from serve.chat.request import ChatCompletionRequest
 from serve.chat.response import Usage
-from serve.http.body import ABSENT, MAX_INPUT_CHARS, MAX_VALUES, InvalidBody, Issue, parse_body
+from serve.http.body import (
+    ABSENT,
+    MAX_INPUT_CHARS,
+    MAX_TOKEN_IDS,
+    MAX_VALUES,
+    InvalidBody,
+    Issue,
+    check_shape,
+    parse_body,
+    parse_json,
+)
+from serve.retrieval.embedding_request import EmbeddingRequest
 
 HI = {"role": "user", "content": "hi"}
 JSON = "application/json"
@@ -427,3 +438,22 @@ def test_marks_within_a_text_are_no_values() -> None:
     text = '[{"a": 1, \\ "b": [2]}], ' * 100_000
     request = parse_chat_request(body(messages=[{"role": "user", "content": text}]), JSON)
     assert request.messages[0].content == text
+
+
+def test_where_token_ids_are_taken_there_may_be_many_of_them_and_nothing_else() -> None:
+    ids = b'{"prompt": [' + b"7," * (MAX_TOKEN_IDS - 8) + b"7]}"
+    assert len(parse_json(ids, None, most=MAX_TOKEN_IDS)["prompt"]) == MAX_TOKEN_IDS - 7
+    for costly in (b"[],", b"{},", b'"x",', b"7," * 16):
+        raw = b'{"prompt": [' + costly * (MAX_VALUES + 1) + b"7]}"
+        with pytest.raises(InvalidBody) as caught:
+            parse_json(raw, None, most=MAX_TOKEN_IDS)
+        assert caught.value.issues[0].type == "too_many_values"
+    with pytest.raises(InvalidBody) as caught:
+        parse_json(ids, None)
+    assert caught.value.issues[0].ctx == {"max_values": MAX_VALUES}
+
+
+def test_the_first_of_a_million_bad_token_ids_refuses_an_embedding() -> None:
+    with pytest.raises(InvalidBody) as caught:
+        check_shape({"input": [-1] * MAX_VALUES}, EmbeddingRequest)
+    assert len(caught.value.issues) <= 4

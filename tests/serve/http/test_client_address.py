@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from serve.config.networks import networks
 from serve.config.settings import Settings
+from serve.config.values.networks import networks
 from serve.http.client_address import client_of, is_in_networks
 from tests.serve.compressing import CONTEXT, QUERY, compressing
 from tests.serve.http.serving import Listening, detail, listening

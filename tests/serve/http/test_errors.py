@@ -9,16 +9,27 @@ import pytest
 
 import billing.errors
 import models.errors
+from billing.accounts.powers import ModelNotAllowed, RouteNotAllowed
 from billing.caller import LimitState
 from billing.errors import (
+    BatchEnded,
     BillingDisabled,
+    FileInUse,
+    FilesFull,
     InvalidKey,
     LedgerUnavailable,
     LimitsUnavailable,
     PricesUnavailable,
     QuotaExceeded,
     RateLimited,
+    ResultsFull,
     SpoolFull,
+    StorageFull,
+    StorageUnavailable,
+    TooManyBatches,
+    UnknownBatch,
+    UnknownFile,
+    UnknownOriginal,
     UsageNotRecorded,
 )
 from compression.pipeline.errors import (
@@ -45,6 +56,7 @@ from serve.http.errors import (
     STATUSES,
     MissingKey,
     Problem,
+    WrongAdminKey,
     http_problem,
     problem_of,
     unexpected_problem,
@@ -61,6 +73,9 @@ ISSUES = (
 ROWS: list[tuple[Exception, int, str, str, dict[str, str]]] = [
     (MissingKey("no key"), 401, "authentication_error", "missing_api_key", {"WWW-Authenticate": "Bearer"}),
     (InvalidKey("revoked"), 403, "permission_error", "invalid_api_key", {}),
+    (WrongAdminKey(), 401, "authentication_error", "invalid_admin_key", {"WWW-Authenticate": "Bearer"}),
+    (ModelNotAllowed("alpha"), 403, "permission_error", "model_not_allowed", {}),
+    (RouteNotAllowed("chat"), 403, "permission_error", "route_not_allowed", {}),
     (
         QuotaExceeded(span="total", limit_nano_usd=2, committed_nano_usd=1, wanted_nano_usd=2),
         402,
@@ -78,6 +93,7 @@ ROWS: list[tuple[Exception, int, str, str, dict[str, str]]] = [
     ),
     (TooManyWrongKeys(2), 429, "rate_limit_error", "too_many_wrong_keys", {"Retry-After": "2"}),
     (UnsupportedOption("store", "not here"), 400, "invalid_request_error", "unsupported_option", {}),
+    (UnknownOriginal(), 404, "invalid_request_error", "original_not_found", {}),
     (InvalidBody(ISSUES), 422, "invalid_request_error", "invalid_body", {}),
     (InvalidField(("n",), "too many"), 422, "invalid_request_error", "invalid_field", {}),
     (UnknownModel("omega", ("alpha",)), 422, "invalid_request_error", "model_not_found", {}),
@@ -101,6 +117,15 @@ ROWS: list[tuple[Exception, int, str, str, dict[str, str]]] = [
     (SpoolFull(9), 503, "server_error", "spool_full", {"Retry-After": "5"}),
     (LimitsUnavailable("away"), 503, "server_error", "limits_unavailable", {"Retry-After": "5"}),
     (PricesUnavailable("none"), 503, "server_error", "catalog_unavailable", {"Retry-After": "5"}),
+    (UnknownFile("file-1"), 404, "invalid_request_error", "file_not_found", {}),
+    (UnknownBatch("batch_1"), 404, "invalid_request_error", "batch_not_found", {}),
+    (FileInUse("file-1", "batch_1"), 409, "invalid_request_error", "file_in_use", {}),
+    (BatchEnded("batch_1", "completed"), 409, "invalid_request_error", "batch_ended", {}),
+    (FilesFull(most_files=1, most_bytes=2), 413, "invalid_request_error", "files_full", {}),
+    (ResultsFull(9), 413, "invalid_request_error", "files_full", {}),
+    (TooManyBatches(9), 429, "rate_limit_error", "too_many_batches", {"Retry-After": "5"}),
+    (StorageFull("no space"), 507, "server_error", "storage_full", {}),
+    (StorageUnavailable("read-only"), 503, "server_error", "storage_unavailable", {"Retry-After": "5"}),
 ]
 
 
@@ -159,7 +184,7 @@ def test_an_error_without_a_row_is_nobodys_guess() -> None:
 
 
 def test_every_error_that_an_engine_can_report_has_a_row() -> None:
-    for kind in ("rejected", "unavailable", "failed"):
+    for kind in ("rejected", "unavailable", "timed_out", "failed"):
         assert problem_of(EngineFault(kind, "why").error()).status in (422, 502, 503)
     assert set(models.errors.EngineError.__subclasses__()) <= set(STATUSES)
 
@@ -245,6 +270,6 @@ def test_an_error_of_http_itself_has_the_same_shape(status: int, code: str) -> N
 
 def test_an_event_is_the_same_body_on_one_line() -> None:
     problem = Problem(502, "server_error", "engine_failed", "line one\nline two")
-    event = error_event(problem, None)
+    event = error_event(problem, {})
     assert event.startswith(b"data: {") and event.endswith(b"}\n\n") and event.count(b"\n") == 2
     assert orjson.loads(event.removeprefix(b"data: ")) == problem.body()

@@ -11,6 +11,16 @@ import pytest
 from fastapi import FastAPI
 from jsonschema import Draft202012Validator
 
+from billing.errors import (
+    BatchEnded,
+    FileInUse,
+    FilesFull,
+    ResultsFull,
+    StorageFull,
+    UnknownBatch,
+    UnknownFile,
+    UnknownOriginal,
+)
 from billing.ledger.ledger import Ledger
 from billing.spool.spool import Spool
 from billing.store.database import open_database
@@ -23,10 +33,12 @@ from serve.http.body import InvalidBody, parse_body
 from serve.http.errors import STATUSES
 from tests.serve.served import HI, Client, settings_document
 
-# Each route of the contract that this server has, its statuses, and whether it needs a key.
+# Each route at `/v1` that this server has, and its probes, their statuses, and whether it needs a key.
 ROUTES = {
     ("GET", "/v1/catalog"): ({200, 503}, False),
     ("GET", "/v1/models"): ({200, 401, 403, 429, 500, 503}, True),
+    ("GET", "/v1/usage"): ({200, 401, 403, 422, 429, 500, 503}, True),
+    ("GET", "/v1/limits"): ({200, 401, 403, 429, 500, 503}, True),
     ("POST", "/v1/chat/completions"): ({200, 400, 401, 402, 403, 422, 429, 500, 502, 503}, True),
     ("GET", "/health"): ({200}, False),
     ("GET", "/ready"): ({200, 503}, False),
@@ -99,9 +111,23 @@ def test_every_schema_is_a_json_schema(document: Any) -> None:
     )
 
 
-def test_the_routes_are_those_of_the_contract_and_no_others(document: Any) -> None:
+DIALECTS = ("/openai/v1/", "/anthropic/v1/")
+
+
+def test_the_routes_are_those_of_the_contract_and_of_the_dialects(document: Any) -> None:
     found = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
-    assert found == set(ROUTES)
+    assert {route for route in found if not route[1].startswith(DIALECTS)} == set(ROUTES)
+
+
+def test_every_route_of_a_dialect_is_documented_with_its_errors(document: Any) -> None:
+    for path, methods in document["paths"].items():
+        for method, each in methods.items() if path.startswith(DIALECTS) else ():
+            assert each["description"] and each["tags"], path
+            responses = each["responses"]
+            assert {"200", "401", "500"} <= set(responses) and "422" not in responses, (method, path)
+            for status, response in responses.items():
+                schema = response["content"]["application/json"]["schema"]
+                assert status == "200" or "/ErrorBody" not in str(schema), (method, path)
 
 
 def test_every_operation_has_a_name_of_its_own_and_a_description(document: Any) -> None:
@@ -143,8 +169,14 @@ def test_the_key_and_the_request_id_are_documented_where_they_count(
 ) -> None:
     found, needs_key = operation(document, route), ROUTES[route][1]
     assert bool(found.get("security")) == needs_key
-    names = [(each["name"].lower(), each["in"], each["required"]) for each in found.get("parameters", [])]
+    given = [each for each in found.get("parameters", []) if each["in"] != "query"]
+    names = [(each["name"].lower(), each["in"], each["required"]) for each in given]
     assert names == ([("x-request-id", "header", False)] if needs_key else [])
+
+
+@pytest.mark.parametrize("path", ["/openai/v1/models", "/openai/v1/models/{model_id}"])
+def test_where_a_key_may_be_left_out_none_is_one_of_the_ways_to_ask(document: Any, path: str) -> None:
+    assert operation(document, ("GET", path))["security"] == [{"ProjectKey": []}, {}]
 
 
 def test_the_scheme_of_keys_is_bearer(document: Any) -> None:
@@ -152,9 +184,22 @@ def test_the_scheme_of_keys_is_bearer(document: Any) -> None:
     assert (scheme["type"], scheme["scheme"]) == ("http", "bearer")
 
 
+OF_OTHER_ROUTES = {
+    BatchEnded,
+    FileInUse,
+    FilesFull,
+    ResultsFull,
+    StorageFull,
+    UnknownBatch,
+    UnknownFile,
+    UnknownOriginal,
+}
+
+
 def test_every_status_of_the_table_is_documented_for_chat(document: Any) -> None:
     documented = {int(status) for status in operation(document, CHAT)["responses"]}
-    assert {row.status for row in STATUSES.values()} <= documented
+    others = {row.status for kind, row in STATUSES.items() if kind not in OF_OTHER_ROUTES}
+    assert others <= documented
 
 
 def test_a_completion_is_json_or_a_stream_with_its_metering_status(document: Any) -> None:
@@ -240,6 +285,22 @@ def test_what_a_response_holds_is_required_and_described(document: Any, name: st
     found = document["components"]["schemas"][name]
     assert set(found["required"]) == set(fields.split())
     assert all(field.get("description") for field in found["properties"].values())
+
+
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [
+        ("Model", "cached_input_price_per_mtok"),
+        ("CatalogModel", "cached_input_price_per_mtok"),
+        ("Billing", "cached_input_price_per_mtok"),
+        ("Usage", "prompt_tokens_details"),
+    ],
+)
+def test_what_tells_of_cached_input_is_described_and_not_required(
+    document: Any, name: str, field: str
+) -> None:
+    found = document["components"]["schemas"][name]
+    assert found["properties"][field]["description"] and field not in found["required"]
 
 
 def test_a_catalogs_model_has_the_models_fields_and_two_more(document: Any) -> None:

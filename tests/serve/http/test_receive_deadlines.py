@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from serve.config.networks import networks
+from serve.config.values.networks import networks
 from serve.http.server.connections import Connections, ReceiveTimes
 from serve.http.server.protocol import BoundedHttp
 from serve.http.server.receive_deadlines import overdue

@@ -19,6 +19,7 @@ from models.errors import EngineError, EngineFailed, EngineRejected, EngineUnava
 from models.fake_engine import FakeEngine
 from tests.integration.contract_shapes import COMPLETION, ERROR, mismatches
 from tests.serve.loopback_service import SECRET, FakeBrokenEngine, Running, service
+from tests.serve.served import usage_of
 
 COMPLETIONS = "/v1/chat/completions"
 CHAT = {"messages": [{"role": "user", "content": "Hello."}], "max_tokens": 8}
@@ -179,7 +180,7 @@ def test_a_failure_after_the_first_event_ends_the_stream_with_an_error(
     assert mismatches(last_event(reply), ERROR) == []
     assert b"[DONE]" not in reply.content
     event = last_event(reply)
-    assert event["usage"] == {"prompt_tokens": 2, "completion_tokens": 3, "total_tokens": 5}
+    assert event["usage"] == usage_of(2, 3)
     assert event["service"]["metering"] == {"persisted": True, "status": "persisted"}
     price = event["service"]["billing"]
     spent = 2 * price["input_price_per_mtok"] + 3 * price["output_price_per_mtok"]

@@ -72,11 +72,15 @@ async def test_a_completed_request_is_counted_with_its_tokens_and_its_charge(
 ) -> None:
     async with changed(served) as change:
         assert (await served.chat(stream=stream).run()).status == 200
-    first_token = {f"pith_chat_time_to_first_token_seconds_count{MODEL}": 1} if stream else {}
+    streamed = {
+        f"pith_chat_time_to_first_token_seconds_count{MODEL}": 1,
+        # After the first.
+        f"pith_chat_inter_token_seconds_count{MODEL}": 5,
+    }
     assert change.of("pith_chat_") == {
         **ended("completed"),
         **tokens(6),
-        **first_token,
+        **(streamed if stream else {}),
         f"pith_chat_request_duration_seconds_count{MODEL}": 1,
     }
     assert change.of("pith_metering") == metered("persisted")
@@ -120,6 +124,7 @@ async def test_a_stream_that_breaks_off_counts_what_is_charged(served: Served) -
         **ended("failed"),
         **tokens(event.completion_tokens),
         f"pith_chat_time_to_first_token_seconds_count{MODEL}": 1,
+        f"pith_chat_inter_token_seconds_count{MODEL}": event.completion_tokens - 1,
     }
     assert change.of("pith_charged") == {f"pith_charged_usd_total{MODEL}": event.cost_nano_usd / 10**9}
 

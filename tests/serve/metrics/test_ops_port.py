@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from billing.spool.spool import Spool
 from billing.usage import UsageEvent
 from serve.config.settings import Settings
-from serve.metrics.ops_port import ENDED, ProcessFiles, ops_port
+from serve.metrics.log_lines import relayed_lines
+from serve.metrics.ops_port import ENDED, ProcessFiles
+from serve.metrics.ops_port import ops_port as ops_port_by
 from serve.metrics.process_files import FOLDER_VARIABLE, RESERVED_BYTES, metrics_folder
+from serve.ops.listening import open_ops
 from tests.integration.running import free_port
 from tests.serve.metrics.readings import Readings, of_families, of_text
 from tests.serve.served import settings_document
@@ -37,7 +43,16 @@ settings = Settings.model_validate_json(sys.argv[1])
 assert "prometheus_client" not in sys.modules
 count_in_files(settings)
 from prometheus_client import CollectorRegistry
+from serve.metrics.compression_workers import PoolMetrics
+from serve.metrics.log_lines import count_dropped_lines
 from serve.metrics.service import ServiceMetrics
+from serve.metrics.traces import TraceMetrics
+from serve.metrics.upkeep import UpkeepMetrics
+from serve.metrics.waiting import WaitingMetrics
+from serve.metrics.webhook_counts import WebhookMetrics
+for make in (count_dropped_lines, TraceMetrics, UpkeepMetrics, WaitingMetrics, WebhookMetrics):
+    make(CollectorRegistry())
+PoolMetrics(CollectorRegistry(), "m")
 metrics = ServiceMetrics(CollectorRegistry(), chat_models=["alpha"], compression_models=["m"])
 for _ in range(int(sys.argv[2])):
     metrics.chat.begin("alpha").end()
@@ -45,6 +60,17 @@ metrics.chat.begin("alpha")
 print("counts unseen" if "PROMETHEUS_MULTIPROC_DIR" not in os.environ else "counts", flush=True)
 sys.stdin.read()
 """
+
+
+class Colons(Collector):
+    def collect(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily("vllm:kv_cache_usage_perc", "As vLLM names it.", 0.5)
+
+
+def ops_port(
+    settings: Settings, *also: Collector, anew: bool = True
+) -> AbstractContextManager[Callable[[], None]]:
+    return ops_port_by(settings, open_ops, *also, anew=anew)
 
 
 @pytest.fixture
@@ -55,7 +81,13 @@ def settings(tmp_path: Path) -> Settings:
 @contextmanager
 def process(settings: Settings, chats: int, *, says: str = "counts") -> Iterator[subprocess.Popen[str]]:
     running = subprocess.Popen(
-        [sys.executable, "-c", PROCESS, settings.model_dump_json(), str(chats)],
+        [
+            sys.executable,
+            "-c",
+            PROCESS,
+            settings.model_dump_json(exclude={"retrieval_models"}),
+            str(chats),
+        ],
         cwd=ROOT,
         env={"PYTHONPATH": str(ROOT), FOLDER_VARIABLE: str(metrics_folder(settings))},
         stdin=subprocess.PIPE,
@@ -105,9 +137,9 @@ def test_restarts_do_not_pile_up_files_even_where_nobody_scrapes(settings: Setti
     with ops_port(settings) as take_in_ended:
         for _ in range(2):
             with process(settings, 1):
-                assert len(list(folder.iterdir())) == 2 * len(RESERVED_BYTES)
+                assert len(list(folder.glob("*.db"))) == 2 * len(RESERVED_BYTES)
             take_in_ended()
-            assert {path.name for path in folder.iterdir()} == {
+            assert {path.name for path in folder.glob("*.db")} == {
                 f"{kind}_{ENDED}.db" for kind in RESERVED_BYTES
             }
         assert of_families(ProcessFiles(folder).collect())[CHATS] == 2
@@ -126,12 +158,29 @@ def test_a_process_counts_in_files_whose_blocks_are_reserved(settings: Settings)
         assert mine[f"histogram_{running.pid}.db"].stat().st_size == RESERVED_BYTES["histogram"]
 
 
+def test_each_kind_of_gauge_has_its_reserved_file() -> None:
+    """`prometheus_client` makes a file that nobody has reserved with a hole: a full disk would end the process."""
+    sources = [path.read_text() for path in (ROOT / "serve").rglob("*.py")]
+    modes = {mode for source in sources for mode in re.findall(r'multiprocess_mode="(\w+)"', source)}
+    assert modes and {f"gauge_{mode}" for mode in modes} <= RESERVED_BYTES.keys()
+
+
 def test_a_process_that_cannot_make_its_files_counts_unseen_and_says_so(settings: Settings) -> None:
     settings.state_dir.mkdir(parents=True)
     (settings.state_dir / "metrics").write_text("a file where the folder should be")
     with process(settings, 1, says="counts unseen") as running:
         _, errors = running.communicate("")
     assert "this process's metrics are not shown" in errors
+
+
+def test_names_with_colons_reach_prometheus_as_they_are(settings: Settings) -> None:
+    """As vLLM's names have; Prometheus asks for OpenMetrics first."""
+    asked = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
+    url = f"http://127.0.0.1:{settings.ops.port}/metrics"
+    with ops_port(settings, Colons()):
+        request = urllib.request.Request(url, headers={"Accept": asked})
+        with urllib.request.urlopen(request, timeout=10) as reply:
+            assert "vllm:kv_cache_usage_perc" in of_text(reply.read().decode())
 
 
 def test_what_an_earlier_server_counted_is_gone_and_nothing_is_left_behind(settings: Settings) -> None:
@@ -175,7 +224,7 @@ async def test_the_spool_is_counted_when_it_is_asked_for(settings: Settings) -> 
         spool = Spool(settings.billing.spool_path)
         for number in range(3):
             await spool.append(event(f"event-{number}"))
-        await spool.set_aside("event-1", "refused")
+        await spool.set_aside(["event-1"], "refused")
         assert await counted_spool(settings) == (2, 1)
         await spool.close()
 
@@ -217,3 +266,27 @@ def event(event_id: str) -> UsageEvent:
         created_at=now,
         settled_at=now,
     )
+
+
+def test_counts_outlive_an_ops_port_that_is_not_the_first_of_its_server(settings: Settings) -> None:
+    """Where Ray starts it and starts it again, beside processes that go on."""
+    with process(settings, 2):
+        with ops_port(settings, anew=False):
+            assert scrape(settings)[CHATS] == 2
+            with process(settings, 3):
+                assert scrape(settings)[CHATS] == 5
+            assert scrape(settings)[CHATS] == 5
+        with ops_port(settings, anew=False):
+            again = scrape(settings)
+            assert (again[CHATS], again[REPLICAS]) == (5, 1)
+
+
+def test_lines_that_the_relay_lost_are_in_one_sum_with_those_of_http_processes(settings: Settings) -> None:
+    with ops_port(settings), relayed_lines(metrics_folder(settings)) as lost, process(settings, chats=0):
+        assert scrape(settings)["pith_log_lines_dropped_total"] == 0
+        lost(2)
+        lost(1)
+        assert scrape(settings)["pith_log_lines_dropped_total"] == 3
+    lost(1)
+    with relayed_lines(None) as lost:
+        lost(1)

@@ -18,7 +18,7 @@ from billing.spool.spool import Spool
 from billing.store.database import open_database
 from billing.upkeep.background import Loop
 from billing.usage import UsageFigures
-from serve.app import catalog_of
+from serve.catalog.configured import catalog_of
 from serve.config.settings import Settings
 from serve.money.ledger_setup import prices_of
 from serve.money.upkeep import collecting_round

@@ -8,7 +8,7 @@ import gc
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -94,7 +94,7 @@ class Embeddings:
         self, work: Work = done, *, used: int = WORDS, client: Client | None = None, **kinds: Any
     ) -> Receipt:
         terms = self.terms(**kinds)
-        async with self.admissions.admit(self.caller, "embed", [terms]) as admitted:
+        async with self.admissions.admit(self.caller, "embed", [terms], route="embeddings") as admitted:
             window = admitted.limits.tokens
             self.left.append(window.remaining if window else None)
             async with admitted.hold(terms, self.observed, client=client) as held:
@@ -186,8 +186,15 @@ async def test_a_request_of_a_new_kind_is_held_settled_and_counted(kind: Embeddi
 
     receipt = await kind.embed(look)
     cost = WORDS * TOKEN_NANO_USD
+    thought = replace(receipt, usage=replace(receipt.usage, reasoning_tokens=3))
+    assert charged_fields(thought)["usage"]["completion_tokens_details"] == {"reasoning_tokens": 3}
     assert charged_fields(receipt) == {
-        "usage": {"prompt_tokens": WORDS, "completion_tokens": 0, "total_tokens": WORDS},
+        "usage": {
+            "prompt_tokens": WORDS,
+            "completion_tokens": 0,
+            "total_tokens": WORDS,
+            "prompt_tokens_details": {"cached_tokens": 0},
+        },
         "service": {
             "billing": {
                 "input_price_per_mtok": 1.0,
@@ -333,7 +340,7 @@ async def test_a_loss_that_nobody_waits_for_is_counted_and_leaves_no_stray_excep
 
 async def test_a_kind_that_forgets_to_settle_is_at_fault_and_holds_nothing(kind: Embeddings) -> None:
     terms = kind.terms()
-    async with kind.admissions.admit(kind.caller, "embed", [terms]) as admitted:
+    async with kind.admissions.admit(kind.caller, "embed", [terms], route="embeddings") as admitted:
         with pytest.raises(RuntimeError, match="without its settlement"):
             async with admitted.hold(terms, kind.observed) as held:
                 held.use(TokenUsage(prompt_tokens=WORDS))
@@ -346,7 +353,7 @@ async def test_what_a_check_refuses_is_counted_and_held_nowhere(kind: Embeddings
         raise Broken
 
     terms = kind.terms()
-    async with kind.admissions.admit(kind.caller, "embed", [terms]) as admitted:
+    async with kind.admissions.admit(kind.caller, "embed", [terms], route="embeddings") as admitted:
         with pytest.raises(Broken):
             async with admitted.hold(terms, kind.observed, check=check):
                 pytest.fail("it was let through")
@@ -377,7 +384,7 @@ async def test_parts_of_one_request_are_one_for_the_limits_and_each_is_paid_for(
     await kind.become(limits=ProjectLimits(requests_per_minute=1, tokens_per_minute=1000))
     first, second = kind.terms(), kind.terms(model_id="other")
     async with (
-        kind.admissions.admit(kind.caller, "both", [first, second]) as admitted,
+        kind.admissions.admit(kind.caller, "both", [first, second], route="embeddings") as admitted,
         admitted.hold(first, kind.observed) as outer,
     ):
         with pytest.raises(Broken):

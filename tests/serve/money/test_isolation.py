@@ -1,69 +1,72 @@
-"""Two workspaces beside each other: by no route and by no command is anything of the one seen, changed or spent by the
-other, or confirmed to exist. A new route or command without a case here fails."""
+"""Two workspaces beside each other: by no route is anything of the one seen, changed or spent by the
+other, or confirmed to exist. A new route without a case here fails."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections import Counter
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
-import yaml
-from click.testing import Result
 from fastapi import FastAPI
-from sqlalchemy import text
-from typer.testing import CliRunner
 
-from billing.collections.collector import Collector
-from billing.ledger.ledger import Ledger
-from billing.price import Cost
-from billing.spool.spool import Spool
-from billing.store.database import open_database
-from billing.usage import UsageFigures
+from billing.books.books import Books
 from models.fake_engine import FakeEngine
-from serve.app import catalog_of
-from serve.cli.main import app
-from serve.config.settings import load_settings
 from serve.http.docs_pages import FILES, PAGES
-from serve.money.ledger_setup import open_accounts, prices_of
+from serve.originals.originals import Original
+from serve.playground.page_routes import ABOUT, ANY_FILE
 from tests.serve.compressing import CONTEXT, QUERY, Compressing, compressing
-from tests.serve.served import HI, Client, migrated_file, serving, settings_document
+from tests.serve.money.two_workspaces import rows_of
+from tests.serve.served import HI, Client, serving
 
 ITEM = {"query": QUERY, "input": CONTEXT}
 CHAT = {"messages": HI, "max_tokens": 6}
+CATALOGS = [
+    f"{dialect}/v1/models{one}" for dialect in ("/openai", "/anthropic") for one in ("", "/{model_id:path}")
+]
+PLAYGROUND = ("/", ABOUT, ANY_FILE)
 # What each route is asked. Those of NO_ACCOUNT take no key and tell of no account.
 ROUTES: dict[tuple[str, str], Any] = {
     ("GET", "/v1/models"): None,
+    ("GET", "/v1/usage"): None,
+    ("GET", "/v1/limits"): None,
     ("POST", "/v1/chat/completions"): CHAT,
     ("POST", "/v1/compress"): ITEM,
     ("POST", "/v1/batch/compress"): {"items": [{"id": "same", **ITEM}]},
+    ("GET", "/v1/compress/{id}/original"): None,
+    ("POST", "/openai/v1/chat/completions"): CHAT,
+    ("POST", "/openai/v1/completions"): {"prompt": "hi", "max_tokens": 6},
+    ("POST", "/anthropic/v1/messages"): CHAT,
+    ("POST", "/anthropic/v1/messages/count_tokens"): CHAT,
+    **{(method, path): None for path in CATALOGS for method in ("GET", "HEAD")},
+    ("POST", "/openai/v1/responses"): {"input": "hi", "max_output_tokens": 6},
     ("GET", "/v1/catalog"): None,
     ("POST", "/v1/demo/compress"): ITEM,
     ("GET", "/health"): None,
     ("HEAD", "/health"): None,
+    ("GET", "/openai/health"): None,
     ("GET", "/ready"): None,
     ("HEAD", "/ready"): None,
     ("GET", "/openapi.json"): None,
     ("HEAD", "/openapi.json"): None,
-    **{(method, path): None for path in (*PAGES, *FILES) for method in ("GET", "HEAD")},
+    **{(method, path): None for path in (*PAGES, *FILES, *PLAYGROUND) for method in ("GET", "HEAD")},
 }
-SPEND = [("POST", "/v1/chat/completions"), ("POST", "/v1/compress"), ("POST", "/v1/batch/compress")]
-# Each table whose rows are a workspace's, and how they are found.
-OWNED = {
-    "workspaces": "id = :w",
-    "projects": "workspace_id = :w",
-    "api_keys": "project_id IN (SELECT id FROM projects WHERE workspace_id = :w)",
-    "workspace_months": "workspace_id = :w",
-    "holds": "workspace_id = :w",
-    "usage_events": "workspace_id = :w",
-    "collections": "workspace_id = :w",
-    "audit_log": "workspace_id = :w",
+# The routes that are charged, and what their usage events call them.
+SPEND = {
+    ("POST", "/v1/chat/completions"): "chat",
+    ("POST", "/v1/compress"): "compress",
+    ("POST", "/v1/batch/compress"): "compress",
+    ("POST", "/openai/v1/chat/completions"): "chat",
+    ("POST", "/openai/v1/completions"): "completions",
+    ("POST", "/anthropic/v1/messages"): "messages",
+    ("POST", "/openai/v1/responses"): "responses",
 }
+# What stands in a path for its parameters.
+IN_PATHS = {"{id}": "same", "{model_id:path}": "alpha", "{name:path}": "main.js"}
 
 
 @dataclass(frozen=True)
@@ -87,16 +90,14 @@ async def tenant(served: Compressing, **kinds: Any) -> Tenant:
     (project,) = await served.accounts.list_projects(served.workspace)
     (record,) = await served.accounts.list_keys(served.workspace)
     words = (served.workspace, project.workspace.id, project.project.id, record.key.id)
+    await keep_original(served, key, "its own")
     return Tenant(served.workspace, project.workspace.id, key, words)
 
 
-async def rows_of(served: Compressing, workspace_id: str) -> dict[str, list[Any]]:
-    found = {}
-    for table, where in OWNED.items():
-        statement = text(f"SELECT * FROM {table} WHERE {where} ORDER BY 1, 2")
-        rows = await served.database.read(lambda c, s=statement: c.execute(s, {"w": workspace_id}).all())
-        found[table] = [tuple(row) for row in rows]
-    return found
+async def keep_original(served: Compressing, key: str, text: str) -> None:
+    """Each tenant has one of the same id."""
+    caller = await served.accounts.authenticate(key, now=datetime.now(UTC))
+    assert (await served.originals.keep(caller, [Original("same", text)], retain_s=600)).until
 
 
 async def ask(served: Compressing, route: tuple[str, str], key: str) -> Client:
@@ -104,6 +105,8 @@ async def ask(served: Compressing, route: tuple[str, str], key: str) -> Client:
     body = ROUTES[route]
     raw = b"" if body is None else json.dumps(body).encode()
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json", "X-Request-ID": "same"}
+    for parameter, value in IN_PATHS.items():
+        path = path.replace(parameter, value)
     return await Client(served.api, path, method, headers, (raw,)).run()
 
 
@@ -123,7 +126,7 @@ async def test_what_one_asks_shows_and_changes_nothing_of_the_other(
     for spent in SPEND:
         assert (await ask(served, spent, other.key)).status == 200
     await served.events()
-    before = await rows_of(served, other.workspace_id)
+    before = await rows_of(served.database, other.workspace_id)
     reply = await ask(served, route, asking.key)
     assert reply.status == 200
     await served.events()
@@ -131,8 +134,8 @@ async def test_what_one_asks_shows_and_changes_nothing_of_the_other(
     assert not [word for word in other.words if word in shown]
     # A caller's own ids are no part of an answer either: who reads a log of answers learns of no account.
     assert not [word for word in asking.words if word in shown]
-    assert await rows_of(served, other.workspace_id) == before
-    own = await rows_of(served, asking.workspace_id)
+    assert await rows_of(served.database, other.workspace_id) == before
+    own = await rows_of(served.database, asking.workspace_id)
     assert len(own["usage_events"]) == int(route in SPEND)
 
 
@@ -147,8 +150,8 @@ async def test_what_one_may_not_spend_the_other_still_may(
     assert not [word for word in other.words if word in refused.body.decode()]
     assert (await ask(served, route, other.key)).status == 200
     await served.events()
-    assert (await rows_of(served, broke.workspace_id))["usage_events"] == []
-    assert len((await rows_of(served, other.workspace_id))["usage_events"]) == 1
+    assert (await rows_of(served.database, broke.workspace_id))["usage_events"] == []
+    assert len((await rows_of(served.database, other.workspace_id))["usage_events"]) == 1
 
 
 async def test_the_same_request_id_and_the_same_item_id_are_two_events(served: Compressing) -> None:
@@ -159,10 +162,23 @@ async def test_the_same_request_id_and_the_same_item_id_are_two_events(served: C
             assert (reply.status, reply.reply_headers["x-request-id"]) == (200, "same")
     await served.events()
     for one in tenants:
-        assert len((await rows_of(served, one.workspace_id))["usage_events"]) == len(SPEND)
+        assert len((await rows_of(served.database, one.workspace_id))["usage_events"]) == len(SPEND)
+    books = Books(served.database)
+    by_route = await books.usage(["route"], workspace=tenants[0].workspace)
+    assert {line.group["route"]: line.requests for line in by_route} == Counter(SPEND.values())
 
 
-@pytest.mark.parametrize("route", [("GET", "/v1/models"), *SPEND], ids=" ".join)
+@pytest.mark.parametrize(
+    "route",
+    [
+        ("GET", "/v1/models"),
+        ("GET", "/v1/usage"),
+        ("GET", "/v1/limits"),
+        ("GET", "/v1/compress/{id}/original"),
+        *SPEND,
+    ],
+    ids=" ".join,
+)
 async def test_a_key_that_ended_says_no_more_than_one_that_never_was(
     served: Compressing, route: tuple[str, str]
 ) -> None:
@@ -175,7 +191,19 @@ async def test_a_key_that_ended_says_no_more_than_one_that_never_was(
         for key in (other.key, never, wrong)
         for reply in [await ask(served, route, key)]
     }
-    assert len(answers) == 1 and next(iter(answers))[0] == 403
+    assert len(answers) == 1 and next(iter(answers))[0] == (401 if is_a_dialects(route) else 403)
+
+
+def is_a_dialects(route: tuple[str, str]) -> bool:
+    return route[1].startswith(("/openai/", "/anthropic/"))
+
+
+async def test_of_the_same_id_each_reads_its_own_original(served: Compressing) -> None:
+    one, two = await tenant(served), await tenant(served)
+    await keep_original(served, await served.new_key(), one.workspace)
+    for key in (one.key, two.key):
+        found = await ask(served, ("GET", "/v1/compress/{id}/original"), key)
+        assert found.json()["text"] == "its own"
 
 
 async def test_prefixes_are_kept_apart_by_workspace(tmp_path: Path) -> None:
@@ -191,162 +219,3 @@ async def test_prefixes_are_kept_apart_by_workspace(tmp_path: Path) -> None:
         assert salts[0] == salts[1] != salts[2] and all(salts)
         refused = await service.chat(cache_salt=salts[0]).run()
         assert refused.status == 400 and refused.json()["error"]["param"] == "cache_salt"
-
-
-# --- the commands ------------------------------------------------------------------------------------------------
-
-MINE, THEIRS = "mine", "theirs"
-COST = Cost(5 * 10**8, 5 * 10**8, minimum_applied=False)
-# A command that names a workspace, and what it is given. `{…}` are ids of the workspace that is named.
-NARROWED = {
-    "usage": "--workspace mine --by project --by key",
-    "receipts": "--workspace mine",
-    "statement": "mine {month}",
-    "audit": "--workspace mine",
-    "workspace set": "mine --limit-usd 7",
-    "workspace revoke": "mine",
-    "project create": "mine another",
-    "project set": "mine/p --max-in-flight 2",
-    "project list": "--workspace mine",
-    "project revoke": "mine/p",
-    "key create": "mine/p",
-    "key list": "--workspace mine",
-    "key revoke": "{key}",
-    "collections list": "--workspace mine",
-    "collections mark": "{collection} paid",
-    "collections cut": "mine",
-}
-# Commands of the operator's about everybody at once, or about nobody's account.
-OF_ALL = {
-    "reconcile": "proves that all books agree",
-    "workspace list": "lists all workspaces",
-    "workspace create": "makes a new one",
-    "collections export": "hands all collections to another program",
-    "spool list": "lists what waits of everybody's",
-    "spool retry": "moves one event, named by its id, to the workspace that it says",
-    "spool drop": "takes out one event, named by its id",
-    "compress": "reads no ledger",
-    "tune": "reads no ledger",
-    "serve": "starts the server",
-    "config check": "reads no ledger",
-}
-
-
-def commands(group: typer.Typer, *names: str) -> Iterator[str]:
-    for command in group.registered_commands:
-        assert command.callback is not None
-        yield " ".join((*names, command.name or command.callback.__name__))
-    for inner in group.registered_groups:
-        assert inner.typer_instance is not None and inner.name
-        yield from commands(inner.typer_instance, *names, inner.name)
-
-
-def test_every_command_has_a_case() -> None:
-    assert set(commands(app)) == NARROWED.keys() | OF_ALL.keys()
-
-
-@dataclass(frozen=True)
-class Ledgers:
-    """A ledger with two workspaces that both spent, and how to run a command on it."""
-
-    config: Path
-    ids: dict[str, dict[str, str]]
-
-    def run(self, command: str, arguments: str) -> Result:
-        words = [
-            *command.split(),
-            *arguments.format(**self.ids[MINE], month=f"{datetime.now(UTC):%Y-%m}").split(),
-        ]
-        return CliRunner().invoke(app, [*words, "--config", str(self.config)])
-
-    def rows(self, workspace: str) -> dict[str, list[Any]]:
-        return asyncio.run(self._rows(self.ids[workspace]["workspace"]))
-
-    async def _rows(self, workspace_id: str) -> dict[str, list[Any]]:
-        database = open_database(load_settings(self.config).billing.database_url)
-        try:
-            served: Any = type("Served", (), {"database": database})
-            return await rows_of(served, workspace_id)
-        finally:
-            await database.close()
-
-
-@pytest.fixture
-def ledgers(tmp_path: Path) -> Ledgers:
-    config = tmp_path / "pith.yaml"
-    config.write_text(yaml.safe_dump(settings_document(tmp_path)))
-    (tmp_path / "pith.db").write_bytes(asyncio.run(migrated_file()))
-    return Ledgers(config, asyncio.run(_two_that_spent(config)))
-
-
-async def _two_that_spent(config: Path) -> dict[str, dict[str, str]]:
-    settings, ids, now = load_settings(config), {}, datetime.now(UTC)
-    database, accounts = await open_accounts(settings)
-    ledger = Ledger(database, Spool(settings.billing.spool_path))
-    version = await ledger.publish_prices(prices_of(catalog_of(settings), ()), now=now)
-    for name in (MINE, THEIRS):
-        workspace = await accounts.create_workspace(name, now=now)
-        project = await accounts.create_project(name, "p", now=now)
-        record, token = await accounts.create_key(f"{name}/p", "k", now=now)
-        caller = await accounts.authenticate(token, now=now)
-        hold = await ledger.hold(
-            caller,
-            model_id="alpha",
-            pricing_version=version,
-            amount_nano_usd=COST.nano_usd,
-            request_id="same",
-            now=now,
-        )
-        figures = UsageFigures(10, 10, 0, False, receipt=json.dumps({"of": name}))
-        await ledger.settle(hold, figures=figures, cost=COST, outcome="completed", now=now)
-        made = await Collector(database, actor="test").cut_now(name, now=now)
-        assert made is not None
-        ids[name] = {
-            "workspace": workspace.id,
-            "project": project.id,
-            "key": record.id,
-            "collection": made.id,
-        }
-    await database.close()
-    return ids
-
-
-@pytest.mark.parametrize("command", NARROWED)
-def test_a_command_about_one_workspace_shows_and_changes_nothing_of_the_other(
-    ledgers: Ledgers, command: str
-) -> None:
-    before, mine = ledgers.rows(THEIRS), ledgers.rows(MINE)
-    done = ledgers.run(command, NARROWED[command])
-    assert done.exit_code == 0, done.output
-    shown = done.stdout + done.stderr
-    assert not [word for word in (THEIRS, *ledgers.ids[THEIRS].values()) if word in shown]
-    assert ledgers.rows(THEIRS) == before
-    reads = command.split()[-1] in ("usage", "receipts", "statement", "audit", "list")
-    # `cut` finds nothing left to cut.
-    assert (ledgers.rows(MINE) == mine) is (reads or command == "collections cut")
-
-
-@pytest.mark.parametrize(
-    "command", ["project list", "key list", "usage", "receipts", "audit", "collections list"]
-)
-def test_a_workspace_that_is_not_there_is_refused_and_not_taken_for_all(
-    ledgers: Ledgers, command: str
-) -> None:
-    done = CliRunner().invoke(
-        app, [*command.split(), "--workspace", "nobody", "--config", str(ledgers.config)]
-    )
-    assert done.exit_code == 1 and done.stdout == ""
-
-
-def test_a_project_of_the_other_is_not_reached_through_ones_own(ledgers: Ledgers) -> None:
-    theirs, before = ledgers.ids[THEIRS]["project"], ledgers.rows(THEIRS)
-    for command in ("project set --max-in-flight 1", "project revoke", "key create"):
-        verb, *options = command.split(" --")
-        words = [
-            *verb.split(),
-            f"mine/{theirs}",
-            *(word for option in options for word in f"--{option}".split()),
-        ]
-        done = CliRunner().invoke(app, [*words, "--config", str(ledgers.config)])
-        assert done.exit_code == 1 and done.stdout == ""
-    assert ledgers.rows(THEIRS) == before

@@ -18,8 +18,9 @@ from billing.ledger.ledger import Ledger
 from billing.price import ModelPrice
 from billing.spool.spool import Spool
 from billing.store.database import open_database
-from serve.app import catalog_of
-from serve.config.settings import ConfigError, Settings
+from serve.catalog.configured import catalog_of
+from serve.config.errors import ConfigError
+from serve.config.settings import Settings
 from serve.money.ledger_setup import open_accounts, prepare_ledger, prices_of
 from serve.money.pepper import PEPPER_BYTES, read_pepper
 from tests.serve.served import settings_document

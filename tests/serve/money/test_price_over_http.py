@@ -16,6 +16,7 @@ import pytest
 from models.fake_engine import FakeEngine
 from serve.config.settings import load_settings
 from tests.serve.loopback_service import CONFIG, Running, service
+from tests.serve.served import usage_of
 
 # The embedded profile's first model: 100 nano-dollars a prompt token, 400 a completion token, at least 10,000.
 MODEL = load_settings(CONFIG).models[0]
@@ -61,11 +62,8 @@ def test_the_bill_is_the_greater_of_the_tokens_and_the_minimum(
     assert expected_gap is None or subtotal - MINIMUM == expected_gap
     with running.client() as client:
         told = ask(client, prompt_tokens, completion_tokens, stream)
-    assert told["usage"] == {
-        "prompt_tokens": prompt_tokens,
-        "completion_tokens": completion_tokens,
-        "total_tokens": prompt_tokens + completion_tokens,
-    }
+    details = told["usage"]["prompt_tokens_details"]
+    assert told["usage"] == usage_of(prompt_tokens, completion_tokens, **details)
     billing = told["service"]["billing"]
     assert billing["minimum_applied"] is (subtotal < MINIMUM)
     assert billing["request_cost_usd"] == float(max(subtotal, MINIMUM))

@@ -30,6 +30,14 @@ def test_ray_takes_an_address_and_a_folder_of_ours() -> None:
     assert "kwargs.pop('_node_ip_address'" in init and "kwargs.pop('_temp_dir'" in init
 
 
+def test_a_monitor_is_a_process_that_nothing_else_of_a_node_needs() -> None:
+    node = "ray._private.node"
+    for name, started_in in (("monitor", "start_head_processes"), ("log_monitor", "start_ray_processes")):
+        assert parameters(node, f"Node.start_{name}") == []
+        assert f"        self.start_{name}()" in text(node, f"Node.{started_in}")
+        assert "return" not in text(node, f"Node.start_{name}")
+
+
 def test_the_port_of_a_serve_replica_is_opened_by_the_function_that_is_wrapped() -> None:
     assert parameters("ray._common.tls_utils", "add_port_to_grpc_server") == ["server", "address"]
     replica = "ray.serve._private.replica"
@@ -65,6 +73,10 @@ def test_a_replica_passes_a_health_check_after_its_ports_are_open_and_before_it_
 def test_an_application_is_deployed_without_waiting() -> None:
     assert {"target", "_blocking", "name", "route_prefix"} <= set(parameters("ray.serve.api", "_run"))
     assert "wait_for_applications_running=_blocking" in text("ray.serve.api", "_run")
+
+
+def test_an_application_is_deleted_without_waiting() -> None:
+    assert "delete_apps([name], blocking=_blocking)" in text("ray.serve.api", "delete")
 
 
 def test_a_handle_makes_its_router_once_in_the_loop_that_asks() -> None:
@@ -120,7 +132,10 @@ def test_ray_reads_each_variable_that_is_set_for_it(name: str) -> None:
 
 
 def test_ray_serve_llms_server_starts_the_engine_class_that_it_is_given() -> None:
-    assert "engine_cls" in parameters(LLM_SERVER, "LLMServer.__init__")
+    assert "engine_cls" in parameters(LLM_SERVER, "LLMServer.sync_init")
+    assert "instance._init_shared(llm_config, engine_cls, model_downloader)" in text(
+        LLM_SERVER, "LLMServer.sync_init"
+    )
     assert "self.engine = self._engine_cls(self._llm_config)" in text(LLM_SERVER, "LLMServer.start")
     assert "self._llm_config = llm_config" in text(LLM_SERVER, "LLMServer._init_shared")
 
@@ -129,6 +144,11 @@ def test_ray_serve_llms_engine_keeps_vllm_where_it_is_looked_for() -> None:
     starts = text(VLLM_ENGINE, "VLLMEngine.start")
     assert "self._engine_client = self._start_async_llm_engine(" in starts
     assert "self._oai_serving_chat = getattr(state, 'openai_serving_chat', None)" in starts
+
+
+def test_ray_serve_llm_lets_vllm_count_nothing_where_it_is_told_so() -> None:
+    starts = text(VLLM_ENGINE, "VLLMEngine._start_async_llm_engine")
+    assert "log_stats=not vllm_engine_args.disable_log_stats" in starts
 
 
 def test_ray_serve_llm_takes_the_executor_from_what_it_has_prepared() -> None:
@@ -144,3 +164,25 @@ def test_ray_serve_llm_fetches_nothing_where_a_callback_says_so() -> None:
     starts = text(VLLM_ENGINE, "VLLMEngine.start")
     asked = "await callback.run_callback('on_before_node_init')\n    if callback.ctx.run_init_node:"
     assert asked in starts
+
+
+def test_who_started_serve_is_noted_by_the_id_of_its_controller() -> None:
+    constants = "ray.serve._private.constants"
+    assert found(constants, "SERVE_CONTROLLER_NAME") and found(constants, "SERVE_NAMESPACE")
+    kept = "ray.experimental.internal_kv"
+    assert parameters(kept, "_internal_kv_put")[:3] == ["key", "value", "overwrite"]
+    assert parameters(kept, "_internal_kv_get")[0] == "key"
+    actor = "ray.actor"
+    assert "self._ray_actor_id" in text(actor, "ActorHandle") and "def _actor_id" in text(
+        actor, "ActorHandle"
+    )
+    assert parameters("ray.serve.api", "delete") == ["name", "_blocking"]
+
+
+def test_ray_serve_llm_hands_a_frontends_arguments_on_to_vllm() -> None:
+    models = "ray.llm._internal.serve.engines.vllm.vllm_models"
+    assert "frontend_kwargs=frontend_kwargs" in text(models, "VLLMEngineConfig.from_llm_config")
+    config = "ray.llm._internal.serve.core.configs.llm_config"
+    assert "return self._engine_config" in text(config, "LLMConfig.get_engine_config")
+    prepared = text(VLLM_ENGINE, "VLLMEngine._prepare_engine_config")
+    assert "FrontendArgs(**engine_config.frontend_kwargs)" in prepared

@@ -1,0 +1,39 @@
+"""What every part shares: its command line, where its rows go, and how work is timed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+def arguments(*kinds: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    if kinds:
+        parser.add_argument("kind", choices=kinds)
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--rows", type=Path, required=True)
+    parser.add_argument("--folder", type=Path, required=True, help="for what is made on the way")
+    return parser.parse_args()
+
+
+def tell(options: argparse.Namespace, **row: Any) -> None:
+    """One more row; those before it are kept whatever comes."""
+    with options.rows.open("a", encoding="utf-8") as rows:
+        rows.write(json.dumps(row) + "\n")
+
+
+def median_s(work: Callable[[], Any], *, rounds: int, done: Callable[[], Any] = lambda: None) -> float:
+    """Seconds of one round, after one that warms up. `done` waits until the device has finished."""
+    times = []
+    for number in range(rounds + 1):
+        began = time.perf_counter()
+        work()
+        done()
+        if number:
+            times.append(time.perf_counter() - began)
+    return statistics.median(times)

@@ -1,0 +1,102 @@
+"""The token classifier and the encoder, and `llmlingua.PromptCompressor` on the classifier's checkpoint; random
+weights of a base network's shape, so quality is not told."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu_check.measured import arguments, median_s, tell
+from benchmarks.sample_checkpoints import config_of, make_checkpoint, train_tokenizer
+from benchmarks.token_classifier import Ours, load_original, run_original, text_of
+from compression.neural.encoder import Encoder
+from compression.neural.networks import Dtype, Placement
+
+DTYPES: tuple[Dtype, ...] = ("float32", "bfloat16")
+# Layers by width, inputs at once, tokens of each, rounds: of a GPU, and of a trial on a CPU.
+SIZES: dict[str, tuple[int, int, tuple[int, ...], int, int]] = {
+    "cuda": (12, 768, (1, 8, 64, 256), 400, 5),
+    "cpu": (2, 48, (1, 2), 40, 1),
+}
+QUERY = "What did the committee decide?"
+
+
+def main() -> None:
+    options = arguments("classifier", "llmlingua", "encoder")
+    {"classifier": classifier, "llmlingua": llmlingua, "encoder": encoder}[options.kind](options)
+
+
+def classifier(options: argparse.Namespace) -> None:
+    folder = checkpoint(options)
+    for dtype in DTYPES:
+        ours = Ours(folder, dtype, None, device=options.device)
+        each(options, dtype, counter(ours.classifier.tokenizer), ours.run)
+
+
+def llmlingua(options: argparse.Namespace) -> None:
+    """In its own precision, float32; it has no batches over requests."""
+    folder = checkpoint(options)
+    original = load_original(folder, device=options.device)
+    count = counter(Ours(folder, "float32", None).classifier.tokenizer)
+    each(options, "float32", count, lambda texts: run_original(original, texts))
+
+
+def encoder(options: argparse.Namespace) -> None:
+    """A cross-encoder, which sees each text with the query."""
+    from transformers import AutoModelForSequenceClassification
+
+    layers, width, *_ = SIZES[options.device]
+    tokenizer = train_tokenizer("bert")
+    config = config_of("bert", tokenizer, layers, width)
+    folder = options.folder / "encoder"
+    AutoModelForSequenceClassification.from_config(config).save_pretrained(str(folder))
+    tokenizer.save_pretrained(str(folder))
+    for dtype in DTYPES:
+        found = Encoder.load(str(folder), Placement(options.device, dtype))
+        each(options, dtype, counter(found.tokenizer), partial(found.compare, QUERY))
+
+
+def counter(tokenizer: Any) -> Callable[[str], int]:
+    return lambda text: len(tokenizer.tokens(text))
+
+
+def checkpoint(options: argparse.Namespace) -> Path:
+    layers, width, *_ = SIZES[options.device]
+    folder = options.folder / "bert-base-multilingual-cased-random"
+    return make_checkpoint(folder, "bert", layers=layers, width=width, spread=1.0)
+
+
+def each(
+    options: argparse.Namespace,
+    dtype: str,
+    count: Callable[[str], int],
+    run: Callable[[Sequence[str]], object],
+) -> None:
+    """A row for each number of inputs at once."""
+    import torch
+
+    _, _, batches, tokens, rounds = SIZES[options.device]
+    on_gpu = options.device == "cuda"
+    for inputs in batches:
+        texts = [text_of(tokens, at, count) for at in range(inputs)]
+        if on_gpu:
+            torch.cuda.reset_peak_memory_stats()
+        done = torch.cuda.synchronize if on_gpu else int
+        took_s = median_s(partial(run, texts), rounds=rounds, done=done)
+        total = sum(map(count, texts))
+        tell(
+            options,
+            dtype=dtype,
+            inputs=inputs,
+            tokens=total,
+            tokens_per_s=total / took_s,
+            latency_ms=took_s * 1000,
+            memory_mb=torch.cuda.max_memory_allocated() / 1e6 if on_gpu else "",
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""The parts of the check: what each runs, how long it may take, and what it cannot do without."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+NETWORKS, ENGINE, SERVICE = (
+    "benchmarks.gpu_check.networks",
+    "benchmarks.gpu_check.engine",
+    "benchmarks.gpu_check.service",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """`module` is run with `words`; `packages` must be installed."""
+
+    name: str
+    about: str
+    module: str
+    words: tuple[str, ...]
+    limit_s: float
+    packages: tuple[str, ...] = ()
+
+    def skipped(self) -> str:
+        """Why it is not run; empty where it is."""
+        missing = [name for name in self.packages if find_spec(name) is None]
+        return f"not installed: {', '.join(missing)}" if missing else ""
+
+
+PARTS = (
+    Part("classifier", "the token classifier", NETWORKS, ("classifier",), 150, ("torch",)),
+    Part(
+        "llmlingua",
+        "PromptCompressor on the same checkpoint",
+        NETWORKS,
+        ("llmlingua",),
+        150,
+        ("torch", "llmlingua"),
+    ),
+    Part("encoder", "the encoder", NETWORKS, ("encoder",), 120, ("torch",)),
+)

@@ -1,0 +1,136 @@
+"""What an operator sets of a key: when it ends, what it may be used for, how much of it, and for how much money."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from billing.accounts.powers import ROUTE_NAMES
+from billing.caller import ALL_POWERS, NO_LIMITS, KeyPowers, ProjectLimits
+from billing.errors import InvalidAccount
+
+MAX_MODELS = 100
+MAX_MODEL_CHARS = 256
+MAX_LIMIT_NANO_USD = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class KeyTerms:
+    """Terms of a key; the default has no limits, allows everything and never ends. Money is in nano-USD."""
+
+    expires_at: datetime | None = None
+    powers: KeyPowers = ALL_POWERS
+    limits: ProjectLimits = NO_LIMITS
+    spend_limit_nano_usd: int | None = None
+    monthly_limit_nano_usd: int | None = None
+
+    @property
+    def has_spend_limit(self) -> bool:
+        return self.spend_limit_nano_usd is not None or self.monthly_limit_nano_usd is not None
+
+    def columns(self) -> dict[str, object]:
+        """As the key's row has them: all but what is counted on the row of another key."""
+        return {
+            "expires_at": None if self.expires_at is None else self.expires_at.timestamp(),
+            "allowed_models": _stored(self.powers.models),
+            "allowed_routes": _stored(self.powers.routes),
+        }
+
+    def limit_columns(self) -> dict[str, object]:
+        """As the row has them on which its limits are: the key's own, or that of the first of rotated keys."""
+        return {
+            "requests_per_minute": self.limits.requests_per_minute,
+            "tokens_per_minute": self.limits.tokens_per_minute,
+            "max_in_flight": self.limits.max_in_flight,
+            "spend_limit_nano_usd": self.spend_limit_nano_usd,
+            "monthly_limit_nano_usd": self.monthly_limit_nano_usd,
+        }
+
+
+NO_TERMS = KeyTerms()
+
+
+@dataclass(frozen=True, slots=True)
+class KeyChange:
+    """New values of some terms, by their names; those that are not named stay."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+
+    def applied_to(self, terms: KeyTerms) -> KeyTerms:
+        """Raises `InvalidAccount` for a value that no key may have."""
+        given = dict(self.values)
+        limits = {name: given.pop(name) for name in _LIMITS if name in given}
+        powers = {name: given.pop(f"allowed_{name}") for name in _POWERS if f"allowed_{name}" in given}
+        old = {name: getattr(terms.limits, name) for name in _LIMITS}
+        may = {name: getattr(terms.powers, name) for name in _POWERS}
+        fields = {name: given.pop(name, getattr(terms, name)) for name in _PLAIN}
+        if given:
+            raise InvalidAccount(f"{min(given)}: a key has no such term")
+        return checked_terms(
+            KeyTerms(powers=_powers(**(may | powers)), limits=_limits(**(old | limits)), **fields)
+        )
+
+
+_LIMITS = ("requests_per_minute", "tokens_per_minute", "max_in_flight")
+_POWERS = ("models", "routes")
+_PLAIN = ("expires_at", "spend_limit_nano_usd", "monthly_limit_nano_usd")
+
+
+def checked_terms(terms: KeyTerms) -> KeyTerms:
+    """Raises `InvalidAccount`, which names the field."""
+    for name in ("spend_limit_nano_usd", "monthly_limit_nano_usd"):
+        amount = getattr(terms, name)
+        if amount is not None and not 0 <= amount <= MAX_LIMIT_NANO_USD:
+            raise InvalidAccount(f"{name}: must be between 0 and {MAX_LIMIT_NANO_USD}, not {amount}")
+    for route in terms.powers.routes or ():
+        if route not in ROUTE_NAMES:
+            raise InvalidAccount(f"allowed_routes: {route!r} is not one of {', '.join(ROUTE_NAMES)}")
+    models = terms.powers.models or frozenset()
+    if len(models) > MAX_MODELS or any(not 1 <= len(one) <= MAX_MODEL_CHARS for one in models):
+        raise InvalidAccount(
+            f"allowed_models: at most {MAX_MODELS} names of 1 to {MAX_MODEL_CHARS} characters"
+        )
+    if any(not one.isprintable() for one in models):
+        raise InvalidAccount("allowed_models: a name must be printable")
+    for named, allowed in (("allowed_models", terms.powers.models), ("allowed_routes", terms.powers.routes)):
+        if allowed is not None and not allowed:
+            raise InvalidAccount(f"{named}: name at least one, or leave it out to allow all")
+    return terms
+
+
+def terms_of_row(row: Any) -> KeyTerms:
+    """Of a key's row, with the limits of the row that has them."""
+    return KeyTerms(
+        expires_at=moment_of(row.expires_at),
+        powers=KeyPowers(_read(row.allowed_models), _read(row.allowed_routes)),
+        limits=ProjectLimits(row.requests_per_minute, row.tokens_per_minute, row.max_in_flight),
+        spend_limit_nano_usd=row.spend_limit_nano_usd,
+        monthly_limit_nano_usd=row.monthly_limit_nano_usd,
+    )
+
+
+def moment_of(seconds: float | None) -> datetime | None:
+    """A time that is stored as seconds since 1970."""
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+
+
+def _powers(models: Iterable[str] | None, routes: Iterable[str] | None) -> KeyPowers:
+    return KeyPowers(
+        None if models is None else frozenset(models), None if routes is None else frozenset(routes)
+    )
+
+
+def _limits(**limits: Any) -> ProjectLimits:
+    try:
+        return ProjectLimits(**limits)
+    except ValueError as error:
+        raise InvalidAccount(str(error)) from error
+
+
+def _stored(names: frozenset[str] | None) -> str | None:
+    return None if names is None else json.dumps(sorted(names))
+
+
+def _read(stored: str | None) -> frozenset[str] | None:
+    return None if stored is None else frozenset(json.loads(stored))

@@ -1,0 +1,158 @@
+"""Archives the months that the policy gives up, one after the other, oldest first; each step can be done again.
+
+Whatever dies between two steps, the next run goes on there. Until the files were read again and found to have every
+event, nothing is deleted; from the moment on at which events no longer count, what is kept of them does.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import astuple
+from functools import partial
+from pathlib import Path
+
+from billing.archive import month_sql
+from billing.archive.errors import ArchiveRefused
+from billing.archive.month_files import Manifest, alone, check_files, manifest_of, require_own, write_manifest
+from billing.archive.month_sql import Month
+from billing.archive.month_writer import MonthWriter
+from billing.archive.reread import Reread, reread
+from billing.archive.table_drop import drop_table, tables_of
+from billing.books.proof import WAIT_S, WAITS, prove
+from billing.errors import LedgerUnavailable
+from billing.rollups import checkpoint_sql
+from billing.rollups.archived import sealed_until
+from billing.rollups.archived_sums import digest_of_sums
+from billing.rollups.checkpoint_sql import Sum
+from billing.spool.spool import Spool
+from billing.store.database import Database, PatientWork
+
+ROWS_AT_ONCE = 1000
+TRIES = 20
+Tell = Callable[[str], None]
+
+
+class Archiver:
+    """Of one ledger, into `folder`. Methods raise `LedgerUnavailable`, `ArchiveRefused` and `ArchiveDamaged`."""
+
+    def __init__(
+        self, database: Database, spool: Spool, folder: Path, *, actor: str, tell: Tell = lambda step: None
+    ) -> None:
+        """`tell` hears of each step that was done."""
+        self._database = database
+        self._spool = spool
+        self._folder = folder
+        self._actor = actor
+        self._tell = tell
+
+    async def archive(self, keep_months: int) -> list[str]:
+        """Archives what is due, after what was begun; returns the months."""
+        done = []
+        with alone(self._folder):
+            while month := await self._next(keep_months):
+                await self._archive(month)
+                done.append(month.month)
+        return done
+
+    async def _next(self, keep_months: int) -> Month | None:
+        if begun := await self._database.read(month_sql.unfinished):
+            return begun
+        after = await self._database.read(sealed_until)
+        next_due = partial(month_sql.due, after=after, keep_months=keep_months)
+        if await self._database.read(next_due) is None:
+            return None
+        await prove(self._database, full=False)
+        # Stretches are there now, and the month ends with one of them.
+        month = await self._database.read(next_due)
+        if month is not None:
+            await self._require_ready(month)
+            await self._database.write(partial(month_sql.seal, month=month, actor=self._actor))
+            self._tell(f"{month.month}: sealed")
+        return month
+
+    async def _require_ready(self, month: Month) -> None:
+        waiting = [one for one in await self._spool.waiting_ids() if one < month.until_id]
+        if waiting:
+            raise ArchiveRefused(f"{month.month}: {len(waiting)} of its events wait in the spool")
+        await self._database.read(partial(month_sql.require_ready, month=month))
+        await self._sums_of(month)
+
+    async def _archive(self, month: Month) -> None:
+        if month.state != "dropping":
+            await self._write(month)
+        else:
+            await asyncio.to_thread(check_files, self._folder, manifest_of(month.manifest or ""))
+        await self._drop(month)
+
+    async def _write(self, month: Month) -> None:
+        await self._wait_for_others()
+        # One that came before the seal, after the proof.
+        await prove(self._database, full=False)
+        stretches = await self._database.read(partial(month_sql.require_proven, month=month))
+        sums = await self._sums_of(month)
+        files = await MonthWriter(self._database, self._folder, self._tell).write(month, sums)
+        paths = [self._folder / file.name for file in files]
+        found = await asyncio.to_thread(reread, paths, stretches, sums)
+        self._tell(f"{month.month}: read again, and proven")
+        manifest = Manifest(
+            month.month,
+            month.from_id,
+            month.until_id,
+            tuple(files),
+            tuple((one.from_id, one.until_id or "", one.digest or "", one.events) for one in stretches),
+            tuple(map(astuple, sums)),
+            digest_of_sums([*key, *amounts] for key, amounts in found.days.items()),
+        )
+        # What was read again is what the digests are of.
+        await asyncio.to_thread(check_files, self._folder, manifest)
+        await asyncio.to_thread(write_manifest, self._folder, manifest)
+        self._tell(f"{month.month}: {manifest.events} events in {len(files)} files")
+        await self._keep_days(month, found)
+        give_up = partial(month_sql.give_up, month=month, manifest=manifest, found=found, actor=self._actor)
+        await self._database.write(PatientWork(give_up))
+        self._tell(f"{month.month}: archived")
+
+    async def _sums_of(self, month: Month) -> list[Sum]:
+        """What was proven of it. Raises `ArchiveRefused` where the folder has files of other events."""
+        sums = await self._database.read(partial(month_sql.sums_of_stretches, month=month))
+        await asyncio.to_thread(require_own, self._folder, month.month, [astuple(one) for one in sums])
+        return sums
+
+    async def _wait_for_others(self) -> None:
+        """Until every transaction has ended that may have added an event without having seen the seal."""
+        number = await self._database.write(checkpoint_sql.mark)
+        if number is None:
+            return
+        for _ in range(WAITS):
+            if await self._database.read(partial(checkpoint_sql.is_over, transaction=number)):
+                return
+            await asyncio.sleep(WAIT_S)
+        raise ArchiveRefused("another transaction has been open in the database for too long; run this again")
+
+    async def _keep_days(self, month: Month, found: Reread) -> None:
+        await self._database.write(PatientWork(partial(month_sql.clear_days, month=month)))
+        days = list(found.days.items())
+        for begin in range(0, len(days), ROWS_AT_ONCE):
+            piece = days[begin : begin + ROWS_AT_ONCE]
+            await self._database.write(PatientWork(partial(month_sql.add_days, month=month, days=piece)))
+        self._tell(f"{month.month}: {len(days)} sums kept")
+
+    async def _drop(self, month: Month) -> None:
+        for name in await self._database.read(partial(tables_of, month=month)):
+            await self._drop_table(name)
+            self._tell(f"{month.month}: table {name} dropped")
+        delete = PatientWork(partial(month_sql.delete_events, month=month, limit=ROWS_AT_ONCE))
+        deleted = 0
+        while number := await self._database.write(delete):
+            deleted += number
+            self._tell(f"{month.month}: {deleted} events deleted")
+        await self._database.write(partial(month_sql.end, month=month, actor=self._actor))
+        self._tell(f"{month.month}: dropped")
+
+    async def _drop_table(self, name: str) -> None:
+        for left in range(TRIES, 0, -1):
+            try:
+                return await self._database.write(partial(drop_table, name=name))
+            except LedgerUnavailable:
+                if left == 1:
+                    raise
+                await asyncio.sleep(WAIT_S)

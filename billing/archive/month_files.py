@@ -1,0 +1,163 @@
+"""The files of an archived month: their names, how they come to be there whole, and the manifest that names them."""
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from billing.archive.errors import ArchiveDamaged, ArchiveRefused
+from billing.store.private_files import FILE_MODE, FOLDER_MODE
+
+FORMAT = 1
+PIECE_BYTES = 2**20
+LOCK = ".lock"
+
+
+@dataclass(frozen=True, slots=True)
+class EventsFile:
+    """Events of the workspaces from one id to another, in the order of their own ids."""
+
+    name: str
+    first_workspace_id: str
+    last_workspace_id: str
+    events: int
+    sha256: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """`stretches` are [first id, first id after it, SHA-256 of its events' lines, events], as they were proven in the
+    ledger; `sums` are [workspace, month charged, events, charged, written off], in nano-USD. `sums_sha256` is of
+    what the ledger keeps of the month."""
+
+    month: str
+    from_id: str
+    until_id: str
+    files: tuple[EventsFile, ...]
+    stretches: tuple[tuple[str, str, str, int], ...]
+    sums: tuple[tuple[str, str, int, int, int], ...]
+    sums_sha256: str
+
+    @property
+    def events(self) -> int:
+        return sum(file.events for file in self.files)
+
+    def as_json(self) -> str:
+        return json.dumps({"format": FORMAT, "unit": "nano-USD", "events": self.events, **asdict(self)})
+
+
+def manifest_of(text: str) -> Manifest:
+    """Raises `ArchiveDamaged`."""
+    try:
+        found = json.loads(text)
+        return Manifest(
+            found["month"],
+            found["from_id"],
+            found["until_id"],
+            tuple(EventsFile(**one) for one in found["files"]),
+            tuple(tuple(one) for one in found["stretches"]),
+            tuple(tuple(one) for one in found["sums"]),
+            found["sums_sha256"],
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise ArchiveDamaged("the manifest of an archived month cannot be read") from error
+
+
+def events_name(month: str, number: int) -> str:
+    return f"usage-{month}-{number:03d}.parquet"
+
+
+def manifest_name(month: str) -> str:
+    return f"usage-{month}.json"
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    with whole_file(folder / manifest_name(manifest.month)) as file:
+        file.write(manifest.as_json().encode())
+
+
+def require_own(folder: Path, month: str, sums: Sequence[tuple[str, str, int, int, int]]) -> None:
+    """Files of the month are written over those of a run before this, and of nothing else: another ledger may have its
+    archive in the folder, or this one may have had more events before a backup was put in its place. Raises
+    `ArchiveRefused` and `ArchiveDamaged`."""
+    path = folder / manifest_name(month)
+    try:
+        there = manifest_of(path.read_text())
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise ArchiveDamaged(f"{path}: cannot be read: {error.strerror or error}") from error
+    if there.sums != tuple(sums):
+        raise ArchiveRefused(
+            f"{path}: is of other events than the ledger has of {month}: another ledger's, or this one's before a "
+            "backup was restored. Move the files of the month away, or set another billing.archive.folder"
+        )
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Only one process at a time writes into the folder. Raises `ArchiveRefused` and `ArchiveDamaged`."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=FOLDER_MODE)
+        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, FILE_MODE)
+    except OSError as error:
+        raise ArchiveDamaged(f"{folder}: cannot be written: {error.strerror or error}") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError as error:
+        raise ArchiveRefused(f"{folder}: another pith archive is at work there") from error
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """A file that takes its name once all of it is on the disk, in place of one that a run before this left. Only its
+    owner may read it. Raises `ArchiveDamaged`."""
+    part = path.with_name(f"{path.name}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=FOLDER_MODE)
+        part.unlink(missing_ok=True)
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+        _sync(path.parent)
+    except OSError as error:
+        raise ArchiveDamaged(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def digest_of(path: Path) -> tuple[str, int]:
+    """SHA-256 of a file, and its bytes. Raises `ArchiveDamaged`."""
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while piece := file.read(PIECE_BYTES):
+                digest.update(piece)
+            return digest.hexdigest(), file.tell()
+    except OSError as error:
+        raise ArchiveDamaged(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def check_files(folder: Path, manifest: Manifest) -> None:
+    """Whether they are there as they were proven. Raises `ArchiveDamaged`."""
+    for file in manifest.files:
+        if digest_of(folder / file.name) != (file.sha256, file.bytes):
+            raise ArchiveDamaged(f"{folder / file.name}: is not the file that was proven")
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,192 @@
+"""The SQL of one file: it is begun, written to disk meanwhile, and there once it was finished.
+
+A row is there before its file is, and the file is gone before its row is: so whatever dies in between, every file on
+disk has a row, which expires.
+"""
+
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Insert,
+    Row,
+    and_,
+    bindparam,
+    case,
+    delete,
+    insert,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+
+from billing.batches.batch import ENDED
+from billing.batches.stored_file import FileBounds, FilePage, StoredFile
+from billing.errors import FileInUse, FilesFull, LostClaim, ResultsFull, UnknownFile
+from billing.store.batch_tables import batch_file_totals, batch_files, batches
+from billing.store.database_clock import now_s
+
+_f = batch_files.c
+_t = batch_file_totals.c
+_is_there = and_(_f.complete, _f.expires_at > now_s())
+_is_read = select(batches.c.id).where(batches.c.input_file_id == _f.id, batches.c.status.not_in(ENDED))
+
+
+def begin(connection: Connection, file: StoredFile, *, grace_s: float, bounds: FileBounds | None) -> None:
+    """Sets `file.size` bytes aside for a file that is about to be written; it has expired in `grace_s` unless it is
+    kept alive. Raises `FilesFull`; without `bounds` it is counted and never refused."""
+    _take(connection, file, bounds)
+    connection.execute(
+        insert(batch_files).values(
+            id=file.id,
+            project_id=file.project_id,
+            filename=file.filename,
+            purpose=file.purpose,
+            bytes=file.size,
+            complete=False,
+            created_at=now_s(),
+            expires_at=now_s() + grace_s,
+        )
+    )
+
+
+def keep_alive(connection: Connection, file_id: str, grace_s: float) -> None:
+    """Raises `LostClaim` where it took too long and is being deleted."""
+    mine = (_f.id == file_id) & ~_f.complete & (_f.expires_at > now_s())
+    if not connection.execute(update(batch_files).where(mine).values(expires_at=now_s() + grace_s)).rowcount:
+        raise LostClaim(f"file {file_id} took too long to write")
+
+
+def finish(
+    connection: Connection, file_id: str, *, size: int, lifetime_s: float, filename: str | None = None
+) -> StoredFile:
+    """Makes it readable, and gives back what it did not need; `filename` where that was not known before. Raises
+    `LostClaim` as `keep_alive`."""
+    row = connection.execute(select(batch_files).where(_f.id == file_id).with_for_update()).one_or_none()
+    mine = (_f.id == file_id) & ~_f.complete & (_f.expires_at > now_s())
+    done = update(batch_files).where(mine)
+    values = {"complete": True, "bytes": size, "expires_at": now_s() + lifetime_s}
+    if filename is not None:
+        values["filename"] = filename
+    if row is None or not connection.execute(done.values(values)).rowcount:
+        raise LostClaim(f"file {file_id} took too long to write")
+    _count(connection, row.project_id, files=0, size=size - row.bytes)
+    return _stored(connection.execute(select(batch_files).where(_f.id == file_id)).one())
+
+
+def find(connection: Connection, project_id: str, file_id: str, *, lock: bool = False) -> StoredFile:
+    """Raises `UnknownFile`. With `lock` it cannot be deleted before the end of the transaction."""
+    statement = select(batch_files).where(_f.id == file_id, _f.project_id == project_id, _is_there)
+    row = connection.execute(statement.with_for_update() if lock else statement).one_or_none()
+    if row is None:
+        raise UnknownFile(file_id)
+    return _stored(row)
+
+
+def listed(connection: Connection, project_id: str, page: FilePage) -> list[StoredFile]:
+    """One more than `page.limit` where there are more. Raises `UnknownFile` of `page.after`."""
+    statement = select(batch_files).where(_f.project_id == project_id, _is_there)
+    if page.purpose is not None:
+        statement = statement.where(_f.purpose == page.purpose)
+    if page.after is not None:
+        last = find(connection, project_id, page.after)
+        statement = statement.where(_beyond(last, page.oldest_first))
+    order = (_f.created_at, _f.id) if page.oldest_first else (_f.created_at.desc(), _f.id.desc())
+    rows = connection.execute(statement.order_by(*order).limit(page.limit + 1))
+    return [_stored(row) for row in rows]
+
+
+def forget(connection: Connection, project_id: str, file_id: str) -> None:
+    """It is not there any more, and is about to be deleted. Raises `UnknownFile` or `FileInUse`."""
+    find(connection, project_id, file_id, lock=True)
+    reader = connection.execute(_is_read.where(_f.id == file_id).limit(1)).scalar_one_or_none()
+    if reader is not None:
+        raise FileInUse(file_id, reader)
+    connection.execute(update(batch_files).where(_f.id == file_id).values(complete=False, expires_at=0))
+
+
+def abandon(connection: Connection, file_id: str) -> None:
+    """One that was not finished is about to be deleted."""
+    connection.execute(update(batch_files).where(_f.id == file_id, ~_f.complete).values(expires_at=0))
+
+
+def expired(connection: Connection, limit: int) -> list[str]:
+    """Files that are over, and read by no batch. From now on they are not there."""
+    over = and_(_f.expires_at <= now_s(), ~_is_read.correlate(batch_files).exists())
+    statement = select(_f.id).where(over).order_by(_f.expires_at).limit(limit)
+    found = list(connection.execute(statement.with_for_update(skip_locked=True)).scalars())
+    # A batch that is made now does not find them.
+    connection.execute(update(batch_files).where(_f.id.in_(found)).values(complete=False, expires_at=0))
+    return found
+
+
+def delete_row(connection: Connection, file_id: str) -> None:
+    """Of a file that is not on disk any more."""
+    gone = delete(batch_files).where(_f.id == file_id, ~_f.complete).returning(_f.project_id, _f.bytes)
+    for row in connection.execute(gone).all():
+        _count(connection, row.project_id, files=-1, size=-row.bytes)
+
+
+def count_result(connection: Connection, project_id: str, size: int) -> None:
+    """What a line became is kept until it is in a file, and counts as one would, whatever the project's bounds."""
+    _count(connection, project_id, files=0, size=size)
+
+
+def uncount(connection: Connection, project_id: str, size: int) -> None:
+    """Results are in a file by now, or deleted."""
+    left = case((_t.bytes > size, _t.bytes - size), else_=0)
+    connection.execute(update(batch_file_totals).where(_t.project_id == project_id).values(bytes=left))
+
+
+def check_room(connection: Connection, project_id: str, most_bytes: int) -> None:
+    """Raises `ResultsFull` where the project has that many bytes already."""
+    full = select(_t.project_id).where(_t.project_id == project_id, _t.bytes >= most_bytes)
+    if connection.execute(full).first() is not None:
+        raise ResultsFull(most_bytes)
+
+
+def _beyond(last: StoredFile, oldest_first: bool) -> ColumnElement[bool]:
+    at, id_ = _f.created_at, _f.id
+    if oldest_first:
+        return or_(at > last.created_at, and_(at == last.created_at, id_ > last.id))
+    return or_(at < last.created_at, and_(at == last.created_at, id_ < last.id))
+
+
+def _take(connection: Connection, file: StoredFile, bounds: FileBounds | None) -> None:
+    most = bounds or FileBounds(2**31 - 1, 2**63 - 1)
+    parameters = {
+        "project_id": file.project_id,
+        "bytes": file.size,
+        "most": most.bytes,
+        "most_files": most.files,
+    }
+    too_large = file.size > most.bytes or most.files < 1
+    if too_large or not connection.execute(_TAKE[connection.dialect.name], parameters).rowcount:
+        raise FilesFull(most_files=most.files, most_bytes=most.bytes)
+
+
+def _count(connection: Connection, project_id: str, *, files: int, size: int) -> None:
+    totals = update(batch_file_totals).where(_t.project_id == project_id)
+    connection.execute(totals.values(files=_t.files + files, bytes=_t.bytes + size))
+
+
+def _taking(dialect: str) -> Insert:
+    made: Any = (sqlite if dialect == "sqlite" else postgresql).insert(batch_file_totals)
+    made = made.values(project_id=bindparam("project_id"), files=1, bytes=bindparam("bytes"))
+    taking: Insert = made.on_conflict_do_update(
+        index_elements=["project_id"],
+        set_={"files": _t.files + 1, "bytes": _t.bytes + made.excluded.bytes},
+        where=and_(_t.files < bindparam("most_files"), _t.bytes <= bindparam("most") - made.excluded.bytes),
+    )
+    return taking
+
+
+_TAKE = {dialect: _taking(dialect) for dialect in ("sqlite", "postgresql")}
+
+
+def _stored(row: Row[Any]) -> StoredFile:
+    return StoredFile(
+        row.id, row.project_id, row.filename, row.purpose, row.bytes, row.created_at, row.expires_at
+    )

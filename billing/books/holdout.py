@@ -1,0 +1,125 @@
+"""The measured saving: conversations that were compressed against those that were left whole.
+
+Both are added up in the database, first by conversation and then by side, so that reading a month of any size takes the
+memory of one row for each project, model and side here, and of one for each conversation there (on disk where it has
+to). Money is what the price list asks, also where it was written off: that depends on limits, and not on compression.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Double, Select, case, cast, func, select
+
+from billing.accounts import account_sql
+from billing.books.dimensions import Dimension
+from billing.books.saving_interval import Saving, Side, saving_between
+from billing.books.usage_report import group_columns, of_accounts
+from billing.rollups.archived import is_archived, last_settled_at
+from billing.rollups.errors import PeriodArchived
+from billing.store.dates import within
+from billing.store.schema import usage_events
+
+_e = usage_events.c
+_TREATED, _HELD_OUT, _MIXED = "treated", "holdout", "mixed"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """`mixed` conversations were on both sides, since the share that is held out was changed: they are left out."""
+
+    group: Mapping[str, str]
+    treated: Side
+    holdout: Side
+    mixed: int = 0
+
+    @property
+    def saving(self) -> Saving | None:
+        """None: too few to say."""
+        return saving_between(self.treated, self.holdout)
+
+
+def comparisons(
+    connection: Connection,
+    by: Sequence[Dimension],
+    *,
+    workspace: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    charged_in: str | None = None,
+) -> list[Comparison]:
+    """Of the chats that take part in a comparison, settled from `since` to before `until` or charged in one month: one
+    for each group, in the groups' order. Raises `UnknownAccount`, and `PeriodArchived` where chats are archived."""
+    archive = last_settled_at(connection)
+    if archive is not None:
+        if charged_in is None and (since is None or since <= archive):
+            raise PeriodArchived("the measured saving", archive)
+        if charged_in is not None and is_archived(connection, charged_in):
+            raise PeriodArchived(f"the measured saving of {charged_in}", archive)
+    groups = [column for name in by for column in group_columns(connection, name)]
+    names = [group.name for group in groups]
+    chats = _conversations(groups)
+    if workspace is not None:
+        chats = chats.where(_e.workspace_id == account_sql.find_workspace(connection, workspace).id)
+    chats = within(chats, _e.settled_at, since, until)
+    if charged_in is not None:
+        # Every event with a conversation says the month itself, and is found by it.
+        chats = chats.where(_e.month == charged_in)
+    found: dict[tuple[str, ...], dict[str, Side]] = {}
+    for row in connection.execute(_sides(chats, names)):
+        key = tuple(row._mapping[name] for name in names)
+        found.setdefault(key, {})[row.side] = _side(row)
+    return [_comparison(dict(zip(names, key, strict=True)), sides) for key, sides in sorted(found.items())]
+
+
+def _conversations(groups: Sequence[Any]) -> Select[Any]:
+    """A row for each conversation within a group."""
+    held_out = case((_e.compression == "holdout", 1), else_=0)
+    cost = _e.cost_nano_usd + _e.compression_nano_usd
+    return (
+        select(
+            *groups,
+            func.min(held_out).label("least"),
+            func.max(held_out).label("most"),
+            func.count().label("requests"),
+            func.sum(_e.original_tokens).label("tokens"),
+            func.sum(cost).label("cost"),
+        )
+        .select_from(of_accounts())
+        .where(_e.conversation.is_not(None), _e.original_tokens.is_not(None))
+        # A conversation's hash differs between projects.
+        .group_by(*groups, _e.conversation)
+    )
+
+
+def _sides(chats: Select[Any], names: Sequence[str]) -> Select[Any]:
+    one = chats.subquery().c
+    # By a name of its own: PostgreSQL must see the same expression where it selects and where it groups.
+    side = case((one.least != one.most, _MIXED), (one.most == 1, _HELD_OUT), else_=_TREATED).label("side")
+    # As floating-point numbers: a square of nano-dollars passes 64 bits.
+    tokens, cost = cast(one.tokens, Double), cast(one.cost, Double)
+    inner = [one[name] for name in names]
+    return select(
+        *inner,
+        side,
+        func.count().label("conversations"),
+        func.sum(one.requests).label("requests"),
+        func.sum(one.tokens).label("tokens"),
+        func.sum(one.cost).label("cost"),
+        func.sum(tokens * tokens).label("tokens_squared"),
+        func.sum(cost * cost).label("cost_squared"),
+        func.sum(cost * tokens).label("cost_times_tokens"),
+    ).group_by(*inner, side)
+
+
+def _side(row: Any) -> Side:
+    # PostgreSQL sums integers into a NUMERIC.
+    whole = (row.conversations, int(row.requests), int(row.tokens), int(row.cost))
+    return Side(*whole, row.tokens_squared, row.cost_squared, row.cost_times_tokens)
+
+
+def _comparison(group: Mapping[str, str], sides: Mapping[str, Side]) -> Comparison:
+    treated, holdout = sides.get(_TREATED, Side()), sides.get(_HELD_OUT, Side())
+    mixed = sides.get(_MIXED, Side()).conversations
+    return Comparison(group, treated, holdout, mixed)

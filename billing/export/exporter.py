@@ -1,0 +1,118 @@
+"""Exports of one ledger: whose rows, of when, and their bytes, with bounded memory and a place to go on from."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+from sqlalchemy import Connection, select
+
+from billing.accounts import account_sql
+from billing.export.columns import Row
+from billing.export.encoders import Format, encoder_of
+from billing.export.export_sql import next_workspace, page
+from billing.export.selection import Place, Selection
+from billing.store.database import Database
+from billing.store.database_clock import now_s
+
+PAGE_ROWS = 2000
+# What a server has settled is in the ledger by then, or in its spool: longer than a write may take.
+SETTLING_S = 60
+
+
+class Exporter:
+    """Every method raises `LedgerUnavailable`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def selection(
+        self,
+        *,
+        workspace: str | None = None,
+        project: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> Selection:
+        """Rows from `since` to before `until`, but never of the last `SETTLING_S`: the selection's own `until` says so,
+        and is where the next export begins. Raises `UnknownAccount`."""
+
+        def read(connection: Connection) -> Selection:
+            owner, part = None, None
+            if workspace is not None:
+                owner = account_sql.find_workspace(connection, workspace).id
+            if project is not None:
+                found = account_sql.find_project(connection, project)
+                part, owner = found.id, owner or found.workspace_id
+            now = datetime.fromtimestamp(connection.execute(select(now_s())).scalar_one(), UTC)
+            settled = now - timedelta(seconds=SETTLING_S)
+            return Selection(since, settled if until is None else min(until, settled), owner, part)
+
+        return await self._database.read(read)
+
+    def stream(self, format: Format, selection: Selection, *, limit: int | None = None) -> "Export":
+        """The bytes of a file, to be iterated over once. `limit` is the most rows of it."""
+        return Export(self._database, format, selection, limit)
+
+
+class Export:
+    """One file. `left` is what is to come after the bytes that were taken; None: nothing."""
+
+    def __init__(self, database: Database, format: Format, selection: Selection, limit: int | None) -> None:
+        self._database = database
+        self._format: Format = format
+        self._selection = selection
+        self._most = limit
+        self.left: Selection | None = selection
+        self.rows = 0
+
+    @property
+    def until(self) -> datetime:
+        """Rows of this moment and later are not in it."""
+        return self._selection.until
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        # Encoding takes longer than reading, and would hold up all else in this process.
+        encoder = await asyncio.to_thread(encoder_of, self._format)
+        async for rows, left in self._pages():
+            piece = await asyncio.to_thread(encoder.rows, rows)
+            if piece:
+                yield piece
+            self.left = left
+            self.rows += len(rows)
+        if ending := await asyncio.to_thread(encoder.end):
+            yield ending
+
+    async def _pages(self) -> AsyncIterator[tuple[list[Row], Selection | None]]:
+        """Rows, and the selection after them."""
+        asked, rest = self._selection, self._most
+        workspace_id = await self._first(asked)
+        while workspace_id is not None:
+            size = PAGE_ROWS
+            read = partial(page, workspace_id=workspace_id, asked=asked, limit=size)
+            rows = await self._database.read(read)
+            is_last = len(rows) < size
+            kept = [row for row in rows if asked.project_id in (None, row["project_id"])]
+            if rest is not None and len(kept) >= rest:
+                kept, rows, is_last = kept[:rest], kept[:rest], False
+            if rows:
+                last = rows[-1]
+                asked = replace(asked, after=Place(workspace_id, last["at"], last["id"]))
+            if is_last:
+                workspace_id = await self._next(asked, workspace_id)
+            yield kept, None if workspace_id is None else asked
+            if rest is not None:
+                rest -= len(kept)
+                if rest <= 0:
+                    return
+
+    async def _first(self, asked: Selection) -> str | None:
+        if asked.after is not None:
+            return asked.after.workspace_id
+        return asked.workspace_id or await self._next(asked, "")
+
+    async def _next(self, asked: Selection, workspace_id: str) -> str | None:
+        if asked.workspace_id is not None:
+            return None
+        return await self._database.read(partial(next_workspace, after=workspace_id))

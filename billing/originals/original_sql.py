@@ -1,0 +1,161 @@
+"""The SQL of one original: it is begun, its chunks are added, and it is there once it was finished.
+
+A writer that dies leaves an original that is not complete. It has expired `grace_s` after it was begun, and is deleted
+like any other.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sqlalchemy import Connection, Insert, bindparam, case, insert, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from billing.errors import OriginalsFull
+from billing.store.database_clock import now_s
+from billing.store.schema import original_chunks, original_totals, originals
+
+# What an original counts beyond its text, so that a million tiny ones are bounded too.
+OVERHEAD_BYTES = 1024
+# A chunk's place in the text, and its ciphertext.
+Chunk = tuple[int, bytes]
+# "busy": another writer is writing it. "expired": its rest has to be deleted first.
+Begun = Literal["begun", "busy", "expired"]
+
+_o = originals.c
+_now = now_s()
+_until = now_s() + bindparam("retain_s")
+_is_this = (_o.project_id == bindparam("of_project")) & (_o.id == bindparam("of_id"))
+_is_there = _o.complete & (_o.expires_at > _now)
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """An original without its text, which has `characters` in `chunks`. `generation` names this writing of it, and
+    `size` is its text's in bytes."""
+
+    project_id: str
+    id: str
+    generation: str
+    characters: int
+    chunks: int
+    size: int
+
+
+# Built once: SQLAlchemy takes longer to build these than to run them.
+_EXTEND = (
+    update(originals)
+    .where(_o.project_id == bindparam("of_project"), _o.id.in_(bindparam("ids", expanding=True)), _is_there)
+    .values(expires_at=case((_o.expires_at > _until, _o.expires_at), else_=_until))
+    .returning(_o.id, _o.expires_at)
+)
+_FINISH = (
+    update(originals)
+    .where(_o.generation == bindparam("of_generation"), ~_o.complete, _o.expires_at > _now)
+    .values(complete=True, expires_at=_until)
+    .returning(_o.expires_at)
+)
+_ABANDON = (
+    update(originals).where(_o.generation == bindparam("of_generation"), ~_o.complete).values(expires_at=0)
+)
+_HAS_EXPIRED = select(_o.expires_at <= _now).where(_is_this)
+_FIND = select(originals).where(_is_this, _is_there)
+_CHUNKS = (
+    select(original_chunks.c.ciphertext)
+    .where(
+        original_chunks.c.generation == bindparam("of_generation"),
+        original_chunks.c.number.between(bindparam("first"), bindparam("last")),
+    )
+    .order_by(original_chunks.c.number)
+)
+
+
+def extend(connection: Connection, project_id: str, ids: Collection[str], retain_s: int) -> dict[str, float]:
+    """Extends stored originals to at least `retain_s` from now. Returns when each of them expires."""
+    parameters = {"of_project": project_id, "ids": sorted(ids), "retain_s": retain_s}
+    return {row.id: row.expires_at for row in connection.execute(_EXTEND, parameters)}
+
+
+def begin(connection: Connection, head: Head, *, grace_s: float, most_bytes: int) -> Begun:
+    """Makes room for the original and lets its chunks in. Raises `OriginalsFull`."""
+    values = {
+        "project_id": head.project_id,
+        "id": head.id,
+        "generation": head.generation,
+        "characters": head.characters,
+        "chunks": head.chunks,
+        "bytes": head.size + OVERHEAD_BYTES,
+        "complete": False,
+        "grace_s": grace_s,
+    }
+    if connection.execute(_INSERT[connection.dialect.name], values).rowcount:
+        _take(connection, head, most_bytes)
+        return "begun"
+    whose = {"of_project": head.project_id, "of_id": head.id}
+    return "expired" if connection.execute(_HAS_EXPIRED, whose).scalar_one_or_none() else "busy"
+
+
+def add(connection: Connection, generation: str, chunks: Sequence[Chunk]) -> None:
+    """Raises `RowRefused` through the database where the original was deleted meanwhile."""
+    rows = [{"generation": generation, "number": number, "ciphertext": sealed} for number, sealed in chunks]
+    connection.execute(insert(original_chunks), rows)
+
+
+def finish(connection: Connection, generation: str, retain_s: int) -> float | None:
+    """Makes it readable; until when, in seconds since 1970. None where it took too long and has expired."""
+    return connection.execute(
+        _FINISH, {"of_generation": generation, "retain_s": retain_s}
+    ).scalar_one_or_none()
+
+
+def abandon(connection: Connection, generation: str) -> None:
+    """Leaves what was not finished to the next deletion."""
+    connection.execute(_ABANDON, {"of_generation": generation})
+
+
+def find(connection: Connection, project_id: str, id_: str) -> Head | None:
+    """What is there and has not expired."""
+    row = connection.execute(_FIND, {"of_project": project_id, "of_id": id_}).one_or_none()
+    if row is None:
+        return None
+    size = row.bytes - OVERHEAD_BYTES
+    return Head(row.project_id, row.id, row.generation, row.characters, row.chunks, size)
+
+
+def chunks(connection: Connection, generation: str, first: int, last: int) -> list[bytes]:
+    """The ciphertexts from `first` to `last`, both included; fewer where some were deleted."""
+    parameters = {"of_generation": generation, "first": first, "last": last}
+    return list(connection.execute(_CHUNKS, parameters).scalars())
+
+
+def _take(connection: Connection, head: Head, most_bytes: int) -> None:
+    size = head.size + OVERHEAD_BYTES
+    parameters = {"project_id": head.project_id, "bytes": size, "most_bytes": most_bytes}
+    if size > most_bytes or not connection.execute(_TAKE[connection.dialect.name], parameters).rowcount:
+        raise OriginalsFull(most_bytes)
+
+
+def _inserting(dialect: str) -> Insert:
+    made: Any = (sqlite if dialect == "sqlite" else postgresql).insert(originals)
+    values: dict[str, Any] = {
+        name: bindparam(name)
+        for name in ("project_id", "id", "generation", "characters", "chunks", "bytes", "complete")
+    }
+    inserting: Insert = made.values(**values, expires_at=_now + bindparam("grace_s")).on_conflict_do_nothing(
+        index_elements=["project_id", "id"]
+    )
+    return inserting
+
+
+def _taking(dialect: str) -> Insert:
+    made: Any = (sqlite if dialect == "sqlite" else postgresql).insert(original_totals)
+    made = made.values(project_id=bindparam("project_id"), bytes=bindparam("bytes"))
+    together = original_totals.c.bytes + made.excluded.bytes
+    taking: Insert = made.on_conflict_do_update(
+        index_elements=["project_id"], set_={"bytes": together}, where=together <= bindparam("most_bytes")
+    )
+    return taking
+
+
+_INSERT = {dialect: _inserting(dialect) for dialect in ("sqlite", "postgresql")}
+_TAKE = {dialect: _taking(dialect) for dialect in ("sqlite", "postgresql")}

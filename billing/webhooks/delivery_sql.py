@@ -1,0 +1,121 @@
+"""The SQL of deliveries: an endpoint is claimed, what is due for it is sent one after another, and each end recorded.
+
+A claim is a lease by the database's clock. Who sends to an endpoint is alone with it, so a receiver that is slow
+delays nobody else, and two servers do not send the same. A server that dies leaves a lease that ends.
+"""
+
+from sqlalchemy import ColumnElement, Connection, and_, exists, func, or_, select, update
+
+from billing.store.database_clock import now_s
+from billing.store.webhook_tables import webhook_deliveries, webhook_endpoints, webhook_events
+from billing.webhooks import endpoint_sql
+from billing.webhooks.delivery import MAX_ERROR_CHARS, Attempt, Outcome
+
+# A lease that ends later than this was granted before the clock was set back.
+ABSURD_S = 3600.0
+
+_e, _d, _v = webhook_endpoints.c, webhook_deliveries.c, webhook_events.c
+_now = now_s()
+_is_free = or_(_e.leased_until <= _now, _e.leased_until > _now + ABSURD_S)
+
+
+def claim(connection: Connection, worker: str, *, lease_s: float, failing: bool) -> str | None:
+    """An endpoint for which something is due, and which nobody sends to; None where there is none.
+
+    `failing`: of those whose last try failed, or of the others.
+    """
+    lane = _e.failures > 0 if failing else _e.failures == 0
+    # Who was served longest ago comes first. Two servers take two rows; SQLite has one writer, and ignores the clause.
+    first = (
+        select(_e.id).where(_e.state == "active", _is_free, lane, _has_due()).order_by(_e.leased_until, _e.id)
+    )
+    found = connection.execute(first.limit(1).with_for_update(skip_locked=True)).scalar_one_or_none()
+    if found is not None:
+        mine = {"worker": worker, "leased_until": _now + lease_s}
+        connection.execute(update(webhook_endpoints).where(_e.id == found).values(**mine))
+    return found
+
+
+def anything_due(connection: Connection, *, failing: bool) -> bool:
+    """Whether `claim` may find one; takes no lock."""
+    lane = _e.failures > 0 if failing else _e.failures == 0
+    looking = select(_e.id).where(_e.state == "active", _is_free, lane, _has_due()).limit(1)
+    return connection.execute(looking).one_or_none() is not None
+
+
+def next_attempt(connection: Connection, endpoint_id: str, worker: str, *, lease_s: float) -> Attempt | None:
+    """What is due next for an endpoint that `worker` claimed, whose lease begins anew; None where nothing is, or
+    where the endpoint is no longer active or the worker's. Then it is free."""
+    mine = and_(_e.id == endpoint_id, _e.worker == worker, _e.state == "active")
+    renewing = update(webhook_endpoints).where(mine).values(leased_until=_now + lease_s)
+    returned = renewing.returning(_e.url, _e.secret, _e.old_secret, _e.old_secret_until, _now.label("at"))
+    endpoint = connection.execute(returned).one_or_none()
+    if endpoint is None:
+        return None
+    due = and_(_d.endpoint_id == endpoint_id, _d.state == "waiting", _d.due_at <= _now)
+    first = select(_d.event_id, _d.attempts, _v.payload).join(webhook_events, _v.id == _d.event_id).where(due)
+    row = connection.execute(first.order_by(_d.due_at, _v.created_at, _v.id).limit(1)).one_or_none()
+    if row is None:
+        release(connection, endpoint_id, worker)
+        return None
+    secrets = [endpoint.secret]
+    if endpoint.old_secret is not None and endpoint.old_secret_until > endpoint.at:
+        secrets.append(endpoint.old_secret)
+    return Attempt(
+        endpoint_id, worker, endpoint.url, row.event_id, row.payload, row.attempts, tuple(map(bytes, secrets))
+    )
+
+
+def release(connection: Connection, endpoint_id: str, worker: str, *, rest_s: float = 0.0) -> None:
+    """Anybody may claim it again, after so many seconds."""
+    mine = and_(_e.id == endpoint_id, _e.worker == worker)
+    connection.execute(update(webhook_endpoints).where(mine).values(worker=None, leased_until=_now + rest_s))
+
+
+def record(connection: Connection, attempt: Attempt, outcome: Outcome, *, pause_s: float, actor: str) -> str:
+    """Writes what became of a try; returns the delivery's state. One that was delivered stays so, whoever says more."""
+    # The endpoint's row first, as whoever removes it does.
+    _count_failures(connection, attempt, 0 if outcome.result == "delivered" else _e.failures + 1)
+    row = and_(_d.event_id == attempt.event_id, _d.endpoint_id == attempt.endpoint_id)
+    tried = {
+        "attempts": _d.attempts + 1,
+        "last_tried_at": _now,
+        "last_status": outcome.status,
+        "last_error": outcome.error[:MAX_ERROR_CHARS] if outcome.error else None,
+    }
+    if outcome.result == "delivered":
+        done = update(webhook_deliveries).where(row, _d.state != "delivered")
+        connection.execute(done.values(state="delivered", delivered_at=_now, **tried))
+        return "delivered"
+    again = update(webhook_deliveries).where(row, _d.state == "waiting")
+    connection.execute(again.values(due_at=_now + pause_s, **tried))
+    connection.execute(again.where(_d.due_at > _d.give_up_at).values(state="failed"))
+    if outcome.result == "gone":
+        _disable(connection, attempt.endpoint_id, actor)
+    state: str = connection.execute(select(_d.state).where(row)).scalar_one()
+    return state
+
+
+def count_waiting(connection: Connection) -> int:
+    counting = select(func.count()).select_from(webhook_deliveries).where(_d.state == "waiting")
+    return connection.execute(counting).scalar_one()
+
+
+def _has_due() -> ColumnElement[bool]:
+    due = and_(_d.endpoint_id == _e.id, _d.state == "waiting", _d.due_at <= _now)
+    return exists().where(due).correlate(webhook_endpoints)
+
+
+def _count_failures(connection: Connection, attempt: Attempt, failures: ColumnElement[int] | int) -> None:
+    counted = update(webhook_endpoints).where(_e.id == attempt.endpoint_id)
+    connection.execute(counted.values(failures=failures))
+
+
+def _disable(connection: Connection, endpoint_id: str, actor: str) -> None:
+    still = and_(_e.id == endpoint_id, _e.state == "active")
+    reason = "it answered 410 Gone"
+    disabling = update(webhook_endpoints).where(still).values(state="disabled", state_reason=reason)
+    if connection.execute(disabling).rowcount:
+        endpoint_sql.cancel_waiting(connection, endpoint_id)
+        found = endpoint_sql.find(connection, endpoint_id)
+        endpoint_sql.record(connection, "webhook.disable", found, {"reason": reason}, actor=actor)

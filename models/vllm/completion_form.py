@@ -1,0 +1,66 @@
+"""A completion of bare prompts, made by vLLM's `OpenAIServingCompletion`: each prompt is a request to the engine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
+
+import orjson
+from vllm.entrypoints.openai.completion.protocol import CompletionRequest, CompletionResponse
+from vllm.entrypoints.serve.engine.protocol import ErrorResponse
+
+from models.engine import EngineChunk, EngineFault, EngineRequest
+from models.vllm import insides
+from models.vllm.prompts.options import vllm_options
+from models.vllm.reply_pieces import Meter, completed, openai_events, streamed
+
+REPLY_FIELDS = {"id", "object", "created", "model", "choices", "system_fingerprint"}
+CHOICE_FIELDS = ("index", "text", "logprobs", "finish_reason", "stop_reason")
+
+
+class CompletionForm:
+    """The `models.vllm.forms.Form` of completions."""
+
+    def __init__(self, serving_chat: Any, client: Any, *, coalesce_s: float) -> None:
+        self._serving = insides.serving_completion(serving_chat, client)
+        self._coalesce_s = coalesce_s
+
+    def engine_ids(self, request: EngineRequest) -> Sequence[str]:
+        return [insides.completion_engine_id(request.request_id, at) for at in range(len(request.prompts))]
+
+    def pieces(self, request: EngineRequest, meter: Meter) -> AsyncGenerator[EngineChunk | EngineFault, None]:
+        asked = CompletionRequest(**completion_fields(request))
+        creating = self._serving.create_completion(asked)
+        if not request.stream:
+            return completed(creating, meter, write=completion_bytes)
+        read = openai_events(meter, tells_usage="stream_options" in request.options)
+        return streamed(creating, meter, read=read, coalesce_s=self._coalesce_s)
+
+    async def count_tokens(
+        self, request: EngineRequest, *, turns: asyncio.Lock | None
+    ) -> int | ErrorResponse:
+        asked = CompletionRequest(**completion_fields(request))
+        return await insides.completion_tokens(self._serving, asked, turns=turns)
+
+
+def completion_fields(request: EngineRequest) -> dict[str, Any]:
+    """The fields of vLLM's `CompletionRequest`."""
+    prompts = [prompt if isinstance(prompt, str) else list(prompt) for prompt in request.prompts]
+    return {
+        "model": request.model_id,
+        "prompt": prompts,
+        "max_tokens": request.max_tokens,
+        "stream": request.stream,
+        "cache_salt": request.cache_salt,
+        "request_id": request.request_id,
+        **vllm_options(request),
+        **request.form_options,
+    }
+
+
+def completion_bytes(reply: CompletionResponse) -> bytes:
+    """OpenAI's completion object as JSON, without vLLM's own fields and without usage."""
+    fields = reply.model_dump(include=REPLY_FIELDS, exclude_none=True)
+    fields["choices"] = [{name: choice.get(name) for name in CHOICE_FIELDS} for choice in fields["choices"]]
+    return orjson.dumps(fields)

@@ -1,0 +1,1 @@
+"""vLLM's pooling runner as the replica of an embedding or rerank model."""

@@ -1,0 +1,190 @@
+"""What `GET /v1/usage` and `GET /v1/limits` answer, as `/openapi.json` documents it. Money is a float only here."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+from billing.books.period_usage import PeriodUsage
+from billing.books.spending import Spending, SpendLimit
+from billing.books.usage_report import UsageSum
+from billing.caller import Caller, LimitState, ProjectLimits, WindowState
+from billing.price import usd
+from serve.account.usage_query import GroupBy, Scope, UsageQuery
+
+
+class UsageSums(BaseModel):
+    """Sums over usage that was charged."""
+
+    requests: int
+    prompt_tokens: int
+    cached_tokens: int = Field(
+        description="The part of the prompt tokens that the engine's prefix cache had."
+    )
+    completion_tokens: int
+    tokens_saved: int = Field(description="Prompt tokens that compression kept from being sent.")
+    cost_usd: float = Field(description="What was charged, without what was written off.")
+    written_off_usd: float = Field(description="What was used beyond the limits and not charged.")
+    saved_usd: float = Field(description="How much more the compressed prompts would have cost.")
+    compression_usd: float = Field(description="What compressing them was charged.")
+    net_saved_usd: float = Field(description="`saved_usd` less `compression_usd`.")
+
+
+class UsageRow(UsageSums):
+    """One group; it has the names that `group_by` asked for, and no others."""
+
+    day: str | None = Field(None, description="The day (UTC) on which requests ended, such as 2026-11-22.")
+    model: str | None = None
+    route: str | None = Field(None, description="Such as `chat`; null for usage before routes were noted.")
+    key: str | None = Field(None, description="The key's name.")
+    key_id: str | None = None
+
+
+class UsageReport(BaseModel):
+    """Usage of a key, or of its project."""
+
+    object: Literal["usage"] = "usage"
+    scope: Scope
+    start: str = Field(description="First day (UTC).")
+    end: str = Field(description="First day (UTC) that is left out.")
+    group_by: list[GroupBy]
+    total: UsageSums = Field(description="Of the whole period, also where `data` was cut.")
+    data: list[UsageRow] = Field(description="In the order of the groups.")
+    has_more: bool = Field(description="Whether there are more rows than `limit`.")
+
+
+class Spend(BaseModel):
+    """Money of a limit. What is held belongs to requests that are being answered."""
+
+    limit_usd: float | None = Field(description="Null: no limit.")
+    used_usd: float = Field(description="What was charged less credits; below 0, it is paid in advance.")
+    held_usd: float
+    remaining_usd: float | None
+    resets_at: str | None = Field(description="When `used_usd` begins again at 0.")
+
+
+class Window(BaseModel):
+    """A limit a minute, over a sliding minute."""
+
+    limit: int
+    remaining: int
+    reset_s: float = Field(description="Seconds until all of it is left again, if nothing is asked.")
+
+
+class InFlight(BaseModel):
+    """Requests at once."""
+
+    limit: int
+
+
+class Rates(BaseModel):
+    """Of the project; null where it has no such limit."""
+
+    requests_per_minute: Window | None
+    tokens_per_minute: Window | None
+    max_in_flight: InFlight | None
+
+
+class KeyLimits(Rates):
+    """Of this key alone, with those that it was rotated from; null where it has no such limit."""
+
+    total: Spend | None
+    month: Spend | None
+
+
+class WorkspaceMoney(BaseModel):
+    """Of the workspace that pays."""
+
+    billing_enabled: bool
+    total: Spend
+    month: Spend = Field(description="Of the calendar month (UTC).")
+
+
+class Limits(BaseModel):
+    """Every limit that a request with this key meets; the tightest one decides."""
+
+    object: Literal["limits"] = "limits"
+    key: KeyLimits
+    project: Rates
+    workspace: WorkspaceMoney
+
+
+def usage_body(asked: UsageQuery, found: PeriodUsage) -> dict[str, Any]:
+    """`found` may have one row more than was asked for: then there are more."""
+    return {
+        "object": "usage",
+        "scope": asked.scope,
+        "start": str(asked.start),
+        "end": str(asked.end),
+        "group_by": list(asked.group_by),
+        "total": _sums(found.total),
+        "data": [{**_group(row), **_sums(row)} for row in found.groups[: asked.limit]],
+        "has_more": len(found.groups) > asked.limit,
+    }
+
+
+def limits_body(
+    caller: Caller, spending: Spending, of_project: LimitState, of_key: LimitState
+) -> dict[str, Any]:
+    return {
+        "object": "limits",
+        "key": {
+            "total": None if spending.key_total is None else _spend(spending.key_total),
+            "month": None if spending.key_month is None else _spend(spending.key_month),
+            **_rates(caller.key_limits, of_key),
+        },
+        "project": _rates(caller.limits, of_project),
+        "workspace": {
+            "billing_enabled": spending.billing_enabled,
+            "total": _spend(spending.total),
+            "month": _spend(spending.month),
+        },
+    }
+
+
+def _rates(limits: ProjectLimits, state: LimitState) -> dict[str, Any]:
+    most = limits.max_in_flight
+    return {
+        "requests_per_minute": _window(state.requests),
+        "tokens_per_minute": _window(state.tokens),
+        "max_in_flight": None if most is None else {"limit": most},
+    }
+
+
+def _group(row: UsageSum) -> dict[str, str | None]:
+    # The names come from the database as a kind of text that orjson does not know.
+    return {str(name): value if value or name != "route" else None for name, value in row.group.items()}
+
+
+def _sums(row: UsageSum) -> dict[str, int | float]:
+    return {
+        "requests": row.requests,
+        "prompt_tokens": row.prompt_tokens,
+        "cached_tokens": row.cached_tokens,
+        "completion_tokens": row.completion_tokens,
+        "tokens_saved": row.tokens_saved,
+        "cost_usd": usd(row.cost_nano_usd),
+        "written_off_usd": usd(row.written_off_nano_usd),
+        "saved_usd": usd(row.saved_nano_usd),
+        "compression_usd": usd(row.compression_nano_usd),
+        "net_saved_usd": usd(row.net_saved_nano_usd),
+    }
+
+
+def _spend(limit: SpendLimit) -> dict[str, Any]:
+    return {
+        "limit_usd": _usd(limit.limit_nano_usd),
+        "used_usd": usd(limit.used_nano_usd),
+        "held_usd": usd(limit.held_nano_usd),
+        "remaining_usd": _usd(limit.remaining_nano_usd),
+        "resets_at": None if limit.resets_at is None else limit.resets_at.isoformat(),
+    }
+
+
+def _usd(nano_usd: int | None) -> float | None:
+    return None if nano_usd is None else usd(nano_usd)
+
+
+def _window(state: WindowState | None) -> dict[str, Any] | None:
+    if state is None:
+        return None
+    return {"limit": state.limit, "remaining": state.remaining, "reset_s": round(state.reset_s, 3)}

@@ -1,0 +1,89 @@
+"""`GET /v1/usage` and `GET /v1/limits`: what a key and its project used, and what they may still use."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import orjson
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from billing.rate_limits.key_limits import counted_by_key
+from billing.rate_limits.rate_limits import RateLimits
+from serve.account.reading import AccountReader
+from serve.account.response import Limits, UsageReport, limits_body, usage_body
+from serve.account.usage_query import PARAMETERS, usage_query
+from serve.http.auth import Authenticate
+from serve.http.openapi import (
+    BEARER,
+    RATE_LIMIT_HEADERS,
+    REQUEST_ID_HEADER,
+    REQUEST_ID_PARAMETER,
+    error_responses,
+)
+from serve.http.rate_limit_headers import rate_limit_headers
+
+_HEADERS: dict[int | str, dict[str, Any]] = {200: {"headers": {**REQUEST_ID_HEADER, **RATE_LIMIT_HEADERS}}}
+
+
+@dataclass(frozen=True, slots=True)
+class AccountRoutes:
+    """What the routes need."""
+
+    reader: AccountReader
+    limiter: RateLimits
+    authenticate: Authenticate
+    clock: Callable[[], datetime]
+
+
+def account_routes(needed: AccountRoutes) -> APIRouter:
+    """Both count against a limit of their own, as `GET /v1/models` does, and cost nothing."""
+    routes = APIRouter(tags=["account"], dependencies=[BEARER])
+
+    @routes.get(
+        "/v1/usage",
+        response_model=UsageReport,
+        openapi_extra={"parameters": [*PARAMETERS, REQUEST_ID_PARAMETER]},
+        responses={**_HEADERS, **error_responses(401, 403, 422, 429, 500, 503)},
+    )
+    async def read_usage(request: Request) -> Response:
+        """What this key or its project used and was charged, by day (UTC), model, route and key."""
+        caller = await needed.authenticate(request)
+        asked = usage_query(request.query_params, today=needed.clock().date())
+        admission = await needed.limiter.admit(
+            caller.counted_apart("account"), tokens_bound=0, now=needed.clock()
+        )
+        try:
+            body = usage_body(asked, await needed.reader.usage(caller, asked))
+        finally:
+            await admission.done(0)
+        return _answer(body, rate_limit_headers(admission.headers_state))
+
+    @routes.get(
+        "/v1/limits",
+        response_model=Limits,
+        openapi_extra={"parameters": [REQUEST_ID_PARAMETER]},
+        responses={**_HEADERS, **error_responses(401, 403, 429, 500, 503)},
+    )
+    async def read_limits(request: Request) -> Response:
+        """The limits in force for this key, of the key, its project and its workspace: what is used and left of them,
+        and when they reset."""
+        caller = await needed.authenticate(request)
+        admission = await needed.limiter.admit(
+            caller.counted_apart("account"), tokens_bound=0, now=needed.clock()
+        )
+        try:
+            spending = await needed.reader.spending(caller)
+            of_project = await needed.limiter.state(caller, now=needed.clock())
+            of_key = await needed.limiter.state(counted_by_key(caller), now=needed.clock())
+            body = limits_body(caller, spending, of_project, of_key)
+        finally:
+            await admission.done(0)
+        return _answer(body, rate_limit_headers(admission.headers_state))
+
+    return routes
+
+
+def _answer(body: dict[str, Any], headers: dict[str, str]) -> Response:
+    return Response(orjson.dumps(body), media_type="application/json", headers=headers)

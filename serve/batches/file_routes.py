@@ -1,0 +1,205 @@
+"""`/openai/v1/files`: as OpenAI's clients upload, list, read and delete them."""
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, BinaryIO
+
+import orjson
+from fastapi import APIRouter, Request
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.types import Send
+
+from billing.batches.stored_file import FilePage, StoredFile
+from billing.caller import Caller
+from billing.errors import StorageUnavailable
+from billing.rate_limits.rate_limits import RateLimits
+from serve.batches.files import FORM_BYTES, Files, pieces_of, too_large
+from serve.batches.form_data import FormReader
+from serve.batches.pages import limit_of, one_of
+from serve.dialects.documentation import openai_operation
+from serve.http.auth import Authenticate
+from serve.http.body_limit import refuse_oversized_body
+from serve.http.disconnect import Client, WorkingReply
+from serve.http.openapi import BEARER
+from serve.http.streaming import StreamedResponse
+
+logger = logging.getLogger("pith.files")
+
+PATH = "/openai/v1/files"
+MOST_LISTED = 10_000
+ID = ("file_id",)
+_FORM = {
+    "type": "object",
+    "required": ["file", "purpose"],
+    "properties": {
+        "file": {"type": "string", "format": "binary"},
+        "purpose": {"type": "string", "enum": ["batch"]},
+    },
+}
+
+
+def _documented(page: str, *statuses: int, path_parameters: Sequence[str] = ()) -> dict[str, Any]:
+    return openai_operation(
+        f"files/{page}",
+        *(429, 503, *statuses),
+        is_billed=False,
+        path_parameters=path_parameters,
+    )
+
+
+def _upload_documented() -> dict[str, Any]:
+    found = _documented("create", 400, 413, 507)
+    form = {"required": True, "content": {"multipart/form-data": {"schema": _FORM}}}
+    found["openapi_extra"]["requestBody"] = form
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class FileRoutes:
+    """What the routes need."""
+
+    files: Files
+    limiter: RateLimits
+    authenticate: Authenticate
+    clock: Callable[[], datetime]
+
+    async def caller(self, request: Request) -> Caller:
+        """Who calls, within a limit of its own. Raises what `authenticate` and `RateLimits.admit` raise."""
+        caller = await self.authenticate(request)
+        counted = caller.counted_apart("files")
+        await (await self.limiter.admit(counted, tokens_bound=0, now=self.clock())).done(0)
+        return caller
+
+
+def file_routes(needed: FileRoutes) -> APIRouter:
+    routes = APIRouter(prefix="/openai/v1", tags=["openai"], dependencies=[BEARER])
+    files = needed.files
+
+    @routes.post("/files", **_upload_documented())
+    async def upload_file(request: Request) -> Response:
+        """A file of JSON lines for `batches`: a form with `file` and `purpose: batch`, streamed to disk."""
+        caller = await needed.caller(request)
+        form = FormReader(request.headers.get("content-type"))
+        size = _declared_size(request, files.terms.max_bytes)
+        try:
+            stored = await files.upload(caller, form, _body(request, needed.authenticate), size)
+        except ClientDisconnect:
+            logger.info("request %s: the client left during its upload", request.state.request_id)
+            return Response(status_code=400)
+        return answer(file_object(stored))
+
+    @routes.get("/files", **_documented("list", 400, 404))
+    async def list_files(request: Request) -> Response:
+        """The project's files, the newest first: `after`, `limit`, `order`, `purpose`."""
+        caller = await needed.caller(request)
+        page = _page(request)
+        return answer(listing([file_object(one) for one in await files.listed(caller, page)], page.limit))
+
+    @routes.get("/files/{file_id}", **_documented("retrieve", 404, path_parameters=ID))
+    async def retrieve_file(request: Request) -> Response:
+        """What is known of a file; 404 for another project's."""
+        caller = await needed.caller(request)
+        return answer(file_object(await files.find(caller, request.path_params["file_id"])))
+
+    @routes.get("/files/{file_id}/content", **_documented("retrieve-contents", 404, path_parameters=ID))
+    async def read_file(request: Request) -> Response:
+        """The content of a file, as it was uploaded or written."""
+        caller = await needed.caller(request)
+        stored = await files.find(caller, request.path_params["file_id"])
+        return FileReply(request.state.request_id, await files.open(stored), stored.size)
+
+    @routes.delete("/files/{file_id}", **_documented("delete", 404, 409, path_parameters=ID))
+    async def delete_file(request: Request) -> Response:
+        """Delete a file; 409 while a batch that has not ended reads it."""
+        caller = await needed.caller(request)
+        file_id = request.path_params["file_id"]
+        await files.delete(caller, file_id)
+        return answer({"id": file_id, "object": "file", "deleted": True})
+
+    return routes
+
+
+class FileReply(WorkingReply):
+    """A file's content, sent while it is read."""
+
+    def __init__(self, request_id: str, file: BinaryIO, size: int) -> None:
+        super().__init__(request_id, logger)
+        self._file = file
+        self._size = size
+
+    async def work(self, send: Send, client: Client) -> Response | None:
+        stream = StreamedResponse(send, "application/octet-stream")
+        async with aclosing(pieces_of(self._file, self._size)) as pieces:  # type: ignore[type-var]
+            await stream.start({"content-length": str(self._size)})
+            try:
+                async for piece in pieces:
+                    await stream.send(piece)
+            except StorageUnavailable as error:
+                # The reply stays incomplete and the connection is closed, so that no client takes it for the whole.
+                logger.error("request %s: the rest of a file cannot be read: %s", self.request_id, error)
+                return None
+            await stream.end(b"")
+        return None
+
+
+def file_object(file: StoredFile) -> dict[str, Any]:
+    """OpenAI's file object."""
+    return {
+        "id": file.id,
+        "object": "file",
+        "bytes": file.size,
+        "created_at": int(file.created_at),
+        "expires_at": int(file.expires_at),
+        "filename": file.filename,
+        "purpose": file.purpose,
+        "status": "processed",
+        "status_details": None,
+    }
+
+
+def listing(objects: list[dict[str, Any]], limit: int) -> dict[str, Any]:
+    """OpenAI's list of the first `limit` objects."""
+    data = objects[:limit]
+    return {
+        "object": "list",
+        "data": data,
+        "first_id": data[0]["id"] if data else None,
+        "last_id": data[-1]["id"] if data else None,
+        "has_more": len(objects) > limit,
+    }
+
+
+def answer(body: Any) -> Response:
+    return Response(orjson.dumps(body), media_type="application/json")
+
+
+def _page(request: Request) -> FilePage:
+    asked = request.query_params
+    return FilePage(
+        limit=limit_of(asked, default=MOST_LISTED, most=MOST_LISTED),
+        after=asked.get("after"),
+        oldest_first=one_of(asked, "order", ("desc", "asc")) == "asc",
+        purpose=asked.get("purpose"),
+    )
+
+
+def _declared_size(request: Request, max_bytes: int) -> int:
+    """What is set aside for the upload. Raises `InvalidBody` before a byte of one that is too large is read."""
+    declared = request.headers.get("content-length")
+    if declared is None:
+        return max_bytes
+    if not declared.isdecimal() or int(declared[:18]) > max_bytes + FORM_BYTES:
+        raise too_large(max_bytes)
+    return int(declared[:18])
+
+
+async def _body(request: Request, authenticate: Authenticate) -> Any:
+    """The body as it comes. A key that was revoked meanwhile is refused at its end."""
+    async for chunk in request.stream():
+        yield chunk
+    refuse_oversized_body(request)
+    await authenticate(request)

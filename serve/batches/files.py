@@ -1,0 +1,149 @@
+"""Files of projects: uploaded, listed, read and deleted; their contents never in memory as a whole."""
+
+import asyncio
+import logging
+import unicodedata
+from collections.abc import AsyncIterable, AsyncIterator
+from dataclasses import dataclass
+from typing import BinaryIO, Final
+
+from billing.batches.file_store import FileStore
+from billing.batches.file_writer import delete_expired, discard, written_file
+from billing.batches.folder import FileFolder
+from billing.batches.stored_file import FileBounds, FilePage, StoredFile
+from billing.caller import Caller
+from billing.errors import StorageUnavailable, UnknownFile
+from serve.batches.form_data import FormReader, refused
+from serve.batches.pages import is_id
+from serve.http.fresh_id import fresh_id
+
+log = logging.getLogger("pith.files")
+
+READ_BYTES: Final = 2**18
+MAX_FILENAME = 255
+# Seconds for which a file may be kept on request, as OpenAI has it.
+LEAST_LIFETIME_S, MOST_LIFETIME_S = 3600, 2_592_000
+# What a form may have around its file.
+FORM_BYTES: Final = 2**16
+
+
+@dataclass(frozen=True, slots=True)
+class FileTerms:
+    """What files may be. `lifetime_s` is how long one is kept unless its upload says otherwise."""
+
+    max_bytes: int
+    bounds: FileBounds
+    lifetime_s: float
+
+
+class Files:
+    """Every method raises `LedgerUnavailable`."""
+
+    def __init__(self, store: FileStore, folder: FileFolder, terms: FileTerms) -> None:
+        self.store = store
+        self.folder = folder
+        self.terms = terms
+
+    async def upload(
+        self, caller: Caller, form: FormReader, body: AsyncIterable[bytes], size: int
+    ) -> StoredFile:
+        """A form of `size` bytes at the most, of which the file goes to disk as it comes.
+
+        Raises `InvalidBody`, `FilesFull`, `StorageFull`, `StorageUnavailable`, and what `body` raises; then nothing of
+        it is left.
+        """
+        new = StoredFile(
+            f"file-{fresh_id()}", caller.project_id, "", "batch", min(size, self.terms.max_bytes), 0, 0
+        )
+        async with written_file(self.store, self.folder, new, self.terms.bounds) as writer:
+            async for piece in form.file_pieces(body):
+                if writer.size + len(piece) > self.terms.max_bytes:
+                    raise too_large(self.terms.max_bytes)
+                await writer.write(piece)
+            form.check_ended()
+            filename, lifetime_s = self._asked(form)
+            await writer.close()
+            return await self.store.finish(new.id, size=writer.size, lifetime_s=lifetime_s, filename=filename)
+
+    def _asked(self, form: FormReader) -> tuple[str, float]:
+        fields, filename = form.data.fields, form.data.filename
+        if filename is None:
+            raise refused("missing", "The form has no file", "file")
+        if fields.get("purpose") != "batch":
+            raise refused("purpose", "The purpose of a file that is uploaded here is batch", "purpose")
+        return _plain(filename)[:MAX_FILENAME] or "file", lifetime_of(fields, self.terms.lifetime_s)
+
+    async def find(self, caller: Caller, file_id: str) -> StoredFile:
+        """Raises `UnknownFile`."""
+        _check_id(file_id)
+        return await self.store.find(caller.project_id, file_id)
+
+    async def listed(self, caller: Caller, page: FilePage) -> list[StoredFile]:
+        """One more than `page.limit` where there are more. Raises `UnknownFile` of `page.after`."""
+        if page.after is not None:
+            _check_id(page.after)
+        if page.purpose not in (None, "batch", "batch_output"):
+            return []
+        return await self.store.listed(caller.project_id, page)
+
+    async def open(self, file: StoredFile) -> BinaryIO:
+        """Raises `StorageUnavailable`."""
+        return await asyncio.to_thread(self.folder.open, file.id)
+
+    async def delete(self, caller: Caller, file_id: str) -> None:
+        """Raises `UnknownFile` or `FileInUse`."""
+        _check_id(file_id)
+        await self.store.forget(caller.project_id, file_id)
+        # Nobody finds it any more: what is left now is deleted with the files that expire.
+        await discard(self.store, self.folder, file_id)
+
+    async def delete_expired(self) -> None:
+        """Deletes all that are over. Raises `StorageUnavailable` too."""
+        if count := await delete_expired(self.store, self.folder):
+            log.info("deleted %d files that were over", count)
+
+
+async def pieces_of(file: BinaryIO, size: int) -> AsyncIterator[bytes]:
+    """The first `size` bytes of a file, and its end. Raises `StorageUnavailable` where there are fewer."""
+    try:
+        left = size
+        while left:
+            piece = await asyncio.to_thread(file.read, min(READ_BYTES, left))
+            if not piece:
+                raise StorageUnavailable("a file is shorter than it was")
+            left -= len(piece)
+            yield piece
+    finally:
+        file.close()
+
+
+def lifetime_of(fields: dict[str, str], default_s: float) -> float:
+    """Seconds that a file is kept, of OpenAI's `expires_after`. Raises `InvalidBody`."""
+    seconds, anchor = fields.get("expires_after[seconds]"), fields.get("expires_after[anchor]")
+    if seconds is None and anchor is None:
+        return default_s
+    if anchor != "created_at":
+        raise refused("expires_after", "A file expires after created_at", "expires_after", "anchor")
+    if (
+        not (seconds or "").isdecimal()
+        or not LEAST_LIFETIME_S <= int((seconds or "0")[:9]) <= MOST_LIFETIME_S
+    ):
+        message = f"A file is kept for {LEAST_LIFETIME_S} to {MOST_LIFETIME_S} seconds"
+        raise refused("expires_after", message, "expires_after", "seconds")
+    return float(seconds or 0)
+
+
+def _check_id(file_id: str) -> None:
+    """Raises `UnknownFile` of what is no id at all."""
+    if not is_id(file_id):
+        raise UnknownFile(file_id[:MAX_FILENAME])
+
+
+def _plain(filename: str) -> str:
+    """Without control characters, which a terminal would obey, and a NUL, which PostgreSQL refuses."""
+    return "".join(character for character in filename if unicodedata.category(character) != "Cc")
+
+
+def too_large(max_bytes: int) -> Exception:
+    """Of a file; a 413 in OpenAI's dialect."""
+    return refused("request_too_large", f"a file may have {max_bytes} bytes at the most", "file")

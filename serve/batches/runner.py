@@ -1,0 +1,171 @@
+"""Runs batches beside interactive requests, in any number of processes at once: each takes what nobody has."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from billing.batches.batch import BatchStatus, ClaimedLine
+from billing.batches.batch_sql import Job
+from billing.batches.batch_store import BatchStore
+from billing.errors import BillingError, LedgerUnavailable, LostClaim, StorageFull, StorageUnavailable
+from serve.batches.batch_turns import Turns
+from serve.batches.endpoints import Endpoints, plain_path
+from serve.batches.files import Files
+from serve.batches.input_lines import LineError
+from serve.batches.line_run import LineRunner
+from serve.batches.output import write_output
+from serve.batches.pace import Pace
+from serve.batches.validation import LineBounds, Validation, listed_errors
+
+log = logging.getLogger("pith.batches")
+
+# How soon new lines are looked for, where there were none.
+IDLE_S = 1.0
+# How soon it is seen that more lines may run.
+TICK_S = 0.25
+
+
+class BatchJobs:
+    """What is done for a batch as a whole: its input checked, its files written, its lines deleted at the end."""
+
+    def __init__(self, store: BatchStore, files: Files, endpoints: Endpoints, bounds: LineBounds) -> None:
+        self._store = store
+        self._files = files
+        self._endpoints = endpoints
+        self._bounds = bounds
+        # Of each kind of work, whose batch was last.
+        self._last_project: dict[BatchStatus, str] = {}
+
+    async def once(self) -> None:
+        """Until nothing is left to do now, some of every kind in turn, so that no kind of work waits for another.
+
+        Raises `LedgerUnavailable`; and, once everything else was done, `StorageFull` or `StorageUnavailable`.
+        """
+        failures: list[BillingError] = []
+        goes_on = await self._store.any_unfinished()
+        while goes_on:
+            await self._store.advance()
+            validated = await self._work_on("validating", self._validate, failures)
+            written = await self._work_on("finalizing", self._write_output, failures)
+            goes_on = await self._store.clear_some() or validated or written
+        if failures:
+            raise failures[0]
+
+    async def _work_on(
+        self, status: BatchStatus, work: Callable[[Job], Awaitable[None]], failures: list[BillingError]
+    ) -> bool:
+        """On one batch, of the project whose turn it is; False where there is none. What fails is its own concern: it
+        is left alone until its lease is over."""
+        job = await self._store.take_job([status], after_project=self._last_project.get(status, ""))
+        if job is None:
+            return False
+        self._last_project[status] = job.batch.new.project_id
+        try:
+            await work(job)
+        except LostClaim as lost:
+            log.info("%s", lost)
+        except LedgerUnavailable:
+            raise
+        except (StorageFull, StorageUnavailable) as error:
+            log.warning("%s stays %s: %s", job.batch.id, status, error)
+            failures.append(error)
+        except Exception:
+            log.exception("%s stays %s", job.batch.id, status)
+        return True
+
+    async def _validate(self, job: Job) -> None:
+        endpoint = self._endpoints.get(plain_path(job.batch.new.endpoint))
+        try:
+            await Validation(self._store, job, endpoint, self._bounds).run(self._files.folder)
+        except (LostClaim, LedgerUnavailable, StorageFull, StorageUnavailable):
+            raise
+        except Exception:
+            log.exception("the input of %s could not be checked", job.batch.id)
+            problem = LineError(
+                "internal_error", "The input could not be checked; this is the server's fault"
+            )
+            await self._store.fail(job, listed_errors([problem]))
+
+    async def _write_output(self, job: Job) -> None:
+        await write_output(self._store, self._files, job)
+
+
+class BatchRunner:
+    """Claims lines, runs them, and keeps what it runs its own."""
+
+    def __init__(self, store: BatchStore, lines: LineRunner, pace: Pace) -> None:
+        self._store = store
+        self._lines = lines
+        self._pace = pace
+        self._running: dict[asyncio.Task[None], ClaimedLine] = {}
+        self._turns = Turns()
+        self._look_at = 0.0
+        self._kept_at = 0.0
+
+    async def once(self) -> None:
+        """Until nothing is left to run. Raises `LedgerUnavailable`, but not while something is running."""
+        try:
+            while True:
+                failure = await self._keep_and_fill()
+                if not self._running:
+                    break
+                await asyncio.wait(self._running, timeout=TICK_S, return_when=asyncio.FIRST_COMPLETED)
+                self._forget_done()
+        except BaseException:
+            await self._stop()
+            raise
+        if failure is not None:
+            raise failure
+
+    async def _keep_and_fill(self) -> BillingError | None:
+        """What kept it from doing so, if anything did: what is running goes on."""
+        try:
+            await self._keep()
+            await self._fill()
+        except BillingError as error:
+            self._look_at = _now() + IDLE_S
+            return error
+        return None
+
+    async def _fill(self) -> None:
+        free, now = self._pace.lines() - len(self._running), _now()
+        if free <= 0 or now < self._look_at:
+            return
+        found = await self._claimed(free)
+        if not self._running:
+            self._kept_at = now
+        for claimed in found:
+            self._running[asyncio.create_task(self._lines.run(claimed))] = claimed
+        # Only where there may be more, it is soon looked for them.
+        self._look_at = now if len(found) == free else now + IDLE_S
+
+    async def _claimed(self, count: int) -> list[ClaimedLine]:
+        """The next lines, one of each project in turn, and of its batches in turn."""
+        self._turns.see(await self._store.running())
+        found: list[ClaimedLine] = []
+        empty: set[str] = set()
+        while len(found) < count and (batch_id := self._turns.next(empty)) is not None:
+            claimed = await self._store.claim(batch_id, 1)
+            if not claimed:
+                empty.add(batch_id)
+            found += claimed
+        return found
+
+    async def _keep(self) -> None:
+        if self._running and _now() - self._kept_at > self._store.lease_s / 4:
+            await self._store.keep_lines(list(self._running.values()))
+            self._kept_at = _now()
+
+    def _forget_done(self) -> None:
+        self._running = {task: line for task, line in self._running.items() if not task.done()}
+
+    async def _stop(self) -> None:
+        """What is running is put back, and nothing is charged for it."""
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+        self._running = {}
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

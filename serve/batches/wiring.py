@@ -1,0 +1,88 @@
+"""Builds files and batches from the settings."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from billing.accounts.accounts import Accounts
+from billing.batches.batch_store import BatchStore
+from billing.batches.file_store import FileStore
+from billing.batches.folder import FileFolder
+from billing.batches.stored_file import FileBounds
+from billing.price import WHOLE_PPM
+from billing.store.database import Database
+from billing.upkeep.background import Round
+from serve.batches.batches import Batches, BatchTerms
+from serve.batches.endpoints import Endpoints
+from serve.batches.files import Files, FileTerms
+from serve.batches.line_run import LineRunner
+from serve.batches.pace import Pace
+from serve.batches.runner import IDLE_S, BatchJobs, BatchRunner
+from serve.batches.validation import LineBounds
+from serve.config.settings import Settings
+from serve.money.admission import Admissions
+from serve.tracing.spans import NO_TRACER, Tracer
+
+BYTES_PER_MB = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRoom:
+    """Files and batches as their routes have them, and their work in the background."""
+
+    files: Files
+    batches: Batches
+    jobs: BatchJobs
+    runner: BatchRunner
+
+    def rounds(self, *, upkeep_s: float) -> list[Round]:
+        """To be run beside the requests of the process."""
+        return [
+            Round("files", self.files.delete_expired, upkeep_s),
+            Round("batch_jobs", self.jobs.once, IDLE_S, stuck_s=None),
+            # A round goes on while there are lines to run.
+            Round("batches", self.runner.once, IDLE_S, stuck_s=None),
+        ]
+
+
+def open_batches(
+    settings: Settings,
+    database: Database,
+    endpoints: Endpoints,
+    accounts: Accounts,
+    admissions: Admissions,
+    *,
+    lease_s: float,
+    tracer: Tracer = NO_TRACER,
+) -> BatchRoom:
+    """The files and batches of this server's projects. What a process works on is its own for `lease_s`."""
+    asked, store, files = (
+        settings.batches,
+        BatchStore(database, lease_s=lease_s),
+        open_files(settings, database),
+    )
+    terms = BatchTerms(
+        price_ppm=int(asked.price_factor * WHOLE_PPM),
+        window_s=timedelta(hours=asked.window_hours).total_seconds(),
+        most_unfinished=asked.max_unfinished_per_project,
+    )
+    most_kept = files.terms.bounds.bytes
+    lines = LineRunner(store, files.folder, accounts, endpoints, admissions.clock, most_kept, tracer=tracer)
+    pace = Pace(admissions.interactive, asked.concurrency, asked.concurrency_beside)
+    bounds = LineBounds(asked.max_lines, settings.server.max_body_bytes)
+    return BatchRoom(
+        files=files,
+        batches=Batches(store, admissions.prices, endpoints, terms),
+        jobs=BatchJobs(store, files, endpoints, bounds),
+        runner=BatchRunner(store, lines, pace),
+    )
+
+
+def open_files(settings: Settings, database: Database) -> Files:
+    """The files of this server's projects."""
+    asked = settings.batches
+    terms = FileTerms(
+        max_bytes=asked.max_file_mb * BYTES_PER_MB,
+        bounds=FileBounds(asked.max_files_per_project, asked.max_mb_per_project * BYTES_PER_MB),
+        lifetime_s=timedelta(days=asked.file_days).total_seconds(),
+    )
+    return Files(FileStore(database), FileFolder(settings.state_dir / "files"), terms)

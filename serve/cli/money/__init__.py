@@ -1,0 +1,1 @@
+"""Commands about the money of workspaces besides usage, and about its rows for other programs."""

@@ -1,0 +1,1 @@
+"""How commands print: tables, JSON and CSV, and accounts in each."""

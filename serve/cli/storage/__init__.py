@@ -1,0 +1,1 @@
+"""The commands that copy what a server keeps to another place, and back."""

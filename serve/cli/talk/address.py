@@ -1,0 +1,65 @@
+"""Where a server is, and the key that a command sends it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from serve.cli.mcp import KEY_VARIABLE, key_of
+from serve.config.errors import ConfigError
+
+if TYPE_CHECKING:
+    from serve.config.settings import Settings
+
+Url = Annotated[
+    str | None,
+    typer.Option(help="Where pith runs, such as http://127.0.0.1:8000; default: the file's address."),
+]
+KeyFile = Annotated[
+    Path | None,
+    typer.Option(
+        help=f"File with the API key; else {KEY_VARIABLE}, else the demo key of the file's own server."
+    ),
+]
+# Every address of a machine is one that it can reach itself by.
+EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+
+
+def base_url(host: str, port: int) -> str:
+    """An address that a server listens on, as a URL."""
+    host = EVERYWHERE.get(host, host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def checked_url(url: str) -> str:
+    """Without a slash or a dialect's path at the end. Raises `ConfigError`."""
+    if not url.startswith(("http://", "https://")):
+        raise ConfigError(f"--url: must begin with http:// or https://, not {url!r}")
+    return url.rstrip("/").removesuffix("/v1").removesuffix("/openai")
+
+
+def url_and_key(url: str | None, key_file: Path | None, config: Path) -> tuple[str, str]:
+    """Raises `ConfigError`. The demo key goes to the address of its own configuration alone."""
+    import os
+
+    if url is not None and (key_file is not None or os.environ.get(KEY_VARIABLE)):
+        return checked_url(url), key_of(key_file)
+    from serve.config.settings import load_anchored
+
+    settings = load_anchored(config)
+    own = base_url(settings.server.host, settings.server.port)
+    chosen = own if url is None else checked_url(url)
+    if key_file is not None or os.environ.get(KEY_VARIABLE):
+        return chosen, key_of(key_file)
+    return chosen, _demo_key(settings, chosen == own)
+
+
+def _demo_key(settings: Settings, is_own: bool) -> str:
+    path = settings.demo.key_path
+    if settings.demo.enabled and is_own and path.is_file():
+        return key_of(path)
+    raise ConfigError(
+        f"no API key: set {KEY_VARIABLE} or give --key-file; pith key create WORKSPACE/PROJECT makes one"
+    )

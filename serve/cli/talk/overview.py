@@ -1,0 +1,132 @@
+"""`pith status`: how a running server does, by its metrics and the ledger."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from serve.cli.options import Config, Json
+from serve.cli.output import table
+from serve.cli.talk.address import base_url, checked_url
+from serve.cli.talk.hints import hints
+from serve.cli.talk.load import Readings, model_load, readings_of, service_load
+from serve.client.errors import PithError
+from serve.config.errors import ConfigError
+from serve.config.paths import DEFAULT_CONFIG
+
+COLUMNS = ("model", "replicas", "in_flight", "waiting", "tokens_per_s", "generated_per_s")
+TODAY = ("requests_today", "spend_today_usd")
+CLEAR = "\x1b[H\x1b[J"
+
+
+def status(
+    watch: Annotated[bool, typer.Option("--watch", help="Again and again, until Ctrl-C.")] = False,
+    every: Annotated[
+        float, typer.Option(min=0.2, max=3600, help="Seconds over which tokens per second are counted.")
+    ] = 2.0,
+    metrics: Annotated[
+        str | None, typer.Option(help="The ops port, such as http://127.0.0.1:9464; default: the file's.")
+    ] = None,
+    config: Config = DEFAULT_CONFIG,
+    as_json: Json = False,
+) -> None:
+    """Models with their replicas, queues and tokens per second, requests in flight, and what was spent today (UTC)."""
+    url = ops_url(config) if metrics is None else checked_url(metrics)
+    try:
+        before, began = scrape(url), time.monotonic()
+        while True:
+            time.sleep(every)
+            now, at = scrape(url), time.monotonic()
+            found = report(now, before, at - began, spent_today(config))
+            show(found, url, as_json, clears=watch and sys.stdout.isatty() and not as_json)
+            before, began = now, at
+            if not watch:
+                return
+    except KeyboardInterrupt:
+        return
+
+
+def ops_url(config: Path) -> str:
+    """Raises `ConfigError`."""
+    from serve.config.settings import load_settings
+
+    ops = load_settings(config).ops
+    if not ops.port:
+        raise ConfigError(f"{config}: ops.port is 0: this server has no metrics")
+    return base_url(ops.host, ops.port)
+
+
+def scrape(url: str) -> Readings:
+    """Raises `PithError`."""
+    from serve.client.pith_client import PithClient
+
+    with hints():
+        text = asyncio.run(PithClient(url, None).metrics())
+        try:
+            return readings_of(text)
+        except ValueError as error:
+            raise PithError("this address answers, but not as the ops port of pith does") from error
+
+
+def spent_today(config: Path) -> Mapping[str, tuple[int, str]] | None:
+    """Requests and US dollars by model since midnight (UTC); None where the ledger cannot be read from here."""
+    from billing.books.books import Books
+    from billing.clock import now
+    from billing.errors import BillingError
+    from billing.price import exact_usd
+    from serve.cli.ledger_access import on_books
+
+    midnight = now().replace(hour=0, minute=0, second=0, microsecond=0)
+    try:
+        sums = on_books(config, lambda database, _: Books(database).usage(["model"], since=midnight))
+    except (ConfigError, BillingError):
+        return None
+    return {line.group["model"]: (line.requests, exact_usd(line.cost_nano_usd)) for line in sums}
+
+
+def report(
+    now: Readings, before: Readings, seconds: float, spent: Mapping[str, tuple[int, str]] | None
+) -> dict[str, Any]:
+    """The server's figures, and those of each model: all that have metrics, or were used today."""
+    from decimal import Decimal
+
+    rows = []
+    for model in [*now.models, *(name for name in spent or {} if name not in now.models)]:
+        requests, usd = (spent or {}).get(model, (0, "0.00"))
+        today = dict(zip(TODAY, (None, None) if spent is None else (requests, usd), strict=True))
+        rows.append(model_load(now, before, seconds, model) | today)
+    total = None if spent is None else str(sum((Decimal(usd) for _, usd in spent.values()), Decimal("0.00")))
+    return {**service_load(now), "spend_today_usd": total, "models": rows}
+
+
+def show(found: Mapping[str, Any], url: str, as_json: bool, *, clears: bool) -> None:
+    if as_json:
+        import json
+
+        typer.echo(json.dumps(found))
+        return
+    rows = [{**row, "replicas": _replicas(row)} for row in found["models"]]
+    columns = (*COLUMNS, *TODAY)
+    text = f"{_head(found, url)}\n\n{table.as_table(columns, rows, numbers=columns[1:]) if rows else 'none'}"
+    typer.echo(CLEAR + text if clears else text)
+
+
+def _head(found: Mapping[str, Any], url: str) -> str:
+    spent = found["spend_today_usd"]
+    processes, in_flight = found["http_processes"] or 0, found["http_requests_in_flight"] or 0
+    lines = [f"{url}: {processes} HTTP processes, {in_flight} HTTP requests in flight"]
+    if found["spool_waiting"] or found["spool_refused"]:
+        lines.append(f"spool: {found['spool_waiting']} events wait, {found['spool_refused']} set aside")
+    lines.append("spent today (UTC): " + (f"{spent} USD" if spent is not None else "the ledger is not here"))
+    return "\n".join(lines)
+
+
+def _replicas(row: Mapping[str, Any]) -> str | None:
+    running, wanted = row["replicas_running"], row["replicas_wanted"]
+    return None if running is None else f"{running}/{wanted}"

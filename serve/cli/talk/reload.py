@@ -1,0 +1,92 @@
+"""`pith reload`: has a running server take its configuration, or its code, anew, without a failed request."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from serve.cli.options import Json
+from serve.cli.output.terminal import printable
+from serve.config.errors import ConfigError
+from serve.config.paths import DEFAULT_CONFIG
+
+if TYPE_CHECKING:
+    from serve.cluster.reload.asked import Asked
+
+
+class CodeOf(StrEnum):
+    http = "http"
+    all = "all"
+
+
+def reload(
+    config: Annotated[
+        Path | None,
+        typer.Option(help="Configuration file; default: the one that the server was started from."),
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(help="The server's port, where several run with one state_dir.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would change and what cannot; change nothing.")
+    ] = False,
+    code: Annotated[
+        CodeOf | None,
+        typer.Option(help="Take the code anew: of the HTTP processes, or of all that answers requests."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Put a changed configuration, or new code, in force while the server runs. Exit code 1: it did not start, and
+    what was in force is; 2: it cannot be changed while the server runs, or is wrong."""
+    from serve.cluster.reload.asked import Asked
+    from serve.config.settings import load_anchored
+
+    settings = load_anchored(config or DEFAULT_CONFIG)
+    folder = folder_of(settings.state_dir, port)
+    path = None if config is None else config.absolute()
+    asked = Asked("", path, dry_run, "none" if code is None else code.value)
+    outcome = ask_for(folder, asked, quiet=as_json)
+    if as_json:
+        typer.echo(json.dumps(outcome, indent=2))
+    elif "error" in outcome:
+        typer.echo(f"pith: {printable(str(outcome['error']))}", err=True)
+    elif dry_run:
+        typer.echo("nothing was changed (--dry-run)")
+    raise SystemExit(outcome["exit"])
+
+
+def folder_of(state_dir: Path, port: int | None) -> Path:
+    """The run folder of the server. Raises `ConfigError` where none runs, or it is not clear which."""
+    from serve.processes.control import folders_of_servers
+
+    found = folders_of_servers(state_dir)
+    if port is not None and port in found:
+        return found[port]
+    if port is not None or not found:
+        on = "" if port is None else f" on port {port}"
+        raise ConfigError(f"no server runs with {state_dir}{on}; one that is starting cannot be reloaded yet")
+    if len(found) > 1:
+        raise ConfigError(
+            f"several servers run with {state_dir}: name one with --port ({', '.join(map(str, found))})"
+        )
+    return next(iter(found.values()))
+
+
+def ask_for(folder: Path, asked: Asked, *, quiet: bool) -> Mapping[str, Any]:
+    """The last line of the server's answer; the others are printed as they come."""
+    from serve.processes.control import NoServer, ask
+
+    try:
+        for message in ask(folder, asked.request()):
+            if "exit" in message:
+                return message
+            if not quiet:
+                typer.echo(printable(str(message.get("say", ""))))
+    except NoServer as error:
+        return {"exit": 1, "error": str(error)}
+    return {"exit": 1, "error": "the server ended before it had answered"}

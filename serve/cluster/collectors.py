@@ -1,0 +1,29 @@
+"""What `/metrics` of a whole server shows beside the counts of its processes' files."""
+
+from collections.abc import Iterator
+
+from prometheus_client.registry import Collector
+
+from serve.cluster.replica_counts import ReplicaCounts
+from serve.config.settings import Settings
+from serve.metrics.engines.collector import EngineFiles
+from serve.metrics.engines.replica import ENGINES
+from serve.metrics.ledger.collector import LedgerMetrics
+from serve.metrics.machine.build import BuildInfo
+from serve.metrics.machine.disk import StateFolder
+from serve.metrics.machine.server_processes import ServerProcesses
+from serve.metrics.process_files import metrics_folder
+
+
+def collectors_of(settings: Settings) -> Iterator[Collector]:
+    """None where metrics are off."""
+    folder = metrics_folder(settings)
+    if folder is None:
+        return
+    yield ReplicaCounts()
+    yield EngineFiles(folder / ENGINES)
+    yield ServerProcesses(folder)
+    yield StateFolder(settings.state_dir)
+    yield BuildInfo()
+    tenants = settings.metrics.tenants
+    yield LedgerMetrics(settings.billing.database_url, tenants=tenants.top if tenants else 0)

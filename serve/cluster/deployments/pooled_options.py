@@ -1,0 +1,57 @@
+"""Ray Serve's options for a deployment whose replicas put in order what waits: compressors, and models for texts."""
+
+from typing import Any, Protocol
+
+from serve.cluster.replicas.applications import HEALTH_CHECK_PERIOD_S, HEALTH_CHECK_TIMEOUT_S, SETTLE_S
+
+# Above what may wait in a replica: it refuses a request too many itself, instead of leaving it in Ray's queue.
+REFUSED_AT_ONCE = 64
+
+
+class Replicas(Protocol):
+    @property
+    def min(self) -> int: ...
+
+    @property
+    def max(self) -> int: ...
+
+    @property
+    def max_ongoing_requests(self) -> int: ...
+
+
+class PooledModel(Protocol):
+    """The settings of one model."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def replicas(self) -> Replicas: ...
+
+    @property
+    def max_waiting(self) -> int: ...
+
+    @property
+    def deadline_s(self) -> float: ...
+
+
+def pooled_options(model: PooledModel) -> dict[str, Any]:
+    """All but what a replica runs on."""
+    replicas = model.replicas
+    return {
+        "name": model.id.replace("/", "--"),
+        "autoscaling_config": {
+            "min_replicas": replicas.min,
+            "initial_replicas": replicas.min,
+            "max_replicas": replicas.max,
+            "target_ongoing_requests": max(1, replicas.max_ongoing_requests // 2),
+            "upscale_delay_s": 0,
+        },
+        # All that waits is in the replica, where it is put in order; Ray's queue is for a replica that starts.
+        "max_ongoing_requests": model.max_waiting + REFUSED_AT_ONCE,
+        "max_queued_requests": model.max_waiting,
+        "health_check_period_s": HEALTH_CHECK_PERIOD_S,
+        "health_check_timeout_s": HEALTH_CHECK_TIMEOUT_S,
+        # A replica that is not needed any more may end what it has.
+        "graceful_shutdown_timeout_s": model.deadline_s + SETTLE_S,
+    }

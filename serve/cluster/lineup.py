@@ -1,0 +1,216 @@
+"""A configuration with the applications of Ray Serve that serve it, and how these are deployed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from models.engine_kinds import ENGINE_KINDS
+from serve.cluster.checkpoints import StartError, checkpoint_of
+from serve.cluster.failures import reason_of
+from serve.cluster.progress import Says
+from serve.cluster.ray_insides.ray_serve import deploy, undeploy
+from serve.cluster.replicas.applications import (
+    INGRESS_APP,
+    Places,
+    compressor_app,
+    model_app,
+    of_generation,
+    retrieval_app,
+    without_generation,
+)
+from serve.cluster.retiring import Retiring, retiring
+from serve.config.adapters import adapter_source, check_folders
+from serve.config.chat_models import ModelSettings
+from serve.config.errors import ConfigError
+from serve.config.settings import Settings
+from serve.logs.setup import LogPlan
+from serve.metrics.process_files import metrics_folder
+from serve.processes.run_folder import LOGS_SOCKET
+from serve.processes.start_steps import told
+
+POLL_S = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Lineup:
+    """What is served, and by which applications: `places` has one for each model with processes of its own."""
+
+    settings: Settings
+    places: Places
+    generation: int = 1
+
+    @property
+    def ingress(self) -> str:
+        return of_generation(INGRESS_APP, self.generation)
+
+    def kept_up(self, apps: Collection[str]) -> list[str]:
+        """The names of those among `apps` that have a replica at all times."""
+        return [
+            self.places[app]
+            for app, is_kept_up in applications_of(self.settings)
+            if is_kept_up and app in apps
+        ]
+
+
+def first_lineup(settings: Settings) -> Lineup:
+    """As a server starts with it."""
+    return Lineup(settings, {app: app for app, _ in applications_of(settings)})
+
+
+def applications_of(settings: Settings) -> Iterable[tuple[str, bool]]:
+    """The applications that models need, and whether each has a replica at all times."""
+    for model in settings.engine_models:
+        yield model_app(model.id), model.replicas.min > 0
+    for compressor in settings.compression.models:
+        yield compressor_app(compressor.id), compressor.replicas.min > 0
+    for texts in settings.retrieval_models:
+        if not texts.is_hosted:
+            yield retrieval_app(texts.id), texts.is_kept_up
+
+
+def checkpoints_of(settings: Settings, progress: Says) -> dict[str, str]:
+    """By chat model: the hub name or the folder that its engine loads. Raises `StartError`, for an
+    adapter that is broken too."""
+    try:
+        check_folders(settings.models)
+    except ConfigError as error:
+        raise StartError(str(error)) from error
+    return {model.id: checkpoint_of(model, settings.state_dir, progress) for model in settings.engine_models}
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What starts and ends the applications of one server at Ray Serve: `folder` has its sockets, where it has them,
+    and `progress` is told."""
+
+    folder: Path | None
+    progress: Says
+
+    def telling(self, progress: Says) -> Run:
+        """The same, with somebody else who is told."""
+        return replace(self, progress=progress)
+
+    def free(self) -> Mapping[str, float]:
+        """What of each kind of resource no application has."""
+        import ray
+
+        found: dict[str, float] = ray.available_resources()
+        return found
+
+    def wait(self, names: Collection[str]) -> None:
+        """Until all of these run. Raises `StartError` for one that cannot."""
+        wait_until_running(names, self.progress, self.folder)
+
+    def remove(self, names: Collection[str]) -> None:
+        """Have them end when their requests have."""
+        for name in names:
+            undeploy(name)
+
+    def retiring(self, lineup: Lineup) -> Retiring:
+        """The HTTP processes of a lineup that another one follows."""
+        return retiring(lineup.ingress, lineup.settings.server)
+
+    def deploy_models(self, lineup: Lineup, apps: Collection[str], checkpoints: Mapping[str, str]) -> None:
+        """Those of `apps`, which all start at the same time."""
+        settings = lineup.settings
+        warn_of_fake_engines(
+            [model for model in settings.engine_models if model_app(model.id) in apps], self.progress
+        )
+        for app, build in self.builds(settings, checkpoints):
+            if app in apps:
+                on_demand = "" if lineup.kept_up([app]) else " (starts on its first request)"
+                self.progress.begin(f"deploying {app.partition(':')[2]}{on_demand}")
+                deploy(build(), lineup.places[app])
+
+    def deploy_ingress(self, lineup: Lineup) -> None:
+        """The HTTP processes."""
+        from serve.cluster.deployments.ingress import build_ingress
+
+        deploy(build_ingress(lineup.settings, lineup.places, self.folder), lineup.ingress)
+
+    def builds(
+        self, settings: Settings, checkpoints: Mapping[str, str]
+    ) -> Iterator[tuple[str, Callable[[], Any]]]:
+        """Each application, and what makes it."""
+        from serve.cluster.deployments.compress import build_compressor
+        from serve.cluster.deployments.retrieval import build_retrieval_model
+
+        logs = settings.logs.plan(self.folder / LOGS_SOCKET if self.folder else None)
+        for model in settings.engine_models:
+            build = partial(_chat_model, model, checkpoints[model.id], settings, logs, self.folder)
+            yield model_app(model.id), build
+        for compressor in settings.compression.models:
+            yield compressor_app(compressor.id), partial(build_compressor, compressor, settings, logs)
+        for texts in settings.retrieval_models:
+            if not texts.is_hosted:
+                yield retrieval_app(texts.id), partial(build_retrieval_model, texts, settings, logs)
+
+
+def _chat_model(
+    model: ModelSettings, checkpoint: str, settings: Settings, logs: LogPlan, run_folder: Path | None
+) -> Any:
+    from serve.cluster.deployments.chat import build_model
+
+    return build_model(
+        model,
+        checkpoint,
+        adapters=[adapter_source(adapter) for adapter in settings.adapters_of(model.id)],
+        coalesce_s=settings.server.coalesce_ms / 1000,
+        longest_s=settings.server.longest_request_s,
+        on_loopback=not settings.ray.address,
+        counts_in=metrics_folder(settings),
+        counts_engine=settings.metrics.engines,
+        logs=logs,
+        tracing=settings.tracing.engine_terms,
+        run_folder=run_folder,
+    )
+
+
+def warn_of_fake_engines(models: Iterable[ModelSettings], progress: Says) -> None:
+    """For each model that computes nothing."""
+    for model in models:
+        if not ENGINE_KINDS[model.engine.kind].computes:
+            fake = "is a fake engine, for tests: every reply is the same made-up text"
+            progress.say(f"WARNING: {model.id} {fake}")
+
+
+def wait_until_running(applications: Collection[str], progress: Says, run_folder: Path | None = None) -> None:
+    """Poll Ray until every application runs, and say what each that does not is doing. Raises `StartError` for one that
+    cannot."""
+    from ray import serve
+    from ray.serve.schema import ApplicationStatus
+
+    tick, failed = threading.Event(), (ApplicationStatus.DEPLOY_FAILED, ApplicationStatus.UNHEALTHY)
+    while True:
+        states = serve.status().applications
+        for name in applications:
+            if name in states and states[name].status in failed:
+                raise StartError(f"{without_generation(name)} cannot start: {reason_of(states[name])}")
+        waiting = [name for name in applications if name not in states or states[name].status != "RUNNING"]
+        if not waiting:
+            return
+        progress.begin("loading " + ", ".join(_title(name, run_folder) for name in waiting))
+        tick.wait(POLL_S)
+
+
+def _title(name: str, run_folder: Path | None) -> str:
+    app = without_generation(name)
+    title = app.partition(":")[2] or app
+    step = told(run_folder, title)
+    return f"{title} ({step})" if step else title
+
+
+def delete_ingress() -> None:
+    """End the HTTP processes of every generation, and wait until they have: running requests get their drain time."""
+    from ray import serve
+
+    names = [name for name in serve.status().applications if without_generation(name) == INGRESS_APP]
+    for name in names:
+        undeploy(name)
+    for name in names:
+        serve.delete(name)

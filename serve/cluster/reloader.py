@@ -1,0 +1,204 @@
+"""Changes a running server's configuration and code: new applications beside those that run, and then in their place.
+
+The old ones run until the last of their requests has ended, and all goes on as it was where the new ones do not start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from billing.clock import now
+from billing.errors import BillingError
+from billing.store.migration import current_revision
+from serve.cluster.checkpoints import StartError
+from serve.cluster.lineup import Lineup, Run, checkpoints_of
+from serve.cluster.progress import Both
+from serve.cluster.reload.asked import Asked, asked_by
+from serve.cluster.reload.new_code import BrokenCode, newest_revision_on_disk
+from serve.cluster.reload.plan import Plan, listed_prices, plan_of
+from serve.cluster.replicas.applications import INGRESS_APP, of_generation
+from serve.config.capacity.demand import demands_of
+from serve.config.capacity.fit import check_fit
+from serve.config.errors import ConfigError
+from serve.config.settings import Settings
+from serve.config.unpinned_revisions import unpinned_revisions
+from serve.config.values.node import parse_node
+from serve.money.repricing import put_in_force
+from serve.processes.control import Tell
+
+IN_FORCE, NOT_DONE, WRONG = 0, 1, 2
+logger = logging.getLogger("pith.reload")
+
+
+class ReloadRefused(Exception):
+    """What was asked is not possible while the server runs."""
+
+
+class Reloader:
+    """Of one running server. `read` gives the settings of a file, or of the one that the server was started from, with
+    what its command line said; it raises `ConfigError`."""
+
+    def __init__(self, run: Run, lineup: Lineup, read: Callable[[Path | None], Settings]) -> None:
+        self._run = run
+        # The last is in force; the others end.
+        self._lineups = [lineup]
+        self._generation = lineup.generation
+        self._read = read
+        self._one_at_a_time = threading.Lock()
+        # Guards the list of lineups.
+        self._changing = threading.Lock()
+
+    @property
+    def lineup(self) -> Lineup:
+        """What is in force."""
+        return self._lineups[-1]
+
+    def say(self, line: str) -> None:
+        """Tell the operator of this server."""
+        self._run.progress.say(line)
+
+    def answer(self, request: Mapping[str, Any], actor: str, tell: Tell) -> None:
+        """A request on the control socket."""
+        try:
+            asked = asked_by(actor, request)
+        except ValueError as error:
+            tell({"exit": WRONG, "error": str(error)})
+            return
+        tell(self.outcome(asked, lambda line: tell({"say": line})))
+
+    def outcome(self, asked: Asked, say: Callable[[str], None]) -> dict[str, Any]:
+        """Reload, and say how it went: `exit`, and `error` or what was planned."""
+        try:
+            plan, version = self.reload(asked, say)
+            return {"exit": IN_FORCE, "pricing_version": version, **plan.fields()}
+        except (ConfigError, ReloadRefused) as error:
+            code, why = WRONG, str(error)
+        except (StartError, BillingError, BrokenCode) as error:
+            code, why = NOT_DONE, str(error)
+        except Exception as error:
+            logger.exception("a reload failed")
+            code, why = NOT_DONE, f"it failed ({type(error).__name__}); see the server's log"
+        why = f"not reloaded, the configuration before stays in force: {why}"
+        self.say(why)
+        return {"exit": code, "error": why}
+
+    def reload(self, asked: Asked, say: Callable[[str], None]) -> tuple[Plan, int | None]:
+        """Return when the new configuration is in force in every process, with the version of its prices; None where
+        nothing was done. Raises `ConfigError`, `ReloadRefused`, and what a start raises."""
+        if not self._one_at_a_time.acquire(blocking=False):
+            raise ReloadRefused("another reload is under way")
+        try:
+            settings = self._read(asked.config)
+            plan = plan_of(self.lineup.settings, settings, code=asked.code)
+            tell = Both(self._run.progress, say)
+            for line in (*plan.lines(), *(f"warning: {line}" for line in unpinned_revisions(settings))):
+                tell.say(line)
+            self._require(plan, settings)
+            if plan.is_empty:
+                tell.say("nothing changes")
+            if plan.is_empty or asked.dry_run:
+                return plan, None
+            return plan, self._carry_out(plan, settings, asked.actor, self._run.telling(tell))
+        finally:
+            self._one_at_a_time.release()
+
+    def _require(self, plan: Plan, settings: Settings) -> None:
+        """Raises `ReloadRefused`, `ConfigError` or `BrokenCode`."""
+        if plan.refused:
+            keys = ", ".join(plan.refused)
+            raise ReloadRefused(f"needs a restart of the server: {keys}")
+        require_fit(settings)
+        if short := lacking(self._run.free(), settings, plan.started):
+            raise ReloadRefused(f"no room beside what runs: {short}")
+        # Whatever it changes, new processes run the code that is on the disk.
+        if not plan.is_empty:
+            known = newest_revision_on_disk()
+            found = asyncio.run(current_revision(settings.billing.database_url))
+            if known != found:
+                raise ReloadRefused(
+                    f"the new code has the ledger at revision {known}, and it is at {found}: stop the server and "
+                    "start the new version, which migrates it"
+                )
+
+    def _carry_out(self, plan: Plan, settings: Settings, actor: str, run: Run) -> int:
+        old, new = self.lineup, self._next(plan, settings)
+        checkpoints = checkpoints_of(settings, run.progress)
+        details = {
+            "code": plan.code,
+            **{change.key: [change.before, change.after] for change in plan.changes},
+        }
+        with ExitStack() as undo:
+            undo.callback(run.remove, [new.places[app] for app in plan.started])
+            run.deploy_models(new, plan.started, checkpoints)
+            run.wait(new.kept_up(plan.started))
+            version = _publish(settings, actor, "server.reload", details)
+            undo.callback(_publish, old.settings, actor, "server.reload_undone", {})
+            undo.callback(run.remove, [new.ingress])
+            run.progress.begin("starting HTTP processes")
+            run.deploy_ingress(new)
+            run.wait([new.ingress])
+            undo.pop_all()
+        with self._changing:
+            self._lineups.append(new)
+        self._see_off(old, run)
+        return version
+
+    def _next(self, plan: Plan, settings: Settings) -> Lineup:
+        self._generation += 1
+        new = {app: of_generation(app, self._generation) for app in plan.started}
+        kept = {app: name for app, name in self.lineup.places.items() if app not in plan.removed}
+        return Lineup(settings, kept | new, self._generation)
+
+    def _see_off(self, old: Lineup, run: Run) -> None:
+        """Return when no request comes to the old HTTP processes any more; they end when the last one has."""
+        run.progress.begin("the HTTP processes before hand over")
+        leaving = run.retiring(old)
+        running = leaving.wait_for_connections()
+
+        def end() -> None:
+            leaving.wait_for_requests()
+            self._end(old)
+
+        threading.Thread(target=end, name=f"end of {old.ingress}", daemon=True).start()
+        ending = f"; {running} requests before it still run" if running else ""
+        run.progress.say(f"in force everywhere{ending}")
+
+    def _end(self, old: Lineup) -> None:
+        """Remove its HTTP processes, and the applications that no other lineup has."""
+        with self._changing:
+            self._lineups.remove(old)
+            used = {name for lineup in self._lineups for name in lineup.places.values()}
+        self._run.remove([old.ingress, *(name for name in old.places.values() if name not in used)])
+
+
+def require_fit(settings: Settings) -> None:
+    """As `pith config check` does with the machines that the file names. Raises `ConfigError`."""
+    if not settings.nodes:
+        return
+    for verdict in check_fit(settings, [parse_node(node) for node in settings.nodes]):
+        if not verdict.fits and not verdict.waits:
+            raise ConfigError(f"{verdict.application} does not fit the nodes of the file: {verdict.trouble}")
+
+
+def lacking(free: Mapping[str, float], settings: Settings, started: Collection[str]) -> str:
+    """What Ray has too little of to start these and the HTTP processes beside what runs; "" where it has enough."""
+    asked: defaultdict[str, float] = defaultdict(float)
+    for demand in demands_of(settings):
+        if demand.name in started or demand.name == INGRESS_APP:
+            for bundle in demand.bundles:
+                asked["CPU"] += demand.kept * bundle.cpus
+                asked["GPU"] += demand.kept * bundle.gpus
+    short = [kind for kind, number in asked.items() if number > free.get(kind, 0)]
+    return ", ".join(f"{asked[kind]:g} {kind} asked for, {free.get(kind, 0):g} free" for kind in short)
+
+
+def _publish(settings: Settings, actor: str, action: str, details: Mapping[str, Any]) -> int:
+    prices = listed_prices(settings)
+    return asyncio.run(put_in_force(settings, prices, actor=actor, action=action, details=details, now=now()))

@@ -1,0 +1,205 @@
+"""Messages without a query: their long parts are compressed as inside chat, each for its own question.
+
+Headroom's clients, such as LiteLLM's guardrail, send such requests.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import islice
+
+import orjson
+
+from billing.accounts.powers import require_models
+from billing.caller import Caller
+from billing.usage import MeteringStatus, Outcome
+from compression.flags import Flag
+from compression.pipeline.errors import CompressorUnavailable
+from compression.pipeline.receipt import Receipt
+from serve.compress.request import CompressMessagesRequest
+from serve.compress.service import ROUTE, use_receipt
+from serve.compressors.receipt_json import receipt_fields
+from serve.compressors.served import ServedCompressor
+from serve.compressors.terms import token_terms
+from serve.http.disconnect import Client
+from serve.http.fresh_id import fresh_id
+from serve.metrics.compress import CompressMetrics
+from serve.money.admission import Admissions, Admitted
+from serve.money.terms import TokenTerms
+from serve.originals.originals import Original, Originals
+from serve.prompt_compression.blocks import Block, Message, find_blocks
+from serve.prompt_compression.compressing import BlockCompressor
+from serve.prompt_compression.default import default_of
+from serve.prompt_compression.options import PromptCompressionOptions
+from serve.prompt_compression.outcome import FAILURES, BlockOutcome, CompressedPrompt
+from serve.prompt_compression.settings import PromptCompressionSettings, settings_of
+
+# Later blocks are left whole: each one is a request to a replica.
+MOST_BLOCKS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedMessages:
+    """A request that passed every check that needs no ledger and no compressor."""
+
+    messages: Sequence[Message]
+    settings: PromptCompressionSettings
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CompressedMessages:
+    """The outcome. `until`: by block, the Unix time until which its original is kept. `headers`: the reply's, on money
+    and limits."""
+
+    id: str
+    created: datetime
+    prepared: PreparedMessages
+    prompt: CompressedPrompt
+    until: Mapping[str, int]
+    headers: Mapping[str, str]
+
+
+class MessagesService:
+    """Everything between parsed messages and their compressor. The first model is the default."""
+
+    def __init__(
+        self,
+        *,
+        models: Mapping[str, ServedCompressor],
+        blocks: BlockCompressor,
+        admissions: Admissions,
+        metrics: CompressMetrics,
+        originals: Originals,
+    ) -> None:
+        self._models = models
+        self._originals = originals
+        self._blocks = blocks
+        self._admissions = admissions
+        self._metrics = metrics
+
+    def prepare(self, caller: Caller, body: CompressMessagesRequest) -> PreparedMessages:
+        """Check what needs no I/O. Raises `InvalidField` and `ModelNotAllowed`."""
+        settings = self._settings(caller, body)
+        # Also where nothing is left to do for the model.
+        require_models(caller, [settings.model_id])
+        self._originals.retention.check(body.compression.retain_s if body.compression else None)
+        blocks = islice(find_blocks(body.messages, settings.scope), MOST_BLOCKS)
+        return PreparedMessages(body.messages, settings, tuple(blocks))
+
+    def _settings(self, caller: Caller, body: CompressMessagesRequest) -> PromptCompressionSettings:
+        """The request's options over its project's. Without a scope all messages are compressed, and `model` may name
+        any vendor's chat model."""
+        asked = body.compression or PromptCompressionOptions()
+        default = default_of(caller.compression) or PromptCompressionOptions()
+        named = [model for model in (body.model, default.model, *self._models) if model in self._models]
+        said = {"model": asked.model or named[0], "scope": asked.scope or default.scope or "all"}
+        settings = settings_of(asked.model_copy(update=said), default, self._models)
+        if settings.scope == "all":
+            # The reply serves one prompt, so no later turn needs the same prefix.
+            settings = replace(settings, scope="all_but_newest")
+        return replace(settings, is_asked=body.compression is not None)
+
+    async def compress(
+        self, caller: Caller, prepared: PreparedMessages, request_id: str, client: Client
+    ) -> CompressedMessages:
+        """Compress what was not compressed before, within the project's limits, and charge it as one compression.
+
+        Raises what `Admissions.admit`, `Admitted.hold` and `HeldRequest.settle` raise, `CompressionError` for options
+        that the model does not take, and `CompressorUnavailable` where the request refuses parts left whole.
+        """
+        settings, served = prepared.settings, self._models[prepared.settings.model_id]
+        outcomes = self._blocks.known(prepared.blocks, settings, caller, served)
+        due = [outcome for outcome in outcomes if outcome.is_due]
+        texts = [outcome.block.text for outcome in due]
+        terms = token_terms(settings.model_id, served, texts, payer=caller.project_id)
+        metering: MeteringStatus = "persisted" if caller.metered else "not_applicable"
+        admitting = self._admissions.admit(caller, request_id, [terms] if due else [], route=ROUTE)
+        async with admitting as admitted:
+            if due:
+                found, metering = await self._charged(admitted, settings, due, terms, client)
+                done = iter(found)
+                outcomes = [next(done) if outcome.is_due else outcome for outcome in outcomes]
+            prompt = CompressedPrompt(tuple(map(_whole_if_nothing_saved, outcomes)))
+            until = await self._retained(caller, prompt, settings.retain_s)
+        created, headers = self._admissions.clock(), admitted.reply_headers(metering)
+        return CompressedMessages(f"cmp_{fresh_id()}", created, prepared, prompt, until, headers)
+
+    async def _retained(self, caller: Caller, prompt: CompressedPrompt, retain_s: int) -> Mapping[str, int]:
+        """Until when the originals of what was compressed are kept, by their ids; without those that are not."""
+        originals = [Original(outcome.id, outcome.block.text) for outcome in prompt.compressed]
+        if not retain_s or not originals:
+            return {}
+        return (await self._originals.keep(caller, originals, retain_s=retain_s)).until
+
+    async def _charged(
+        self,
+        admitted: Admitted,
+        settings: PromptCompressionSettings,
+        due: Sequence[BlockOutcome],
+        terms: TokenTerms,
+        client: Client,
+    ) -> tuple[list[BlockOutcome], MeteringStatus]:
+        """Hold, compress what is pending, settle. All work is charged, whatever it saved."""
+        observed = self._metrics.begin(settings.model_id)
+        async with admitted.hold(terms, observed, client=client) as held:
+            found = await self._run(settings, due, admitted.caller)
+            receipts = self._receipts(found)
+            total = sum_of(receipts)
+            use_receipt(held, total)
+            for each in receipts:
+                observed.compressed(each)
+            written = None if total is None else orjson.dumps(receipt_fields(total)).decode()
+            outcome: Outcome = "completed" if receipts else "failed"
+            try:
+                receipt = await held.settle(outcome, receipt=written)
+            finally:
+                # A settlement that has begun goes on without its client.
+                if held.is_settled:
+                    self._blocks.cache.pay(each.id for each in found)
+            return found, receipt.settlement.status
+
+    async def _run(
+        self, settings: PromptCompressionSettings, due: Sequence[BlockOutcome], caller: Caller
+    ) -> list[BlockOutcome]:
+        served = self._models[settings.model_id]
+        found = await self._blocks.compress(due, settings, caller, served, is_paid=False)
+        if settings.refuses_on_failure and any(outcome.reason in FAILURES for outcome in found):
+            raise CompressorUnavailable(
+                f"{settings.model_id}: a part of the messages could not be compressed"
+            )
+        return found
+
+    def _receipts(self, outcomes: Iterable[BlockOutcome]) -> list[Receipt]:
+        """Of all work done for this request; a part that is left whole all the same has its receipt in the cache."""
+        found = (outcome.compression or self._blocks.cache.get(outcome.id) for outcome in outcomes)
+        return [compression.receipt for compression in found if compression is not None]
+
+
+def sum_of(receipts: Sequence[Receipt]) -> Receipt | None:
+    """One receipt for several parts, or None for none: tokens, time and flags, added up. Examples and probabilities
+    are each part's."""
+    if not receipts:
+        return None
+    flags: dict[tuple[str, str], Flag] = {}
+    for flag in (flag for receipt in receipts for flag in receipt.risk_flags):
+        key = flag.code, flag.severity
+        count = flag.count + (flags[key].count if key in flags else 0)
+        flags[key] = Flag(flag.code, flag.severity, count)
+    return replace(
+        receipts[0],
+        original_tokens=sum(receipt.original_tokens for receipt in receipts),
+        output_tokens=sum(receipt.output_tokens for receipt in receipts),
+        latency_ms=sum(receipt.latency_ms for receipt in receipts),
+        risk_flags=tuple(flags.values()),
+        estimated_ratio=None,
+        evidence_kept_probability=None,
+    )
+
+
+def _whole_if_nothing_saved(outcome: BlockOutcome) -> BlockOutcome:
+    return (
+        outcome
+        if not outcome.is_compressed or outcome.tokens_saved > outcome.footer_tokens
+        else replace(outcome, reason="nothing_saved")
+    )

@@ -1,0 +1,1 @@
+"""The compression models of this server, as requests of every kind meet them."""

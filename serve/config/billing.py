@@ -1,0 +1,123 @@
+"""The parts of the configuration on money: the ledger, its spool, collections, rate limits; and who is told of it."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+
+from serve.config.strict_section import Section
+from serve.config.values.networks import networks
+
+IN_MEMORY = "memory://"
+
+
+class ArchiveSettings(Section):
+    keep_months: int | None = Field(
+        None,
+        ge=1,
+        le=1200,
+        description="Whole months before the present one whose usage events `pith archive` leaves in the ledger; "
+        "none: all of them.",
+    )
+    folder: Path = Field(
+        Path("var/archive"),
+        description="Folder of the files of archived months: part of the books, as the ledger.",
+    )
+
+
+class BillingSettings(Section):
+    database_url: str = Field("sqlite:///var/pith.db", description="SQLAlchemy URL of the ledger.")
+    spool_path: Path = Field(
+        Path("var/spool.db"), description="Local file that keeps usage while the ledger is down."
+    )
+    collection_threshold_cents: int = Field(
+        500, ge=1, description="Minimum uncollected balance, in cents, at which a collection is cut."
+    )
+    collection_hook: list[str] = Field(
+        [], description="Program and arguments that hand a collection to a payment system; none: by hand."
+    )
+    collection_hook_timeout_s: float = Field(
+        30, gt=0, le=600, description="Seconds that one run of the collection hook may take."
+    )
+    upkeep_s: float = Field(
+        30,
+        gt=0,
+        description="Seconds between replays of the spool, and between checks for due collections.",
+    )
+    key_cache_s: float = Field(5, ge=0, le=5, description="Seconds for which a checked key is cached.")
+    key_outage_s: float = Field(
+        60,
+        ge=0,
+        le=3600,
+        description="Seconds for which a checked key goes on working while the ledger is down.",
+    )
+    spool_max_rows: int = Field(
+        100_000,
+        ge=1,
+        description="Usage events in the spool at which no more work is taken on without a ledger.",
+    )
+    offline_allowance_usd: Annotated[Decimal, Field(ge=0, le=1_000_000, decimal_places=9)] = Field(
+        Decimal(0),
+        description="US dollars that each workspace may spend in each ingress replica while the ledger is down.",
+    )
+    rate_limit_storage: str = Field(
+        IN_MEMORY,
+        description="Where rate limits are counted: memory://, for one machine, or a Redis that several share.",
+    )
+    rate_limit_outage: Literal["refuse", "allow"] = Field(
+        "refuse",
+        description="Without Redis: refuse projects that have limits (503), or allow what each replica counts itself.",
+    )
+    archive: ArchiveSettings = ArchiveSettings()
+
+    @field_validator("collection_hook")
+    @classmethod
+    def _runnable(cls, argv: list[str]) -> list[str]:
+        if argv and not argv[0]:
+            raise ValueError("the first item must name a program")
+        if any("\0" in item for item in argv):
+            raise ValueError("must not contain NUL")
+        return argv
+
+    @field_validator("database_url")
+    @classmethod
+    def _known_database(cls, url: str) -> str:
+        names_a_file = url.startswith("sqlite:///") and url not in ("sqlite:///", "sqlite:///:memory:")
+        if not names_a_file and not url.startswith("postgresql+asyncpg://"):
+            raise ValueError("use sqlite:///PATH or postgresql+asyncpg://USER@HOST/NAME")
+        return url
+
+    @field_validator("rate_limit_storage")
+    @classmethod
+    def _known_storage(cls, uri: str) -> str:
+        # Never repeated whole: it may hold a password.
+        scheme, separator, rest = uri.partition("://")
+        shared = separator and rest and scheme in ("redis", "rediss", "unix")
+        if uri != IN_MEMORY and not shared:
+            raise ValueError("use memory://, redis://HOST:PORT/DB, rediss://HOST:PORT/DB or unix:///SOCKET")
+        return uri
+
+
+class WebhookSettings(Section):
+    allowed_networks: list[str] = Field(
+        [],
+        description="Networks (10.0.0.0/8) that webhooks may reach besides public addresses; loopback is one, too.",
+    )
+    allow_http: bool = Field(
+        False,
+        description="Whether URLs may be http on other hosts than loopback: their contents can be read.",
+    )
+    timeout_s: float = Field(
+        10, gt=0, le=60, description="Seconds within which a receiver must answer a webhook."
+    )
+    max_per_workspace: int = Field(
+        10, ge=1, le=1000, description="Webhooks that a workspace may have, and the whole service besides."
+    )
+
+    @field_validator("allowed_networks")
+    @classmethod
+    def _are_networks(cls, given: list[str]) -> list[str]:
+        return [str(network) for network in networks(given)]

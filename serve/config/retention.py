@@ -1,0 +1,20 @@
+"""Limits on originals of compressed texts: how long they are kept, and how many bytes per project."""
+
+from pydantic import Field
+
+from serve.config.strict_section import Section
+
+
+class RetentionSettings(Section):
+    max_s: int = Field(
+        86_400,
+        ge=0,
+        le=31 * 86_400,
+        description="Most seconds for which a request may have originals kept (`compression.retain_s`); 0: none.",
+    )
+    max_mb_per_project: int = Field(
+        256,
+        ge=1,
+        le=1_000_000,
+        description="Megabytes of text that one project's originals may have together.",
+    )

@@ -1,0 +1,129 @@
+"""`/openai/v1/models`: what is served here, in the shape that OpenAI's clients list."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+import orjson
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from billing.caller import ALL_POWERS, KeyPowers
+from billing.rate_limits.rate_limits import RateLimits
+from models.catalog import Catalog
+from models.errors import UnknownModel
+from serve.dialects.documentation import openai_operation
+from serve.http.auth import Authenticate
+from serve.http.openapi import BEARER
+from serve.http.rate_limit_headers import rate_limit_headers
+from serve.retrieval.served import RetrievalModels
+
+ModelKind = Literal["chat", "embedding", "rerank"]
+OWNER = "pith"
+
+
+@dataclass(frozen=True, slots=True)
+class ListedModel:
+    """A model as the list shows it. `max_model_len` is in tokens: of prompt and reply, or of one text."""
+
+    id: str
+    kind: ModelKind
+    max_model_len: int
+    name: str
+    # Of an adapter: the model that serves it.
+    parent: str | None = None
+
+    def fields(self, created: int) -> dict[str, Any]:
+        """OpenAI's model object, with vLLM's `root`, `parent` and `max_model_len`, and what it is for."""
+        return {
+            "id": self.id,
+            "object": "model",
+            "created": created,
+            "owned_by": OWNER,
+            "root": self.parent or self.id,
+            "parent": self.parent,
+            "max_model_len": self.max_model_len,
+            "kind": self.kind,
+            "name": self.name,
+        }
+
+
+def listed_models(catalog: Catalog, retrieval: RetrievalModels) -> list[ListedModel]:
+    """The chat models in the catalog's order, then the others in theirs: load tools take the first to chat with."""
+    chat = [
+        ListedModel(model.id, "chat", model.context_length, model.name, model.adapter_of)
+        for model in catalog.models
+    ]
+    return chat + [
+        ListedModel(model.id, model.kind, model.context_length, model.name) for model in retrieval.models
+    ]
+
+
+def openai_model_routes(
+    models: Sequence[ListedModel],
+    limiter: RateLimits,
+    authenticate: Authenticate,
+    clock: Callable[[], datetime],
+) -> APIRouter:
+    """The list and each of its models. With a key they count against a limit of their own, as `/v1/models` does.
+
+    No key is needed, since load tools send none and `/v1/catalog` says the same to everybody; a wrong one is a 401.
+    """
+    routes = APIRouter(prefix="/openai/v1", tags=["openai"], dependencies=[BEARER])
+    created = int(clock().timestamp())
+    objects = {model.id: model.fields(created) for model in models}
+
+    allowed = _Allowed(limiter, authenticate, clock)
+
+    @routes.head("/models", include_in_schema=False)
+    @routes.get("/models", **openai_operation("models/list", 429, needs_key=False, is_billed=False))
+    async def list_models(request: Request) -> Response:
+        """The models of every kind, the default chat model first."""
+        powers, headers = await allowed.powers(request)
+        found = [one for id, one in objects.items() if powers.allows_model(id)]
+        return _answer({"object": "list", "data": found}, headers)
+
+    @routes.head("/models/{model_id:path}", include_in_schema=False)
+    @routes.get(
+        "/models/{model_id:path}",
+        **openai_operation(
+            "models/retrieve",
+            404,
+            429,
+            needs_key=False,
+            is_billed=False,
+            path_parameters=["model_id"],
+        ),
+    )
+    async def retrieve_model(request: Request) -> Response:
+        """One model; 404 where there is none of this id."""
+        model_id = request.path_params["model_id"]
+        powers, headers = await allowed.powers(request)
+        if model_id not in objects or not powers.allows_model(model_id):
+            raise UnknownModel(model_id, tuple(filter(powers.allows_model, objects)))
+        return _answer(objects[model_id], headers)
+
+    return routes
+
+
+@dataclass(frozen=True, slots=True)
+class _Allowed:
+    """Which models a request may see."""
+
+    limiter: RateLimits
+    authenticate: Authenticate
+    clock: Callable[[], datetime]
+
+    async def powers(self, request: Request) -> tuple[KeyPowers, dict[str, str]]:
+        """With the headers that tell of the limit. Raises what a wrong key raises, and `RateLimited`."""
+        if not request.headers.get("authorization"):
+            return ALL_POWERS, {}
+        caller = await self.authenticate(request)
+        admission = await self.limiter.admit(caller.counted_apart("models"), tokens_bound=0, now=self.clock())
+        await admission.done(0)
+        return caller.powers, rate_limit_headers(admission.headers_state)
+
+
+def _answer(body: dict[str, Any], headers: dict[str, str]) -> Response:
+    return Response(orjson.dumps(body), media_type="application/json", headers=headers)

@@ -1,0 +1,142 @@
+"""A response's input as the messages of a chat: the items of one turn of the assistant become one message."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from models.errors import InvalidField, UnsupportedOption
+from serve.dialects.openai.responses.places import Loc, Places, dotted
+from serve.dialects.openai.responses.tools import function_name
+
+_ROLES = frozenset({"user", "system", "developer", "assistant"})
+_TEXTS = frozenset({"input_text", "output_text", "text"})
+MAX_NAMED_CHARS = 64
+NOT_STORED = "is not stored here, or no longer; send the items themselves (clients do so with store: false)"
+
+
+class Conversation:
+    """Messages, built item by item; `places` learns where each part of them stands in the body.
+
+    What an item lacks, or has of a wrong type, is refused where the chat is checked, under its own name.
+    """
+
+    def __init__(self, places: Places) -> None:
+        self.messages: list[dict[str, Any]] = []
+        self._places = places
+
+    def instruct(self, instructions: str) -> None:
+        self._places.of[("messages", 0, "content")] = ("instructions",)
+        self._append({"role": "system", "content": instructions}, ("instructions",))
+
+    def add(self, item: Mapping[str, Any], loc: Loc) -> None:
+        """Raises `UnsupportedOption` or `InvalidField` for an item that cannot be part of a chat."""
+        kind = item.get("type", "message" if "role" in item else None)
+        if not isinstance(kind, str):
+            raise InvalidField((*loc, "type"), "must be a string, such as message", kind="string_type")
+        if kind in _KINDS:
+            _KINDS[kind](self, item, loc)
+        elif kind == "item_reference":
+            raise UnsupportedOption(dotted(loc), f"the item {NOT_STORED}")
+        else:
+            named = kind[:MAX_NAMED_CHARS]
+            raise UnsupportedOption(f"{dotted(loc)}.type", f"items of type {named} are not offered")
+
+    def _message(self, item: Mapping[str, Any], loc: Loc) -> None:
+        role = item.get("role")
+        if not isinstance(role, str) or role not in _ROLES:
+            raise InvalidField((*loc, "role"), f"must be one of {', '.join(sorted(_ROLES))}")
+        content = self._content(item.get("content"), (*loc, "content"))
+        if role == "assistant" and self._last_is_only_reasoning():
+            self._places.of[("messages", len(self.messages) - 1)] = loc
+            self.messages[-1]["content"] = content
+            return
+        self._append({"role": role, "content": content}, loc)
+
+    def _reasoning(self, item: Mapping[str, Any], loc: Loc) -> None:
+        """What is readable of it; a summary, or what is encrypted, has no effect."""
+        parts = item.get("content")
+        texts = (
+            [part.get("text") for part in parts if isinstance(part, Mapping)]
+            if isinstance(parts, list)
+            else []
+        )
+        text = "".join(each for each in texts if isinstance(each, str))
+        if text:
+            self._append({"role": "assistant", "content": None, "reasoning": text}, loc)
+
+    def _call(self, item: Mapping[str, Any], loc: Loc) -> None:
+        name, namespace = item.get("name"), item.get("namespace")
+        if isinstance(name, str) and isinstance(namespace, str):
+            name = function_name(name, namespace)
+        self._append_call(item, {"name": name, "arguments": item.get("arguments")}, loc)
+
+    def _custom_call(self, item: Mapping[str, Any], loc: Loc) -> None:
+        """Of a tool that another model was offered: its input is text, and arguments are JSON."""
+        arguments = json.dumps({"input": item.get("input")}, ensure_ascii=False)
+        self._append_call(item, {"name": item.get("name"), "arguments": arguments}, loc)
+
+    def _append_call(self, item: Mapping[str, Any], function: dict[str, Any], loc: Loc) -> None:
+        if not self.messages or self.messages[-1]["role"] != "assistant":
+            self._append({"role": "assistant", "content": None}, loc)
+        calls = self.messages[-1].setdefault("tool_calls", [])
+        at: Loc = ("messages", len(self.messages) - 1, "tool_calls", len(calls))
+        self._places.of |= {at: loc, (*at, "function"): loc, (*at, "id"): (*loc, "call_id")}
+        calls.append({"id": item.get("call_id"), "type": "function", "function": function})
+
+    def _output(self, item: Mapping[str, Any], loc: Loc) -> None:
+        call_id = item.get("call_id")
+        if not isinstance(call_id, str):
+            raise InvalidField((*loc, "call_id"), "must be a string", kind="string_type")
+        at: Loc = ("messages", len(self.messages))
+        self._places.of |= {
+            (*at, "content"): (*loc, "output"),
+            (*at, "tool_call_id"): (*loc, "call_id"),
+        }
+        content = self._content(item.get("output"), (*loc, "output"))
+        self._append({"role": "tool", "tool_call_id": call_id, "content": content}, loc)
+
+    def _content(self, content: Any, loc: Loc) -> Any:
+        if isinstance(content, str):
+            return content
+        if not isinstance(content, list):
+            raise InvalidField(loc, "must be a string or a list of objects", kind="content_type")
+        return [self._part(part, (*loc, at)) for at, part in enumerate(content)]
+
+    def _part(self, part: Any, loc: Loc) -> Any:
+        if not isinstance(part, Mapping):
+            raise InvalidField(loc, "must be an object", kind="dict_type")
+        kind = part.get("type")
+        if not isinstance(kind, str):
+            raise InvalidField((*loc, "type"), "must be a string, such as input_text", kind="string_type")
+        if kind in _TEXTS:
+            # A part may be marked for compression.
+            marks = {"compress": part["compress"]} if "compress" in part else {}
+            return {"type": "text", "text": part.get("text"), **marks}
+        if kind == "input_image":
+            if part.get("image_url") is None:
+                raise UnsupportedOption(dotted(loc), "files are not stored; send image_url, a data: URL")
+            image = {"url": part["image_url"], "detail": part.get("detail")}
+            at = ("messages", len(self.messages), "content", loc[-1])
+            self._places.of |= {(*at, "image_url"): loc, (*at, "image_url", "url"): (*loc, "image_url")}
+            return {"type": "image_url", "image_url": image}
+        return part
+
+    def _last_is_only_reasoning(self) -> bool:
+        last = self.messages[-1] if self.messages else {}
+        return last.get("role") == "assistant" and last["content"] is None and "tool_calls" not in last
+
+    def _append(self, message: dict[str, Any], loc: Loc) -> None:
+        self._places.of[("messages", len(self.messages))] = loc
+        self.messages.append(message)
+
+
+_KINDS: Mapping[str, Callable[[Conversation, Mapping[str, Any], Loc], None]] = {
+    "message": Conversation._message,
+    "reasoning": Conversation._reasoning,
+    "function_call": Conversation._call,
+    "function_call_output": Conversation._output,
+    "custom_tool_call": Conversation._custom_call,
+    "custom_tool_call_output": Conversation._output,
+}

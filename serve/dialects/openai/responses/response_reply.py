@@ -1,0 +1,193 @@
+"""The reply to a request for a response: the engine's, with the usage and the price that were settled."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any
+
+import orjson
+from starlette.responses import Response
+from starlette.types import Send
+
+from billing.caller import Caller
+from models.engine import EngineChunk, EngineRequest
+from models.errors import EngineFailed, EngineRejected, InvalidField, UnsupportedOption
+from serve.chat.engine_reply import EngineReply
+from serve.chat.reply import ChatReply
+from serve.chat.reply_form import EndedStream
+from serve.chat.service import ChatService, PreparedChat
+from serve.dialects.openai.responses.places import Places
+from serve.http.disconnect import Client
+from serve.http.error_dialects import openai_body, openai_problem
+from serve.http.errors import Problem
+from serve.http.streaming import StreamedResponse
+
+# Keeps a response; whether that was done.
+Keep = Callable[[Mapping[str, Any]], Awaitable[bool]]
+
+_DATA = b"\ndata: "
+_NUMBER = re.compile(rb'"sequence_number":\s*(\d{1,9})')
+
+
+class ResponseReplyForm:
+    """The `serve.chat.reply_form.ReplyForm` of one response. `service` stands in the response, beside its usage."""
+
+    holds_back_last = True
+
+    def __init__(self, form_options: Mapping[str, Any], places: Places) -> None:
+        self._repeated = form_options["response"]
+        self._places = places
+        self.is_stored = False
+        # What was sent last of a stream.
+        self.last_piece = b""
+
+    def checked(self, data: bytes) -> dict[str, Any]:
+        return _checked(data)
+
+    def completed(self, reply: dict[str, Any], charged: Mapping[str, Any]) -> bytes:
+        return orjson.dumps(self._charged(reply, charged))
+
+    def closing(self, stream: EndedStream, charged: Mapping[str, Any]) -> bytes:
+        event = _last_event(stream.held_back)
+        return _written({**event, "response": self._charged(event["response"], charged)})
+
+    def error(self, problem: Problem, charged: Mapping[str, Any], request: EngineRequest) -> bytes:
+        """An `error` event, which SDKs raise, and `response.failed`, which agents wait for."""
+        problem = openai_problem(problem)
+        error = openai_body(problem)["error"]
+        number = _next_number(self.last_piece)
+        told = {"type": "error", "sequence_number": number, "code": error["code"]}
+        told |= {"message": error["message"], "param": error["param"], "error": error}
+        failed = self._charged(self._failed(problem, request), charged)
+        closing = {"type": "response.failed", "sequence_number": number + 1, "response": failed}
+        return _written(told) + _written(closing)
+
+    def _charged(self, response: Mapping[str, Any], charged: Mapping[str, Any]) -> dict[str, Any]:
+        """The response with what was settled; of what was generated, the engine alone tells what was reasoning."""
+        if not charged:
+            return dict(response)
+        usage = charged["usage"]
+        details = (response.get("usage") or {}).get("output_tokens_details") or {"reasoning_tokens": 0}
+        told = {
+            "input_tokens": usage["prompt_tokens"],
+            "input_tokens_details": {**usage["prompt_tokens_details"], "cache_write_tokens": 0},
+            "output_tokens": usage["completion_tokens"],
+            "output_tokens_details": details,
+            "total_tokens": usage["total_tokens"],
+        }
+        service = self._located(charged["service"])
+        return {**response, "store": self.is_stored, "usage": told, "service": service}
+
+    def _located(self, service: Mapping[str, Any]) -> Mapping[str, Any]:
+        """With the item of the input that a compressed block is in, instead of the message that it became."""
+        compression = service.get("compression", {})
+        if "blocks" not in compression:
+            return service
+        blocks = [self._block(block) for block in compression["blocks"]]
+        return {**service, "compression": {**compression, "blocks": blocks}}
+
+    def _block(self, block: Mapping[str, Any]) -> dict[str, Any]:
+        loc = self._places.found(("messages", block["message"]))
+        item = loc[1] if loc[0] == "input" and len(loc) > 1 else None
+        return {"item": item, **{name: value for name, value in block.items() if name != "message"}}
+
+    def _failed(self, problem: Problem, request: EngineRequest) -> dict[str, Any]:
+        code = "rate_limit_exceeded" if problem.status == 429 else "server_error"
+        return {
+            "id": f"resp_{request.request_id}",
+            "object": "response",
+            "created_at": int(time.time()),
+            "model": request.model_id,
+            "output": [],
+            **self._repeated,
+            "status": "failed",
+            "store": False,
+            "error": {"code": code, "message": problem.message},
+            "incomplete_details": None,
+            "usage": None,
+        }
+
+
+class ResponseReply(ChatReply):
+    """A `ChatReply` whose errors name the fields of a response's body."""
+
+    def __init__(
+        self,
+        service: ChatService,
+        caller: Caller,
+        chat: PreparedChat,
+        request_id: str,
+        places: Places,
+        keep: Keep | None = None,
+    ) -> None:
+        self._response_form = ResponseReplyForm(chat.request.form_options, places)
+        super().__init__(service, caller, chat, request_id, self._response_form)
+        self._places = places
+        self._keep = keep
+
+    async def settled(self, data: bytes) -> None:
+        """Keep the response, where it is to be kept: what cannot be kept says so, and fails nothing."""
+        if self._keep is not None:
+            response = _last_event(data)["response"] if self._chat.request.stream else _checked(data)
+            self._response_form.is_stored = await self._keep(response)
+
+    async def work(self, send: Send, client: Client) -> Response | None:
+        try:
+            return await super().work(send, client)
+        except (EngineRejected, InvalidField, UnsupportedOption) as error:
+            raise self._places.renamed(error) from error
+
+    async def forward(
+        self, chunks: AsyncIterator[EngineChunk], answer: EngineReply, stream: StreamedResponse
+    ) -> EndedStream:
+        return await super().forward(_Noted(chunks, self._response_form), answer, stream)
+
+
+class _Noted:
+    """Chunks, of which the form learns where the stream is."""
+
+    def __init__(self, chunks: AsyncIterator[EngineChunk], form: ResponseReplyForm) -> None:
+        self._chunks = chunks
+        self._form = form
+
+    def __aiter__(self) -> AsyncIterator[EngineChunk]:
+        return self
+
+    async def __anext__(self) -> EngineChunk:
+        chunk = await anext(self._chunks)
+        if chunk.data and not chunk.finished:
+            self._form.last_piece = chunk.data
+        return chunk
+
+
+def _checked(data: bytes) -> dict[str, Any]:
+    try:
+        reply = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise EngineFailed("the engine's reply is not JSON") from error
+    if not isinstance(reply, dict) or reply.get("object") != "response":
+        raise EngineFailed("the engine's reply is not a response")
+    return reply
+
+
+def _next_number(piece: bytes) -> int:
+    """Of the event after a piece of the stream. Within a text the quotes of the name are escaped."""
+    numbers = _NUMBER.findall(piece)
+    return int(numbers[-1]) + 1 if numbers else 0
+
+
+def _last_event(piece: bytes) -> dict[str, Any]:
+    """The data of the last of some server-sent events. Raises `EngineFailed` where there is none."""
+    try:
+        event = orjson.loads(piece[piece.rindex(_DATA) + len(_DATA) :])
+    except ValueError as error:
+        raise EngineFailed("the engine did not end its stream of events") from error
+    if not isinstance(event, dict):
+        raise EngineFailed("the engine's event is not an object")
+    return event
+
+
+def _written(event: Mapping[str, Any]) -> bytes:
+    return b"event: %s\ndata: %s\n\n" % (event["type"].encode(), orjson.dumps(event))

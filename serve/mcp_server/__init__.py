@@ -1,0 +1,1 @@
+"""An MCP server over standard input and output: its tools ask a running pith over HTTP."""

@@ -1,0 +1,1 @@
+"""Histograms: their bounds, and how one is told of many values at once."""

@@ -1,0 +1,129 @@
+"""Workspaces and projects: what `pith workspace` and `pith project` do."""
+
+import json
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends
+
+from billing.originals.original_store import OriginalStore
+from serve.ops.administration import Admin, Gate
+from serve.ops.answers import answers
+from serve.ops.idempotency import IdempotencyKey, Made
+from serve.ops.shapes import workspaces as shapes
+from serve.ops.shapes.bodies import NewProject, NewWorkspace, ProjectChange, WorkspaceChange, nano_usd
+from serve.ops.shapes.fields import Record
+from serve.ops.shapes.pages import LIMIT, Cursor, Limit, asked, page
+from serve.prompt_compression.configured import checked_default
+from serve.prompt_compression.default import stored_default
+from serve.reports.accounts import fields_of, project_fields, with_objects, workspace_fields
+
+
+def workspace_routes(gate: Gate, made: Made) -> APIRouter:
+    routes = APIRouter(prefix="/admin/v1/workspaces", tags=["workspaces"])
+    Caller = Annotated[Admin, Depends(gate)]
+
+    @routes.post("", **answers(shapes.Workspace, 409, status=201))
+    async def create_workspace(body: NewWorkspace, admin: Caller, key: IdempotencyKey = None) -> Record:
+        """Make a workspace."""
+
+        async def make() -> dict[str, Any]:
+            workspace = await admin.accounts.create_workspace(
+                body.name,
+                spend_limit_nano_usd=nano_usd(body.spend_limit_usd),
+                monthly_limit_nano_usd=nano_usd(body.monthly_limit_usd),
+                billing_enabled=body.billing_enabled is not False,
+                now=admin.now,
+            )
+            return workspace_fields(workspace)
+
+        return await made.once(key, f"workspace {body!r}", make)
+
+    @routes.get("", **answers(shapes.Workspaces, 404))
+    async def list_workspaces(admin: Caller, cursor: Cursor = None, limit: Limit = LIMIT) -> Record:
+        """Workspaces with what they have spent, oldest first; revoked ones too."""
+        found = await admin.accounts.list_workspaces(asked(cursor, limit))
+        return page([workspace_fields(one) for one in found], limit)
+
+    @routes.get("/{workspace}", **answers(shapes.Workspace, 404))
+    async def read_workspace(workspace: str, admin: Caller) -> Record:
+        """One workspace, by id or name."""
+        return workspace_fields(await admin.accounts.find_workspace(workspace))
+
+    @routes.patch("/{workspace}", **answers(shapes.Workspace, 404))
+    async def set_workspace(workspace: str, body: WorkspaceChange, admin: Caller) -> Record:
+        """Change its limits, or switch its billing on or off; what is not named stays, and null is no limit."""
+        return workspace_fields(await admin.accounts.change_workspace(workspace, body.settings()))
+
+    @routes.post("/{workspace}/revoke", **answers(shapes.Workspace, 404))
+    async def revoke_workspace(workspace: str, admin: Caller) -> Record:
+        """Revoke it with all its keys, for good."""
+        return workspace_fields(await admin.accounts.revoke_workspace(workspace, now=admin.now))
+
+    return routes
+
+
+def project_routes(gate: Gate, made: Made) -> APIRouter:
+    routes = APIRouter(prefix="/admin/v1/projects", tags=["projects"])
+    Caller = Annotated[Admin, Depends(gate)]
+
+    @routes.post("", **answers(shapes.Project, 404, 409, status=201))
+    async def create_project(body: NewProject, admin: Caller, key: IdempotencyKey = None) -> Record:
+        """Make a project in a workspace."""
+
+        async def make() -> dict[str, Any]:
+            project = await admin.accounts.create_project(
+                body.workspace,
+                body.name,
+                metered=body.metered is not False,
+                limits=body.limits(),
+                compression=_compression(admin, body),
+                now=admin.now,
+            )
+            return with_objects(fields_of(project))
+
+        return await made.once(key, f"project {body!r}", make)
+
+    @routes.get("", **answers(shapes.Projects, 404))
+    async def list_projects(
+        admin: Caller, workspace: str | None = None, cursor: Cursor = None, limit: Limit = LIMIT
+    ) -> Record:
+        """Projects with the names of their workspaces, oldest first; revoked ones too."""
+        found = await admin.accounts.list_projects(workspace, asked(cursor, limit))
+        return page([with_objects(project_fields(one)) for one in found], limit)
+
+    _of_one_project(routes, Caller)
+    return routes
+
+
+def _of_one_project(routes: APIRouter, Caller: Any) -> None:
+    @routes.get("/{project}", **answers(shapes.Project, 404))
+    async def read_project(project: str, admin: Caller) -> Record:
+        """One project, by id."""
+        return with_objects(fields_of(await admin.accounts.find_project(project)))
+
+    @routes.patch("/{project}", **answers(shapes.Project, 404))
+    async def set_project(project: str, body: ProjectChange, admin: Caller) -> Record:
+        """Change its limits, its weight, how its chats are compressed, or whether it is metered."""
+        values = body.settings()
+        if "compression" in values:
+            values["compression"] = _compression(admin, body)
+        return with_objects(fields_of(await admin.accounts.change_project(project, values)))
+
+    @routes.post("/{project}/revoke", **answers(shapes.Project, 404))
+    async def revoke_project(project: str, admin: Caller) -> Record:
+        """Revoke it with all its keys, for good."""
+        return with_objects(fields_of(await admin.accounts.revoke_project(project, now=admin.now)))
+
+    @routes.post("/{project}/forget-originals", **answers(shapes.Forgotten, 404))
+    async def forget_originals(project: str, admin: Caller) -> Record:
+        """Delete every original that it has had kept; returns how many there were."""
+        store = OriginalStore(admin.ledgers.database)
+        return asdict(await store.forget(project, actor=admin.actor, now=admin.now))
+
+
+def _compression(admin: Admin, body: ProjectChange) -> str | None:
+    """What is kept of a project's default. Raises `BadDefault`."""
+    if body.compression is None:
+        return None
+    return stored_default(checked_default(json.dumps(body.compression), admin.ledgers.settings.compression))

@@ -1,0 +1,123 @@
+"""Reconciliations asked for over HTTP: one at a time in the background, each within a bounded time."""
+
+import asyncio
+import logging
+import secrets
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any
+
+from billing.books.books import Books
+from billing.errors import BillingError
+from billing.spool.spool import Spool
+from billing.store.database import open_database
+from serve.money.ledger_setup import REPORT_TIMEOUT_S
+from serve.ops.administration import Admin
+from serve.ops.apart import apart
+from serve.reports.moments import stamp
+from serve.reports.reconciliation import difference_fields, reconciliation_fields
+
+DEADLINE_S = 1800.0
+MOST_KEPT = 16
+log = logging.getLogger("pith.ops")
+
+
+class UnknownJob(BillingError, LookupError):
+    """No reconciliation has this id; the last `MOST_KEPT` of this server are known."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"no reconciliation has the id {job_id[:80]!r}")
+
+
+class AnotherRuns(BillingError):
+    """A reconciliation runs that was asked for otherwise."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(
+            f"reconciliation {job_id} runs, which is not of the same options: wait until it ends"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """`full` reads every event again; `rebuild` first sets every balance to what its rows add up to."""
+
+    full: bool = False
+    rebuild: bool = False
+
+
+class Reconciling:
+    """The reconciliations of this process."""
+
+    def __init__(self) -> None:
+        self._jobs: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self._running: asyncio.Task[None] | None = None
+        self._asked = Asked()
+
+    def begin(self, admin: Admin, asked: Asked) -> dict[str, Any]:
+        """A new one, or the same that runs. Raises `AnotherRuns`."""
+        if self._running is not None and not self._running.done():
+            job = self._jobs[next(reversed(self._jobs))]
+            if asked != self._asked:
+                raise AnotherRuns(job["id"])
+            return job
+        job = {
+            "id": f"rec_{secrets.token_hex(8)}",
+            "state": "running",
+            "full": asked.full,
+            "rebuild": asked.rebuild,
+            "began_at": stamp(admin.now),
+        }
+        self._jobs[job["id"]] = job
+        while len(self._jobs) > MOST_KEPT:
+            self._jobs.popitem(last=False)
+        self._asked = asked
+        self._running = asyncio.create_task(self._run(admin, job, asked))
+        return job
+
+    def found(self, job_id: str) -> dict[str, Any]:
+        """Raises `UnknownJob`."""
+        if job_id not in self._jobs:
+            raise UnknownJob(job_id)
+        return self._jobs[job_id]
+
+    async def stop(self) -> None:
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
+
+    async def _run(self, admin: Admin, job: dict[str, Any], asked: Asked) -> None:
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                result = await apart(lambda: reconciled(admin, job, asked))
+            job |= {"result": result, "state": "done"}
+        except TimeoutError:
+            unknown = asked.rebuild and "rebuilt" not in job
+            said = "; it is unknown whether balances were rebuilt" if unknown else ""
+            job |= {"state": "failed", "problem": f"it took longer than {DEADLINE_S:g} s{said}"}
+        except BillingError as error:
+            job |= {"state": "failed", "problem": str(error)}
+        except Exception:
+            log.exception("reconciliation %s failed unexpectedly", job["id"])
+            job |= {"state": "failed", "problem": "unexpected error; the server's log has it"}
+        finally:
+            job["ended_at"] = stamp(admin.now)
+
+
+async def reconciled(admin: Admin, job: dict[str, Any], asked: Asked) -> dict[str, Any]:
+    """What was found. Notes in `job` what was rebuilt as soon as it was, whatever follows. On connections of its own,
+    since it runs in another event loop than requests do."""
+    billing = admin.ledgers.settings.billing
+    database, spool = (
+        open_database(billing.database_url, timeout_s=REPORT_TIMEOUT_S, pool_size=2),
+        Spool(billing.spool_path),
+    )
+    try:
+        books = Books(database)
+        if asked.rebuild:
+            changed = await books.rebuild(actor=admin.actor, now=admin.now)
+            job["rebuilt"] = [difference_fields(one) for one in changed]
+        return reconciliation_fields(await books.reconcile(spool, full=asked.full))
+    finally:
+        await spool.close()
+        await database.close()

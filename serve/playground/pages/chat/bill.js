@@ -1,0 +1,35 @@
+// Under a reply: tokens, cost, whether that is on record, and what compression saved.
+import { make } from "../parts/dom.js";
+import { count, dollars, percent } from "../parts/format.js";
+
+const METERING = {
+  persisted: "on record",
+  degraded: "kept on the server until the ledger takes it",
+  not_applicable: "not metered",
+};
+const REASONS = { failed: "failed, so the context was sent whole", skipped: "nothing to compress" };
+
+export function bill({ usage, service }) {
+  if (!usage) return null;
+  const { billing, metering, compression } = service ?? {};
+  const items = [
+    item(count(usage.prompt_tokens), "tokens in"),
+    item(count(usage.completion_tokens), "tokens out"),
+    billing && item(dollars(billing.request_cost_usd), billing.minimum_applied ? "charged, the minimum" : "charged"),
+    metering && make("span", {}, METERING[metering.status] ?? metering.status),
+  ];
+  return make("div", { class: "bill" }, ...items, ...saved(compression));
+}
+
+function saved(compression) {
+  if (!compression) return [];
+  if (compression.status !== "applied") return [make("span", {}, `compression: ${REASONS[compression.status] ?? compression.status}`)];
+  const { tokens_saved: tokens, original_tokens: before, net_usd: net } = compression;
+  const share = before ? ` (${percent(tokens / before)})` : "";
+  return [
+    make("span", { class: "saved" }, make("strong", {}, `${count(tokens)} tokens`), ` saved${share}`),
+    make("span", { class: "saved" }, make("strong", {}, dollars(net)), " saved, net"),
+  ];
+}
+
+const item = (value, words) => make("span", {}, make("strong", {}, value), ` ${words}`);

@@ -1,0 +1,90 @@
+// The context: pasted, from a file, or an example. A field of text makes other line ends of a file's, so its own are kept.
+import { urlOf } from "../api/request.js";
+import { byId, make, say } from "../parts/dom.js";
+import { bytes, count } from "../parts/format.js";
+import { EXAMPLES } from "./examples.js";
+import { codePoints } from "./spans.js";
+
+export class Context extends EventTarget {
+  #exact = null;
+
+  constructor(limits) {
+    super();
+    this.limits = limits;
+    this.field = byId("context");
+    this.field.addEventListener("input", () => this.#changed(null));
+    byId("file").addEventListener("change", (event) => this.#readFile(event.target));
+    byId("examples").append(...EXAMPLES.map((example) => this.#button(example)));
+  }
+
+  get text() {
+    return this.#exact ?? this.field.value;
+  }
+
+  set(text, name = "") {
+    this.field.value = text;
+    this.#changed(text === this.field.value ? null : text, name);
+  }
+
+  async take(example) {
+    const reply = await fetch(urlOf(`playground/examples/${example.file}`));
+    this.set(await reply.text());
+    const query = byId("query");
+    query.value = example.query;
+    for (const button of byId("examples").children) button.setAttribute("aria-pressed", String(button.dataset.file === example.file));
+    this.dispatchEvent(new Event("example"));
+  }
+
+  // What is wrong with its size, in words; empty where nothing is.
+  tooLarge() {
+    const { chars, bytes: most, isDemo } = this.limits();
+    const size = new Blob([this.text]).size;
+    const over = isDemo ? codePoints(this.text) > chars : size > most;
+    if (!over) return "";
+    return isDemo
+      ? `Too large for the demo, which takes ${count(chars)} characters. With a key it may be longer.`
+      : `Too large: this model takes ${bytes(most)}.`;
+  }
+
+  describe(name = "") {
+    const text = this.text;
+    const over = this.tooLarge();
+    const from = name ? `${name}: ` : "";
+    const { chars, isDemo } = this.limits();
+    const most = isDemo ? ` of the demo’s ${count(chars)}` : "";
+    const size = `${from}${count(codePoints(text))}${most} characters, ${bytes(new Blob([text]).size)}`;
+    say(byId("size"), text ? `${size}${over ? `. ${over}` : ""}` : "Empty");
+    byId("size").classList.toggle("over", Boolean(over));
+  }
+
+  #button(example) {
+    const found = make("button", { type: "button", "aria-pressed": "false", "data-file": example.file, lang: example.lang }, example.name);
+    found.addEventListener("click", () => this.take(example));
+    return found;
+  }
+
+  #changed(exact, name = "") {
+    this.#exact = exact;
+    for (const button of byId("examples").children) button.setAttribute("aria-pressed", "false");
+    this.describe(name);
+    this.dispatchEvent(new Event("change"));
+  }
+
+  async #readFile(input) {
+    const [file] = input.files;
+    if (!file) return;
+    const { bytes: most } = this.limits();
+    input.value = "";
+    if (file.size > most) {
+      say(byId("size"), `${file.name}: ${bytes(file.size)}. Too large: this model takes ${bytes(most)}.`);
+      byId("size").classList.add("over");
+      return;
+    }
+    try {
+      this.set(new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer()), file.name);
+    } catch {
+      say(byId("size"), `${file.name} is not text in UTF-8.`);
+      byId("size").classList.add("over");
+    }
+  }
+}

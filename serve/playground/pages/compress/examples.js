@@ -1,0 +1,27 @@
+// The examples: their texts are files, so that they can be read by themselves.
+export const EXAMPLES = [
+  {
+    name: "Article",
+    lang: "en",
+    file: "article.txt",
+    query: "Why was the second span of the bridge closed, and when does it reopen?",
+  },
+  {
+    name: "Support ticket",
+    lang: "en",
+    file: "ticket.txt",
+    query: "What caused the duplicate invoices, and what was promised to the customer?",
+  },
+  {
+    name: "Agent trace",
+    lang: "en",
+    file: "trace.txt",
+    query: "Which change made the checkout tests fail?",
+  },
+  {
+    name: "مقال",
+    lang: "ar",
+    file: "article.ar.txt",
+    query: "متى يعاد فتح المكتبة، ولماذا أُغلقت؟",
+  },
+];

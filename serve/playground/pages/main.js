@@ -1,0 +1,35 @@
+// Starts the playground: what the server is, the key, the tabs and their four views.
+import { ask } from "./api/request.js";
+import { startCatalog } from "./catalog/catalog.js";
+import { startChat } from "./chat/chat.js";
+import { startCompress } from "./compress/compress.js";
+import { byId, say } from "./parts/dom.js";
+import { startKey } from "./parts/key.js";
+import { startTabs } from "./parts/tabs.js";
+import { startUsage } from "./usage/usage.js";
+
+async function start() {
+  startKey();
+  // With a hash of its own this would open a tab.
+  byId("skip").addEventListener("click", (event) => {
+    event.preventDefault();
+    byId("main").focus();
+  });
+  const opened = new Map();
+  startTabs((name) => opened.get(name)?.());
+  let about;
+  try {
+    about = (await ask("playground/about.json")).body;
+  } catch (error) {
+    say(byId("fault"), error.message);
+    return;
+  }
+  startCompress(about);
+  startChat(about);
+  startCatalog(about);
+  opened.set("usage", startUsage());
+  if (location.hash === "#usage") opened.get("usage")();
+  document.documentElement.dataset.ready = "true";
+}
+
+start();

@@ -1,0 +1,117 @@
+// Usage: what a key used and cost, by day, model and route.
+import { ask } from "../api/request.js";
+import { byId, make, say } from "../parts/dom.js";
+import { count, dollars } from "../parts/format.js";
+import { askForKey, currentKey, onKey } from "../parts/key.js";
+import { dayPlot, namePlot } from "./plots.js";
+
+const DAY_MS = 86_400_000;
+const MOST_NAMES = 8;
+const isoDay = (time) => new Date(time).toISOString().slice(0, 10);
+
+// What is to be done when the view opens.
+export function startUsage() {
+  const usage = new Usage();
+  byId("usage-form").addEventListener("submit", (event) => (event.preventDefault(), usage.load()));
+  for (const id of ["usage-days", "usage-scope"]) byId(id).addEventListener("change", () => usage.load());
+  onKey(() => {
+    usage.clear();
+    if (location.hash === "#usage") usage.load();
+  });
+  return () => usage.open();
+}
+
+class Usage {
+  #running = null;
+  #isLoaded = false;
+
+  open() {
+    if (!this.#isLoaded) this.load();
+  }
+
+  clear() {
+    this.#isLoaded = false;
+    byId("usage").replaceChildren();
+  }
+
+  async load() {
+    this.#running?.abort();
+    const running = (this.#running = new AbortController());
+    say(byId("usage-fault"), "");
+    if (!currentKey()) {
+      this.#showNoKey();
+      return;
+    }
+    try {
+      const found = await this.#read(Number(byId("usage-days").value), byId("usage-scope").value, running.signal);
+      if (this.#running === running) this.#show(found);
+    } catch (error) {
+      if (error.name !== "AbortError") say(byId("usage-fault"), error.message);
+    }
+  }
+
+  async #read(days, scope, signal) {
+    const today = Date.parse(isoDay(Date.now()));
+    const [start, end] = [isoDay(today - (days - 1) * DAY_MS), isoDay(today + DAY_MS)];
+    const by = async (group) => {
+      const asked = new URLSearchParams({ start, end, scope, group_by: group });
+      return (await ask(`v1/usage?${asked}`, { key: currentKey(), signal })).body;
+    };
+    const [byDay, byModel, byRoute] = await Promise.all(["day", "model", "route"].map(by));
+    return { total: byDay.total, days: everyDay(byDay.data, start, end), models: byModel.data, routes: byRoute.data };
+  }
+
+  #showNoKey() {
+    const button = make("button", { type: "button", class: "primary" }, "Add a key");
+    button.addEventListener("click", askForKey);
+    byId("usage").replaceChildren(make("div", { class: "empty" }, make("p", {}, "Usage is a key’s own: it needs one."), button));
+  }
+
+  #show({ total, days, models, routes }) {
+    this.#isLoaded = true;
+    const spent = [{ name: "Spend", value: (row) => row.cost_usd }];
+    const tokens = [
+      { name: "Tokens in", value: (row) => row.prompt_tokens },
+      { name: "Tokens out", value: (row) => row.completion_tokens },
+    ];
+    const saved = [{ name: "Saved", value: (row) => row.net_saved_usd }];
+    const plots = [
+      dayPlot("Spend by day", days, spent, dollars),
+      dayPlot("Tokens by day", days, tokens, compact),
+      dayPlot("Saved by compression, by day", days, saved, dollars),
+      ...named("Spend by model", (row) => row.model, models, spent),
+      ...named("Spend by route", (row) => row.route ?? "earlier", routes, spent),
+    ];
+    byId("usage").replaceChildren(totals(total), make("div", { class: "plots" }, ...plots));
+    say(byId("usage-said"), `${count(total.requests)} requests, ${dollars(total.cost_usd)}.`);
+  }
+}
+
+const compact = (value) => Intl.NumberFormat("en-US", { notation: "compact" }).format(value);
+
+function named(title, name, rows, series) {
+  const sorted = [...rows].sort((a, b) => b.cost_usd - a.cost_usd).slice(0, MOST_NAMES);
+  return sorted.length ? [namePlot(title, name, sorted, series, dollars)] : [];
+}
+
+function totals(total) {
+  const rows = [
+    ["Spend", dollars(total.cost_usd)],
+    ["Requests", count(total.requests)],
+    ["Tokens in", count(total.prompt_tokens)],
+    ["Tokens out", count(total.completion_tokens)],
+    ["Saved", dollars(total.net_saved_usd)],
+  ];
+  return make("dl", { class: "totals" }, ...rows.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))));
+}
+
+// A day without usage has no row.
+function everyDay(rows, start, end) {
+  const found = new Map(rows.map((row) => [row.day, row]));
+  const days = [];
+  for (let time = Date.parse(start); time < Date.parse(end); time += DAY_MS) {
+    const day = isoDay(time);
+    days.push(found.get(day) ?? { day, cost_usd: 0, prompt_tokens: 0, completion_tokens: 0, net_saved_usd: 0 });
+  }
+  return days;
+}

@@ -1,0 +1,220 @@
+"""Compresses the blocks of one prompt until a deadline. What was compressed before costs nothing."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from billing.caller import Caller
+from compression.pipeline.errors import (
+    CompressionError,
+    CompressionTimedOut,
+    CompressorFailed,
+    CompressorOverloaded,
+    CompressorUnavailable,
+    InputTooLarge,
+)
+from compression.pipeline.request import CompressionRequest, CompressionResult
+from compression.pipeline.served import JobTerms
+from serve.compressors.served import ServedCompressor
+from serve.compressors.terms import AT_ONCE
+from serve.metrics.prompt_compression import Reason
+from serve.prompt_compression.blocks import Block, looks_like_json
+from serve.prompt_compression.cutting import cut
+from serve.prompt_compression.outcome import BlockOutcome
+from serve.prompt_compression.results import Compression, ResultCache, content_key
+from serve.prompt_compression.settings import PromptCompressionSettings
+from serve.tracing.spans import step
+
+logger = logging.getLogger("pith.prompt_compression")
+ID_PREFIX = "cmp_"
+# Failures of a compression model that no request causes.
+FAULTS = (CompressorOverloaded, CompressorUnavailable, CompressorFailed, CompressionTimedOut)
+# The bound for a tokenizer without a proven one: far more than any makes.
+MOST_TOKENS_PER_BYTE = 64
+
+
+@dataclass(frozen=True, slots=True)
+class BlockCompressor:
+    """`deadline_s` is for all blocks of a prompt together; those not done by then are sent whole. `key` is the server's
+    secret: without it an id does not reveal its text."""
+
+    cache: ResultCache
+    deadline_s: float
+    key: bytes
+
+    def known(
+        self,
+        blocks: Sequence[Block],
+        settings: PromptCompressionSettings,
+        caller: Caller,
+        served: ServedCompressor,
+    ) -> list[BlockOutcome]:
+        """Each block's outcome as far as it needs no work: too short, too large, or compressed before; else pending."""
+        return [self._known(block, settings, caller, served) for block in blocks]
+
+    def _known(
+        self, block: Block, settings: PromptCompressionSettings, caller: Caller, served: ServedCompressor
+    ) -> BlockOutcome:
+        outcome = BlockOutcome(self._id_of(block, settings, caller), block)
+        reason = _reason_to_leave(block.text, settings, served)
+        if reason is not None:
+            return replace(outcome, reason=reason)
+        found = self.cache.get(outcome.id)
+        if found is None:
+            return outcome
+        # Work for a client that left before paying is charged to the first request that uses it.
+        return _finished(outcome, found, settings, is_cached=self.cache.is_paid(outcome.id))
+
+    def _id_of(self, block: Block, settings: PromptCompressionSettings, caller: Caller) -> str:
+        how = f"{block.is_tool_result}\0{chr(0).join(block.known)}"
+        whose = (caller.workspace_id, caller.project_id)
+        key = content_key(self.key, *whose, settings.as_key(), how, block.query, *block.texts)
+        return f"{ID_PREFIX}{key}"
+
+    async def compress(
+        self,
+        outcomes: Sequence[BlockOutcome],
+        settings: PromptCompressionSettings,
+        caller: Caller,
+        served: ServedCompressor,
+        *,
+        is_paid: bool,
+    ) -> list[BlockOutcome]:
+        """The same outcomes in the same order, the pending ones compressed or failed. Unless `is_paid`, whoever uses
+        them first is charged.
+
+        Raises `CompressionError` for settings of the request that the model does not take.
+        """
+        pending = [outcome for outcome in outcomes if outcome.is_pending]
+        if not pending:
+            return list(outcomes)
+        try:
+            done = iter(await self._compress(pending, settings, caller, served, is_paid))
+        except CompressionError as error:
+            if settings.is_asked:
+                raise
+            # The client cannot put its project's default right.
+            logger.warning("project %s: its default cannot be used: %s", caller.project_id, error)
+            done = iter([replace(outcome, reason="failed") for outcome in pending])
+        return [next(done) if outcome.is_pending else outcome for outcome in outcomes]
+
+    async def _compress(
+        self,
+        pending: Sequence[BlockOutcome],
+        settings: PromptCompressionSettings,
+        caller: Caller,
+        served: ServedCompressor,
+        is_paid: bool,
+    ) -> list[BlockOutcome]:
+        places = asyncio.Semaphore(AT_ONCE)
+        loop = asyncio.get_running_loop()
+        ends_at = loop.time() + self.deadline_s
+
+        async def one(outcome: BlockOutcome) -> BlockOutcome | CompressionError:
+            try:
+                async with asyncio.timeout_at(ends_at), places:
+                    terms = JobTerms(payer=caller.project_id, deadline_s=max(0.001, ends_at - loop.time()))
+                    with step("compress", "client"):
+                        result = await served.model.compress(_request(outcome.block, settings), terms)
+                found = _believed(outcome.block, result, settings, served)
+            except Exception as error:
+                return _failed(outcome, error)
+            self.cache.put(outcome.id, found, is_paid=is_paid)
+            return _finished(outcome, found, settings, is_cached=False)
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(outcome)) for outcome in pending]
+        done = []
+        for result in [task.result() for task in tasks]:
+            if isinstance(result, CompressionError):
+                raise result
+            done.append(result)
+        return done
+
+
+def _reason_to_leave(
+    text: str, settings: PromptCompressionSettings, served: ServedCompressor
+) -> Reason | None:
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        return "not_text"
+    # No tokenizer makes more tokens of a text than it has bytes, but for a few characters.
+    if size < settings.min_tokens:
+        return "below_min_tokens"
+    if size > served.longest_input_bytes:
+        return "too_large"
+    if not served.keeps_json and looks_like_json(text):
+        return "json_would_break"
+    return None
+
+
+def _finished(
+    outcome: BlockOutcome, found: Compression, settings: PromptCompressionSettings, *, is_cached: bool
+) -> BlockOutcome:
+    if found.receipt.original_tokens < settings.min_tokens:
+        return replace(outcome, reason="below_min_tokens")
+    return replace(outcome, compression=found, is_cached=is_cached, footer=_footer(outcome, found, settings))
+
+
+def _footer(outcome: BlockOutcome, found: Compression, settings: PromptCompressionSettings) -> str:
+    """A last line with the block's id, if gaps are marked and can be opened again. JSON cannot have one."""
+    is_marked = settings.mark_gaps and settings.retain_s > 0 and found.outputs != outcome.block.texts
+    return "" if not is_marked or looks_like_json(found.outputs[-1]) else f"\n[… {outcome.id}]"
+
+
+def _believed(
+    block: Block, result: CompressionResult, settings: PromptCompressionSettings, served: ServedCompressor
+) -> Compression:
+    """The model's answer, checked. Raises `CompressorFailed` for an impossible one, which must not be charged."""
+    receipt = result.receipt
+    most = len(block.text.encode()) * (served.tokens_per_byte or MOST_TOKENS_PER_BYTE)
+    if not (0 <= receipt.original_tokens <= most and 0 <= receipt.output_tokens <= most):
+        raise CompressorFailed(f"a receipt of {receipt.original_tokens} and {receipt.output_tokens} tokens")
+    outputs = _outputs(block, result, settings)
+    if not all(isinstance(output, str) for output in outputs):
+        raise CompressorFailed("an output that is no text")
+    return Compression(outputs, receipt)
+
+
+def _outputs(block: Block, result: CompressionResult, settings: PromptCompressionSettings) -> tuple[str, ...]:
+    if len(block.texts) == 1:
+        return (result.output,)
+    return cut(block.texts, result.kept, mark_gaps=settings.mark_gaps)
+
+
+def _request(block: Block, settings: PromptCompressionSettings) -> CompressionRequest:
+    return CompressionRequest(
+        query=block.query,
+        input=block.text,
+        target_ratio=settings.target_ratio,
+        keep=settings.keep,
+        mark_gaps=settings.mark_gaps,
+        is_tool_result=block.is_tool_result,
+        known=block.known,
+    )
+
+
+def _failed(outcome: BlockOutcome, error: Exception) -> BlockOutcome | CompressionError:
+    """The block is sent whole. For settings that the model does not take, the error: the caller can correct them."""
+    if isinstance(error, CompressionError) and error.field.startswith("compression."):
+        return error
+    return sent_whole(outcome, error)
+
+
+def sent_whole(outcome: BlockOutcome, error: Exception) -> BlockOutcome:
+    """A block that the model could not compress."""
+    return replace(outcome, reason=_reason(error))
+
+
+def _reason(error: Exception) -> Reason:
+    if isinstance(error, InputTooLarge):
+        return "too_large"
+    if isinstance(error, CompressionError):
+        return "not_text"
+    if isinstance(error, (CompressionTimedOut, TimeoutError)):
+        return "timed_out"
+    # Whatever it is, the chat goes on: an unexpected failure is for the log.
+    logger.warning("a block could not be compressed: %s", error, exc_info=not isinstance(error, FAULTS))
+    return "failed"

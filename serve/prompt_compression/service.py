@@ -1,0 +1,228 @@
+"""Compression inside chat: from a request's messages to those that the engine gets, and what that saved."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from billing.accounts.powers import ModelNotAllowed
+from billing.caller import Caller
+from billing.errors import QuotaExceeded
+from compression.pipeline.errors import CompressorUnavailable, UnknownCompressionModel
+from models.errors import InvalidField
+from serve.compressors.served import ServedCompressor
+from serve.compressors.terms import token_terms
+from serve.http.disconnect import Client
+from serve.metrics.compress import CompressMetrics
+from serve.metrics.prompt_compression import PromptCompressionMetrics, Reason
+from serve.money.admission import Admitted
+from serve.money.held_request import HeldRequest
+from serve.money.price_book import price_of
+from serve.originals.originals import Originals
+from serve.prompt_compression.blocks import find_blocks, has_marks
+from serve.prompt_compression.compressed_chat import CompressedChat, PreparedPrompt
+from serve.prompt_compression.compressing import FAULTS, BlockCompressor, sent_whole
+from serve.prompt_compression.conversation import conversation_of, is_held_out
+from serve.prompt_compression.default import default_of
+from serve.prompt_compression.options import PromptCompressionOptions
+from serve.prompt_compression.outcome import BlockOutcome, CompressedPrompt
+from serve.prompt_compression.settings import Asked, PromptCompressionSettings, settings_of
+from serve.prompt_compression.worth import Worth
+
+Messages = Sequence[Mapping[str, Any]]
+# How many projects' settings are remembered.
+MOST_DEFAULTS = 4096
+
+
+class PromptCompressor:
+    """Compresses prompts with this server's compression models. `key` is the server's own secret."""
+
+    def __init__(
+        self,
+        *,
+        models: Mapping[str, ServedCompressor],
+        blocks: BlockCompressor,
+        metrics: CompressMetrics,
+        prompt_metrics: PromptCompressionMetrics,
+        originals: Originals,
+        key: bytes,
+    ) -> None:
+        self._models = models
+        self._blocks = blocks
+        self._metrics = metrics
+        self._prompt_metrics = prompt_metrics
+        self._originals = originals
+        self._key = key
+        self._of_defaults: dict[PromptCompressionOptions, PromptCompressionSettings] = {}
+
+    def prepare(self, caller: Caller, messages: Messages, asked: Asked) -> PreparedPrompt | None:
+        """Find what to compress in these messages; None if compression is not asked for, or `asked` turns it off.
+
+        Needs no I/O. Raises `InvalidField` and, where the request asks for it, `ModelNotAllowed`.
+        """
+        is_marked = has_marks(messages)
+        if asked is False:
+            return None
+        if not self._models:
+            if asked is not None:
+                raise InvalidField(("compression",), "this server has no compression model")
+            return None
+        default = default_of(caller.compression)
+        if asked is None and default is None and not is_marked:
+            return None
+        try:
+            settings = self._settings(asked, default)
+        except UnknownCompressionModel:
+            # The project's default names it: the client cannot change that, and `pith project list` shows it.
+            return None
+        if not caller.powers.allows_model(settings.model_id):
+            if asked is not None:
+                raise ModelNotAllowed(settings.model_id)
+            return None
+        if asked is not None:
+            self._originals.retention.check(asked.retain_s)
+        blocks = find_blocks(messages, settings.scope)
+        conversation = (
+            conversation_of(messages, caller, self._key) if settings.holdout > 0 and blocks else None
+        )
+        holdout = conversation is not None and is_held_out(conversation, settings.holdout)
+        return PreparedPrompt(settings, tuple(blocks), _newest(messages), conversation, holdout)
+
+    def _settings(
+        self, asked: PromptCompressionOptions | None, default: PromptCompressionOptions | None
+    ) -> PromptCompressionSettings:
+        """Worked out once for each default, which most requests leave as it is."""
+        if asked is not None or default is None:
+            return settings_of(asked, default, self._models)
+        if default not in self._of_defaults:
+            if len(self._of_defaults) >= MOST_DEFAULTS:
+                self._of_defaults.clear()
+            self._of_defaults[default] = settings_of(None, default, self._models)
+        return self._of_defaults[default]
+
+    @asynccontextmanager
+    async def compress(
+        self, prompt: PreparedPrompt, admitted: Admitted, chat_model_id: str, client: Client
+    ) -> AsyncIterator[CompressedChat]:
+        """Compress the blocks. Their price, if there is one, is held meanwhile.
+
+        Raises what `Admitted.hold_part` raises, `CompressionError` for settings that the request asked for and
+        the model does not take, and `CompressorUnavailable` where the request refuses to go out whole.
+        """
+        observed = self._prompt_metrics.begin(chat_model_id)
+        chat_price = price_of(admitted.prices, chat_model_id)
+        price = price_of(admitted.prices, prompt.settings.model_id)
+        if prompt.holdout:
+            yield _done(CompressedChat(prompt, _held_out(prompt), chat_price, price, observed))
+            return
+        served = self._models[prompt.settings.model_id]
+        outcomes = self._blocks.known(prompt.blocks, prompt.settings, admitted.caller, served)
+        worth = Worth(chat_price, price)
+        keep = partial(self._originals.keep, admitted.caller, retain_s=prompt.settings.retain_s)
+        due = [each for each in outcomes if each.is_due and _may_pay(each, worth)]
+        if not price.input_micro_usd_per_mtok or not due:
+            result = await self._result(prompt, outcomes, admitted.caller, worth, is_paid=True)
+            yield _done(CompressedChat(prompt, result, chat_price, price, observed, keep=keep))
+            return
+        async with AsyncExitStack() as stack:
+            part, outcomes = await self._held(stack, prompt, outcomes, due, admitted, client)
+            result = await self._result(prompt, outcomes, admitted.caller, worth, is_paid=False)
+            compressed = CompressedChat(prompt, result, chat_price, price, observed, keep=keep)
+            if part is not None and result.charged:
+                compressed.charge(part)
+            if compressed.part is None:
+                # Nothing will be charged, and the chat may need the rest of the quota.
+                await stack.aclose()
+            try:
+                yield _done(compressed)
+            finally:
+                if part is not None and part.is_settled:
+                    self._blocks.cache.pay(outcome.id for outcome in compressed.result.charged)
+
+    async def _held(
+        self,
+        stack: AsyncExitStack,
+        prompt: PreparedPrompt,
+        outcomes: Sequence[BlockOutcome],
+        due: Sequence[BlockOutcome],
+        admitted: Admitted,
+        client: Client,
+    ) -> tuple[HeldRequest | None, list[BlockOutcome]]:
+        """Hold what the due blocks can cost. They go out whole where the model was to count them for that and failed,
+        and where the quota has no room for them: it may have for the chat.
+
+        They count against the project's limits with the chat, once.
+        """
+        settings, dues = prompt.settings, {each.id for each in due}
+        terms = token_terms(
+            settings.model_id,
+            self._models[settings.model_id],
+            [each.block.text for each in due],
+            payer=admitted.caller.project_id,
+            counts_against_limits=False,
+            deadline_s=self._blocks.deadline_s,
+        )
+        paid = self._metrics.begin(settings.model_id)
+        try:
+            part = await stack.enter_async_context(admitted.hold_part(terms, paid, client=client))
+        except QuotaExceeded:
+            if settings.refuses_on_failure:
+                raise
+            return None, [
+                replace(each, reason="quota_exceeded") if each.id in dues else each for each in outcomes
+            ]
+        except FAULTS as failure:
+            return None, [sent_whole(each, failure) if each.id in dues else each for each in outcomes]
+        return part, list(outcomes)
+
+    async def _result(
+        self,
+        prompt: PreparedPrompt,
+        outcomes: Sequence[BlockOutcome],
+        caller: Caller,
+        worth: Worth,
+        *,
+        is_paid: bool,
+    ) -> CompressedPrompt:
+        settings = prompt.settings
+        served = self._models[settings.model_id]
+        found = await self._blocks.compress(outcomes, settings, caller, served, is_paid=is_paid)
+        return CompressedPrompt(tuple(_if_it_pays(outcome, worth) for outcome in found))
+
+
+def _may_pay(outcome: BlockOutcome, worth: Worth) -> bool:
+    return outcome.compression is None or worth.may_pay(outcome.compression.receipt)
+
+
+def _done(compressed: CompressedChat) -> CompressedChat:
+    """Counted. Raises `CompressorUnavailable` where a block failed and the request will not go out whole."""
+    settings = compressed.prompt.settings
+    for outcome in compressed.result.outcomes:
+        compressed.observed.block(outcome.end)
+    compressed.observed.compressed()
+    if settings.refuses_on_failure and compressed.result.status == "failed":
+        raise CompressorUnavailable(f"{settings.model_id}: a part of the prompt could not be compressed")
+    return compressed
+
+
+def _held_out(prompt: PreparedPrompt) -> CompressedPrompt:
+    outcomes = tuple(BlockOutcome("", block, reason="holdout") for block in prompt.blocks)
+    return CompressedPrompt(outcomes, holdout=True)
+
+
+def _if_it_pays(outcome: BlockOutcome, worth: Worth) -> BlockOutcome:
+    if (
+        outcome.compression is None
+        or outcome.reason
+        or worth.pays(outcome.compression.receipt, added_tokens=outcome.footer_tokens)
+    ):
+        return outcome
+    reason: Reason = "not_worth" if outcome.compression.receipt.tokens_saved > 0 else "nothing_saved"
+    return replace(outcome, reason=reason)
+
+
+def _newest(messages: Messages) -> int:
+    """Where the part begins that follows the last reply."""
+    replies = [index for index, message in enumerate(messages) if message["role"] == "assistant"]
+    return replies[-1] + 1 if replies else 0

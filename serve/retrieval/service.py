@@ -1,0 +1,165 @@
+"""A retrieval request from its checked body to its settled cost: the most it can use, the hold, the work, the end."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from billing.caller import Caller
+from billing.price import MAX_TOKENS
+from billing.store.database import Work
+from models.engine import TokenUsage
+from models.errors import EngineFailed, EngineRejected, InvalidField
+from models.retrieval import Computed, RetrievalJob, RetrievalModel
+from serve.config.settings import Settings
+from serve.http.disconnect import Client
+from serve.metrics.retrieval import RetrievalMetrics
+from serve.money.admission import Admissions, Admitted
+from serve.money.held_request import MoreThanHeld, Receipt
+from serve.money.terms import MostTokens, TokenTerms
+from serve.retrieval.served import RetrievalModels, ServedRetrieval, served_models
+from serve.tracing.spans import step
+
+logger = logging.getLogger("pith.retrieval")
+_TOO_MANY = f"more than {MAX_TOKENS:,} tokens, the most of one request"
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRetrieval:
+    """A request that passed every check that needs no ledger and no model. `fields` are the names that its route has
+    for the job's, where an error tells of them."""
+
+    served: ServedRetrieval
+    job: RetrievalJob
+    # What usage events call it.
+    route: str
+    fields: tuple[tuple[str, str], ...] = ()
+
+    def rejected(self, error: EngineRejected) -> EngineRejected:
+        """The same in the route's own words."""
+        name, dot, rest = (error.param or "").partition(".")
+        renamed = dict(self.fields).get(name, name)
+        param = f"{renamed}{dot}{rest}" or None
+        return EngineRejected(error.message, param=param, is_too_long=error.is_too_long)
+
+
+# What is to be written of what was computed, and of what it was charged.
+RecordComputed = Callable[[Computed, Receipt], Work[None]]
+
+
+def prepared(
+    served: ServedRetrieval, job: RetrievalJob, route: str, *fields: tuple[str, str]
+) -> PreparedRetrieval:
+    """Raises `InvalidField` for more text than the model takes at once, or a query that may be more tokens with all
+    its texts than can be paid for."""
+    names, most = dict(fields), served.longest_bytes
+    texts = "input" if job.does == "embed" else names.get("documents", "documents")
+    size = sum(map(_size, job.texts)) + _sizes(job.queries)
+    if size > most:
+        raise InvalidField(
+            (texts,), f"all texts hold {size:,} bytes; {served.id} takes at most {most:,} at once"
+        )
+    if most_tokens(served, job) > MAX_TOKENS:
+        name = names.get("query", "query") if job.queries else texts
+        raise InvalidField((name,), f"with all texts it may be {_TOO_MANY}")
+    return PreparedRetrieval(served, job, route, fields)
+
+
+def most_tokens(served: ServedRetrieval, job: RetrievalJob) -> int:
+    """No more can be read of the job: what is longer than the model's context is refused or cut. A number that costs
+    nothing to know; proven where `served.tokens_per_byte` is."""
+    longest = served.context_length if job.cut is None else min(job.cut, served.context_length)
+    each = served.tokens_per_byte or 1
+    times = len(job.texts) if len(job.queries) == 1 else 1
+    asked = times * sum(min(_size(query) * each, served.context_length) for query in job.queries)
+    return asked + sum(min(_size(text) * each, longest) for text in job.texts)
+
+
+class RetrievalService:
+    """Everything between a parsed request and its model."""
+
+    def __init__(self, *, models: RetrievalModels, admissions: Admissions, metrics: RetrievalMetrics) -> None:
+        self.models = models
+        self.admissions = admissions
+        self._metrics = metrics
+
+    def token_terms(self, caller: Caller, prepared: PreparedRetrieval) -> TokenTerms:
+        """What it can use at most. Texts given as tokens are counted already; where nothing is proven of the model's
+        tokenizer, all are counted by the model before anything is held."""
+        served, job = prepared.served, prepared.job
+
+        async def count() -> MostTokens:
+            tokens = (await _computed(prepared, job.counting(), caller)).tokens
+            if tokens > MAX_TOKENS:
+                raise EngineRejected(_TOO_MANY, param=None, is_too_long=True)
+            return MostTokens(tokens, 0)
+
+        return TokenTerms(
+            served.id,
+            MostTokens(most_tokens(served, job), 0),
+            MostTokens(1, 0),
+            count,
+            bound_is_proven=served.tokens_per_byte is not None,
+        )
+
+    async def run(
+        self,
+        admitted: Admitted,
+        prepared: PreparedRetrieval,
+        tokens: TokenTerms,
+        client: Client,
+        record: RecordComputed | None = None,
+    ) -> tuple[Computed, Receipt]:
+        """Hold the worst-case cost, compute, and settle; a failure or a client that leaves gives the hold back. What
+        `record` gives is written with the settlement.
+
+        Raises what `Admitted.hold`, `HeldRequest.settle` and `RetrievalModel.compute` raise.
+        """
+        observed = self._metrics.begin(prepared.served.id, len(prepared.job.texts))
+        async with admitted.hold(tokens, observed, client=client) as held:
+            computed = await _computed(prepared, prepared.job, admitted.caller)
+            _check(computed, prepared)
+            try:
+                held.use(TokenUsage(prompt_tokens=computed.tokens))
+            except MoreThanHeld:
+                logger.critical(
+                    "%s: %d tokens exceed the hold %r", prepared.served.id, computed.tokens, held.most
+                )
+                message = f"{prepared.served.id}: it counted more tokens than its stated maximum"
+                raise EngineFailed(message) from None
+            if record is not None:
+                held.also_write = partial(record, computed)
+            return computed, await held.settle("completed")
+
+
+def retrieval_service(
+    settings: Settings,
+    models: Mapping[str, RetrievalModel],
+    admissions: Admissions,
+    metrics: RetrievalMetrics,
+) -> RetrievalService:
+    """Over those of the configured models that run."""
+    served = served_models(settings.retrieval_models, settings.compression.models, models)
+    return RetrievalService(models=served, admissions=admissions, metrics=metrics)
+
+
+async def _computed(prepared: PreparedRetrieval, job: RetrievalJob, caller: Caller) -> Computed:
+    try:
+        with step(f"{job.does} {prepared.served.id}", "client"):
+            return await prepared.served.model.compute(job, payer=caller.project_id)
+    except EngineRejected as error:
+        raise prepared.rejected(error) from error
+
+
+def _check(computed: Computed, prepared: PreparedRetrieval) -> None:
+    """Raises `EngineFailed` for an answer that is not a row for each text."""
+    if len(computed.data) != len(prepared.job.texts) * computed.width * 4 or not computed.width:
+        raise EngineFailed(f"{prepared.served.id}: it did not answer with a row for each text")
+
+
+def _size(text: str | tuple[int, ...]) -> int:
+    return len(text.encode()) if isinstance(text, str) else len(text)
+
+
+def _sizes(texts: Sequence[str]) -> int:
+    return sum(len(text.encode()) for text in texts)

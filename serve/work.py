@@ -1,0 +1,90 @@
+"""What the routes have done, built from the configuration: chats, compressions, and what else models compute."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from models.catalog import Catalog
+from models.engine import Engine
+from models.retrieval import RetrievalModel
+from serve.batches.endpoints import Endpoints, endpoints_of
+from serve.chat.service import ChatService
+from serve.compress.route import CompressRoutes
+from serve.compress.wiring import compress_collaborators
+from serve.compressors.served import RunningModel, ServedCompressor, served_compressors
+from serve.config.settings import Settings
+from serve.metrics.service import ServiceMetrics
+from serve.money.admission import Admissions
+from serve.money.pepper import read_pepper
+from serve.originals.originals import Originals
+from serve.prompt_compression.compressing import BlockCompressor
+from serve.prompt_compression.results import ResultCache
+from serve.prompt_compression.service import PromptCompressor
+from serve.retrieval.service import RetrievalService, retrieval_service
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What the routes have done: compressions, where there are models for it, chats, and the rest."""
+
+    compress: CompressRoutes | None
+    chat: ChatService
+    retrieval: RetrievalService
+
+    def endpoints(self, catalog: Catalog) -> Endpoints:
+        """For the lines of batches."""
+        compress = self.compress.service if self.compress is not None else None
+        return endpoints_of(catalog, self.chat, compress, self.retrieval)
+
+
+def work_of(
+    settings: Settings,
+    catalog: Catalog,
+    admissions: Admissions,
+    metrics: ServiceMetrics,
+    originals: Originals,
+    engines: Mapping[str, Engine],
+    compressors: Mapping[str, RunningModel],
+    retrievers: Mapping[str, RetrievalModel],
+) -> Work:
+    """From what was opened. `compressors` and `retrievers` are what runs of the configured models, by id."""
+    served = served_compressors(settings.compression, compressors) if compressors else {}
+    blocks = _block_compressor(settings)
+    compress = compress_collaborators(
+        settings.compression,
+        served,
+        blocks=blocks,
+        admissions=admissions,
+        metrics=metrics.compress,
+        originals=originals,
+    )
+    chat = ChatService(
+        catalog=catalog,
+        engines=engines,
+        admissions=admissions,
+        metrics=metrics.chat,
+        compressor=_prompt_compressor(served, blocks, originals, metrics),
+    )
+    return Work(compress, chat, retrieval_service(settings, retrievers, admissions, metrics.retrieval))
+
+
+def _block_compressor(settings: Settings) -> BlockCompressor:
+    chat = settings.compression.chat
+    return BlockCompressor(
+        ResultCache(chat.cache_mb * 2**20), chat.deadline_s, read_pepper(settings.state_dir)
+    )
+
+
+def _prompt_compressor(
+    served: Mapping[str, ServedCompressor],
+    blocks: BlockCompressor,
+    originals: Originals,
+    metrics: ServiceMetrics,
+) -> PromptCompressor:
+    return PromptCompressor(
+        models=served,
+        blocks=blocks,
+        metrics=metrics.compress,
+        prompt_metrics=metrics.prompt_compression,
+        originals=originals,
+        key=blocks.key,
+    )

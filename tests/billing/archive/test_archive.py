@@ -1,0 +1,486 @@
+"""Archiving a month: every event is in a file that was read again, the books say what they said, and a process that is
+killed between any two steps loses and doubles nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import signal
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyarrow.parquet import read_table
+from sqlalchemy import Connection, text
+
+from billing.adjustments.adjustments import Adjustments
+from billing.adjustments.errors import EventArchived
+from billing.archive import month_writer
+from billing.archive.archived_events import admit, check_all, find
+from billing.archive.archiver import Archiver
+from billing.archive.errors import ArchiveDamaged, ArchiveRefused
+from billing.archive.month_files import EventsFile, alone
+from billing.archive.month_sql import Month, first_kept
+from billing.archive.month_writer import MonthWriter
+from billing.archive.planned import Planned, planned
+from billing.books import proof
+from billing.books.books import Books as Reader
+from billing.books.dimensions import Dimension
+from billing.books.receipts import receipts
+from billing.books.usage_report import UsageSum, usage
+from billing.errors import RowRefused
+from billing.ledger import ledger_sql
+from billing.ledger.replay import replay, retry
+from billing.price import cost
+from billing.rollups import checkpoint_sql
+from billing.rollups.checkpoint_sql import Sum
+from billing.rollups.digest import line_of, text_of_events
+from billing.rollups.errors import ArchivedSumsChanged, PeriodArchived
+from billing.rollups.partitions import make_months
+from billing.store.schema import usage_events
+from billing.usage import UsageEvent, UsageFigures, mint_event_id
+from tests.billing.archive.killed import archiving
+from tests.billing.books.test_proof import use
+from tests.billing.chats import Chat, Chats, forge
+from tests.billing.conftest import NOW, PRICES
+from tests.billing.rollups.test_usage_sums import random_event
+
+if TYPE_CHECKING:
+    from billing.caller import Caller
+    from tests.billing.conftest import Books
+
+KEEP = 3
+SEPTEMBER, OCTOBER = datetime(2026, 9, 5, 12, tzinfo=UTC), datetime(2026, 10, 31, 23, 30, tzinfo=UTC)
+LATER = datetime(2027, 1, 20, 12, tzinfo=UTC)
+
+
+@pytest.fixture(autouse=True)
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint_sql, "EVENTS_IN_ONE", 3)
+    monkeypatch.setattr(proof, "EVENTS_AT_ONCE", 2)
+    monkeypatch.setattr(month_writer, "PAGE_ROWS", 3)
+    monkeypatch.setattr("billing.archive.archiver.ROWS_AT_ONCE", 4)
+
+
+@pytest.fixture
+async def filled(books: Books) -> list[Caller]:
+    """Two workspaces with usage in September, October and November, and a refund; now it is January."""
+    callers = [await books.new_caller(), await books.new_caller()]
+    for day in range(4):
+        for caller in callers:
+            for first in (SEPTEMBER, OCTOBER - timedelta(days=3), NOW):
+                await use(books, caller, first + timedelta(days=day, minutes=day), 1000 + day)
+    chats = await Chats.of(books, callers[0])
+    await chats.settle(Chat(conversation="a"), now=SEPTEMBER)
+    # It ended, and was charged, in the month after that in which it began.
+    hold = await books.hold(callers[1], 10**6, now=OCTOBER + timedelta(minutes=29))
+    await books.at(OCTOBER + timedelta(hours=1))
+    due = cost(PRICES[0], prompt_tokens=1000, completion_tokens=0, minimum=True)
+    figures = UsageFigures(1000, 0, 0, stream=False)
+    await books.ledger.settle(hold, figures=figures, cost=due, outcome="completed", now=books.clock.moment)
+    event = next(event for event in await books.events() if event.settled_at.month == 9)
+    await Adjustments(books.database, actor="test").refund(
+        event.event_id, nano_usd=7, reason="broken", idempotency_key="a"
+    )
+    await books.at(LATER)
+    return callers
+
+
+def _execute(connection: Connection, *, statement: Any) -> None:
+    connection.execute(statement)
+
+
+def archiver(books: Books, folder: Path, steps: list[str] | None = None) -> Archiver:
+    tell = (lambda step: None) if steps is None else steps.append
+    return Archiver(books.database, books.spool, folder, actor="test", tell=tell)
+
+
+async def said(books: Books, callers: Sequence[Caller]) -> list[Any]:
+    """All that reports say which an archive must not change."""
+    reader, found = Reader(books.database), list[Any]()
+    groups: tuple[list[Dimension], ...] = (["workspace"], ["day", "key"], ["month", "model"], ["route"])
+    for by in groups:
+        found.append(await reader.usage(by))
+    since, until = datetime(2026, 9, 6, tzinfo=UTC), datetime(2026, 11, 3, tzinfo=UTC)
+    found.append(await reader.usage(["day"], since=since, until=until))
+    for caller in callers:
+        for month in ("2026-09", "2026-10", "2026-11", "2027-01"):
+            one = await reader.statement(caller.workspace_id, month)
+            found.append(replace(one, comparisons=(), is_archived=False))
+    balances = (await reader.reconcile(books.spool)).balances
+    return [*found, balances]
+
+
+async def assert_clean(books: Books) -> None:
+    for full in (False, True):
+        found = await Reader(books.database).reconcile(books.spool, full=full)
+        wrong = (found.differences, found.mispriced, found.changed, found.wrong_sums, found.wrong_rows)
+        assert (wrong, found.wrong_adjustments) == (([], (), (), (), ()), ())
+    assert await books.differences() == []
+
+
+def rows_of(folder: Path) -> list[dict[str, Any]]:
+    rows = [row for path in sorted(folder.glob("*.parquet")) for row in read_table(path).to_pylist()]
+    return sorted(rows, key=lambda row: str(row["event_id"]))
+
+
+async def stored(books: Books) -> list[dict[str, Any]]:
+    found = await books.database.read(
+        lambda c: c.execute(usage_events.select().order_by(usage_events.c.event_id)).all()
+    )
+    return [dict(row._mapping) for row in found]
+
+
+async def test_the_books_say_after_it_what_they_said_before(
+    books: Books, filled: list[Caller], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(month_writer, "EVENTS_IN_FILE", 5)
+    folder, steps = tmp_path / "archive", list[str]()
+    before, events = await said(books, filled), await stored(books)
+    assert await planned(books.database, KEEP) == [Planned("2026-09", 10)]
+    assert await archiver(books, folder).archive(KEEP) == ["2026-09"]
+    assert await archiver(books, folder, steps).archive(2) == ["2026-10"]
+    assert steps[0] == "2026-10: sealed" and steps[-1] == "2026-10: dropped"
+    assert await archiver(books, folder).archive(2) == [] == await planned(books.database, 2)
+
+    archived = rows_of(folder)
+    assert archived == [
+        event for event in events if event["event_id"] < _id(datetime(2026, 11, 1, tzinfo=UTC))
+    ]
+    assert len(archived) == 19 and archived + await stored(books) == events
+    assert await said(books, filled) == before
+    await assert_clean(books)
+    assert await Reader(books.database).rebuild(actor="test", now=LATER) == []
+    assert await said(books, filled) == before
+    # Of each month a file for each workspace here, since a file has 5 events or one workspace.
+    assert [path.name for path in sorted(folder.glob("usage-*"))] == [
+        "usage-2026-09-001.parquet",
+        "usage-2026-09-002.parquet",
+        "usage-2026-09.json",
+        "usage-2026-10-001.parquet",
+        "usage-2026-10-002.parquet",
+        "usage-2026-10.json",
+    ]
+    assert {oct(path.stat().st_mode & 0o777) for path in folder.iterdir()} == {"0o600"}
+    manifest = json.loads((folder / "usage-2026-10.json").read_text())
+    assert manifest["events"] == 9 and sum(one[3] for one in manifest["sums"]) == sum(
+        row["cost_nano_usd"] - row["written_off_nano_usd"] for row in archived if row["settled_at"].month > 9
+    )
+    assert await check_all(books.database, folder) == 4
+
+
+def _id(moment: datetime) -> str:
+    return mint_event_id(moment)[:12]
+
+
+async def test_a_sum_that_was_lost_is_made_anew_from_what_is_kept(
+    books: Books, filled: list[Caller], tmp_path: Path
+) -> None:
+    before = await said(books, filled)
+    await archiver(books, tmp_path / "archive").archive(KEEP)
+    for table in ("usage_days", "usage_months"):
+        clearing = text(f"DELETE FROM {table}")
+        await books.database.write(partial(_execute, statement=clearing))
+    assert not (await Reader(books.database).reconcile(books.spool)).is_clean
+    await Reader(books.database).rebuild(actor="test", now=LATER)
+    assert await said(books, filled) == before
+    await assert_clean(books)
+
+
+@pytest.mark.parametrize("change", ["requests = requests + 1", "prompt_tokens = prompt_tokens + 1"])
+async def test_kept_sums_that_somebody_changed_are_named_and_nothing_is_made_of_them(
+    books: Books, filled: list[Caller], tmp_path: Path, change: str
+) -> None:
+    await archiver(books, tmp_path / "archive").archive(KEEP)
+    statement = text(f"UPDATE archived_days SET {change}")
+    await books.database.write(partial(_execute, statement=statement))
+    found = await Reader(books.database).reconcile(books.spool, full=True)
+    assert not found.is_clean and [one.month for one in found.wrong_archives] == ["2026-09"]
+    with pytest.raises(ArchivedSumsChanged, match="from a backup"):
+        await Reader(books.database).rebuild(actor="test", now=LATER)
+
+
+async def test_what_needs_single_events_is_refused_in_words(
+    books: Books, filled: list[Caller], tmp_path: Path
+) -> None:
+    folder, caller = tmp_path / "archive", filled[0]
+    (event, *_) = await books.events()
+    await archiver(books, folder).archive(KEEP)
+    read = books.database.read
+    with pytest.raises(PeriodArchived, match=r"settled up to 2026-09-08 12:03 UTC are archived"):
+        await read(partial(usage, by=["model"], since=SEPTEMBER))
+    with pytest.raises(PeriodArchived):
+        await Reader(books.database).comparisons(["project"])
+    assert await Reader(books.database).comparisons(["project"], since=OCTOBER) == []
+    statement = await Reader(books.database).statement(caller.workspace_id, "2026-09")
+    assert statement.is_archived and statement.comparisons == () and statement.used_nano_usd > 0
+    (left,) = await read(partial(usage, by=[], since=OCTOBER))
+    assert isinstance(left, UsageSum) and left.requests == 11
+    made = Adjustments(books.database, actor="test")
+    with pytest.raises(EventArchived, match="credit the workspace instead"):
+        await made.refund(event.event_id, reason="broken", idempotency_key="b")
+    assert await read(partial(receipts, limit=10)) == []
+    found = await find(books.database, folder, event.event_id)
+    assert found is not None and UsageEvent(**found.event) == event
+    assert found.path.name == "usage-2026-09-001.parquet"
+
+
+async def test_a_refund_that_was_made_before_is_proven_and_answered_as_before(
+    books: Books, filled: list[Caller], tmp_path: Path
+) -> None:
+    made = Adjustments(books.database, actor="test")
+    (refund,) = await made.listed()
+    await archiver(books, tmp_path / "archive").archive(KEEP)
+    assert refund.event_id is not None
+    again = await made.refund(refund.event_id, nano_usd=7, reason="broken", idempotency_key="a")
+    assert again == refund
+    await assert_clean(books)
+    forged = text("UPDATE archived_refunds SET charged_nano_usd = 5")
+    await books.database.write(lambda c: c.execute(forged))
+    (wrong,) = (await Reader(books.database).reconcile(books.spool)).wrong_adjustments
+    assert wrong.adjustment_id == refund.id
+
+
+async def test_an_event_of_an_archived_month_is_set_aside_and_counts_once_it_is_known_to_be_missing(
+    books: Books, filled: list[Caller], tmp_path: Path
+) -> None:
+    folder = tmp_path / "archive"
+    known = next(event for event in await books.events() if event.model_id == "model-a")
+    await archiver(books, folder).archive(KEEP)
+    before = await said(books, filled)
+    missing = replace(known, event_id=mint_event_id(SEPTEMBER), settled_at=SEPTEMBER)
+    await books.spool.append(known, missing)
+    moved = await replay(books.spool, books.database)
+    assert (moved.posted, moved.refused) == (0, 2)
+    assert [one.refusal or "" for one in await books.spool.refused()] == [
+        "the ledger refused the row: IntegrityError: its month is archived, and takes no more usage events"
+    ] * 2
+    assert await said(books, filled) == before
+    await assert_clean(books)
+    with pytest.raises(ArchiveRefused, match="was charged"):
+        await admit(books.database, folder, known.event_id, actor="test")
+    for _ in "twice":
+        await admit(books.database, folder, missing.event_id, actor="test")
+    assert await retry(books.spool, books.database, missing.event_id) == "in the ledger"
+    assert (await retry(books.spool, books.database, known.event_id)).startswith("set aside again")
+    (total,) = await Reader(books.database).usage(["route"])
+    assert total.requests == 1 + sum(line.requests for line in before[3])
+    # A replay of it is one that is known, as of any event.
+    (posting,) = await books.database.write(partial(ledger_sql.post_all, events=[missing]))
+    assert not posting.is_new
+    await assert_clean(books)
+    assert await Reader(books.database).rebuild(actor="test", now=LATER) == []
+    # It can be refunded, and stays when the next month goes.
+    await archiver(books, folder).archive(2)
+    assert missing.event_id in {event.event_id for event in await books.events()}
+    await Adjustments(books.database, actor="test").refund(
+        missing.event_id, reason="late", idempotency_key="c"
+    )
+    await assert_clean(books)
+
+
+async def test_a_chat_whose_compression_is_archived_stays_proven(books: Books, tmp_path: Path) -> None:
+    """They began within a second, and a month ended in it."""
+    chats = await Chats.of(books)
+    await chats.settle(Chat(), now=SEPTEMBER)
+    first, second = await books.events()
+    begun = datetime(2026, 10, 1, tzinfo=UTC)
+    ids = (mint_event_id(begun - timedelta(milliseconds=1)), mint_event_id(begun))
+    for one, other in ((first, second), (second, first)):
+        moved = [
+            replace(event, event_id=own, paired_with=its)
+            for event, own, its in ((one, *ids), (other, *reversed(ids)))
+        ]
+        await books.database.write(partial(ledger_sql.post_all, events=moved))
+        ids = (mint_event_id(begun - timedelta(milliseconds=1)), mint_event_id(begun))
+    await books.at(LATER)
+    await assert_clean(books)
+    await archiver(books, tmp_path / "archive").archive(KEEP)
+    assert await books.count_events() == 2
+    await assert_clean(books)
+
+
+async def test_an_event_reads_the_same_in_every_database_and_in_python(books: Books) -> None:
+    caller, rng = await books.new_caller(), random.Random(4)
+    odd = {"request_id": "a|b\n:ü 9", "receipt": '{"é": "|"}', "offline": True, "paired_with": "0" * 32}
+    rows = [
+        random_event(rng, caller, books.pricing_version) | (odd if number % 2 else {}) for number in range(20)
+    ]
+    for row in rows:
+        await books.database.write(partial(_execute, statement=usage_events.insert().values(row)))
+    said = await books.database.read(partial(text_of_events, from_id="", until_id=None))
+    assert said == "\n".join(line_of(event) for event in await stored(books))
+
+
+async def test_a_month_is_not_archived_before_all_of_it_is_settled_and_proven(
+    books: Books, filled: list[Caller], tmp_path: Path
+) -> None:
+    folder = tmp_path / "archive"
+    (known, *_) = await books.events()
+    await forge(books, "UPDATE usage_events SET prompt_tokens = 7 WHERE event_id = :id", id=known.event_id)
+    await books.spool.append(replace(known, event_id=mint_event_id(SEPTEMBER)))
+    with pytest.raises(ArchiveRefused, match="1 of its events wait in the spool"):
+        await archiver(books, folder).archive(KEEP)
+    await books.spool.remove((await books.spool.waiting())[0].event_id)
+    with pytest.raises(ArchiveRefused, match="not all of its events are proven"):
+        await archiver(books, folder).archive(KEEP)
+    assert await books.count_events() == 27 and list(folder.glob("usage*")) == []
+    with alone(folder), pytest.raises(ArchiveRefused, match="another pith archive"):
+        await archiver(books, folder).archive(KEEP)
+
+
+async def test_an_event_that_was_changed_since_it_was_proven_is_found_out(
+    books: Books, filled: list[Caller], tmp_path: Path
+) -> None:
+    assert (await Reader(books.database).reconcile(books.spool)).is_clean
+    (known, *_) = await books.events()
+    await forge(books, "UPDATE usage_events SET request_id = 'x' WHERE event_id = :id", id=known.event_id)
+    with pytest.raises(ArchiveDamaged, match="are not those that were proven"):
+        await archiver(books, tmp_path / "archive").archive(KEEP)
+    assert await books.count_events() == 27
+
+
+@pytest.mark.parametrize("harm", ["damaged", "gone"])
+async def test_nothing_is_deleted_while_a_file_is_not_what_was_proven(
+    books: Books, filled: list[Caller], tmp_path: Path, harm: str
+) -> None:
+    folder = tmp_path / "archive"
+
+    class Stop(Exception):
+        pass
+
+    def tell(step: str) -> None:
+        if step.endswith("archived"):
+            raise Stop
+
+    with pytest.raises(Stop):
+        await Archiver(books.database, books.spool, folder, actor="test", tell=tell).archive(KEEP)
+    events, path = await books.count_events(), folder / "usage-2026-09-001.parquet"
+    whole = path.read_bytes()
+    path.unlink() if harm == "gone" else path.write_bytes(whole[:-9] + b"x" + whole[-8:])
+    with pytest.raises(ArchiveDamaged):
+        await archiver(books, folder).archive(KEEP)
+    assert await books.count_events() == events
+    with pytest.raises(RowRefused, match="append-only"):
+        await books.database.write(
+            lambda c: c.execute(text("DELETE FROM usage_events WHERE event_id > '019b'"))
+        )
+    await assert_clean(books)
+    path.write_bytes(whole)
+    assert await archiver(books, folder).archive(KEEP) == ["2026-09"]
+    await assert_clean(books)
+
+
+async def test_a_file_that_lacks_an_event_is_found_out(
+    books: Books, filled: list[Caller], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from billing.archive.event_file import EventWriter
+
+    add = EventWriter.add
+    monkeypatch.setattr(EventWriter, "add", lambda self, events: add(self, events[1:]))
+    with pytest.raises(ArchiveDamaged, match="are not those that were proven"):
+        await archiver(books, tmp_path / "archive").archive(KEEP)
+    assert await books.count_events() == 27
+    await assert_clean(books)
+
+
+# Sealed, each file, read again, its manifest, what is kept, archived; and two pieces of what is deleted.
+KILLED_AFTER = (1, 1, 2, 3, 4, 5, 6, 1, 1)
+
+
+async def test_a_kill_after_any_step_loses_and_doubles_nothing(
+    books: Books, filled: list[Caller], tmp_path: Path
+) -> None:
+    """The same month, killed after the first step, gone on with and killed after the next, and so on."""
+    folder, reader = tmp_path / "archive", Reader(books.database)
+    before, events = await said(books, filled), await stored(books)
+    usage_before = await reader.usage(["day", "key"])
+    with archiving(books.url, folder, books.spool_path, now=LATER.timestamp()) as run:
+        for stop in (*KILLED_AFTER, 0):
+            ended = await asyncio.to_thread(run, stop, 0)
+            assert ended == (-signal.SIGKILL if stop else 0)
+            assert await reader.usage(["day", "key"]) == usage_before
+            assert (await reader.reconcile(books.spool, full=True)).is_clean
+    assert await said(books, filled) == before and await books.differences() == []
+    assert rows_of(folder) + await stored(books) == events
+    assert list(folder.glob("*.part")) == []
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+async def test_on_postgresql_a_month_with_a_table_of_its_own_goes_at_once(
+    books: Books, tmp_path: Path
+) -> None:
+    moment, steps, folder = datetime(2028, 1, 31, 12, tzinfo=UTC), list[str](), tmp_path / "archive"
+    await books.at(moment)
+    await make_months(books.database)
+    caller = await books.new_caller()
+    for day in range(3):
+        await use(books, caller, moment + timedelta(days=day))
+    (known, *_) = await books.events()
+    await books.at(datetime(2028, 5, 5, tzinfo=UTC))
+    before = await said(books, [caller])
+    assert await archiver(books, folder, steps).archive(KEEP) == ["2028-01"]
+    assert "2028-01: table usage_events_2028_01 dropped" in steps and await books.count_events() == 2
+    assert await said(books, [caller]) == before
+    await assert_clean(books)
+    missing = replace(known, event_id=mint_event_id(moment))
+    with pytest.raises(RowRefused, match="its month is archived"):
+        await books.database.write(partial(ledger_sql.post_all, events=[missing]))
+    await admit(books.database, folder, missing.event_id, actor="test")
+    await books.database.write(partial(ledger_sql.post_all, events=[missing]))
+    assert await archiver(books, folder).archive(2) == ["2028-02"]
+    assert [event.event_id for event in await books.events()] == [missing.event_id]
+    await assert_clean(books)
+
+
+def test_the_policy_keeps_whole_months() -> None:
+    moment = datetime(2027, 1, 31, 23, 59, tzinfo=UTC)
+    assert [f"{first_kept(moment, keep):%Y-%m-%d}" for keep in (1, 12, 13)] == [
+        "2026-12-01",
+        "2026-01-01",
+        "2025-12-01",
+    ]
+
+
+async def test_files_of_other_events_are_not_written_over(
+    books: Books, filled: list[Caller], tmp_path: Path
+) -> None:
+    """Of another ledger with the same folder, or of this one before an old backup was put in its place."""
+    folder = tmp_path / "archive"
+    await archiver(books, folder).archive(KEEP)
+    manifest = json.loads((folder / "usage-2026-09.json").read_text())
+    other = folder / "usage-2026-10.json"
+    other.write_text(json.dumps({**manifest, "month": "2026-10"}))
+    with pytest.raises(ArchiveRefused, match=r"usage-2026-10\.json: is of other events"):
+        await archiver(books, folder).archive(2)
+    assert await planned(books.database, 2) == [Planned("2026-10", 9)]
+    assert not list(folder.glob("usage-2026-10-*"))
+    other.unlink()
+    assert await archiver(books, folder).archive(2) == ["2026-10"]
+    await assert_clean(books)
+
+
+async def test_a_run_that_was_overtaken_by_another_leaves_its_files_alone(
+    books: Books, filled: list[Caller], tmp_path: Path
+) -> None:
+    """On another machine, on a shared disk whose locks do not reach that far: it would find fewer and fewer events."""
+    folder, seen = tmp_path / "archive", list[Any]()
+
+    class Slow(MonthWriter):
+        async def write(self, month: Month, sums: Sequence[Sum]) -> list[EventsFile]:
+            seen.append((month, sums))
+            return await super().write(month, sums)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("billing.archive.archiver.MonthWriter", Slow)
+        await archiver(books, folder).archive(KEEP)
+    files = {path.name: path.read_bytes() for path in folder.glob("usage*")}
+    ((month, sums),) = seen
+    with pytest.raises(ArchiveRefused, match="another run has gone on with it"):
+        await MonthWriter(books.database, folder, lambda step: None).write(month, sums)
+    assert {path.name: path.read_bytes() for path in folder.glob("usage*") if path.suffix != ".part"} == files

@@ -1,0 +1,19 @@
+"""docs/clients.md says what the tests of released clients do, of the versions that they are pinned to."""
+
+from __future__ import annotations
+
+from tests.clients.environments import LOCKS, NPM, pinned
+from tests.clients.record import rows_of_tests
+from tests.clients.table import PAGE, committed, table
+
+
+def test_the_page_has_a_row_for_each_test_with_the_pinned_version() -> None:
+    """`python -m tests.clients.table` writes it anew, after `make test TESTS=tests/clients`."""
+    assert committed(PAGE.read_text()) == table(rows_of_tests())
+
+
+def test_each_lock_names_the_client_that_it_is_for() -> None:
+    names = [path.stem for path in LOCKS.glob("*.txt")] + [
+        path.name for path in NPM.glob("*") if path.is_dir()
+    ]
+    assert names and all(all(pinned(name)) for name in names)

@@ -1,0 +1,295 @@
+"""The playground's other tabs in Chromium: by mouse, by keyboard alone, on a phone, in the dark, and under attack."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Route, expect
+
+from models.errors import EngineFailed, EngineUnavailable
+from models.fake_engine import FakeEngine
+from tests.integration.playground.usage_replies import usage_reply
+from tests.integration.playground.watched import DESKTOP, PHONE, Watched, watched
+from tests.serve.loopback_service import Running
+
+HOSTILE = "<img src=x onerror=window.ran.push('it')><script>window.ran.push('it')</script>"
+TABS = ("Compress", "Chat", "Catalog", "Usage")
+LONG = (
+    "The pump ships with a filter. Its colour is a matter of taste. The warranty ends after two years. " * 8
+)
+
+
+@pytest.fixture(autouse=True)
+def _as_it_was(engine: FakeEngine) -> Iterator[None]:
+    before = dict(vars(engine))
+    yield
+    vars(engine).update(before)
+
+
+def give_usage(page: Watched) -> None:
+    page.page.route("**/v1/usage?*", lambda route: route.fulfill(json=usage_reply(route.request.url)))
+
+
+def send(page: Watched, words: str) -> None:
+    page.page.get_by_label("Your message").fill(words)
+    page.button("Send").click()
+
+
+def test_a_chat_streams_and_says_what_it_cost(page: Watched, running: Running, engine: FakeEngine) -> None:
+    page.tab("Chat")
+    send(page, "Tell me about the river.")
+    page.shows("#chat-fault", "needs a key")
+    page.page.get_by_label("Project key").fill(running.key)
+    page.button("Use key").click()
+    page.button("Send").click()
+    bill = page.page.locator(".bill")
+    expect(bill).to_contain_text("charged, the minimum")
+    assert "19 tokens out" in bill.inner_text() and "$0.00001" in bill.inner_text()
+    assert "on record" in bill.inner_text()
+    assert page.text(".message.assistant .said") == engine.text
+    # The conversation goes on: what was said is sent again.
+    send(page, "And then?")
+    expect(page.page.locator(".bill")).to_have_count(2)
+    said = engine.requests[-1].messages
+    assert [message["role"] for message in said] == ["user", "assistant", "user"]
+    assert page.violations() == []
+    # What the ledger says of the same key: the route itself, and no invented figures.
+    page.tab("Usage")
+    expect(page.page.locator("#usage figure")).to_have_count(5)
+    totals = page.text(".totals").split()
+    assert totals[totals.index("Requests") + 1] == "2" and totals[totals.index("Spend") + 1].startswith(
+        "$0.00002"
+    )
+    assert "pith-mini" in page.text("#usage") and "chat" in page.text("#usage")
+
+
+def test_compressing_the_context_shows_what_it_saved(page: Watched, running: Running) -> None:
+    page.use_key(running.key)
+    page.page.locator("#context").fill(LONG)
+    page.page.locator("#query").fill("When does the warranty end?")
+    page.tab("Chat")
+    page.page.get_by_label("Compress the context").check()
+    page.button("Take it from Compress").click()
+    page.page.locator("#chat-ratio").fill("20")
+    page.button("Send").click()
+    saved = page.page.locator(".bill .saved")
+    expect(saved).to_have_count(2)
+    assert "tokens saved (" in saved.first.inner_text() and "$" in saved.last.inner_text()
+    assert page.violations() == []
+
+
+def test_a_stopped_reply_ends_at_the_server_too(page: Watched, running: Running, engine: FakeEngine) -> None:
+    engine.token_s, engine.text = 0.05, "word " * 2000
+    page.use_key(running.key)
+    page.tab("Chat")
+    page.page.get_by_label("Most tokens").fill("2000")
+    send(page, "Go on and on.")
+    page.shows(".message.assistant .said", "word word")
+    page.button("Stop").click()
+    page.shows(".bill", "Stopped")
+    assert page.button("Send").is_visible()
+    # It is settled with what was generated, and the model is free for the next.
+    engine.token_s, engine.text = 0, "Again."
+    send(page, "Again?")
+    expect(page.page.locator(".message.assistant .said").last).to_have_text("Again.")
+    assert engine.aborted
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("wrong key", "does not accept this key"),
+        ("unavailable", "The model is busy or starting. Try again in 7 s"),
+    ],
+)
+def test_a_failure_is_said_in_plain_words(
+    page: Watched, running: Running, engine: FakeEngine, fault: str, words: str
+) -> None:
+    key = "pith_wrong_wrong" if fault == "wrong key" else running.key
+    if fault == "unavailable":
+        engine.fails_with = EngineUnavailable("no replica", retry_after_s=7)
+    page.use_key(key)
+    page.tab("Chat")
+    send(page, "Hello?")
+    page.shows("#chat-fault", words)
+    assert key not in page.page.content() and page.violations() == []
+
+
+def test_a_reply_that_breaks_off_shows_what_it_was_charged(
+    page: Watched, running: Running, engine: FakeEngine
+) -> None:
+    engine.fails_with, engine.fails_after = EngineFailed("the engine died"), 3
+    page.use_key(running.key)
+    page.tab("Chat")
+    send(page, "Tell me about the river.")
+    page.shows("#chat-fault", "broke off: the server failed. What had arrived is charged")
+    page.shows(".message.assistant .bill", "3 tokens out")
+    assert "charged" in page.text(".bill") and "on record" in page.text(".bill")
+    # Before the first token nothing is charged, and nothing stays.
+    engine.fails_after = 0
+    send(page, "And then?")
+    page.shows("#chat-fault", "Nothing was charged")
+    assert page.page.locator(".message.assistant").count() == 1 and page.violations() == []
+
+
+def test_a_key_stays_in_memory_unless_its_owner_says_otherwise(page: Watched, running: Running) -> None:
+    stored = "JSON.stringify([{...localStorage}, {...sessionStorage}, location.href, document.cookie])"
+    page.use_key(running.key)
+    expect(page.page.locator("#key-button")).to_have_text("Key in use")
+    assert running.key not in page.page.evaluate(stored)
+    page.page.reload()
+    expect(page.page.locator("#key-button")).to_have_text("Add a key")
+    page.page.locator("#key-button").click()
+    page.page.get_by_label("until this tab is closed").check()
+    page.page.get_by_label("Project key").fill(running.key)
+    page.button("Use key").click()
+    page.page.reload()
+    expect(page.page.locator("#key-button")).to_have_text("Key in use")
+    assert running.key not in page.page.evaluate("JSON.stringify([{...localStorage}, location.href])")
+    assert running.key not in page.page.content()
+    page.page.locator("#key-button").click()
+    page.button("Forget it").click()
+    assert running.key not in page.page.evaluate(stored)
+
+
+def test_the_catalog_sorts_by_a_column_and_says_so(page: Watched) -> None:
+    page.tab("Catalog")
+    names = page.page.locator("#catalog tbody th span:first-child")
+    assert names.count() == 8
+    page.button("Output").click()
+    page.button("Output").click()
+    assert names.first.inner_text() == "Pith Wide (embedded)"
+    head = page.page.get_by_role("columnheader", name="Output")
+    assert head.get_attribute("aria-sort") == "descending"
+    assert "$3.00" in page.text("#catalog tbody tr:first-child") and page.violations() == []
+
+
+def test_usage_is_drawn_with_a_table_behind_each_plot(page: Watched, running: Running) -> None:
+    page.tab("Usage")
+    page.shows("#usage", "it needs one")
+    assert page.violations() == []
+    give_usage(page)
+    page.use_key(running.key)
+    expect(page.page.locator("#usage figure")).to_have_count(5)
+    first = page.page.evaluate("new Date(Date.now() - 29 * 864e5).toISOString().slice(0, 10)")
+    total = usage_reply(f"?group_by=day&start={first}")["total"]
+    assert f"{total['requests']:,}" in page.text(".totals")
+    page.page.locator("summary").first.click()
+    assert page.page.locator("#usage figure").first.locator("tbody tr").count() == 30
+    page.page.locator("#usage-days").select_option("7")
+    expect(page.page.locator("#usage figure").first.locator("tbody tr")).to_have_count(7)
+    assert page.violations() == []
+
+
+def test_everything_can_be_done_by_keyboard_alone(page: Watched, running: Running) -> None:
+    press = page.page.keyboard.press
+    focused = "document.activeElement.id || document.activeElement.textContent"
+    press("Tab")
+    assert page.page.evaluate(focused) == "skip"
+    press("Tab")
+    assert page.page.evaluate(focused) == "tab-compress"
+    for name in ("chat", "catalog", "usage", "compress"):
+        press("ArrowRight")
+        assert page.page.evaluate(focused) == f"tab-{name}"
+        assert page.page.evaluate("location.hash") == f"#{name}"
+        expect(page.page.locator(f"#panel-{name}")).to_be_visible()
+    press("Tab")
+    assert page.page.evaluate(focused) == "key-button"
+    press("Tab")
+    press("Enter")  # the first example
+    page.settle()
+    for _ in range(60):
+        press("Tab")
+        if page.page.evaluate(focused) == "slider":
+            break
+    before = page.text("#stats")
+    press("ArrowLeft")
+    press("ArrowLeft")
+    page.said()
+    assert page.text("#stats") != before and page.page.evaluate(focused) == "slider"
+    shown = page.page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    assert shown != "none"
+
+
+@pytest.mark.parametrize("look", ["phone", "dark"])
+def test_it_fits_a_phone_and_is_readable_in_the_dark(running: Running, browser: Browser, look: str) -> None:
+    scheme: Any = "dark" if "dark" in look else "light"
+    size = PHONE if "phone" in look else DESKTOP
+    with watched(browser, running.url, size, color_scheme=scheme, reduced_motion="reduce") as page:
+        give_usage(page)
+        page.use_key(running.key)
+        page.compress_example("Agent trace")
+        for tab in TABS:
+            page.tab(tab)
+            if tab == "Usage":
+                expect(page.page.locator("#usage figure")).to_have_count(5)
+            assert not page.is_wider_than_the_screen(), tab
+            assert page.violations() == [], tab
+        shade = page.page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
+        assert (shade == "rgb(18, 21, 19)") == ("dark" in look)
+        page.page.locator("#key-button").click()
+        assert page.violations() == []
+
+
+def test_hostile_names_replies_and_errors_are_text(
+    page: Watched, running: Running, engine: FakeEngine
+) -> None:
+    def hostile_about(route: Route) -> None:
+        about = route.fetch().json()
+        for model in [*about["chat"], *about["compression"]]:
+            model["name"] = model["blurb"] = HOSTILE
+        route.fulfill(json=about)
+
+    error = {"detail": HOSTILE, "error": {"message": HOSTILE, "code": HOSTILE}}
+    page.page.route("**/about.json", hostile_about)
+    page.page.route("**/v1/usage?*", lambda route: route.fulfill(status=422, json=error))
+    page.page.reload()
+    page.page.wait_for_selector("html[data-ready]")
+    page.use_key(running.key)
+    engine.text = f"{HOSTILE} done"
+    page.tab("Chat")
+    send(page, HOSTILE)
+    page.shows(".bill", "charged")
+    assert page.text(".message.assistant .said").startswith("<img src=x")
+    page.tab("Catalog")
+    assert HOSTILE in page.text("#catalog")
+    page.tab("Usage")
+    page.shows("#usage-fault", "<img src=x")
+    assert page.page.locator("main img, main script, main iframe").count() == 0
+
+
+def test_the_policy_stops_what_would_get_in_anyway(page: Watched) -> None:
+    """The page's own guard is tested by what it must refuse."""
+    tried = """() => {
+      const fails = (work) => { try { work(); return "ran"; } catch (error) { return error.name; } };
+      return [fails(() => { document.body.innerHTML = "<p>"; }), fails(() => document.write("<p>"))];
+    }"""
+    assert page.page.evaluate(tried) == ["TypeError", "TypeError"]
+    reached = "fetch('https://example.com/').then(() => 'sent', () => 'refused')"
+    assert page.page.evaluate(reached) == "refused"
+    violated = page.page.evaluate("window.ran.splice(0)")
+    assert "policy: connect-src" in violated and "policy: require-trusted-types-for" in violated
+    page.problems.clear()
+
+
+def test_events_are_read_whole_wherever_the_network_cuts_them(page: Watched) -> None:
+    read = """async () => {
+      const {eventsOf} = await import("./playground/api/events.js");
+      const sent = ': hi\\r\\ndata: {"a":"é🚰"}\\r\\n\\r\\ndata:one\\ndata: two\\n\\n'
+        + 'event: x\\rdata: [DONE]\\r\\rdata: never';
+      const bytes = new TextEncoder().encode(sent);
+      const found = new Set();
+      for (let size = 1; size <= bytes.length; size++) {
+        const stream = new ReadableStream({start(out) {
+          for (let at = 0; at < bytes.length; at += size) out.enqueue(bytes.slice(at, at + size));
+          out.close();
+        }});
+        const events = [];
+        for await (const data of eventsOf(stream)) events.push(data);
+        found.add(JSON.stringify(events));
+      }
+      return [...found];
+    }"""
+    assert page.page.evaluate(read) == ['["{\\"a\\":\\"é🚰\\"}","one\\ntwo","[DONE]"]']

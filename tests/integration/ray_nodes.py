@@ -1,0 +1,104 @@
+"""Ray nodes on one machine, each with an address of its own, by plain `ray start`, as an operator starts a cluster."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+
+from tests.integration.running import ROOT, free_port, wait_for
+
+RAY = Path(sys.executable).with_name("ray")
+START_S = 60
+STOP_S = 20
+CPUS = 8
+# Not 127.0.0.1, in whose place Ray takes the machine's own address.
+HEAD, OTHER = "127.0.0.2", "127.0.0.3"
+
+
+class RayNodes:
+    """A cluster whose first node is its head. `kill` and `start` take a node away and bring it back."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._port = free_port()
+        self._started: dict[str, subprocess.Popen[bytes]] = {}
+        self._token = secrets.token_hex(32)
+
+    @property
+    def address(self) -> str:
+        return f"{HEAD}:{self._port}"
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """With which Ray's own commands and pith reach it."""
+        ours = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self._token, "RAY_USAGE_STATS_ENABLED": "0"}
+        return {**os.environ, **ours, "PYTHONPATH": str(ROOT), "RAY_worker_niceness": "0"}
+
+    def start(self, ip: str) -> None:
+        """Returns when the node says that it runs."""
+        head = [
+            "--head",
+            f"--port={self._port}",
+            "--include-dashboard=false",
+            f"--temp-dir={self._folder / 'ray'}",
+        ]
+        options = head if ip == HEAD else [f"--address={self.address}"]
+        own = [f"--node-ip-address={ip}", f"--num-cpus={CPUS}", "--object-store-memory=100000000"]
+        log = self._folder / f"{ip}.log"
+        with log.open("wb") as out:
+            self._started[ip] = started = subprocess.Popen(
+                [RAY, "start", *options, *own, "--disable-usage-stats", "--block"],
+                cwd=ROOT,
+                env=self.environment,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
+
+        def is_up() -> bool:
+            assert started.poll() is None, log.read_text()
+            return "Ray runtime started" in log.read_text()
+
+        wait_for(is_up, timeout_s=START_S, what=f"{ip} runs")
+
+    def processes(self, ip: str) -> list[psutil.Process]:
+        """All of a node's, its workers and their children included."""
+        parent = psutil.Process(self._started[ip].pid)
+        return [parent, *parent.children(recursive=True)]
+
+    def kill(self, ip: str) -> None:
+        """SIGKILL for all processes of the node, as when its machine loses its power."""
+        _kill(self.processes(ip))
+        self._started.pop(ip).wait(STOP_S)
+
+    def close(self) -> None:
+        for ip in reversed(list(self._started)):
+            self.kill(ip)
+
+
+def _kill(processes: list[psutil.Process]) -> None:
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(processes, timeout=STOP_S)
+
+
+@contextmanager
+def ray_nodes(*ips: str) -> Iterator[RayNodes]:
+    """Nodes at these addresses of loopback, `HEAD` first."""
+    with tempfile.TemporaryDirectory(prefix="pith-nodes-", dir="/tmp") as folder:
+        nodes = RayNodes(Path(folder))
+        try:
+            for ip in ips:
+                nodes.start(ip)
+            yield nodes
+        finally:
+            nodes.close()

@@ -1,0 +1,124 @@
+"""Wrong changes to the code that holds, settles, spools and replays a chat with the compression of its prompt."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import SIMULATION, Mutant
+
+PARTS = "tests/serve/money/test_parts.py"
+PAIRS = "tests/billing/ledger/test_pairs.py"
+PRICED = "tests/serve/chat/test_priced_compression.py"
+
+PAIR_MUTANTS = (
+    Mutant(
+        "a chat is settled without the compression of its prompt",
+        "serve/money/held_request.py",
+        "            held = [self, *self._used_parts()]\n",
+        "            held = [self]\n",
+        (f"{PARTS}::test_a_part_is_settled_with_its_request",),
+    ),
+    Mutant(
+        "a compression is charged though its chat is given back",
+        "serve/money/held_request.py",
+        "        if not self.is_part and self._is_owed(is_our_fault):\n",
+        "        if self._is_owed(is_our_fault):\n",
+        (f"{PARTS}::test_who_leaves_before_pays_for_neither",),
+    ),
+    Mutant(
+        "a compression is given back after its chat was settled",
+        "serve/money/admission.py",
+        "            if is_part and not held.is_settled:\n",
+        "            if is_part:\n",
+        (f"{PARTS}::test_a_part_that_waits_in_the_spool_keeps_its_hold",),
+    ),
+    Mutant(
+        "a chat and its compression do not name each other",
+        "billing/usage.py",
+        "    if len(events) == 1:\n",
+        "    if len(events) > 0:\n",
+        (SIMULATION,),
+    ),
+    Mutant(
+        "a chat does not say what its compression costs",
+        "billing/usage.py",
+        "    spent = compression.cost_nano_usd\n",
+        "    spent = 0\n",
+        (SIMULATION,),
+    ),
+    Mutant(
+        "of a pair one is posted",
+        "billing/ledger/ledger_sql.py",
+        "    return [_post(connection, event, amount) for event, amount in zip(events, freed, strict=True)]\n",
+        "    return [_post(connection, events[0], freed[0])] * len(events)\n",
+        (SIMULATION,),
+    ),
+    Mutant(
+        "a workspace is locked between the two holds of a pair",
+        "billing/ledger/ledger_sql.py",
+        "    freed = [_closed(connection, event) for event in events]\n",
+        "    freed = (_closed(connection, event) for event in events)\n",
+        (f"{PAIRS}::test_a_sweep_that_has_one_of_the_two_holds_is_waited_for",),
+    ),
+    Mutant(
+        "of a pair one is spooled",
+        "billing/ledger/recorder.py",
+        "            await self._spool.append(*events)\n",
+        "            await self._spool.append(*events[:1])\n",
+        (f"{PAIRS}::test_neither_is_posted_without_the_other_during_an_outage",),
+    ),
+    Mutant(
+        "a line of a batch is charged that somebody else has",
+        "billing/batches/line_sql.py",
+        "    if not connection.execute(_ENDED, parameters).rowcount:\n",
+        "    if connection.execute(_ENDED, parameters).rowcount < 0:\n",
+        ("tests/billing/batches/test_batch_store.py::test_a_line_and_its_money_are_written_together_once",),
+    ),
+    Mutant(
+        "a line of a batch is charged though its end was not written",
+        "billing/ledger/recorder.py",
+        "            also(connection)\n",
+        "            pass\n",
+        ("tests/billing/batches/test_batch_store.py::test_a_line_and_its_money_are_written_together_once",),
+    ),
+    Mutant(
+        "a pair is replayed event by event",
+        "billing/ledger/replay.py",
+        "        if spooled.event_id == expected:\n",
+        "        if False:\n",
+        (f"{PAIRS}::test_a_replay_moves_both_at_once_wherever_a_piece_of_the_spool_ends",),
+    ),
+    Mutant(
+        "a replay parts a pair where a piece of the spool ends",
+        "billing/ledger/replay.py",
+        "    if may_have_more and expected is not None:\n",
+        "    if False:\n",
+        (f"{PAIRS}::test_a_replay_moves_both_at_once_wherever_a_piece_of_the_spool_ends",),
+    ),
+    Mutant(
+        "of a pair that was set aside one is tried again",
+        "billing/spool/spool.py",
+        "            or_(spooled_events.c.event_id == event_id, NAMED.in_([event_id])),\n",
+        "            spooled_events.c.event_id == event_id,\n",
+        (f"{PAIRS}::test_what_was_set_aside_is_tried_again_with_what_belongs_to_it",),
+    ),
+    Mutant(
+        "a block that was paid for is charged again",
+        "serve/prompt_compression/service.py",
+        "                if part is not None and part.is_settled:\n",
+        "                if False:\n",
+        (f"{PRICED}::test_a_block_that_was_paid_for_is_free_in_later_turns",),
+    ),
+    Mutant(
+        "a block that nobody paid for is free",
+        "serve/prompt_compression/service.py",
+        "            result = await self._result(prompt, outcomes, admitted.caller, worth, is_paid=False)\n",
+        "            result = await self._result(prompt, outcomes, admitted.caller, worth, is_paid=True)\n",
+        (f"{PRICED}::test_what_was_compressed_for_nobody_is_charged_to_who_uses_it",),
+    ),
+    Mutant(
+        "a receipt above its hold is charged",
+        "serve/prompt_compression/compressed_chat.py",
+        "            self.result = self.result.without_charged()\n",
+        "            self.part = part\n",
+        ("tests/serve/chat/test_broken_compressor.py",),
+    ),
+)

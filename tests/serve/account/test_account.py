@@ -1,0 +1,201 @@
+"""`GET /v1/usage` and `GET /v1/limits`, as a customer meets them: the real service and ledger, and a fake engine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from billing.accounts.key_terms import KeyTerms
+from billing.adjustments.adjustments import Adjustments
+from billing.caller import ProjectLimits
+from serve.account.reading import MAX_WAITING
+from serve.account.response import Limits, UsageReport
+from tests.serve.served import PROMPT_TOKENS, Client, Served, serving, token_cost
+
+COST_USD = token_cost(6) / 10**9
+RATES = ProjectLimits(requests_per_minute=5, tokens_per_minute=1000, max_in_flight=4)
+TODAY = datetime.now(UTC)
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[Served]:
+    async with serving(tmp_path) as found:
+        yield await found.renewed()
+
+
+async def chatted(served: Served, key: str | None = None, **fields: Any) -> None:
+    assert (await served.chat(key=key, **fields).run()).status == 200
+    await served.events()
+
+
+async def asked(served: Served, query: str = "", *, key: str | None = None) -> Any:
+    reply = await served.get(f"/v1/usage{query}", key=key).run()
+    assert reply.status == 200, reply.body
+    UsageReport.model_validate(reply.json(), extra="forbid")
+    return reply.json()
+
+
+async def limits(served: Served, key: str | None = None) -> Any:
+    reply = await served.get("/v1/limits", key=key).run()
+    assert reply.status == 200, reply.body
+    Limits.model_validate(reply.json(), extra="forbid")
+    return reply.json()
+
+
+async def test_usage_is_the_keys_own_and_that_of_its_project_where_asked(served: Served) -> None:
+    _, other = await served.accounts.create_key(f"{served.workspace}/project", "other", now=TODAY)
+    stranger = await served.new_key()
+    for key in (served.key, served.key, other, stranger):
+        await chatted(served, key)
+    own = await asked(served)
+    assert own["object"] == "usage" and own["scope"] == "key" and own["group_by"] == ["day"]
+    assert own["total"] == {
+        "requests": 2,
+        "prompt_tokens": 2 * PROMPT_TOKENS,
+        "cached_tokens": 0,
+        "completion_tokens": 12,
+        "tokens_saved": 0,
+        "cost_usd": pytest.approx(2 * COST_USD),
+        "written_off_usd": 0.0,
+        "saved_usd": 0.0,
+        "compression_usd": 0.0,
+        "net_saved_usd": 0.0,
+    }
+    (today,) = own["data"]
+    assert today["day"] == f"{TODAY:%Y-%m-%d}" and today["requests"] == 2 and not own["has_more"]
+    of_all = await asked(served, "?scope=project&group_by=key,route,model")
+    assert {(row["key"], row["route"], row["model"], row["requests"]) for row in of_all["data"]} == {
+        ("key", "chat", "alpha", 2),
+        ("other", "chat", "alpha", 1),
+    }
+    assert of_all["total"]["requests"] == 3
+    assert all("day" not in row for row in of_all["data"])
+
+
+async def test_rows_are_bounded_and_the_total_is_of_all(served: Served) -> None:
+    for model in ("alpha", "beta", "gamma"):
+        await chatted(served, model=model)
+    found = await asked(served, "?group_by=model&limit=2")
+    assert [row["model"] for row in found["data"]] == ["alpha", "beta"]
+    assert (found["has_more"], found["total"]["requests"]) == (True, 3)
+    assert (await asked(served, "?group_by="))["data"] == []
+
+
+async def test_a_period_without_usage_is_of_zeros(served: Served) -> None:
+    await chatted(served)
+    found = await asked(served, "?start=2020-01-01&end=2020-02-01")
+    assert (found["data"], found["total"]["requests"], found["total"]["cost_usd"]) == ([], 0, 0.0)
+
+
+async def test_a_parameter_that_cannot_be_used_is_named_in_the_contracts_shape(served: Served) -> None:
+    reply = await served.get("/v1/usage?start=tomorrow").run()
+    error = reply.json()["error"]
+    assert (reply.status, error["type"], error["param"]) == (422, "invalid_request_error", "query.start")
+    assert reply.json()["detail"][0]["loc"] == ["query", "start"]
+
+
+@pytest.mark.parametrize("path", ["/v1/usage", "/v1/limits"])
+async def test_they_need_a_key(served: Served, path: str) -> None:
+    assert (await Client(served.api, path).run()).status == 401
+    assert (await served.get(path, key=f"pith_{'a' * 16}_{'b' * 43}").run()).status == 403
+
+
+async def test_limits_of_a_workspace_without_any(served: Served) -> None:
+    await chatted(served)
+    found = await limits(served)
+    rates = ("requests_per_minute", "tokens_per_minute", "max_in_flight")
+    assert found["key"] == dict.fromkeys(("total", "month", *rates))
+    assert found["project"] == {
+        "requests_per_minute": None,
+        "tokens_per_minute": None,
+        "max_in_flight": {"limit": 1},
+    }
+    total = found["workspace"]["total"]
+    assert (total["limit_usd"], total["remaining_usd"], total["resets_at"]) == (None, None, None)
+    assert total["used_usd"] == pytest.approx(COST_USD)
+
+
+async def test_what_is_left_of_each_limit_and_when_it_resets(served: Served) -> None:
+    key = await served.new_key(limits=RATES, spend_limit_nano_usd=10**9, monthly_limit_nano_usd=5 * 10**8)
+    await chatted(served, key)
+    found = await limits(served, key)
+    money = found["workspace"]
+    assert money["billing_enabled"] and money["total"]["held_usd"] == 0
+    assert money["total"]["remaining_usd"] == pytest.approx(1 - COST_USD)
+    assert money["month"]["remaining_usd"] == pytest.approx(0.5 - COST_USD)
+    first = (TODAY.replace(day=1) + timedelta(days=32)).replace(day=1)
+    assert money["month"]["resets_at"] == f"{first:%Y-%m-01}T00:00:00+00:00"
+    rates = found["project"]
+    assert (rates["requests_per_minute"]["limit"], rates["requests_per_minute"]["remaining"]) == (5, 4)
+    assert rates["tokens_per_minute"]["remaining"] == 1000 - PROMPT_TOKENS - 6
+    assert rates["max_in_flight"] == {"limit": 4}
+
+
+async def test_a_keys_own_limits_are_beside_those_of_its_project(served: Served) -> None:
+    terms = KeyTerms(limits=ProjectLimits(requests_per_minute=7), spend_limit_nano_usd=10**9)
+    _, key = await served.accounts.keys.create(f"{served.workspace}/project", "mine", terms=terms, now=TODAY)
+    await chatted(served, key)
+    await chatted(served)
+    own = (await limits(served, key))["key"]
+    assert own["total"]["limit_usd"] == 1.0 and own["month"] is None and own["max_in_flight"] is None
+    assert own["total"]["remaining_usd"] == pytest.approx(1 - COST_USD)
+    assert (own["requests_per_minute"]["limit"], own["requests_per_minute"]["remaining"]) == (7, 6)
+
+
+async def test_a_credit_is_room_at_once(served: Served) -> None:
+    key = await served.new_key(spend_limit_nano_usd=0)
+    assert (await served.chat(key=key).run()).status == 402
+    caller = await served.accounts.authenticate(key, now=TODAY)
+    await Adjustments(served.database, actor="test").credit(
+        caller.workspace_id, nano_usd=10**9, reason="paid in advance", idempotency_key="k"
+    )
+    total = (await limits(served, key))["workspace"]["total"]
+    assert (total["used_usd"], total["remaining_usd"]) == (-1.0, 1.0)
+    await chatted(served, key)
+
+
+async def test_to_look_at_limits_uses_up_nothing_and_takes_no_place(served: Served) -> None:
+    key = await served.new_key(limits=replace(RATES, max_in_flight=1, requests_per_minute=3))
+    for _ in range(3):
+        found = await limits(served, key)
+    assert found["project"]["requests_per_minute"]["remaining"] == 3
+    for _ in range(3):
+        await chatted(served, key)
+    refused = await served.get("/v1/limits", key=key).run()
+    # They have a limit of their own, as often a minute as the project may ask for work.
+    assert refused.status == 429 and refused.reply_headers["x-ratelimit-limit-requests"] == "3"
+
+
+async def test_many_reads_of_one_project_at_once_are_refused_and_nobody_elses(served: Served) -> None:
+    other = await served.new_key()
+    key = await served.new_key(limits=ProjectLimits())
+    many = [served.get("/v1/usage", key=key).start() for _ in range(3 * MAX_WAITING)]
+    reply = served.get("/v1/usage", key=other).start()
+    statuses = [(await one).status for one in many]
+    assert set(statuses) == {200, 429} and statuses.count(200) >= MAX_WAITING
+    assert (await reply).status == 200
+    assert (await served.get("/v1/usage", key=key).run()).status == 200
+
+
+async def test_a_client_that_leaves_while_it_waits_gives_its_place_back(served: Served) -> None:
+    key = await served.new_key(limits=ProjectLimits())
+    for _ in range(2 * MAX_WAITING):
+        task = served.get("/v1/usage", key=key).start()
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+    assert (await served.get("/v1/usage", key=key).run()).status == 200
+
+
+async def test_while_the_ledger_is_away_they_say_so(served: Served) -> None:
+    assert (await served.get("/v1/usage").run()).status == 200
+    served.database.is_down = True
+    for path in ("/v1/usage", "/v1/limits"):
+        reply = await served.get(path).run()
+        assert (reply.status, reply.json()["error"]["code"]) == (503, "ledger_unavailable")

@@ -1,0 +1,82 @@
+"""The lines of an input file, whatever is in it: each is found where it is, and read in bounded memory."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from billing.batches.batch import NewLine
+from serve.batches.input_lines import BadLine, asked_of, chunks_of, raw_lines, repeated_ids
+
+LINES = st.lists(st.binary(max_size=40).map(lambda raw: raw.replace(b"\n", b"")))
+
+
+@given(LINES, st.sampled_from([b"\n", b"\r\n"]), st.booleans(), st.integers(1, 50))
+def test_every_line_is_found_where_it_is(lines: list[bytes], end: bytes, last_ends: bool, most: int) -> None:
+    content = end.join(lines) + (end if last_ends else b"")
+    found = list(raw_lines(io.BytesIO(content), most))
+    assert [raw.number for raw in found] == list(range(1, len(found) + 1))
+    ends = [*(raw.offset for raw in found), len(content)][1 : len(found) + 1]
+    for raw, after in zip(found, ends, strict=True):
+        line = content[raw.offset : after]
+        assert line.endswith(b"\n") or after == len(content)
+        assert line.count(b"\n") <= 1
+        assert raw.content == (line if len(line.rstrip(b"\r\n")) <= most else None)
+    assert sum(map(len, chunks_of(iter(found)))) == len(found)
+
+
+class Counting(io.BytesIO):
+    """Notes the largest piece that was read at once."""
+
+    largest = 0
+
+    def readline(self, size: Any = -1, /) -> bytes:
+        line = super().readline(size)
+        self.largest = max(self.largest, len(line))
+        return line
+
+
+def test_a_line_that_is_far_too_long_is_never_in_memory_as_a_whole() -> None:
+    file = Counting(b"x" * (9 * 2**20) + b"\n{}\n")
+    first, second = raw_lines(file, 100)
+    assert (first.content, second.content, second.number) == (None, b"{}\n", 2)
+    assert file.largest <= 2**20
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=9), inner, max_size=4),
+    max_leaves=20,
+)
+NAMES = st.sampled_from(["custom_id", "method", "url", "body", "x"])
+
+
+@given(st.binary(max_size=200) | (JSON | st.dictionaries(NAMES, JSON)).map(lambda v: json.dumps(v).encode()))
+def test_any_line_is_asked_for_or_refused_with_a_reason(content: bytes) -> None:
+    try:
+        asked = asked_of(content)
+    except BadLine as bad:
+        assert bad.code and str(bad)
+    else:
+        assert asked.custom_id.isprintable() and isinstance(asked.body, dict)
+        # The databases take it: no surrogates, no NUL.
+        asked.custom_id.encode()
+
+
+@pytest.mark.parametrize("custom_id", ["\\ud800", "\\u0000", "\\u202e"])
+def test_an_id_that_no_database_or_terminal_should_see_is_refused(custom_id: str) -> None:
+    line = f'{{"custom_id":"a{custom_id}","method":"POST","url":"/v1/x","body":{{}}}}'
+    with pytest.raises(BadLine):
+        asked_of(line.encode())
+
+
+@given(st.lists(st.sampled_from("abcd")))
+def test_a_repeated_id_is_every_line_but_its_first(names: list[str]) -> None:
+    lines = [NewLine(number, name, 0, 0) for number, name in enumerate(names)]
+    expected = [line for line in lines if line.custom_id in names[: line.number]]
+    assert repeated_ids(lines) == expected

@@ -1,0 +1,22 @@
+"""One service for each module of chats with compression, renewed and checked for each of its tests."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from tests.serve.compressing import Compressing, compressing
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def module_service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Compressing]:
+    async with compressing(tmp_path_factory.mktemp("chat")) as service:
+        yield service
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def service(module_service: Compressing) -> AsyncIterator[Compressing]:
+    yield await module_service.renewed()
+    await module_service.assert_nothing_is_left_open()

@@ -1,0 +1,274 @@
+"""What an operator who reloads sees, and what callers do not notice."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import text
+
+from billing.books.reconciliation import differences
+from billing.store.database import open_database
+from serve.cluster.reload import new_code
+from serve.cluster.reload.asked import Asked
+from tests.integration.running import free_port
+from tests.serve.cluster.reloading import Reloading, reloading
+from tests.serve.served import HI, eventually, model_document
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Reloading]:
+    with reloading(tmp_path, free_port()) as found:
+        yield found
+
+
+def rows(server: Reloading, sql: str) -> list[Any]:
+    async def read() -> list[Any]:
+        database = open_database(server.settings.billing.database_url)
+        try:
+            return list(await database.read(lambda c: c.execute(text(sql)).all()))
+        finally:
+            await database.close()
+
+    return asyncio.run(read())
+
+
+def double_the_price(document: dict[str, Any]) -> None:
+    price = document["models"][0]["price"]
+    price["output_usd_per_mtok"] = str(2 * int(price["output_usd_per_mtok"]))
+
+
+@dataclass
+class Load:
+    """Clients with a connection each, which ask one after the other until they are stopped."""
+
+    server: Reloading
+    stop: threading.Event = field(default_factory=threading.Event)
+    statuses: list[int] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+    def ask(self, number: int) -> None:
+        with self.server.client() as http:
+            while not self.stop.is_set():
+                body = {"messages": HI, "max_tokens": 6, "stream": bool(number % 2), "model": "alpha"}
+                try:
+                    reply = http.post("/v1/chat/completions", json=body)
+                except httpx.HTTPError as error:
+                    self.failures.append(repr(error))
+                    return
+                self.statuses.append(reply.status_code)
+
+    def __enter__(self) -> Load:
+        self._threads = [threading.Thread(target=self.ask, args=[number]) for number in range(4)]
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop.set()
+        for thread in self._threads:
+            thread.join()
+
+
+def test_prices_change_under_load_and_each_charge_is_of_one_version(server: Reloading) -> None:
+    with Load(server) as load:
+        for _ in range(3):
+            server.change(double_the_price)
+            outcome = server.reload()
+            assert outcome["exit"] == 0, outcome
+            # After it: while it ran, requests were of the version before.
+            enough = len(load.statuses) + 20
+            asyncio.run(eventually(lambda: len(load.statuses) > enough or load.failures, "more requests"))  # noqa: B023
+    assert not load.failures and set(load.statuses) == {200}
+    charged = rows(
+        server,
+        "SELECT pricing_version, count(*), min(cost_nano_usd), max(cost_nano_usd) FROM usage_events GROUP BY 1",
+    )
+    assert sum(count for _, count, _, _ in charged) == len(load.statuses)
+    # Two tokens of prompt, six of the reply, whose price was doubled three times.
+    due = {version: 2 * 100_000 + 6 * 400_000 * 2 ** (version - 1) for version in (1, 2, 3, 4)}
+    assert all(lowest == highest == due[version] for version, _, lowest, highest in charged)
+    assert {4} <= {version for version, *_ in charged} and len(charged) >= 2
+
+    async def clean() -> list[Any]:
+        database = open_database(server.settings.billing.database_url)
+        try:
+            return list(await database.read(differences))
+        finally:
+            await database.close()
+
+    assert asyncio.run(clean()) == []
+
+
+def test_a_client_that_keeps_its_connection_meets_the_new_prices_once_the_reload_is_done(
+    server: Reloading,
+) -> None:
+    with server.client() as http:
+        assert http.get("/v1/catalog").json()["pricing_version"] == 1
+        server.change(double_the_price)
+        assert server.reload()["pricing_version"] == 2
+        shown = http.get("/v1/catalog").json()
+    assert (shown["pricing_version"], shown["models"][0]["output_price_per_mtok"]) == (2, 800)
+
+
+def test_a_model_is_added_and_another_withdrawn(server: Reloading) -> None:
+    def edit(document: dict[str, Any]) -> None:
+        document["models"] = [m for m in document["models"] if m["id"] != "beta"]
+        added = model_document("epsilon", engine={"kind": "fake"}, checkpoint="nobody/loads-it")
+        document["models"].append(added)
+
+    server.change(edit)
+    outcome = server.reload()
+    assert (outcome["started"], outcome["removed"]) == (("model:epsilon",), ("model:beta",))
+    with server.client() as http:
+        answers = [
+            http.post(
+                "/v1/chat/completions", json={"model": model, "messages": HI, "max_tokens": 2}
+            ).status_code
+            for model in ("alpha", "epsilon", "beta")
+        ]
+        unknown = http.post("/v1/chat/completions", json={"model": "zeta", "messages": HI, "max_tokens": 2})
+    assert answers == [200, 200, unknown.status_code]
+    asyncio.run(eventually(lambda: "model:beta" not in server.run.running, "the end of beta"))
+    assert "model:epsilon@2" in server.run.running and "ingress" not in server.run.running
+
+
+def test_what_changes_of_an_engine_takes_new_processes_and_what_only_the_catalog_shows_does_not(
+    server: Reloading,
+) -> None:
+    def edit(document: dict[str, Any]) -> None:
+        document["models"][1]["context_length"] = 2048
+        document["models"][2]["blurb"] = "Another."
+
+    server.change(edit)
+    assert server.reload(dry_run=True)["started"] == ("model:beta",)
+    assert server.reload()["prices_change"] is False
+    assert server.reloader.lineup.places["model:beta"] == "model:beta@2"
+    assert server.reloader.lineup.places["model:gamma"] == "model:gamma"
+    # No price changed, so there is no new version.
+    assert rows(server, "SELECT max(version) FROM price_lists") == [(1,)]
+
+
+def test_a_limit_of_the_configuration_is_in_force(server: Reloading) -> None:
+    server.change(lambda document: document["server"].update(max_body_bytes=1024))
+    large = {"model": "alpha", "messages": [{"role": "user", "content": "x" * 2000}], "max_tokens": 2}
+    with server.client() as http:
+        assert http.post("/v1/chat/completions", json=large).status_code == 200
+        assert server.reload()["exit"] == 0
+        assert http.post("/v1/chat/completions", json=large).status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("state_dir", "elsewhere"), ("server.port", 1234), ("ops.port", 9999), ("ray.logical_cpus", 3)],
+)
+def test_what_only_a_restart_changes_is_refused_by_its_name(server: Reloading, key: str, value: Any) -> None:
+    def edit(document: dict[str, Any]) -> None:
+        section, _, name = key.rpartition(".")
+        (document.setdefault(section, {}) if section else document)[name] = value
+
+    before = server.reloader.lineup
+    server.change(edit)
+    outcome = server.reload()
+    assert outcome["exit"] == 2 and key in outcome["error"] and "restart" in outcome["error"]
+    assert server.reloader.lineup is before
+
+
+def test_a_broken_file_is_refused_as_config_check_does(server: Reloading) -> None:
+    server.change(lambda document: document["server"].update(porrt=1))
+    outcome = server.reload()
+    assert outcome["exit"] == 2 and "server.porrt: unknown key" in outcome["error"]
+
+
+@pytest.mark.parametrize("broken", ["model:beta@2", "ingress@2"])
+def test_where_the_new_does_not_start_the_old_stays_in_force(server: Reloading, broken: str) -> None:
+    server.run.broken.add(broken)
+
+    def edit(document: dict[str, Any]) -> None:
+        double_the_price(document)
+        document["models"][1]["context_length"] = 2048
+
+    server.change(edit)
+    outcome = server.reload()
+    assert outcome["exit"] == 1 and f"{broken} cannot start" in outcome["error"]
+    assert sorted(server.run.running) == [
+        "ingress",
+        *(f"model:{m}" for m in ("alpha", "beta", "delta", "gamma")),
+    ]
+    with server.client() as http:
+        shown = http.get("/v1/catalog").json()
+    assert shown["models"][0]["output_price_per_mtok"] == 400
+    # The next one is not in its way.
+    server.run.broken.clear()
+    assert server.reload()["exit"] == 0
+
+
+def test_without_room_beside_what_runs_nothing_is_begun(server: Reloading) -> None:
+    server.run.available["CPU"] = 1
+    server.change(double_the_price)
+    outcome = server.reload()
+    assert outcome["exit"] == 2 and "2 CPU asked for, 1 free" in outcome["error"]
+
+
+def test_a_dry_run_says_what_would_change_and_changes_nothing(server: Reloading) -> None:
+    said: list[str] = []
+    server.change(double_the_price)
+    outcome = server.reloader.outcome(Asked("test", dry_run=True), said.append)
+    assert outcome["exit"] == 0 and "models.alpha.price.output_usd_per_mtok: 400 → 800" in " ".join(said)
+    assert rows(server, "SELECT max(version) FROM price_lists") == [(1,)]
+    assert rows(server, "SELECT count(*) FROM audit_log WHERE action LIKE 'server.%'") == [(0,)]
+
+
+def test_who_reloaded_what_is_in_the_audit_log(server: Reloading) -> None:
+    server.change(double_the_price)
+    assert server.reload()["exit"] == 0
+    ((actor, action, details),) = rows(
+        server, "SELECT actor, action, details FROM audit_log WHERE action LIKE 'server.%'"
+    )
+    assert (actor, action) == ("test", "server.reload")
+    assert json.loads(details) == {
+        "code": "none",
+        "models.alpha.price.output_usd_per_mtok": ["400", "800"],
+        "pricing_version": [1, 2],
+    }
+
+
+def test_nothing_is_done_where_nothing_changed(server: Reloading) -> None:
+    before = server.reloader.lineup
+    assert server.reload()["exit"] == 0
+    assert server.reloader.lineup is before
+
+
+def test_one_reload_at_a_time(server: Reloading) -> None:
+    server.change(double_the_price)
+    inner: list[dict[str, Any]] = []
+
+    def ask_again(line: str) -> None:
+        if not inner:
+            inner.append(server.reload())
+
+    outcome = server.reloader.outcome(Asked("test"), ask_again)
+    assert outcome["exit"] == 0
+    assert inner[0]["exit"] == 2 and "another reload is under way" in inner[0]["error"]
+
+
+def test_new_code_takes_all_processes_anew_and_http_alone_leaves_the_models(
+    server: Reloading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    revision = "from billing.store.migration import newest_revision; print(newest_revision())"
+    monkeypatch.setattr(new_code, "PROGRAM", revision)
+    assert server.reload(code="http")["started"] == ()
+    assert len(server.reload(code="all")["started"]) == 4
+    monkeypatch.setattr(new_code, "PROGRAM", "print('9999')")
+    outcome = server.reload(code="http")
+    assert outcome["exit"] == 2 and "9999" in outcome["error"]
+    monkeypatch.setattr(new_code, "PROGRAM", "import nothing_of_that_name")
+    outcome = server.reload(code="http")
+    assert outcome["exit"] == 1 and "nothing_of_that_name" in outcome["error"]

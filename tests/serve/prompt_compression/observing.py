@@ -1,0 +1,9 @@
+"""An observed prompt, for tests that count nothing."""
+
+from prometheus_client import CollectorRegistry
+
+from serve.metrics.prompt_compression import ObservedPrompt, PromptCompressionMetrics
+
+
+def observed_prompt() -> ObservedPrompt:
+    return PromptCompressionMetrics(CollectorRegistry(), ["chat"]).begin("chat")

@@ -1,0 +1,73 @@
+"""What a request or a project may say about the compression of its prompts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from serve.http.body import InvalidBody, check_shape
+from serve.prompt_compression.options import ProjectCompression, PromptCompressionOptions
+
+ALL = {
+    "keep": 0.95,
+    "model": "pith-extract",
+    "scope": "all",
+    "min_tokens": 500,
+    "on_failure": "refuse",
+    "mark_gaps": True,
+    "holdout": 0.02,
+    "retain_s": 3600,
+}
+BAD: list[dict[str, Any]] = [
+    {"target_ratio": 0},
+    {"target_ratio": 1.01},
+    {"target_ratio": "0.5"},
+    {"target_ratio": True},
+    {"target_ratio": float("nan")},
+    {"keep": 0},
+    {"keep": 1},
+    {"model": 7},
+    {"model": "m" * 257},
+    {"scope": "tools"},
+    {"min_tokens": 0},
+    {"min_tokens": 1.5},
+    {"min_tokens": 1_000_001},
+    {"on_failure": "ignore"},
+    {"mark_gaps": "yes"},
+    {"holdout": -0.1},
+    {"holdout": 1.1},
+    {"retain_s": -1},
+    {"retain_s": 10**30},
+]
+
+
+@pytest.mark.parametrize("shape", [PromptCompressionOptions, ProjectCompression])
+def test_all_options_are_read_and_what_is_absent_is_none(shape: type[PromptCompressionOptions]) -> None:
+    assert check_shape(ALL, shape).model_dump(exclude_none=True) == ALL
+    assert check_shape({"target_ratio": 1}, shape).model_dump(exclude_none=True) == {"target_ratio": 1}
+    assert check_shape({}, shape).model_dump(exclude_none=True) == {}
+
+
+@pytest.mark.parametrize("given", BAD, ids=str)
+def test_a_bad_value_is_refused_under_its_name(given: dict[str, Any]) -> None:
+    with pytest.raises(InvalidBody) as refused:
+        check_shape(given, PromptCompressionOptions)
+    assert [issue.loc for issue in refused.value.issues] == [("body", next(iter(given)))]
+
+
+def test_a_ratio_and_a_promise_exclude_each_other() -> None:
+    with pytest.raises(InvalidBody, match=r"body\.keep: keep cannot be given together with target_ratio"):
+        check_shape({"keep": 0.9, "target_ratio": 0.3}, PromptCompressionOptions)
+
+
+def test_null_counts_as_absent() -> None:
+    found = check_shape({"keep": 0.9, "target_ratio": None, "scope": None}, ProjectCompression)
+    assert found.model_dump(exclude_none=True) == {"keep": 0.9}
+
+
+def test_an_unknown_key_is_ignored_in_a_request_and_refused_in_a_projects_default() -> None:
+    typo = {"target_ration": 0.3}
+    assert check_shape(typo, PromptCompressionOptions) == PromptCompressionOptions()
+    with pytest.raises(InvalidBody, match=r"body\.target_ration"):
+        check_shape(typo, ProjectCompression)

@@ -1,0 +1,254 @@
+"""`POST /openai/v1/embeddings`: what it takes and gives, and what it costs however it ends."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from openai.types import CreateEmbeddingResponse
+
+from billing.caller import ProjectLimits
+from models.errors import EngineFailed, EngineRejected, EngineUnavailable
+from models.retrieval import Computed
+from serve.retrieval.vectors_json import embedding_items
+from tests.serve.documented_reply import assert_documented
+from tests.serve.retrieval.serving import INPUT_NANO_USD, WIDTH, Retrieving, retrieving
+from tests.serve.served import eventually
+
+
+@pytest.fixture
+async def here(tmp_path: Path) -> AsyncIterator[Retrieving]:
+    async with retrieving(tmp_path) as found:
+        yield found
+
+
+async def test_each_text_gets_its_vector_and_the_reply_says_what_it_cost(here: Retrieving) -> None:
+    client = await here.post("embeddings", model="small", input=["two words", "one"]).run()
+    body = client.json()
+    reply = CreateEmbeddingResponse.model_validate(body, strict=True)
+    assert [item.index for item in reply.data] == [0, 1]
+    assert [len(item.embedding) for item in reply.data] == [WIDTH, WIDTH]
+    assert reply.data[1].embedding[0] == 3.0 and reply.model == "small"
+    assert body["usage"] == {"prompt_tokens": 3, "total_tokens": 3}
+    assert body["service"]["billing"]["request_cost_usd"] == 3 * INPUT_NANO_USD / 10**9
+    assert client.reply_headers["x-service-metering-status"] == "persisted"
+    assert client.reply_headers["x-request-id"] == "retrieval"
+    assert await here.costs() == [("completed", 3, 3 * INPUT_NANO_USD)]
+    await here.served.assert_nothing_is_left_open()
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("embeddings", {"input": "a text"}),
+        ("embeddings", {"input": ["a", "b"], "encoding_format": "base64"}),
+        ("embeddings", {"input": []}),
+        ("rerank", {"query": "q", "documents": ["a", "b"], "return_documents": True}),
+        ("score", {"text_1": "q", "text_2": ["a", "b"]}),
+        ("score", {"text_1": "q", "text_2": ["a"], "model": "omega"}),
+    ],
+)
+async def test_replies_and_errors_have_the_shape_that_is_documented(
+    here: Retrieving, path: str, body: dict[str, Any]
+) -> None:
+    client = await here.post(path, **body).run()
+    assert client.status in (200, 400, 404)
+    await assert_documented(here.served.api, client)
+
+
+@pytest.mark.parametrize(
+    ("given_input", "texts"),
+    [
+        ("a text", ("a text",)),
+        (["a", "b"], ("a", "b")),
+        ([1, 2, 3], ((1, 2, 3),)),
+        ([[1, 2], [3]], ((1, 2), (3,))),
+        (["x"] * 2048, ("x",) * 2048),
+    ],
+    ids=["text", "texts", "tokens", "lists of tokens", "as many as may be"],
+)
+async def test_input_is_text_or_tokens_one_or_many(
+    here: Retrieving, given_input: Any, texts: tuple[Any, ...]
+) -> None:
+    client = await here.post("embeddings", input=given_input, user="somebody").run()
+    assert client.status == 200 and len(client.json()["data"]) == len(texts)
+    (job,) = here.fake.jobs
+    assert (job.does, job.texts, job.longest, job.dimensions) == ("embed", texts, 32, None)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({}, "input"),
+        ({"input": []}, "must not be empty"),
+        ({"input": ""}, "must not be empty"),
+        ({"input": ["a", ""]}, "nor hold an empty text"),
+        ({"input": [[]]}, "input"),
+        ({"input": ["a", 1]}, "an array of strings"),
+        ({"input": {"text": "a"}}, "an array of strings"),
+        ({"input": [True]}, "an array of strings"),
+        ({"input": [-1]}, "greater than or equal to 0"),
+        ({"input": [2**32]}, "less than"),
+        ({"input": ["x"] * 2049}, "at most 2048 items, not 2049"),
+        ({"input": "a", "encoding_format": "hex"}, "'float' or 'base64'"),
+        ({"input": "a", "dimensions": 0}, "greater than or equal to 1"),
+        ({"input": "a", "model": "small", "dimensions": 2**64}, "less than or equal to 65536"),
+        ({"input": "a", "model": "far", "dimensions": 4}, "far has vectors of one length"),
+    ],
+)
+async def test_what_cannot_be_used_is_refused_by_its_name_and_costs_nothing(
+    here: Retrieving, body: dict[str, Any], words: str
+) -> None:
+    assert words in await here.refusal("embeddings", **body)
+
+
+async def test_a_model_of_another_kind_is_not_known_here(here: Retrieving) -> None:
+    for name in ("order", "alpha", "lexical", "none"):
+        said = await here.refusal("embeddings", status=404, model=name, input="a")
+        assert f"'{name}' is not served here; choose one of: small, far" in said
+
+
+async def test_fewer_dimensions_are_asked_of_a_model_that_allows_it(here: Retrieving) -> None:
+    client = await here.post("embeddings", model="small", input="a b", dimensions=3).run()
+    assert len(client.json()["data"][0]["embedding"]) == 3
+
+
+@given(
+    rows=arrays(
+        "<f4", st.tuples(st.integers(1, 4), st.integers(1, 40)), elements=st.floats(-1e3, 1e3, width=32)
+    )
+)
+def test_both_encodings_say_the_same_numbers(rows: Any) -> None:
+    import json
+
+    computed = Computed(1, rows.shape[1], rows.tobytes())
+    written = {
+        encoding: json.loads(b"[" + b"".join(embedding_items(computed, encoding)) + b"]")
+        for encoding in ("float", "base64")
+    }
+    decoded = [np.frombuffer(base64.b64decode(item["embedding"]), "<f4") for item in written["base64"]]
+    assert np.array_equal(np.stack(decoded), rows)
+    assert np.array_equal(np.array([item["embedding"] for item in written["float"]], "<f4"), rows)
+    assert [item["index"] for item in written["float"]] == list(range(len(rows)))
+
+
+async def test_a_reply_of_many_pieces_is_one_document(here: Retrieving) -> None:
+    here.fake.answers = Computed(9, 4096, np.ones((9, 4096), "<f4").tobytes())
+    client = await here.post("embeddings", input=["w"] * 9, encoding_format="base64").run()
+    assert len([part for part in client.sent if part["type"] == "http.response.body"]) > 3
+    items = client.json()["data"]
+    assert [item["index"] for item in items] == list(range(9))
+    assert all(len(base64.b64decode(item["embedding"])) == 4096 * 4 for item in items)
+
+
+async def test_what_is_not_proven_is_counted_before_it_is_held(here: Retrieving) -> None:
+    client = await here.post("embeddings", model="far", input="three words here").run()
+    assert client.status == 200
+    assert [job.only_counts for job in here.fake.jobs] == [True, False]
+    assert await here.costs() == [("completed", 3, 3 * INPUT_NANO_USD)]
+
+
+async def test_more_tokens_than_there_is_a_price_for_are_refused_where_they_were_counted(
+    here: Retrieving,
+) -> None:
+    here.fake.answers = Computed(10**9 + 1)
+    client = await here.post("embeddings", model="far", input="a").run()
+    assert client.status == 400 and "more than 1,000,000,000 tokens" in client.json()["error"]["message"]
+    assert await here.costs() == []
+    await here.served.assert_nothing_is_left_open()
+
+
+async def test_near_the_limit_it_is_counted_and_without_money_refused(here: Retrieving) -> None:
+    key = await here.served.new_key(spend_limit_nano_usd=2 * INPUT_NANO_USD)
+    client = await here.post("embeddings", key=key, input="exactlytwo words").run()
+    assert client.status == 200, client.body
+    assert [job.only_counts for job in here.fake.jobs] == [True, False]
+    client = await here.post("embeddings", key=key, input="w").run()
+    assert (client.status, client.json()["error"]["code"]) == (402, "insufficient_quota")
+
+
+async def test_limits_count_its_tokens(here: Retrieving) -> None:
+    key = await here.served.new_key(limits=ProjectLimits(tokens_per_minute=4))
+    assert (await here.post("embeddings", key=key, input="a b c").run()).status == 200
+    client = await here.post("embeddings", key=key, input="a b").run()
+    assert client.status == 429 and client.reply_headers["retry-after"]
+
+
+@pytest.mark.parametrize(
+    ("failure", "status"),
+    [
+        (EngineUnavailable("small: full", retry_after_s=3), 503),
+        (EngineFailed("small: it died"), 502),
+        (EngineRejected("has 40 tokens", param="input.1"), 400),
+        (ZeroDivisionError(), 500),
+    ],
+)
+async def test_a_failure_gives_the_hold_back(here: Retrieving, failure: Exception, status: int) -> None:
+    here.fake.failure = failure
+    client = here.post("embeddings", input=["a", "b"])
+    await client.run()
+    assert client.status == status
+    if status == 400:
+        assert client.json()["error"]["param"] == "input[1]"
+    assert await here.costs() == []
+    await here.served.assert_nothing_is_left_open()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [Computed(1, 3, b"\0" * 11), Computed(1), Computed(1000, 1, b"\0" * 4)],
+    ids=["cut off", "nothing", "more tokens than there can be"],
+)
+async def test_an_answer_that_cannot_be_is_the_models_fault(here: Retrieving, answer: Computed) -> None:
+    here.fake.answers = answer
+    client = await here.post("embeddings", input="a").run()
+    assert client.status == 502 and await here.costs() == []
+    await here.served.assert_nothing_is_left_open()
+
+
+async def test_a_client_that_leaves_ends_the_work_and_pays_nothing(here: Retrieving) -> None:
+    import asyncio
+
+    here.fake.gate = asyncio.Event()
+    client = here.post("embeddings", input="a")
+    running = client.start()
+    await eventually(lambda: here.fake.jobs)
+    client.gone.set()
+    await running
+    assert here.fake.cancelled == 1 and client.sent == []
+    assert await here.costs() == []
+    await here.served.assert_nothing_is_left_open()
+
+
+async def test_a_ledger_that_stops_during_the_settlement_is_waited_for_by_nobody(here: Retrieving) -> None:
+    here.fake.gate = None
+    await here.served.warm_up()
+    client = here.post("embeddings", input="a b")
+    here.served.database.pauses = "after"
+    running = client.start()
+    await here.served.database.paused.wait()
+    client.gone.set()
+    await running
+    here.served.database.resumed.set()
+    await here.served.assert_nothing_is_left_open()
+
+
+async def test_it_asks_for_a_key(here: Retrieving) -> None:
+    client = here.post("embeddings", input="a")
+    del client.headers["Authorization"]
+    assert (await client.run()).status == 401 and here.fake.jobs == []
+
+
+async def test_the_models_are_counted_under_their_names(here: Retrieving) -> None:
+    await here.post("embeddings", model="small", input=["a b", "c"]).run()
+    read = here.served.registry.get_sample_value
+    assert read("pith_retrieval_input_tokens_total", {"model": "small"}) == 3
+    assert read("pith_retrieval_texts_total", {"model": "small"}) == 2
+    assert read("pith_retrieval_requests_total", {"model": "small", "outcome": "completed"}) == 1
