@@ -72,7 +72,9 @@ async def test_usage_is_the_keys_own_and_that_of_its_project_where_asked(served:
         "net_saved_usd": 0.0,
     }
     assert sum(row["requests"] for row in own["data"]) == 2 and not own["has_more"]
-    assert {row["day"] for row in own["data"]} <= {began, today()}, "one day, or two where midnight came between"
+    assert {row["day"] for row in own["data"]} <= {began, today()}, (
+        "one day, or two where midnight came between"
+    )
     of_all = await asked(served, "?scope=project&group_by=key,route,model")
     assert {(row["key"], row["route"], row["model"], row["requests"]) for row in of_all["data"]} == {
         ("key", "chat", "alpha", 2),
@@ -144,7 +146,9 @@ async def test_what_is_left_of_each_limit_and_when_it_resets(served: Served) -> 
 
 async def test_a_keys_own_limits_are_beside_those_of_its_project(served: Served) -> None:
     terms = KeyTerms(limits=ProjectLimits(requests_per_minute=7), spend_limit_nano_usd=10**9)
-    _, key = await served.accounts.keys.create(f"{served.workspace}/project", "mine", terms=terms, now=datetime.now(UTC))
+    _, key = await served.accounts.keys.create(
+        f"{served.workspace}/project", "mine", terms=terms, now=datetime.now(UTC)
+    )
     await chatted(served, key)
     await chatted(served)
     own = (await limits(served, key))["key"]
