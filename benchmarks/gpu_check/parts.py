@@ -40,4 +40,13 @@ PARTS = (
         ("torch", "llmlingua"),
     ),
     Part("encoder", "the encoder", NETWORKS, ("encoder",), 120, ("torch",)),
+    Part("engine", "vLLM by itself, by feature", ENGINE, (), 540, ("torch", "transformers", "vllm")),
+    Part(
+        "service",
+        "`pith serve` beside vLLM's server",
+        SERVICE,
+        (),
+        480,
+        ("torch", "transformers", "vllm", "ray"),
+    ),
 )

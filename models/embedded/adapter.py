@@ -15,8 +15,9 @@ ALPHA = 64.0
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj")
 
 
-def make_adapter(folder: Path, *, base: str = "pith-mini", rank: int = RANK, seed: int = 1) -> Path:
-    """Write `adapter_config.json` and `adapter_model.safetensors` into `folder`, which is returned."""
+def make_adapter(folder: Path, *, base: str | Path = "pith-mini", rank: int = RANK, seed: int = 1) -> Path:
+    """Write `adapter_config.json` and `adapter_model.safetensors` into `folder`, which is returned. `base`: the folder
+    of a checkpoint, or the name of an embedded one."""
     from safetensors.numpy import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -24,7 +25,7 @@ def make_adapter(folder: Path, *, base: str = "pith-mini", rank: int = RANK, see
     config = {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
-        "base_model_name_or_path": base,
+        "base_model_name_or_path": str(base),
         "r": rank,
         "lora_alpha": ALPHA,
         "lora_dropout": 0.0,
@@ -35,9 +36,9 @@ def make_adapter(folder: Path, *, base: str = "pith-mini", rank: int = RANK, see
     return folder
 
 
-def _fields_of(base: str) -> dict[str, Any]:
-    file = ARTEFACTS / "checkpoints" / base / "config.json"
-    fields: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+def _fields_of(base: str | Path) -> dict[str, Any]:
+    folder = base if isinstance(base, Path) else ARTEFACTS / "checkpoints" / base
+    fields: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     return fields
 
 

@@ -121,11 +121,27 @@ def test_a_model_whose_id_begins_as_one_that_comes_has_its_differences(tmp_path:
     ]
 
 
-def test_an_adapter_with_another_id_needs_its_engine_anew(tmp_path: Path) -> None:
-    old, new = (
-        Settings.model_validate(adapters.document(tmp_path, adapters.adapter_document(name))) for name in "ab"
-    )
-    assert plan_of(old, new, code="none").started == ("model:alpha",)
+LOUD = adapters.adapter_document("a")
+DEARER = {**LOUD, "price": {**LOUD["price"], "input_usd_per_mtok": "8"}}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "started"),
+    [
+        ((), (LOUD,), ("model:alpha",)),
+        ((LOUD,), (), ("model:alpha",)),
+        ((LOUD,), (adapters.adapter_document("b"),), ("model:alpha",)),
+        ((LOUD,), ({**LOUD, "adapter": {"of": "alpha", "source": "./other"}},), ("model:alpha",)),
+        ((LOUD,), (adapters.adapter_document("a", of="beta"),), ("model:alpha", "model:beta")),
+        ((LOUD,), (DEARER,), ()),
+    ],
+)
+def test_an_adapter_that_comes_goes_or_changes_needs_its_bases_engine_anew(
+    before: tuple[Any, ...], after: tuple[Any, ...], started: tuple[str, ...], tmp_path: Path
+) -> None:
+    old, new = (Settings.model_validate(adapters.document(tmp_path, *each)) for each in (before, after))
+    plan = plan_of(old, new, code="none")
+    assert (plan.started, plan.removed) == (started, ())
 
 
 def test_the_order_of_models_is_a_difference_without_new_processes(tmp_path: Path) -> None:
