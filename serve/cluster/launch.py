@@ -24,6 +24,7 @@ from serve.cluster.descendants import (
 from serve.cluster.hangup import reload_on_hangup
 from serve.cluster.joined import REST_S, JoinedCluster, quiet_loggers
 from serve.cluster.lineup import Lineup, Run, checkpoints_of, delete_ingress, first_lineup, wait_until_running
+from serve.cluster.nodes import check_nodes
 from serve.cluster.progress import Progress
 from serve.cluster.ray_insides.loopback import SETUP_HOOK, PortsOpen, refuse_open_ports
 from serve.cluster.ray_insides.ray_serve import (
@@ -176,6 +177,9 @@ def start(
     if joined is not None and (running := joined.begin()):
         wait_until_running(running, progress)
         return run, lineup
+    if joined is not None:
+        progress.begin("asking the cluster's nodes")
+        check_nodes(settings)
     run.deploy_models(lineup, lineup.places, checkpoints)
     run.deploy_ingress(lineup)
     if (outlet := outlet_of_process()) is not None:

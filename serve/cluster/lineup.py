@@ -163,6 +163,7 @@ def _chat_model(
         coalesce_s=settings.server.coalesce_ms / 1000,
         longest_s=settings.server.longest_request_s,
         on_loopback=not settings.ray.address,
+        ports=settings.ray.replica_ports,
         counts_in=metrics_folder(settings),
         counts_engine=settings.metrics.engines,
         logs=logs,

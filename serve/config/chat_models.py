@@ -154,6 +154,12 @@ class SizeSettings(Section):
 class ReplicaSettings(Section):
     min: int = Field(1, ge=0, description="Replicas kept up; 0 starts the model on its first request.")
     max: int = Field(1, ge=1, description="Maximum number of replicas.")
+    per_node: int | None = Field(
+        None,
+        ge=1,
+        le=100,
+        description="Most replicas on one node of a cluster; default: as few as hold `max`, by the nodes at the start.",
+    )
     max_ongoing_requests: int = Field(
         256, ge=1, description="Requests that each HTTP process has on one replica at once."
     )
@@ -248,6 +254,12 @@ class ModelSettings(Section):
             raise ValueError("accelerator.share below 1 is for an engine on one GPU")
         if (engine.gpu_memory_utilization or 1) > self.accelerator.share:
             raise ValueError("engine.gpu_memory_utilization must not be above accelerator.share")
+        return self
+
+    @model_validator(mode="after")
+    def _bounded_by_node(self) -> ModelSettings:
+        if self.replicas.per_node is not None and self.engine.kind == VLLM:
+            raise ValueError("replicas.per_node: Ray Serve has no such bound for engines on vLLM")
         return self
 
     @model_validator(mode="after")

@@ -67,6 +67,12 @@ class ChoiceSettings(Section):
 class CompressionReplicaSettings(Section):
     min: int = Field(1, ge=0, description="Replicas kept up; 0 starts the model on its first request.")
     max: int = Field(1, ge=1, description="Maximum number of replicas.")
+    per_node: int | None = Field(
+        None,
+        ge=1,
+        le=100,
+        description="Most replicas on one node of a cluster; default: as few as hold `max`, by the nodes at the start.",
+    )
     max_ongoing_requests: int = Field(
         64, ge=1, description="Twice the requests in a replica at which another one is started."
     )

@@ -1,4 +1,4 @@
-"""Limits on originals of compressed texts: how long they are kept, and how many bytes per project."""
+"""How long texts of customers are kept: originals of compressed ones, and responses of OpenAI's Responses API."""
 
 from pydantic import Field
 
@@ -17,4 +17,14 @@ class RetentionSettings(Section):
         ge=1,
         le=1_000_000,
         description="Megabytes of text that one project's originals may have together.",
+    )
+
+
+class ResponseSettings(Section):
+    store_s: int = Field(
+        3600,
+        ge=0,
+        le=31 * 86_400,
+        description="Seconds for which a response is kept, unless its request says `store: false`; 0: none is. No "
+        "longer than `compression.retention.max_s`, and within its `max_mb_per_project`.",
     )

@@ -19,8 +19,9 @@ from serve.config.logs import LogSettings
 from serve.config.metrics import MetricsSettings
 from serve.config.models_by_kind import place_in_file, sorted_by_kind
 from serve.config.paths import anchor_of
+from serve.config.ray_cluster import NODE, RaySettings
+from serve.config.retention import ResponseSettings
 from serve.config.retrieval_models import RetrievalModelSettings, host_of
-from serve.config.stored_responses import ResponseSettings
 from serve.config.strict_section import Section, with_files
 from serve.config.tracing import TracingSettings
 from serve.config.values.networks import networks
@@ -29,7 +30,10 @@ from serve.config.values.origins import origins
 
 
 class ServerSettings(Section):
-    host: str = Field("127.0.0.1", description="Address that the HTTP server listens on.")
+    host: str = Field(
+        "127.0.0.1",
+        description="Address that the HTTP server listens on; `node`: on a cluster, each HTTP process on its node's.",
+    )
     port: int = Field(8000, ge=1, le=65535, description="TCP port of the HTTP server.")
     ingress_replicas: int = Field(
         2, ge=1, le=64, description="HTTP processes that share the port; with two, one may die unnoticed."
@@ -116,14 +120,6 @@ class OpsSettings(Section):
     )
 
 
-class RaySettings(Section):
-    logical_cpus: int = Field(16, ge=1, description="CPUs that Ray counts; replicas ask for one each.")
-    object_store_mb: int = Field(128, ge=80, description="Megabytes of Ray's shared-memory object store.")
-    address: str | None = Field(
-        None, description="A running cluster to join; default: one is started for this server."
-    )
-
-
 class DemoSettings(Section):
     enabled: bool = Field(True, description="Make a demo workspace and key at start.")
     key_path: Path = Field(Path("var/demo-key"), description="File that holds the demo key (mode 0600).")
@@ -200,6 +196,12 @@ class Settings(Section):
                 "ray.address names a cluster, whose ingress processes (server.ingress_replicas) may be on several "
                 "machines, so billing.rate_limit_storage must be shared (redis://…)"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _only_a_cluster_has_nodes(self) -> Settings:
+        if self.server.host == NODE and self.ray.address is None:
+            raise ValueError("server.host: `node` is for a cluster, and there is no ray.address")
         return self
 
     @property

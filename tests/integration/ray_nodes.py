@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import socket
 import subprocess
 import sys
 import tempfile
@@ -20,7 +21,7 @@ START_S = 60
 STOP_S = 20
 CPUS = 8
 # Not 127.0.0.1, in whose place Ray takes the machine's own address.
-HEAD, OTHER = "127.0.0.2", "127.0.0.3"
+HEAD, OTHER, THIRD = "127.0.0.2", "127.0.0.3", "127.0.0.4"
 
 
 class RayNodes:
@@ -35,6 +36,11 @@ class RayNodes:
     @property
     def address(self) -> str:
         return f"{HEAD}:{self._port}"
+
+    @property
+    def ips(self) -> list[str]:
+        """Of the nodes that run."""
+        return list(self._started)
 
     @property
     def environment(self) -> Mapping[str, str]:
@@ -73,6 +79,12 @@ class RayNodes:
         """All of a node's, its workers and their children included."""
         parent = psutil.Process(self._started[ip].pid)
         return [parent, *parent.children(recursive=True)]
+
+    def listens(self, ip: str, port: int) -> bool:
+        """Whether something there does."""
+        with suppress(OSError), socket.create_connection((ip, port), 1):
+            return True
+        return False
 
     def kill(self, ip: str) -> None:
         """SIGKILL for all processes of the node, as when its machine loses its power."""

@@ -1,18 +1,24 @@
-"""pith on two Ray nodes that somebody else runs: what is started there is stopped, or left on purpose."""
+"""pith on two Ray nodes that somebody else runs: spread over both, one of which may be lost; and stopped, or left on
+purpose."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.integration.ray_nodes import HEAD, OTHER, RayNodes, ray_nodes
-from tests.integration.running import PITH, ROOT, Server, start_server, stop_server, write_config
+from serve.cluster.ray_insides.loopback import LOOPBACK_ADDRESSES
+from tests.faults.redis_server import OwnRedis
+from tests.integration.load import Load, asking
+from tests.integration.ray_nodes import HEAD, OTHER, THIRD, RayNodes, ray_nodes
+from tests.integration.running import PITH, ROOT, Server, start_server, stop_server, wait_for, write_config
+from tests.serve.cluster.ports import neighbours
 
 FAKE_MODEL = {
     "id": "fake",
@@ -21,10 +27,16 @@ FAKE_MODEL = {
     "checkpoint": "none",
     "context_length": 4096,
     "price": {"input_usd_per_mtok": "1", "output_usd_per_mtok": "1", "minimum_request_usd": "0"},
-    "engine": {"kind": "fake"},
+    "engine": {"kind": "fake", "options": {"token_s": 0.05}},
     "replicas": {"min": 2, "max": 2},
 }
 ASKED = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 4}
+# Ten seconds with this engine.
+LONG = {**ASKED, "max_tokens": 200, "ignore_eos": True}
+# Each node's share of two HTTP processes and two replicas.
+SHARE = ["ray::ServeReplica:ingress:ingress", "ray::ServeReplica:model:fake:fake"]
+CLIENTS = 8
+PLACED_S = 120
 
 
 @pytest.fixture(scope="module")
@@ -34,9 +46,27 @@ def nodes() -> Iterator[RayNodes]:
 
 
 @pytest.fixture(scope="module")
-def config(nodes: RayNodes, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    only = {"models": [FAKE_MODEL], "compression": {}, "ray": {"address": nodes.address}}
-    return write_config(tmp_path_factory.mktemp("cluster"), also=only, ingress_replicas=1)
+def ports() -> tuple[int, int]:
+    return neighbours(8)
+
+
+@pytest.fixture(scope="module")
+def config(
+    nodes: RayNodes, ports: tuple[int, int], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
+    folder, limits = tmp_path_factory.mktemp("cluster"), OwnRedis()
+    books = {"database_url": f"sqlite:///{folder}/pith.db", "spool_path": str(folder / "spool.db")}
+    only = {
+        "models": [FAKE_MODEL],
+        "compression": {},
+        "ray": {"address": nodes.address, "replica_ports": list(ports)},
+        "billing": {**books, "rate_limit_storage": limits.url},
+    }
+    limits.start()
+    try:
+        yield write_config(folder, also=only, ingress_replicas=2, host="node")
+    finally:
+        limits.close()
 
 
 @pytest.fixture(scope="module")
@@ -60,21 +90,40 @@ def pith(nodes: RayNodes, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def replicas(nodes: RayNodes) -> list[str]:
-    """The names of Serve's processes on all nodes."""
+def processes_of_serve(nodes: RayNodes, ip: str) -> list[psutil.Process]:
+    """Those on one node."""
     found = []
-    for process in (process for ip in (HEAD, OTHER) for process in nodes.processes(ip)):
+    for process in nodes.processes(ip):
         # One may end meanwhile.
         with suppress(psutil.Error):
-            found.append(process.name())
-    return [name for name in found if name.startswith("ray::Serve")]
+            if process.name().startswith("ray::Serve"):
+                found.append(process)
+    return found
+
+
+def replicas(nodes: RayNodes, *ips: str) -> list[str]:
+    """The names of Serve's replicas and other processes on these nodes, or on all."""
+    return sorted(process.name() for ip in ips or nodes.ips for process in processes_of_serve(nodes, ip))
+
+
+def listening(process: psutil.Process) -> set[tuple[str, int]]:
+    return {tuple(one.laddr) for one in process.net_connections("inet") if one.status == "LISTEN"}
+
+
+def has_its_share(nodes: RayNodes, ip: str) -> bool:
+    return [name for name in replicas(nodes, ip) if "Replica" in name] == SHARE
+
+
+def answers(left: Server, ip: str) -> bool:
+    """Whether the HTTP process of that node does."""
+    with asking(left, ip) as http:
+        return http.post("/v1/chat/completions", json=ASKED).status_code == 200
 
 
 def test_what_is_left_on_purpose_says_so_and_goes_on_answering(left: Server) -> None:
     said = "".join(left.lines)
     assert "Ctrl-C leaves it running" in said and "left: pith runs on" in said
-    with left.client() as http:
-        assert http.post("/v1/chat/completions", json=ASKED).status_code == 200
+    assert answers(left, HEAD)
 
 
 def test_a_second_server_does_not_take_the_place_of_one_that_runs(
@@ -83,8 +132,66 @@ def test_a_second_server_does_not_take_the_place_of_one_that_runs(
     refused = pith(nodes, "serve", "--config", str(config))
     assert refused.returncode == 1
     assert "pith runs already" in refused.stderr and "--attach" in refused.stderr
-    with left.client() as http:
-        assert http.post("/v1/chat/completions", json=ASKED).status_code == 200
+    assert answers(left, HEAD)
+
+
+def test_each_node_has_its_share_and_answers_at_its_own_address(nodes: RayNodes, left: Server) -> None:
+    for ip in (HEAD, OTHER):
+        assert has_its_share(nodes, ip), replicas(nodes, ip)
+        assert answers(left, ip)
+
+
+def test_replicas_are_open_to_other_machines_on_the_ports_that_are_named(
+    nodes: RayNodes, left: Server, ports: tuple[int, int]
+) -> None:
+    named = {left.port, *range(ports[0], ports[1] + 1)}
+    for ip in (HEAD, OTHER):
+        for process in processes_of_serve(nodes, ip):
+            beyond = {at for at in listening(process) if at[0] not in LOOPBACK_ADDRESSES}
+            own = {port for host, port in beyond if host == ip}
+            # And Ray's own port of each worker, on every interface.
+            assert own <= named and len(beyond) - len(own) == 1, (process.name(), beyond)
+            assert len(own) == ("Replica" in process.name()), (process.name(), beyond)
+
+
+def test_a_node_lost_under_load_costs_only_the_requests_that_it_carried(
+    nodes: RayNodes, left: Server, config: Path
+) -> None:
+    with Load(left, HEAD, ASKED, clients=CLIENTS) as load:
+        wait_for(lambda: load.count() >= 5 * CLIENTS, timeout_s=60, what="requests are answered")
+        nodes.kill(OTHER)
+        load.part = "after"
+        wait_for(lambda: load.count("after") >= 10 * CLIENTS, timeout_s=60, what="they are answered again")
+    print(load.said())
+    assert len(load.failed()) <= CLIENTS and load.failed("after") == []
+    assert pith(nodes, "reconcile", "--full", "--config", str(config)).returncode == 0
+
+
+def test_a_node_that_comes_back_has_its_share_again(nodes: RayNodes, left: Server) -> None:
+    nodes.start(OTHER)
+    wait_for(lambda: has_its_share(nodes, OTHER), timeout_s=PLACED_S, what="it has its share")
+    wait_for(lambda: nodes.listens(OTHER, left.port), timeout_s=PLACED_S, what="it takes requests")
+    assert has_its_share(nodes, HEAD) and answers(left, OTHER)
+
+
+def test_a_node_is_drained_without_a_failed_request(nodes: RayNodes, left: Server, config: Path) -> None:
+    nodes.start(THIRD)
+    with (
+        Load(left, HEAD, ASKED, clients=CLIENTS) as load,
+        asking(left, OTHER) as there,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        long = pool.submit(there.post, "/v1/chat/completions", json=LONG)
+        wait_for(lambda: load.count() >= CLIENTS, timeout_s=60, what="requests are answered")
+        drained = pith(nodes, "drain", OTHER, "--config", str(config), "--within", str(PLACED_S))
+        load.part = "after"
+        assert drained.returncode == 0, drained.stderr
+        wait_for(lambda: load.count("after") >= CLIENTS, timeout_s=60, what="requests are answered")
+        assert long.result().status_code == 200
+    print(drained.stdout, load.said())
+    assert load.failed() == [] and "no room" not in drained.stdout
+    assert has_its_share(nodes, THIRD) and answers(left, THIRD)
+    assert pith(nodes, "reconcile", "--full", "--config", str(config)).returncode == 0
 
 
 def test_pith_stop_stops_all_of_it_and_says_what(nodes: RayNodes, left: Server, config: Path) -> None:

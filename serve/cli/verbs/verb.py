@@ -30,6 +30,7 @@ class Verb:
 VERBS = (
     Verb("serve", "serve.cli.serve:serve", "Start the server and serve until Ctrl-C."),
     Verb("stop", "serve.cli.stop:stop", "Stop pith on a Ray cluster; Ray runs on."),
+    Verb("drain", "serve.cli.talk.drain:drain", "Empty a node of the Ray cluster, so that it may be stopped."),
     Verb("reload", "serve.cli.talk.reload:reload", "Put a changed configuration or new code in force while it runs."),
     Verb("status", "serve.cli.talk.overview:status", "How a running server does: models, load, spend."),
     Verb("models", "serve.cli.talk.listing:models", "List models with their contexts and prices."),

@@ -16,7 +16,9 @@ from models.adapters import AdapterSource
 from models.engine import EngineFault, EngineRequest, ReplicaEngine
 from models.engine_kinds import ENGINE_KINDS, ENGINE_LIMITS, EngineSpec, start_engine
 from serve.cluster.deployments.deployment_options import deployment_options
+from serve.cluster.deployments.spread import spread_over_nodes
 from serve.cluster.ray_insides.loopback import PortCheck
+from serve.cluster.replicas.port import Ports
 from serve.cluster.replicas.replica import Replica
 from serve.config.capacity.demand import worker_bundle
 from serve.config.chat_models import ModelSettings, shares_of
@@ -38,13 +40,15 @@ class ChatReplica:
         *,
         shares: Shares,
         on_loopback: bool,
+        ports: Ports,
         counts_in: Path | None,
         logs: LogPlan,
     ) -> None:
         begin_logs(logs)
         start = partial(start_engine, kind, spec)
         metrics = open_replica_metrics(counts_in, spec.model_id)
-        await self.open(await start(), start, shares=shares, on_loopback=on_loopback, metrics=metrics)
+        engine = await start()
+        await self.open(engine, start, shares=shares, on_loopback=on_loopback, ports=ports, metrics=metrics)
 
     async def open(
         self,
@@ -53,12 +57,13 @@ class ChatReplica:
         *,
         shares: Shares,
         on_loopback: bool,
+        ports: Ports,
         metrics: ReplicaMetrics | None,
     ) -> None:
         self._ports = PortCheck(on_loopback=on_loopback)
         self._replica = Replica(engine, start_again, shares=shares, give_up=exit_at_once, metrics=metrics)
         prepare_interpreter()
-        await self._replica.open(ray.util.get_node_ip_address())
+        await self._replica.open(ray.util.get_node_ip_address(), ports)
 
     async def record_replica_metadata(self) -> dict[str, Any]:
         """Asked by Ray Serve once."""
@@ -94,6 +99,7 @@ def build_model(
     coalesce_s: float,
     longest_s: float,
     on_loopback: bool,
+    ports: Ports = None,
     counts_in: Path | None,
     counts_engine: bool = True,
     logs: LogPlan = LOGS,
@@ -101,10 +107,10 @@ def build_model(
     run_folder: Path | None = None,
 ) -> Any:
     """The Ray Serve application of one catalog model. `checkpoint` is a hub name or a folder; `longest_s` is what a
-    replica that is not needed any more gets to end its requests; `on_loopback`: no other machine may reach it;
-    `counts_in` is the server's folder of metrics, `counts_engine`: vLLM's own are too; `tracing`: where an engine
-    that traces sends its spans; `run_folder`: the server's, on its machine, where the steps of the start are told;
-    `adapters`: its engines serve them too."""
+    replica that is not needed any more gets to end its requests; `on_loopback`: no other machine may reach it; `ports`:
+    those it may listen on; `counts_in` is the server's folder of metrics, `counts_engine`: vLLM's own are too;
+    `tracing`: where an engine that traces sends its spans; `run_folder`: the server's, on its machine, where the steps
+    of the start are told; `adapters`: its engines serve them too."""
     spec = EngineSpec(
         model.id, checkpoint, model.context_length, coalesce_s, model.engine.options, tuple(adapters)
     )
@@ -112,6 +118,7 @@ def build_model(
     given = {
         "shares": shares_of(model.replicas),
         "on_loopback": on_loopback,
+        "ports": ports,
         "counts_in": counts_in,
         "logs": logs,
     }
@@ -120,7 +127,11 @@ def build_model(
 
         of_vllm = {"tracing": tracing, "counts_engine": counts_engine, "run_folder": run_folder}
         return build_vllm_model(model, spec, options, given | of_vllm)
-    deployment = serve.deployment(ChatReplica, **options, ray_actor_options=_resources(model))
+    resources, replicas = _resources(model), model.replicas
+    spread = spread_over_nodes(
+        replicas.max, resources, per_node=replicas.per_node, in_cluster=not on_loopback
+    )
+    deployment = serve.deployment(ChatReplica, **options, **spread, ray_actor_options=resources)
     return deployment.bind(model.engine.kind, spec, **given)
 
 

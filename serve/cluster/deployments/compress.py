@@ -9,6 +9,7 @@ from compression.pipeline.served import CompressionFault, JobTerms, as_value
 from models.engine import EngineFault
 from models.retrieval import Computed, RetrievalJob
 from serve.cluster.deployments.pooled_options import pooled_options
+from serve.cluster.deployments.spread import spread_over_nodes
 from serve.cluster.ray_insides.loopback import PortCheck
 from serve.cluster.replicas.pooled_retrieval import computed_in_pool
 from serve.config.compression_models import CompressionModelSettings, plan_of_model, spec_of
@@ -60,5 +61,9 @@ def build_compressor(model: CompressionModelSettings, settings: Settings, logs: 
         "num_gpus": model.replicas.gpus,
         "runtime_env": {"env_vars": metrics_environment(settings)},
     }
-    deployment = serve.deployment(CompressReplica, **pooled_options(model), ray_actor_options=resources)
+    replicas, joins = model.replicas, settings.ray.address is not None
+    spread = spread_over_nodes(replicas.max, resources, per_node=replicas.per_node, in_cluster=joins)
+    deployment = serve.deployment(
+        CompressReplica, **pooled_options(model), **spread, ray_actor_options=resources
+    )
     return deployment.bind(model, settings, logs)

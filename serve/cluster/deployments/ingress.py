@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import ray
 from ray import serve
 
+from serve.cluster.deployments.spread import spread_over_nodes
 from serve.cluster.ray_insides.loopback import PortCheck
 from serve.cluster.replicas.applications import (
     HEALTH_CHECK_PERIOD_S,
@@ -19,6 +21,7 @@ from serve.cluster.replicas.applications import (
     retrieval_app,
 )
 from serve.config.chat_models import shares_of
+from serve.config.ray_cluster import NODE
 from serve.config.retrieval_models import RetrievalModelSettings, host_of
 from serve.config.settings import Settings
 from serve.logs.outlet import DRAIN_S, Outlet
@@ -53,10 +56,13 @@ class IngressReplica:
         self._ports.pass_once()
         self._service.check()
 
-    async def retire(self) -> tuple[int, int]:
+    async def retire(self, node_id: str | None = None) -> tuple[int, int]:
         """Take no more connections, and end each with its next reply. Returns how many may still ask something, and
         how many have a request that runs. To be called until there are none: a replica may have taken another's place.
+        `node_id`: only where it is on this node of the cluster.
         """
+        if node_id not in (None, ray.get_runtime_context().get_node_id()):
+            return 0, 0
         return self._service.retire()
 
     async def __del__(self) -> None:
@@ -81,7 +87,7 @@ def _start(settings: Settings, places: Places, run_folder: Path | None) -> Servi
 
     client = ReplicaClient()
     service = start_service(
-        settings,
+        with_address(settings, ray.util.get_node_ip_address()),
         engines=_engines(settings, places, client),
         compressors=_compressors(settings, places),
         retrievers=_retrievers(settings, places),
@@ -90,6 +96,13 @@ def _start(settings: Settings, places: Places, run_folder: Path | None) -> Servi
     )
     service.closing.append(client.close)
     return service
+
+
+def with_address(settings: Settings, node: str) -> Settings:
+    """The same with the address of the node in the place of `node`."""
+    if settings.server.host != NODE:
+        return settings
+    return settings.model_copy(update={"server": settings.server.model_copy(update={"host": node})})
 
 
 def _engines(settings: Settings, places: Places, client: ReplicaClient) -> dict[str, RayEngine]:
@@ -159,15 +172,18 @@ def _retriever(model: RetrievalModelSettings, settings: Settings, places: Places
 def build_ingress(settings: Settings, places: Places, run_folder: Path | None) -> Any:
     """The Ray Serve application that answers on the HTTP port. `places`: where the models' applications are;
     `run_folder` is the folder where its processes get the listening socket; without one each listens by itself."""
+    resources = {"num_cpus": 1, "runtime_env": {"env_vars": metrics_environment(settings)}}
+    replicas, joins = settings.server.ingress_replicas, settings.ray.address is not None
     deployment = serve.deployment(
         IngressReplica,
         name=INGRESS_APP,
-        num_replicas=settings.server.ingress_replicas,
+        num_replicas=replicas,
         health_check_period_s=HEALTH_CHECK_PERIOD_S,
         health_check_timeout_s=HEALTH_CHECK_TIMEOUT_S,
         # Ray's own is 2 s that it waits before it says a word; a drain time of 1 s was over by then.
         graceful_shutdown_wait_loop_s=0.1,
         graceful_shutdown_timeout_s=settings.server.drain_s + SETTLE_S,
-        ray_actor_options={"runtime_env": {"env_vars": metrics_environment(settings)}},
+        **spread_over_nodes(replicas, resources, per_node=None, in_cluster=joins),
+        ray_actor_options=resources,
     )
     return deployment.bind(settings, places, run_folder)

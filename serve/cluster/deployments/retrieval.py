@@ -10,6 +10,7 @@ from models.engine import EngineFault
 from models.retrieval import Computed, RetrievalJob
 from serve.cluster.deployments.pooled_options import pooled_options
 from serve.cluster.deployments.retrieval_replica import start_replica
+from serve.cluster.deployments.spread import spread_over_nodes
 from serve.cluster.ray_insides.loopback import PortCheck
 from serve.config.retrieval_models import RetrievalModelSettings
 from serve.config.settings import Settings
@@ -53,5 +54,9 @@ def build_retrieval_model(model: RetrievalModelSettings, settings: Settings, log
         **({"accelerator_type": accelerator.type} if accelerator.type else {}),
         "runtime_env": {"env_vars": {**metrics_environment(settings), **model.environment}},
     }
-    deployment = serve.deployment(RetrievalDeployment, **pooled_options(model), ray_actor_options=resources)
+    replicas, joins = model.replicas, settings.ray.address is not None
+    spread = spread_over_nodes(replicas.max, resources, per_node=replicas.per_node, in_cluster=joins)
+    deployment = serve.deployment(
+        RetrievalDeployment, **pooled_options(model), **spread, ray_actor_options=resources
+    )
     return deployment.bind(model, settings, logs)

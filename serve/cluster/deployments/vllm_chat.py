@@ -17,6 +17,7 @@ from models.adapters import read_adapter
 from models.engine_kinds import ENGINE_LIMITS, EngineSpec
 from models.vllm.core_process import fork_cores, start_forking
 from serve.cluster.deployments.chat import ChatReplica
+from serve.cluster.replicas.port import Ports
 from serve.config.adapters import max_rank_of
 from serve.config.capacity.demand import placement_group
 from serve.config.chat_models import ModelSettings
@@ -40,6 +41,7 @@ class VLLMChatReplica(ChatReplica):
         *,
         shares: Shares,
         on_loopback: bool,
+        ports: Ports,
         counts_in: Path | None,
         counts_engine: bool,
         logs: LogPlan,
@@ -80,7 +82,9 @@ class VLLMChatReplica(ChatReplica):
         start_again = self._start_again if forks_cores else None
         tell("generating a first token")
         engine = await self._warmed_up()
-        await self.open(engine, start_again, shares=shares, on_loopback=on_loopback, metrics=metrics)
+        await self.open(
+            engine, start_again, shares=shares, on_loopback=on_loopback, ports=ports, metrics=metrics
+        )
 
     async def _warmed_up(self) -> VLLMEngine:
         from models.vllm.engine import VLLMEngine

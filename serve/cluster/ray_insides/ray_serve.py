@@ -116,9 +116,9 @@ class Everyone:
         if not self._handle.is_initialized:
             self._handle._init(_run_router_in_separate_loop=True)
 
-    def ask(self, method: str, *, timeout_s: float) -> list[Any]:
+    def ask(self, method: str, *arguments: Any, timeout_s: float) -> list[Any]:
         """What each that runs returns. Raises what Ray Serve raises, also where none runs."""
-        return list(self._handle.broadcast(method).results(timeout_s=timeout_s))
+        return list(self._handle.broadcast(method, *arguments).results(timeout_s=timeout_s))
 
 
 class RoutedHandle:

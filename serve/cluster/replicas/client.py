@@ -1,6 +1,7 @@
 """The ingress's side of the way to a replica: one request to its port, the reply item by item."""
 
 import asyncio
+import socket
 from collections import defaultdict, deque
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from serve.cluster.replicas.wire import READ_AHEAD_BYTES, WrongToken, asked_byte
 
 CONNECT_S = 5.0
 KEEP_ALIVE_S = 60.0
+# A machine that vanishes closes nothing: the kernel asks after it, and after this time gives the connection up.
+VANISHED_S = 5
 # Without these on this side, no connection is made even to a healthy replica.
 OUT_OF_RESOURCES = (EMFILE, ENFILE, ENOBUFS, ENOMEM, EADDRNOTAVAIL)
 
@@ -97,8 +100,21 @@ class ReplicaClient:
 async def _connected(address: Address) -> _Line:
     try:
         async with asyncio.timeout(CONNECT_S):
-            return _Line(*await asyncio.open_connection(address.host, address.port, limit=READ_AHEAD_BYTES))
+            line = _Line(*await asyncio.open_connection(address.host, address.port, limit=READ_AHEAD_BYTES))
     except OSError as error:
         if error.errno in OUT_OF_RESOURCES:
             raise ReplyBroken(str(error)) from error
         raise ReplicaGone(str(error)) from error
+    give_up_on_a_vanished_machine(line.writer.get_extra_info("socket"))
+    return line
+
+
+def give_up_on_a_vanished_machine(connection: socket.socket) -> None:
+    """Whether it has been sent something or is waited for."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (
+        (socket.TCP_KEEPIDLE, 2),
+        (socket.TCP_KEEPINTVL, 1),
+        (socket.TCP_USER_TIMEOUT, VANISHED_S * 1000),
+    ):
+        connection.setsockopt(socket.IPPROTO_TCP, option, value)

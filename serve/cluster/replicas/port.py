@@ -1,6 +1,7 @@
 """The private port of an engine's replica, for the ingress alone: each request begins with the replica's token."""
 
 import asyncio
+import errno
 import logging
 import secrets
 import socket
@@ -23,6 +24,8 @@ from serve.cluster.replicas.wire import (
 # Under this key Ray's handles know a replica's address.
 ADDRESS_KEY = "pith_port"
 BACKLOG = 4096
+# The first and the last that may be taken; None: any.
+Ports = tuple[int, int] | None
 Generate = Callable[[EngineRequest], AsyncGenerator[EngineChunk | EngineFault, None]]
 logger = logging.getLogger("pith.replica_port")
 
@@ -46,13 +49,25 @@ class ReplicaPort:
         self._lines: dict[_Line, asyncio.Task[None]] = {}
         self._is_closing = False
 
-    async def open(self, host: str) -> Address:
-        """Listen on any free port of `host`. Raises `OSError`."""
-        self._server = await asyncio.start_server(
-            self._connected, host, 0, limit=READ_AHEAD_BYTES, backlog=BACKLOG
-        )
+    async def open(self, host: str, ports: Ports = None) -> Address:
+        """Listen on a free port of `host`, between the first and the last of `ports`. Raises `OSError`."""
+        self._server = await self._listening(host, ports)
         address, port = self._server.sockets[0].getsockname()[:2]
         return Address(address, port, self._token)
+
+    async def _listening(self, host: str, ports: Ports) -> asyncio.Server:
+        first, last = ports or (0, 0)
+        for port in range(first, last + 1):
+            try:
+                return await asyncio.start_server(
+                    self._connected, host, port, limit=READ_AHEAD_BYTES, backlog=BACKLOG
+                )
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+        raise OSError(
+            errno.EADDRINUSE, f"no port of {host} is free from {first} to {last} (ray.replica_ports)"
+        )
 
     async def close(self) -> None:
         """Take no more requests, and return when the running ones have ended."""

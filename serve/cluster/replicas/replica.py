@@ -9,7 +9,7 @@ from models.engine import EngineFault, EngineRequest, ReplicaEngine
 from models.errors import EngineFailed
 from models.restarting_engine import RestartingEngine
 from serve.cluster.replicas.applications import BOUND_KEY
-from serve.cluster.replicas.port import ADDRESS_KEY, ReplicaPort
+from serve.cluster.replicas.port import ADDRESS_KEY, Ports, ReplicaPort
 from serve.fairness.generation import FairGeneration
 from serve.fairness.places import Shares
 from serve.metrics.engines.replica import ReplicaMetrics
@@ -38,9 +38,9 @@ class Replica:
         fair = FairGeneration(self._engine.generate, places=engine.places, shares=shares, observer=metrics)
         self._port = ReplicaPort(fair.generate)
 
-    async def open(self, host: str) -> None:
-        """Take requests on any free port of `host`. Raises `OSError`."""
-        self._address = await self._port.open(host)
+    async def open(self, host: str, ports: Ports = None) -> None:
+        """Take requests on a free port of `host`, of `ports` if they are given. Raises `OSError`."""
+        self._address = await self._port.open(host, ports)
         self._supervising = asyncio.create_task(self._engine.supervise())
 
     def metadata(self) -> dict[str, Any]:

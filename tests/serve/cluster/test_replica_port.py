@@ -15,6 +15,7 @@ from models.engine import EngineChunk, EngineFault, EngineRequest, TokenUsage
 from serve.cluster.replicas.client import ReplicaClient, ReplicaGone, ReplyBroken
 from serve.cluster.replicas.port import Address, ReplicaPort
 from serve.cluster.replicas.wire import ASKED, REFUSAL, TOKEN_BYTES, asked_bytes
+from tests.serve.cluster.ports import neighbours
 
 DEADLINE_S = 10
 CHUNKS = (
@@ -290,3 +291,16 @@ async def test_closing_the_port_waits_for_the_running_reply_and_takes_no_other()
         await closing
     await client.close()
     await other.close()
+
+
+async def test_replicas_listen_on_the_ports_that_are_theirs_one_each() -> None:
+    ports = [ReplicaPort(answering(*CHUNKS)) for _ in range(2)]
+    given = neighbours(2)
+    try:
+        addresses = [await port.open("127.0.0.1", given) for port in ports]
+        assert {address.port for address in addresses} == set(given)
+        with pytest.raises(OSError, match=r"no port of 127\.0\.0\.1 is free"):
+            await ReplicaPort(answering(*CHUNKS)).open("127.0.0.1", given)
+    finally:
+        for port in ports:
+            await port.close()

@@ -271,6 +271,25 @@ def test_several_machines_need_shared_limits(document: dict[str, Any], tmp_path:
     assert Settings.model_validate(document).server.ingress_replicas == 2
 
 
+@pytest.mark.parametrize("ports", [[31000, 30999], [80, 90], [31000, 70000], [31000]])
+def test_ports_of_replicas_are_a_range(document: dict[str, Any], tmp_path: Path, ports: list[int]) -> None:
+    document["ray"] = {"address": "10.0.0.1:6379", "replica_ports": [31000, 31063]}
+    document["server"]["ingress_replicas"] = 1
+    assert Settings.model_validate(document).ray.replica_ports == (31000, 31063)
+    document["ray"]["replica_ports"] = ports
+    assert refusal(document, tmp_path).startswith("ray")
+
+
+def test_only_on_a_cluster_are_there_nodes_and_ports_between_them(
+    document: dict[str, Any], tmp_path: Path
+) -> None:
+    document["ray"] = {"replica_ports": [31000, 31063]}
+    assert "without ray.address no other machine reaches an engine" in refusal(document, tmp_path)
+    document["ray"] = {}
+    document["server"]["host"] = "node"
+    assert "server.host: `node` is for a cluster" in refusal(document, tmp_path)
+
+
 @pytest.mark.parametrize(
     "uri",
     ["", "memory", "memory://x", "redis", "redis://", "memcached://:hunter2@host", "http://:hunter2@host"],
@@ -332,17 +351,18 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 
 def test_the_configurations_of_the_repository_are_all_here() -> None:
-    assert {path.name for path in CONFIGS} >= {"embedded.yaml", "cpu.yaml", "gpu.yaml"}
+    assert {path.name for path in CONFIGS} >= {"cluster.yaml", "cpu.yaml", "embedded.yaml", "gpu.yaml"}
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
 def test_a_configuration_of_the_repository_loads_and_makes_a_catalog(path: Path) -> None:
     settings = load_settings(path)
     catalog = catalog_of(settings)
-    assert len(catalog.models) == 4 and catalog.default.id == settings.models[0].id
+    assert len(catalog.models) == (4 if settings.ray.address is None else 2)
+    assert catalog.default.id == settings.models[0].id
     assert all(model.input_micro_usd_per_mtok > 0 for model in catalog.models)
     assert settings.models[0].replicas.min >= 1
-    assert settings.server.host == "127.0.0.1"
+    assert settings.server.host == ("127.0.0.1" if settings.ray.address is None else "node")
 
 
 def test_a_price_becomes_whole_micro_and_nano_dollars(document: dict[str, Any]) -> None:

@@ -1,0 +1,160 @@
+"""Whether the nodes of a cluster can work for pith together: asked of each before anything is started there."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from serve.cluster.checkpoints import StartError
+from serve.cluster.replicas.port import Ports
+from serve.config.settings import Settings
+from serve.money.pepper import PEPPER, read_pepper
+
+# A node's first worker imports what its setup hook names.
+ANSWER_S = 90.0
+CONNECT_S = 3.0
+CHECKOUT = Path(__file__).resolve().parents[2]
+PACKAGES = ("serve", "models", "compression", "billing")
+PAGE = "docs/cluster.md#ports"
+Listening = Sequence[tuple[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """Of the code on a node, and of the secret there; None where it has none."""
+
+    code: str
+    pepper: str | None
+
+
+def marks_of(state_dir: Path) -> Marks:
+    """Of this machine."""
+    code = hashlib.sha256()
+    for file in sorted(file for package in PACKAGES for file in (CHECKOUT / package).rglob("*.py")):
+        code.update(str(file.relative_to(CHECKOUT)).encode() + b"\0" + file.read_bytes() + b"\0")
+    pepper = state_dir / PEPPER
+    kept = hashlib.sha256(pepper.read_bytes()).hexdigest() if pepper.is_file() else None
+    return Marks(code.hexdigest(), kept)
+
+
+class NodeProbe:
+    """Runs on the node that has this address, and ends with the check."""
+
+    def __init__(self, host: str) -> None:
+        self._host = host
+        self.listening: list[socket.socket] = []
+
+    def marks(self, state_dir: Path) -> Marks:
+        return marks_of(state_dir)
+
+    def listen(self, ports: Ports) -> Listening:
+        """On the first and on the last free port of `ports`, or on any. Raises `OSError`."""
+        first, last = ports or (0, 0)
+        for turn in (range(first, last + 1), range(last, first, -1)):
+            if (found := _first_free(self._host, turn)) is not None:
+                self.listening.append(found)
+        if not self.listening:
+            raise OSError(errno.EADDRINUSE, f"no port of {self._host} is free from {first} to {last}")
+        return [found.getsockname()[:2] for found in self.listening]
+
+    def unreachable(self, addresses: Listening) -> list[str]:
+        """What of these cannot be connected to, with the reason."""
+        return [problem for host, port in addresses for problem in _tried(host, port)]
+
+
+def _first_free(host: str, ports: range) -> socket.socket | None:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    for port in ports:
+        try:
+            return socket.create_server((host, port), family=family)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+    return None
+
+
+def _tried(host: str, port: int) -> Iterator[str]:
+    try:
+        socket.create_connection((host, port), CONNECT_S).close()
+    except OSError as error:
+        yield f"{host}:{port} ({error})"
+
+
+def differences(own: Marks, others: Mapping[str, Marks], state_dir: Path) -> Iterator[str]:
+    """A sentence for each node, by its address, that has other code or another secret than this machine."""
+    for node, marks in others.items():
+        if marks.code != own.code:
+            yield f"node {node} has other code than this machine in {CHECKOUT}"
+        if marks.pepper is None:
+            yield f"node {node} has no {state_dir / PEPPER}: copy this machine's there (mode 0600)"
+        elif marks.pepper != own.pepper:
+            yield f"node {node} has another {state_dir / PEPPER} than this machine: it would know none of its keys"
+
+
+def check_nodes(settings: Settings) -> None:
+    """Every node that can run a replica has this code and this secret, and reaches the port of a replica on every
+    other. Raises `StartError`, which names what does not."""
+    # Made here, if it has not been: it is to be copied from this machine.
+    read_pepper(settings.state_dir)
+    probes = _Probes()
+    try:
+        marks = probes.ask("marks", settings.state_dir)
+        listening = probes.ask("listen", settings.ray.replica_ports)
+        closed = probes.ask("unreachable", [address for each in listening.values() for address in each])
+    finally:
+        probes.end()
+    wrong = [
+        *differences(marks_of(settings.state_dir), marks, settings.state_dir),
+        *(
+            f"node {node} cannot reach {problem}: open it between the nodes ({PAGE})"
+            for node, problems in closed.items()
+            for problem in problems
+        ),
+    ]
+    if wrong:
+        raise StartError("ray.address: " + "; ".join(wrong))
+
+
+class _Probes:
+    """One on each node that may have a replica."""
+
+    def __init__(self) -> None:
+        import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        self._by_node = {
+            node["NodeManagerAddress"]: ray.remote(num_cpus=0)(NodeProbe)
+            .options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False))
+            .remote(node["NodeManagerAddress"])
+            for node in ray.nodes()
+            if node["Alive"] and node["Resources"].get("CPU", 0) >= 1
+        }
+
+    def ask(self, method: str, argument: Any) -> dict[str, Any]:
+        """What each answers, by the address of its node. Raises `StartError` for one that says nothing."""
+        import ray
+        from ray.exceptions import RayError
+
+        asked = {node: getattr(probe, method).remote(argument) for node, probe in self._by_node.items()}
+        said = {}
+        for node, answer in asked.items():
+            try:
+                said[node] = ray.get(answer, timeout=ANSWER_S)
+            except (RayError, OSError) as error:
+                reason = [line for line in str(error).splitlines() if line.strip()]
+                raise StartError(
+                    f"ray.address: node {node} cannot work for pith: {reason[-1] if reason else error!r}; it needs "
+                    f"{CHECKOUT} with its .venv, and the ports of {PAGE}"
+                ) from error
+        return said
+
+    def end(self) -> None:
+        import ray
+
+        for probe in self._by_node.values():
+            ray.kill(probe)
