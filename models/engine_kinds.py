@@ -10,6 +10,8 @@ from models.engine import MAX_STOP_STRINGS, ReplicaEngine
 
 # Of a replica's environment: what an engine would refuse, if it were not told that requests are checked before.
 ENGINE_LIMITS: Mapping[str, str] = {"VLLM_MAX_STOP_STRINGS": str(MAX_STOP_STRINGS)}
+# Seconds that vLLM's processes spin when they wait for each other (`models.vllm.plugin`).
+SPIN_VARIABLE = "PITH_ENGINE_SPIN_S"
 
 
 @dataclass(frozen=True, slots=True)

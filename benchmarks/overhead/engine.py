@@ -50,7 +50,9 @@ def read_engine(config: Path, checkpoints: Path) -> Engine:
         name, checkpoint, length = model["id"], model["checkpoint"], model["context_length"]
     except (KeyError, IndexError, TypeError) as error:
         raise SystemExit(f"--config {config}: no model to measure ({error!r})") from error
-    arguments = {**model.get("engine", {}), "max_model_len": length, "load_format": "safetensors"}
+    # pith's own, which vLLM's server does not know.
+    given = {name: value for name, value in model.get("engine", {}).items() if name != "spin_s"}
+    arguments = {**given, "max_model_len": length, "load_format": "safetensors"}
     return Engine(name, located(checkpoint, checkpoints), arguments, model.get("environment", {}))
 
 

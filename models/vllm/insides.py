@@ -3,8 +3,8 @@
 `tests/models/vllm/test_insides.py` reads the pinned vLLM's source and says which of them no longer means what is relied
 on here. Part of this rim are `models/vllm/prompts/prompt.py`, which reads the renderer's settings, and
 `long_prompt.py`, which tokenizes with it; `models/vllm/stat_logger.py`, which gives its statistics another place; and
-`models/vllm/core_imports.py`, which loads modules and uses nothing of them; and `core_process.py`, which foresees
-what vLLM will set.
+`models/vllm/core_imports.py`, which loads modules and uses nothing of them; `core_process.py`, which foresees what
+vLLM will set; and `plugin.py`, which vLLM calls in its cores and workers.
 """
 
 import asyncio

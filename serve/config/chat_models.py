@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from models.catalog import ToolUse
-from models.engine_kinds import ENGINE_KINDS, VLLM
+from models.engine_kinds import ENGINE_KINDS, ENGINE_LIMITS, SPIN_VARIABLE, VLLM
 from serve.config.adapters import AdapterSettings, without_its_bases
 from serve.config.engine_features import problems_of
 from serve.config.strict_section import Section
@@ -74,6 +74,13 @@ class EngineSettings(Section):
     data_parallel_size: int | None = Field(None, ge=1)
     # Of an engine on CPUs: where the model runs. vLLM takes `uni` for `mp` there, but not the class by its name.
     distributed_executor_backend: str | None = None
+    spin_s: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="Seconds that an engine's processes spin when they wait for each other, before they sleep; "
+        "default: 0 on CPUs, where spinning takes cores from the model, and vLLM's own second on GPUs.",
+    )
     enable_expert_parallel: bool | None = None
     gpu_memory_utilization: float | None = Field(None, gt=0, le=1)
     kv_cache_dtype: str | None = None
@@ -130,7 +137,7 @@ class EngineSettings(Section):
 
     def vllm_arguments(self) -> dict[str, Any]:
         """Those that are given."""
-        return self.model_dump(exclude_none=True, exclude={"kind", "options"})
+        return self.model_dump(exclude_none=True, exclude={"kind", "options", "spin_s"})
 
 
 class AcceleratorSettings(Section):
@@ -231,6 +238,14 @@ class ModelSettings(Section):
     size: SizeSettings = SizeSettings()
     replicas: ReplicaSettings = ReplicaSettings()
     environment: dict[str, str] = Field({}, description="Environment variables of the engine's processes.")
+
+    def engine_environment(self) -> dict[str, str]:
+        """All that the engine's processes find in theirs, what pith sets included."""
+        spin_s = self.engine.spin_s
+        if spin_s is None and self.accelerator.kind == "cpu":
+            spin_s = 0.0
+        spin = {} if spin_s is None else {SPIN_VARIABLE: str(spin_s)}
+        return {**ENGINE_LIMITS, **spin, **self.environment}
 
     @model_validator(mode="before")
     @classmethod

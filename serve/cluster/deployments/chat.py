@@ -14,7 +14,7 @@ from ray import serve
 
 from models.adapters import AdapterSource
 from models.engine import EngineFault, EngineRequest, ReplicaEngine
-from models.engine_kinds import ENGINE_KINDS, ENGINE_LIMITS, EngineSpec, start_engine
+from models.engine_kinds import ENGINE_KINDS, EngineSpec, start_engine
 from serve.cluster.deployments.deployment_options import deployment_options
 from serve.cluster.deployments.spread import spread_over_nodes
 from serve.cluster.ray_insides.loopback import PortCheck
@@ -143,5 +143,5 @@ def _resources(model: ModelSettings) -> dict[str, Any]:
         "num_cpus": 1 + worker.get("CPU", 0),
         "num_gpus": worker.get("GPU", 0),
         **({"accelerator_type": model.accelerator.type} if model.accelerator.type else {}),
-        "runtime_env": {"env_vars": {**ENGINE_LIMITS, **model.environment}},
+        "runtime_env": {"env_vars": model.engine_environment()},
     }

@@ -4,7 +4,6 @@ from pathlib import Path
 
 from ray.serve.llm import LLMConfig
 
-from models.engine_kinds import ENGINE_LIMITS
 from serve.config.adapters import lora_arguments
 from serve.config.capacity.demand import worker_bundle
 from serve.config.chat_models import ModelSettings
@@ -42,7 +41,7 @@ def llm_config(
         accelerator_type=model.accelerator.type,
         accelerator_config={"kind": model.accelerator.kind} if model.accelerator.kind == "cpu" else None,
         **({"callback_config": {"callback_class": NOTHING_TO_FETCH}} if Path(checkpoint).is_dir() else {}),
-        runtime_env={"env_vars": {**ENGINE_LIMITS, **model.environment}},
+        runtime_env={"env_vars": model.engine_environment()},
         log_engine_metrics=False,
         placement_group_config={
             "strategy": replicas.placement_strategy or "PACK",

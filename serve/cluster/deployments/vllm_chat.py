@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ray import serve
 
 from models.adapters import read_adapter
-from models.engine_kinds import ENGINE_LIMITS, EngineSpec
+from models.engine_kinds import EngineSpec
 from models.vllm.core_process import fork_cores, start_forking
 from serve.cluster.deployments.chat import ChatReplica
 from serve.cluster.replicas.port import Ports
@@ -128,6 +128,6 @@ def build_vllm_model(
         VLLMChatReplica,
         **options,
         **placement_group(model),
-        ray_actor_options={"runtime_env": {"env_vars": {**ENGINE_LIMITS, **model.environment}}},
+        ray_actor_options={"runtime_env": {"env_vars": model.engine_environment()}},
     )
     return deployment.bind(model, spec, **given)

@@ -52,9 +52,19 @@ class NothingToFetch(CallbackBase):
         self.ctx.run_init_node = False
 
 
+class UnreportedServer(LLMServer):
+    """Ray Serve LLM's server, which starts its engine and reports it to nobody.
+
+    Each start would start a process of Ray that collects statistics for Ray's makers, and wait two seconds for it.
+    """
+
+    async def _start_engine(self) -> None:
+        await self.engine.start()
+
+
 def unstarted_server(llm_config: LLMConfig) -> LLMServer:
     """Ray Serve LLM's server of one model, within a replica of ours; its `start` starts the engine."""
-    return LLMServer.sync_init(llm_config, engine_cls=engine_class(llm_config))
+    return UnreportedServer.sync_init(llm_config, engine_cls=engine_class(llm_config))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,10 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
+from models.engine_kinds import SPIN_VARIABLE
 from serve.cluster.lineup import warn_of_fake_engines
 from serve.cluster.progress import Progress
-from serve.config.chat_models import EngineSettings
+from serve.config.chat_models import EngineSettings, ModelSettings
 from serve.config.settings import Settings, load_settings
 
 CONFIGS = sorted((Path(__file__).parents[3] / "configs").glob("*.yaml"))
@@ -33,6 +34,19 @@ def test_vllm_is_the_engine_of_a_model_that_names_none() -> None:
 def test_what_does_not_fit_the_kind_is_refused_by_name(given: dict[str, Any], named: str) -> None:
     with pytest.raises(ValidationError, match=named):
         EngineSettings(**given)
+
+
+@pytest.mark.parametrize(
+    ("engine", "accelerator", "spins"),
+    [({}, "cpu", "0.0"), ({}, "gpu", None), ({"spin_s": 0.5}, "cpu", "0.5"), ({"spin_s": 0}, "gpu", "0.0")],
+)
+def test_engines_on_cpus_do_not_spin_unless_they_are_told_to(
+    engine: dict[str, Any], accelerator: str, spins: str | None
+) -> None:
+    fields = {**yaml.safe_load(CONFIGS[0].read_text())["models"][0], "accelerator": {"kind": accelerator}}
+    model = ModelSettings.model_validate(fields | {"engine": engine, "capabilities": {}})
+    assert model.engine_environment().get(SPIN_VARIABLE) == spins
+    assert model.engine.vllm_arguments() == {}
 
 
 def test_only_vllms_own_arguments_reach_vllm() -> None:

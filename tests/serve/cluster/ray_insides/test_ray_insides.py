@@ -140,6 +140,17 @@ def test_ray_serve_llms_server_starts_the_engine_class_that_it_is_given() -> Non
     assert "self._llm_config = llm_config" in text(LLM_SERVER, "LLMServer._init_shared")
 
 
+def test_ray_serve_llm_starts_its_engine_in_a_method_that_reports_it_too() -> None:
+    starts = found(LLM_SERVER, "LLMServer._start_engine")
+    assert isinstance(starts, ast.AsyncFunctionDef)
+    calls = [ast.unparse(each) for each in starts.body if isinstance(each, ast.Expr)]
+    assert calls == [
+        "await self.engine.start()",
+        "push_telemetry_report_for_all_models(all_models=[self._llm_config])",
+    ]
+    assert "self._start_engine()" in text(LLM_SERVER, "LLMServer.start")
+
+
 def test_ray_serve_llms_engine_keeps_vllm_where_it_is_looked_for() -> None:
     starts = text(VLLM_ENGINE, "VLLMEngine.start")
     assert "self._engine_client = self._start_async_llm_engine(" in starts

@@ -1,0 +1,44 @@
+"""What pith changes of vLLM in each of its processes, engine cores and workers included: vLLM calls `register` there.
+
+The entry point `vllm.general_plugins` of pyproject.toml names it. Nothing is changed without `SPIN_VARIABLE`, which
+`engine.spin_s` of a model sets in its processes alone.
+"""
+
+import os
+import time
+from typing import Any
+
+from models.engine_kinds import SPIN_VARIABLE
+
+# While there is work, a reader looks by itself this often: a notification may be lost where a subscription is new.
+LOOK_AGAIN_MS = 5
+ACTIVE_S = 1.0
+
+
+def register() -> None:
+    """Raises `ValueError` where the variable is no number."""
+    if (spin_s := os.environ.get(SPIN_VARIABLE)) is not None:
+        spin_at_most(float(spin_s))
+
+
+def spin_at_most(spin_s: float) -> None:
+    """Let a core and its workers spin for `spin_s` seconds when they wait for each other, then sleep until they are
+    woken (`vllm.distributed.device_communicators.shm_broadcast.SpinCondition`, which spins for a second). What spins
+    takes a core from what computes. Without it a server with few cores answers fewer requests."""
+    from vllm.distributed.device_communicators.shm_broadcast import SpinCondition, zmq
+
+    wait, notify = SpinCondition.wait, SpinCondition.notify
+
+    def wait_asleep(self: Any, timeout_ms: int | None = None) -> None:
+        self.busy_loop_s = spin_s
+        if time.monotonic() <= self.last_read + ACTIVE_S:
+            timeout_ms = LOOK_AGAIN_MS if timeout_ms is None else min(timeout_ms, LOOK_AGAIN_MS)
+        wait(self, timeout_ms)
+
+    def notify_surely(self: Any) -> None:
+        # It makes the socket see that its last message has gone. Otherwise one sent within a millisecond of it is
+        # dropped (`SNDHWM` is 1), and a reader sleeps on.
+        self.local_notify_socket.getsockopt(zmq.EVENTS)
+        notify(self)
+
+    SpinCondition.wait, SpinCondition.notify = wait_asleep, notify_surely
