@@ -49,6 +49,8 @@ WITH_A_MODEL = frozenset(["draft_model", "eagle", "eagle3", "medusa", "mlp_specu
 # Those that guess from what was said, and the parameter without which they guess nothing.
 NGRAMS = frozenset(["ngram", "ngram_gpu"])
 CPU_CACHE_VARIABLE = "VLLM_CPU_KVCACHE_SPACE"
+# What vLLM's attention on CPUs takes (`vllm.v1.attention.backends.cpu_attn`).
+CPU_BLOCKS = 32
 
 
 def problems_of(model: ModelSettings) -> Iterator[str]:
@@ -92,3 +94,5 @@ def _of_cpus(model: ModelSettings) -> Iterator[str]:
     space = model.environment.get(CPU_CACHE_VARIABLE)
     if space is not None and not (space.isascii() and space.isdigit() and int(space)):
         yield f"environment.{CPU_CACHE_VARIABLE}: must be a whole number of GiB, not {space!r}"
+    if (model.engine.block_size or 0) % CPU_BLOCKS:
+        yield f"engine.block_size: must be a multiple of {CPU_BLOCKS} on CPUs"

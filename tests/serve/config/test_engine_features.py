@@ -9,9 +9,9 @@ import pytest
 from pydantic import ValidationError
 
 from serve.config.chat_models import ModelSettings
-from serve.config.engine_features import QUANTIZATIONS, WITH_A_MODEL
+from serve.config.engine_features import CPU_BLOCKS, QUANTIZATIONS, WITH_A_MODEL
 from tests.serve.served import model_document
-from tests.vendor_source import source
+from tests.vendor_source import source, text
 
 NGRAM = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 4}
 
@@ -38,6 +38,7 @@ def model(*, kind: str = "gpu", environment: dict[str, str] | None = None, **eng
         ({"speculative_config": {**NGRAM, "method": "eagle3"}}, "eagle3 needs a checkpoint of its own"),
         ({"speculative_config": {**NGRAM, "trust_remote_code": True}}, "is never run"),
         ({"kind": "cpu", "environment": {"VLLM_CPU_KVCACHE_SPACE": "0.5"}}, "a whole number of GiB"),
+        ({"kind": "cpu", "block_size": 16}, "engine.block_size: must be a multiple of 32 on CPUs"),
     ],
 )
 def test_what_cannot_be_had_is_refused_with_its_key(fields: dict[str, Any], words: str) -> None:
@@ -55,7 +56,8 @@ def test_what_cannot_be_had_is_refused_with_its_key(fields: dict[str, Any], word
         {"quantization": "fp8", "kv_cache_dtype": "fp8"},
         {"kv_offloading_size": 64, "kv_offloading_backend": "lmcache"},
         {"tensor_parallel_size": 4, "pipeline_parallel_size": 2, "data_parallel_size": 1},
-        {"kind": "cpu", "environment": {"VLLM_CPU_KVCACHE_SPACE": "2"}},
+        {"kind": "cpu", "environment": {"VLLM_CPU_KVCACHE_SPACE": "2"}, "block_size": 64},
+        {"block_size": 16},
     ],
 )
 def test_what_can_be_had_is_taken(fields: dict[str, Any]) -> None:
@@ -70,6 +72,12 @@ def literal(module: str, name: str) -> set[str]:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name
     )
     return {node.value for node in ast.walk(found) if isinstance(node, ast.Constant)}  # type: ignore[misc]
+
+
+def test_blocks_on_cpus_are_those_that_the_pinned_vllm_takes() -> None:
+    backend = "vllm.v1.attention.backends.cpu_attn"
+    sizes = text(backend, "CPUAttentionBackend.get_supported_kernel_block_sizes")
+    assert f"return [MultipleOf({CPU_BLOCKS})]" in sizes
 
 
 def test_the_methods_are_those_of_the_pinned_vllm() -> None:
