@@ -35,12 +35,18 @@ class _Machines:
     cluster: Cluster
     gpu_gb: defaultdict[tuple[int, int], float] = field(default_factory=lambda: defaultdict(float))
     memory_gb: defaultdict[int, float] = field(default_factory=lambda: defaultdict(float))
+    # By application.
+    homes: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
 
     def put(self, demand: Demand) -> tuple[list[Place], Need, str]:
         """Take a place for one replica, and say what is wrong with it."""
-        places = self.cluster.place(demand.bundles, strategy=demand.strategy, gpu_type=demand.gpu_type)
+        homes = self.homes[demand.name]
+        places = self.cluster.place(
+            demand.bundles, strategy=demand.strategy, gpu_type=demand.gpu_type, beside=homes
+        )
         if places is None:
             return [], Need(), _asked(demand)
+        homes.append(places[0].node)
         on_gpu = any(place.gpus for place in places)
         try:
             need = demand.need(self.nodes[places[0].node].gpu_gb if on_gpu else 0.0)

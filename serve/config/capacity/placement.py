@@ -78,11 +78,17 @@ class Cluster:
         )
 
     def place(
-        self, bundles: Sequence[Bundle], *, strategy: str = "PACK", gpu_type: str | None = None
+        self,
+        bundles: Sequence[Bundle],
+        *,
+        strategy: str = "PACK",
+        gpu_type: str | None = None,
+        beside: Sequence[int] = (),
     ) -> list[Place] | None:
-        """A place for each bundle, all or none (a placement group)."""
+        """A place for each bundle, all or none (a placement group). `beside`: where the replicas before it are, since
+        on a cluster each node gets its share."""
         if strategy in ("PACK", "STRICT_PACK"):
-            for index in range(len(self.nodes)):
+            for index in sorted(range(len(self.nodes)), key=beside.count):
                 if (found := self._try(bundles, [index], gpu_type)) is not None:
                     return found
             if strategy == "STRICT_PACK":

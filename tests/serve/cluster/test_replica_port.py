@@ -304,3 +304,17 @@ async def test_replicas_listen_on_the_ports_that_are_theirs_one_each() -> None:
     finally:
         for port in ports:
             await port.close()
+
+
+async def test_a_connection_to_a_machine_that_vanishes_is_given_up_within_seconds() -> None:
+    port, client = ReplicaPort(answering(*CHUNKS)), ReplicaClient()
+    try:
+        address = await port.open("127.0.0.1")
+        assert len([item async for item in client.generate(address, request())]) == len(CHUNKS)
+        ((line,),) = client._idle.values()
+        kept = line.writer.get_extra_info("socket")
+        assert kept.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        assert kept.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 5000
+    finally:
+        await client.close()
+        await port.close()

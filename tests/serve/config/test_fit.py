@@ -89,6 +89,13 @@ def test_a_shipped_configuration_fits_the_machine_that_it_names(
     assert {name for name in applications if name.startswith("retrieval:")} == own
 
 
+def test_each_machine_of_a_cluster_gets_its_share() -> None:
+    machines = [parse_node(text) for text in ("cpu:8-32GB", "cpu:8-32GB")]
+    kept = [one for one in check_fit(load_settings(ROOT / "configs/cluster.yaml"), machines) if one.fits]
+    for app in ("ingress", "model:qwen3-0.6b", "compress:pith-lexical"):
+        assert [one.where for one in kept if one.application == app] == ["node 0", "node 1"]
+
+
 def test_a_neural_compressor_is_up_from_the_start_on_gpus() -> None:
     models = load_settings(GPU).compression.models
     assert [m.id for m in models if m.kind in ("token_classifier", "query_classifier") and m.replicas.min]
