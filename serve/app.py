@@ -61,6 +61,7 @@ class Service:
     server: PithServer
     task: asyncio.Task[None]
     background: Background
+    batches: BatchRoom
     ledger: Ledger
     spool: Spool
     database: Database
@@ -78,8 +79,11 @@ class Service:
         self.background.check()
 
     def retire(self) -> tuple[int, int]:
-        """Leave new connections to other processes, and see off those that there are, as `PithServer.retire` does."""
-        return self.server.retire()
+        """Leave new connections and lines of batches to other processes, and see off those that there are, as
+        `PithServer.retire` does; lines count as requests."""
+        lines = self.batches.retire()
+        idle, working = self.server.retire()
+        return idle, working + lines
 
     async def stop(self) -> None:
         """Take no more requests, let the running ones end within the drain time, and close the ledger."""
@@ -140,7 +144,7 @@ def start_service(
     times = lease or LeaseTimes()
     background = begin_upkeep(settings, database, ledger, times, upkeep, rounds, tracing.tracer)
     closing: list[Callable[[], Awaitable[None]]] = [webhooks.close, tracing.close]
-    return Service(http, task, background, ledger, spool, database, limiter, closing)
+    return Service(http, task, background, batches, ledger, spool, database, limiter, closing)
 
 
 def open_ledger(

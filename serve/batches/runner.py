@@ -35,6 +35,11 @@ class BatchJobs:
         self._bounds = bounds
         # Of each kind of work, whose batch was last.
         self._last_project: dict[BatchStatus, str] = {}
+        self._is_retiring = False
+
+    def retire(self) -> None:
+        """Begin nothing more: a process with another configuration does."""
+        self._is_retiring = True
 
     async def once(self) -> None:
         """Until nothing is left to do now, some of every kind in turn, so that no kind of work waits for another.
@@ -43,7 +48,7 @@ class BatchJobs:
         """
         failures: list[BillingError] = []
         goes_on = await self._store.any_unfinished()
-        while goes_on:
+        while goes_on and not self._is_retiring:
             await self._store.advance()
             validated = await self._work_on("validating", self._validate, failures)
             written = await self._work_on("finalizing", self._write_output, failures)
@@ -101,6 +106,12 @@ class BatchRunner:
         self._turns = Turns()
         self._look_at = 0.0
         self._kept_at = 0.0
+        self._is_retiring = False
+
+    def retire(self) -> int:
+        """Claim no more lines: a process with another configuration does. Returns how many still run."""
+        self._is_retiring = True
+        return len(self._running)
 
     async def once(self) -> None:
         """Until nothing is left to run. Raises `LedgerUnavailable`, but not while something is running."""
@@ -129,7 +140,7 @@ class BatchRunner:
 
     async def _fill(self) -> None:
         free, now = self._pace.lines() - len(self._running), _now()
-        if free <= 0 or now < self._look_at:
+        if self._is_retiring or free <= 0 or now < self._look_at:
             return
         found = await self._claimed(free)
         if not self._running:

@@ -34,6 +34,11 @@ class BatchRoom:
     jobs: BatchJobs
     runner: BatchRunner
 
+    def retire(self) -> int:
+        """Leave all that has not begun to other processes. Returns how many lines still run."""
+        self.jobs.retire()
+        return self.runner.retire()
+
     def rounds(self, *, upkeep_s: float) -> list[Round]:
         """To be run beside the requests of the process."""
         return [

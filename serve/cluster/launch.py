@@ -75,8 +75,8 @@ def run_server(
     after = ExitStack()
     coordinator: Coordinator | None = None
     joined = JoinedCluster(settings.ray.address, leaves=attach) if settings.ray.address else None
+    reloaders: list[Reloader] = []
     try:
-        reloaders: list[Reloader] = []
         take_in_ended = open_ops_port(
             settings,
             after,
@@ -101,6 +101,8 @@ def run_server(
     except Stopped:
         progress.say(joined.stopping if joined else "stopping …")
     finally:
+        for reloader in reloaders:
+            reloader.close()
         # First: while the last requests end, new ones are refused instead of waiting in vain.
         if coordinator is not None:
             coordinator.stop_listening()

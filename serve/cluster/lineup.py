@@ -102,9 +102,10 @@ class Run:
         found: dict[str, float] = ray.available_resources()
         return found
 
-    def wait(self, names: Collection[str]) -> None:
-        """Until all of these run. Raises `StartError` for one that cannot."""
-        wait_until_running(names, self.progress, self.folder)
+    def wait(self, names: Collection[str], go_on: Callable[[str], None]) -> None:
+        """Until all of these run. Raises `StartError` for one that cannot, and what `go_on` does, which is called now
+        and then with what is missing."""
+        wait_until_running(names, self.progress, self.folder, go_on)
 
     def remove(self, names: Collection[str]) -> None:
         """Have them end when their requests have."""
@@ -180,9 +181,14 @@ def warn_of_fake_engines(models: Iterable[ModelSettings], progress: Says) -> Non
             progress.say(f"WARNING: {model.id} {fake}")
 
 
-def wait_until_running(applications: Collection[str], progress: Says, run_folder: Path | None = None) -> None:
+def wait_until_running(
+    applications: Collection[str],
+    progress: Says,
+    run_folder: Path | None = None,
+    go_on: Callable[[str], None] = lambda missing: None,
+) -> None:
     """Poll Ray until every application runs, and say what each that does not is doing. Raises `StartError` for one that
-    cannot."""
+    cannot, and what `go_on` raises."""
     from ray import serve
     from ray.serve.schema import ApplicationStatus
 
@@ -195,7 +201,9 @@ def wait_until_running(applications: Collection[str], progress: Says, run_folder
         waiting = [name for name in applications if name not in states or states[name].status != "RUNNING"]
         if not waiting:
             return
-        progress.begin("loading " + ", ".join(_title(name, run_folder) for name in waiting))
+        missing = ", ".join(_title(name, run_folder) for name in waiting)
+        go_on(missing)
+        progress.begin("loading " + missing)
         tick.wait(POLL_S)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
@@ -34,6 +35,7 @@ from serve.money.repricing import put_in_force
 from serve.processes.control import Tell
 
 IN_FORCE, NOT_DONE, WRONG = 0, 1, 2
+CLOSE_S = 5.0
 logger = logging.getLogger("pith.reload")
 
 
@@ -54,6 +56,12 @@ class Reloader:
         self._one_at_a_time = threading.Lock()
         # Guards the list of lineups.
         self._changing = threading.Lock()
+        self._is_closed = threading.Event()
+
+    def close(self) -> None:
+        """Begin nothing more, and give up what is under way, before the server stops: at the latest after `CLOSE_S`."""
+        self._is_closed.set()
+        self._one_at_a_time.acquire(timeout=CLOSE_S)
 
     @property
     def lineup(self) -> Lineup:
@@ -92,6 +100,8 @@ class Reloader:
     def reload(self, asked: Asked, say: Callable[[str], None]) -> tuple[Plan, int | None]:
         """Return when the new configuration is in force in every process, with the version of its prices; None where
         nothing was done. Raises `ConfigError`, `ReloadRefused`, and what a start raises."""
+        if self._is_closed.is_set():
+            raise ReloadRefused("the server is stopping")
         if not self._one_at_a_time.acquire(blocking=False):
             raise ReloadRefused("another reload is under way")
         try:
@@ -105,7 +115,7 @@ class Reloader:
                 tell.say("nothing changes")
             if plan.is_empty or asked.dry_run:
                 return plan, None
-            return plan, self._carry_out(plan, settings, asked.actor, self._run.telling(tell))
+            return plan, self._carry_out(plan, settings, asked, self._run.telling(tell))
         finally:
             self._one_at_a_time.release()
 
@@ -127,7 +137,8 @@ class Reloader:
                     "start the new version, which migrates it"
                 )
 
-    def _carry_out(self, plan: Plan, settings: Settings, actor: str, run: Run) -> int:
+    def _carry_out(self, plan: Plan, settings: Settings, asked: Asked, run: Run) -> int:
+        actor, go_on = asked.actor, self._until(asked.within_s)
         old, new = self.lineup, self._next(plan, settings)
         checkpoints = checkpoints_of(settings, run.progress)
         details = {
@@ -137,18 +148,30 @@ class Reloader:
         with ExitStack() as undo:
             undo.callback(run.remove, [new.places[app] for app in plan.started])
             run.deploy_models(new, plan.started, checkpoints)
-            run.wait(new.kept_up(plan.started))
+            run.wait(new.kept_up(plan.started), go_on)
             version = _publish(settings, actor, "server.reload", details)
             undo.callback(_publish, old.settings, actor, "server.reload_undone", {})
             undo.callback(run.remove, [new.ingress])
             run.progress.begin("starting HTTP processes")
             run.deploy_ingress(new)
-            run.wait([new.ingress])
+            run.wait([new.ingress], go_on)
             undo.pop_all()
         with self._changing:
             self._lineups.append(new)
         self._see_off(old, run)
         return version
+
+    def _until(self, within_s: float) -> Callable[[str], None]:
+        """What raises `StartError` once the time is over, or the server stops."""
+        until = time.monotonic() + within_s
+
+        def go_on(missing: str) -> None:
+            if self._is_closed.is_set():
+                raise StartError("the server is stopping")
+            if time.monotonic() > until:
+                raise StartError(f"not running after {within_s:g} s: {missing}")
+
+        return go_on
 
     def _next(self, plan: Plan, settings: Settings) -> Lineup:
         self._generation += 1

@@ -39,17 +39,25 @@ def reload(
         CodeOf | None,
         typer.Option(help="Take the code anew: of the HTTP processes, or of all that answers requests."),
     ] = None,
+    within: Annotated[
+        float | None,
+        typer.Option(
+            min=1,
+            max=86_400,
+            help="Seconds that new processes get to run; then the reload is given up. Default: 1800.",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Put a changed configuration, or new code, in force while the server runs. Exit code 1: it did not start, and
     what was in force is; 2: it cannot be changed while the server runs, or is wrong."""
-    from serve.cluster.reload.asked import Asked
+    from serve.cluster.reload.asked import WITHIN_S, Asked
     from serve.config.settings import load_anchored
 
     settings = load_anchored(config or DEFAULT_CONFIG)
     folder = folder_of(settings.state_dir, port)
     path = None if config is None else config.absolute()
-    asked = Asked("", path, dry_run, "none" if code is None else code.value)
+    asked = Asked("", path, dry_run, "none" if code is None else code.value, within or WITHIN_S)
     outcome = ask_for(folder, asked, quiet=as_json)
     if as_json:
         typer.echo(json.dumps(outcome, indent=2))

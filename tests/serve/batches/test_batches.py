@@ -21,7 +21,7 @@ from billing.caller import ProjectLimits
 from models.errors import EngineFailed, EngineUnavailable
 from models.fake_engine import FakeEngine
 from serve.batches.pace import QUIET_S, Pace
-from serve.batches.runner import BatchRunner
+from serve.batches.runner import BatchJobs, BatchRunner
 from tests.serve.batches.uploading import (
     BATCHES,
     CHAT,
@@ -318,6 +318,36 @@ async def test_two_processes_share_a_batch_and_run_no_line_twice(served: Served)
         str(number) for number in range(40)
     ]
     assert len(await served.events()) == 40
+
+
+async def test_a_process_that_retires_ends_its_lines_and_leaves_the_others(served: Served) -> None:
+    runner = served.batches.runner
+    batch = await made(served, jsonl([chat_line("here"), chat_line("elsewhere")]))
+    await served.batches.jobs.once()
+    served.engine = FakeEngine(token_s=1, sleep=(gate := Gate(3)))
+    retiring = BatchRunner(runner._store, runner._lines, Pace(runner._pace.interactive, 1, 1))
+    running = asyncio.create_task(retiring.once())
+    await asyncio.wait_for(gate.reached.wait(), 5)
+    assert retiring.retire() == 1
+    gate.opened.set()
+    await running
+    assert retiring.retire() == 0 and len(await served.events()) == 1
+    await retiring.once()
+    assert len(await served.events()) == 1
+    assert (await ended(served, batch)).request_counts.completed == 2  # type: ignore[union-attr]
+
+
+async def test_a_process_that_retires_checks_no_more_batches(served: Served) -> None:
+    jobs = served.batches.jobs
+    retiring = BatchJobs(jobs._store, jobs._files, jobs._endpoints, jobs._bounds)
+    batch = await made(served, jsonl([chat_line("a")]))
+    retiring.retire()
+    await retiring.once()
+    stored = text("SELECT status FROM batches WHERE id = :id")
+    assert (
+        await served.database.read(lambda c: c.execute(stored, {"id": batch.id}).scalar_one()) == "validating"
+    )
+    assert (await ended(served, batch)).status == "completed"
 
 
 async def test_a_revoked_key_runs_no_more_lines(served: Served) -> None:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -103,9 +103,12 @@ class FakeRun:
     running: dict[str, list[FakeProcess]] = field(default_factory=dict)
     broken: set[str] = field(default_factory=set)
     available: dict[str, float] = field(default_factory=lambda: {"CPU": 16.0})
+    # What neither starts nor fails.
+    stuck: set[str] = field(default_factory=set)
+    tick: threading.Event = field(default_factory=threading.Event)
 
     def telling(self, progress: Says) -> FakeRun:
-        return FakeRun(self.folder, progress, self.running, self.broken, self.available)
+        return replace(self, progress=progress)
 
     def free(self) -> Mapping[str, float]:
         return self.available
@@ -118,9 +121,12 @@ class FakeRun:
         count = 0 if lineup.ingress in self.broken else lineup.settings.server.ingress_replicas
         self.running[lineup.ingress] = [FakeProcess(lineup.settings, self.folder) for _ in range(count)]
 
-    def wait(self, names: Collection[str]) -> None:
+    def wait(self, names: Collection[str], go_on: Callable[[str], None]) -> None:
         for name in names:
             assert name in self.running
+            while name in self.stuck:
+                go_on(name)
+                self.tick.wait(0.01)
             if name in self.broken:
                 raise StartError(f"{name} cannot start: it is broken")
 

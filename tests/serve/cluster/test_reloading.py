@@ -18,8 +18,8 @@ from billing.books.reconciliation import differences
 from billing.store.database import open_database
 from serve.cluster.reload import new_code
 from serve.cluster.reload.asked import Asked
-from tests.integration.running import free_port
-from tests.serve.cluster.reloading import Reloading, reloading
+from tests.integration.running import free_port, wait_for
+from tests.serve.cluster.reloading import WAIT_S, Reloading, reloading
 from tests.serve.served import HI, eventually, model_document
 
 
@@ -208,6 +208,34 @@ def test_where_the_new_does_not_start_the_old_stays_in_force(server: Reloading, 
     # The next one is not in its way.
     server.run.broken.clear()
     assert server.reload()["exit"] == 0
+
+
+@pytest.mark.parametrize("stuck", ["model:beta@2", "ingress@2"])
+def test_what_never_starts_is_given_up_in_time_and_leaves_the_old_in_force(
+    server: Reloading, stuck: str
+) -> None:
+    server.run.stuck.add(stuck)
+    server.change(lambda document: document["models"][1].update(context_length=2048))
+    outcome = server.reload(within_s=0.2)
+    assert outcome["exit"] == 1 and f"not running after 0.2 s: {stuck}" in outcome["error"]
+    assert "model:beta@2" not in server.run.running and "ingress@2" not in server.run.running
+    server.run.stuck.clear()
+    assert server.reload()["exit"] == 0
+
+
+def test_a_server_that_stops_gives_up_a_reload_and_begins_none(server: Reloading) -> None:
+    server.run.stuck.add("ingress@2")
+    server.change(double_the_price)
+    outcomes: list[dict[str, Any]] = []
+    reload = threading.Thread(target=lambda: outcomes.append(server.reload()))
+    reload.start()
+    wait_for(lambda: "ingress@2" in server.run.running, timeout_s=WAIT_S, what="the new HTTP processes")
+    server.reloader.close()
+    reload.join(WAIT_S)
+    (outcome,) = outcomes
+    assert outcome["exit"] == 1 and "the server is stopping" in outcome["error"]
+    assert "ingress@2" not in server.run.running
+    assert "the server is stopping" in server.reload()["error"]
 
 
 def test_without_room_beside_what_runs_nothing_is_begun(server: Reloading) -> None:
