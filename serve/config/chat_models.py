@@ -272,12 +272,6 @@ class ModelSettings(Section):
         return self
 
     @model_validator(mode="after")
-    def _bounded_by_node(self) -> ModelSettings:
-        if self.replicas.per_node is not None and self.engine.kind == VLLM:
-            raise ValueError("replicas.per_node: Ray Serve has no such bound for engines on vLLM")
-        return self
-
-    @model_validator(mode="after")
     def _features_go_together(self) -> ModelSettings:
         if self.adapter is None and self.engine.kind == VLLM and (problems := list(problems_of(self))):
             raise ValueError("; ".join(problems))

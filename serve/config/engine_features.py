@@ -62,6 +62,8 @@ def problems_of(model: ModelSettings) -> Iterator[str]:
         yield (
             "engine.data_parallel_size: copies of a model are replicas here; set replicas.min and replicas.max"
         )
+    if model.replicas.per_node is not None:
+        yield "replicas.per_node: Ray Serve has no such bound for engines on vLLM"
     if engine.kv_offloading_size is not None and on_cpus:
         yield "engine.kv_offloading_size: vLLM moves a cache out of a GPU's memory alone; accelerator.kind is cpu"
     if engine.kv_offloading_backend is not None and engine.kv_offloading_size is None:

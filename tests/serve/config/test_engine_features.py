@@ -47,6 +47,14 @@ def test_what_cannot_be_had_is_refused_with_its_key(fields: dict[str, Any], word
     assert words in str(caught.value)
 
 
+def test_replicas_on_vllm_have_no_bound_by_node_and_others_may() -> None:
+    fields: dict[str, Any] = {"replicas": {"per_node": 2}}
+    with pytest.raises(ValidationError, match=r"replicas\.per_node: Ray Serve has no such bound"):
+        ModelSettings.model_validate(model_document("alpha", **fields))
+    fake = model_document("alpha", engine={"kind": "fake"}, **fields)
+    assert ModelSettings.model_validate(fake).replicas.per_node == 2
+
+
 @pytest.mark.parametrize(
     "fields",
     [
