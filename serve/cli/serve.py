@@ -7,6 +7,7 @@ import os
 import socket
 import sys
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -60,15 +61,9 @@ def serve(
         progress.say(f"warning: {line}")
     progress.begin("opening the ledger")
     key = asyncio.run(prepare_ledger(settings, catalog_of(settings), now=now()))
+    ready = partial(announce, settings, key, progress, ending_of(settings, attach=attach))
     try:
-        ending = ending_of(settings, attach=attach)
-        run_server(
-            settings,
-            read=read,
-            announce=lambda: announce(settings, key, progress, ending),
-            progress=progress,
-            attach=attach,
-        )
+        run_server(settings, read=read, announce=ready, progress=progress, attach=attach)
     except StartError as error:
         outlet.drain(DRAIN_S)
         typer.echo(f"pith: {error}", err=True)

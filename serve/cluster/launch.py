@@ -92,24 +92,29 @@ def run_server(
             after.enter_context(control_socket(folder, reloaders[0].answer))
             reload_on_hangup(reloaders[0])
         announce()
-        started, tick = children_of_this_process(), threading.Event()
-        while not tick.wait(REAP_EVERY_S):
-            reap_orphans(started)
-            take_in_ended()
+        wait_for_signal(take_in_ended)
     except (InsidesChanged, PortsOpen) as error:
         raise StartError(str(error)) from error
     except Stopped:
         progress.say(joined.stopping if joined else "stopping …")
     finally:
-        for reloader in reloaders:
-            reloader.close()
         # First: while the last requests end, new ones are refused instead of waiting in vain.
         if coordinator is not None:
             coordinator.stop_listening()
+        for reloader in reloaders:
+            reloader.close()
         within_s = settings.server.drain_s + SETTLE_S + (SHUTDOWN_S if joined is None else REST_S)
         stop(within_s, joined.release if joined else _shut_down_ray)
         after.close()
         progress.say(joined.stopped if joined else "stopped")
+
+
+def wait_for_signal(take_in_ended: Callable[[], None]) -> None:
+    """Until `Stopped` comes. Meanwhile processes that have ended are reaped, and taken in."""
+    started, tick = children_of_this_process(), threading.Event()
+    while not tick.wait(REAP_EVERY_S):
+        reap_orphans(started)
+        take_in_ended()
 
 
 @contextmanager

@@ -286,11 +286,3 @@ class ModelSettings(Section):
                 "capabilities.tools: true needs engine.enable_auto_tool_choice: true and engine.tool_call_parser"
             )
         return self
-
-    @model_validator(mode="after")
-    def _executor_is_rays_on_a_gpu(self) -> ModelSettings:
-        if self.engine.distributed_executor_backend is not None and self.accelerator.kind != "cpu":
-            raise ValueError(
-                "engine.distributed_executor_backend is for accelerator.kind cpu; on a GPU Ray sets it"
-            )
-        return self

@@ -70,6 +70,10 @@ def problems_of(model: ModelSettings) -> Iterator[str]:
         yield "engine.kv_offloading_backend: has no effect without engine.kv_offloading_size"
     if engine.enable_prefix_caching is False and engine.kv_offloading_size is not None:
         yield "engine.kv_offloading_size: needs the prefix cache, which engine.enable_prefix_caching turns off"
+    if engine.distributed_executor_backend is not None and not on_cpus:
+        yield "engine.distributed_executor_backend is for accelerator.kind cpu; on a GPU Ray sets it"
+    if model.replicas.per_node is not None:
+        yield "replicas.per_node: Ray Serve has no such bound for engines on vLLM"
     if engine.speculative_config is not None:
         yield from _of_speculation(engine.speculative_config)
     if on_cpus:
