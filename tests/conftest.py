@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Generator, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +28,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 HERE = Path(__file__).parent
+# The longest that a test with `one_day` takes.
+TEST_OF_TODAY = timedelta(seconds=30)
 # Sweeps of many inputs, and tests that start many processes or sockets: too long, together, for the fast lane.
 THOROUGH = (
     "benchmarks/ledger",
@@ -158,6 +162,14 @@ def turn(item: pytest.Item) -> int:
         return len(APART) + 1
     path = item.path.relative_to(HERE) if item.path.is_relative_to(HERE) else item.path
     return next((place for place, each in enumerate(APART) if path.is_relative_to(each)), len(APART))
+
+
+@pytest.fixture
+def one_day() -> None:
+    """For what is done and then asked for as today's: near midnight (UTC) the test begins after it."""
+    until, tick = datetime.now(UTC) + TEST_OF_TODAY, threading.Event()
+    while datetime.now(UTC).date() < until.date():
+        tick.wait(0.05)
 
 
 @pytest.fixture(scope="session")

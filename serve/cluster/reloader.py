@@ -45,14 +45,22 @@ class ReloadRefused(Exception):
 
 class Reloader:
     """Of one running server. `read` gives the settings of a file, or of the one that the server was started from, with
-    what its command line said; it raises `ConfigError`."""
+    what its command line said; it raises `ConfigError`. `known` is the newest revision of the ledger that new processes
+    would know; it raises `BrokenCode`."""
 
-    def __init__(self, run: Run, lineup: Lineup, read: Callable[[Path | None], Settings]) -> None:
+    def __init__(
+        self,
+        run: Run,
+        lineup: Lineup,
+        read: Callable[[Path | None], Settings],
+        known: Callable[[], str] = newest_revision_on_disk,
+    ) -> None:
         self._run = run
         # The last is in force; the others end.
         self._lineups = [lineup]
         self._generation = lineup.generation
         self._read = read
+        self._known = known
         self._one_at_a_time = threading.Lock()
         # Guards the list of lineups.
         self._changing = threading.Lock()
@@ -129,7 +137,7 @@ class Reloader:
             raise ReloadRefused(f"no room beside what runs: {short}")
         # Whatever it changes, new processes run the code that is on the disk.
         if not plan.is_empty:
-            known = newest_revision_on_disk()
+            known = self._known()
             found = asyncio.run(current_revision(settings.billing.database_url))
             if known != found:
                 raise ReloadRefused(

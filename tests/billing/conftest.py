@@ -30,9 +30,9 @@ from billing.ledger.ledger import Ledger
 from billing.price import Cost, ModelPrice
 from billing.spool.spool import Spool
 from billing.store.database import Database, open_database
-from billing.store.migration import upgrade
 from billing.store.schema import usage_events
 from billing.usage import Hold, Settlement, UsageEvent, UsageFigures
+from tests.migrated import create_database, execute_on_postgres, migrated_file
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 # Looks at other servers' leases without a pause in between.
@@ -280,20 +280,23 @@ def mortal_redis(redis_binary: str) -> Iterator[RedisServer]:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 async def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
-    """An empty database, not migrated."""
+    """A database: empty and not migrated, or for `books` a copy of one that was."""
+    is_migrated = "books" in request.fixturenames
     if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path / 'ledger.db'}"
+        path = tmp_path / "ledger.db"
+        if is_migrated:
+            path.write_bytes(await migrated_file())
+        yield f"sqlite:///{path}"
         return
     server, name = request.getfixturevalue("postgres_server"), f"pith_{uuid4().hex}"
-    await _on_postgres(server, f"CREATE DATABASE {name}")
+    await create_database(server, name, migrated=is_migrated)
     yield f"{server}/{name}"
     # A folder of hundreds of databases takes longer to delete than the tests take to run.
-    await _on_postgres(server, f"DROP DATABASE {name} WITH (FORCE)")
+    await execute_on_postgres(f"{server}/postgres", f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @pytest.fixture
 async def books(database_url: str, tmp_path: Path) -> AsyncIterator[Books]:
-    await upgrade(database_url)
     clock = DatabaseClock(database_url)
     await clock.set(NOW)
     database = open_database(database_url, clock=clock)
@@ -305,17 +308,3 @@ async def books(database_url: str, tmp_path: Path) -> AsyncIterator[Books]:
     await ledger.close()
     await spool.close()
     await database.close()
-
-
-async def _on_postgres(server: str, statement: str) -> None:
-    await execute_on_postgres(f"{server}/postgres", statement)
-
-
-async def execute_on_postgres(url: str, statement: str) -> None:
-    import asyncpg
-
-    connection = await asyncpg.connect(url.replace("+asyncpg", ""))
-    try:
-        await connection.execute(statement)
-    finally:
-        await connection.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import multiprocessing
 import os
 import resource
 import signal
@@ -25,12 +24,10 @@ from serve.config.settings import Settings
 from tests.faults.compressor import FakeSwitchedCompressor
 from tests.faults.engine import FakeWitnessedEngine
 from tests.faults.ledger_link import FakeForgetfulDatabase, clock_of
+from tests.forked import processes
 
 START_S = 20.0
 STOP_S = 15.0
-# A parent that has imported everything forks each server within milliseconds.
-_processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(["tests.faults.ingress"])
 
 
 @dataclass(frozen=True)
@@ -57,8 +54,8 @@ class Ingress:
     process: ForkServerProcess = field(init=False)
 
     async def start(self) -> Ingress:
-        ready, tell = _processes.Pipe(duplex=False)
-        self.process = _processes.Process(target=_run, args=(self.plan, tell), daemon=True)
+        ready, tell = processes.Pipe(duplex=False)
+        self.process = processes.Process(target=_run, args=(self.plan, tell), daemon=True)
         await asyncio.to_thread(self.process.start)
         tell.close()
         if not await asyncio.to_thread(ready.poll, START_S):

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import psutil
 
+from benchmarks.ledger.postgres_server import memory_folder
+
 START_S = 30.0
 URL = "postgresql+asyncpg://pith@127.0.0.1:{port}/{name}"
 
@@ -32,7 +34,7 @@ class OwnPostgres:
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped: list[psutil.Process] = []
-        self._folder = Path(tempfile.mkdtemp(prefix="pith-faults-postgres-"))
+        self._folder = Path(tempfile.mkdtemp(prefix="pith-faults-postgres-", dir=memory_folder()))
         if self._user is not None:
             shutil.chown(self._folder, self._user)
         make = [self._binaries / "initdb", "-D", self._data, "-U", "pith", "-A", "trust", "-E", "UTF8"]

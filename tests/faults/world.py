@@ -39,6 +39,7 @@ from tests.faults.ledger_link import set_clock
 from tests.faults.postgres import OwnPostgres, free_port
 from tests.faults.prices import COMPRESSION_PRICES, COUNTED_COMPRESSION_PRICE, PRICES, PinnedPrice
 from tests.faults.redis_server import OwnRedis
+from tests.migrated import migrated_file
 
 LedgerKind = Literal["sqlite", "postgresql"]
 UPKEEP_S = 0.1
@@ -91,7 +92,6 @@ class Machines:
     postgres: OwnPostgres | None = None
     redis: OwnRedis | None = None
     _migrated: dict[LedgerKind, str] = field(default_factory=dict)
-    _folder: tempfile.TemporaryDirectory[str] = field(default_factory=tempfile.TemporaryDirectory)
 
     async def ledger_url(self, kind: LedgerKind, folder: Path) -> str:
         """A migrated ledger: on PostgreSQL the same for every run, on SQLite a new one in `folder`."""
@@ -99,10 +99,7 @@ class Machines:
             if kind not in self._migrated:
                 self._migrated[kind] = await self._new_database()
             return self._migrated[kind]
-        path = Path(self._folder.name) / "migrated.db"
-        if not path.exists():
-            await upgrade(f"sqlite:///{path}")
-        (folder / "ledger.db").write_bytes(path.read_bytes())
+        (folder / "ledger.db").write_bytes(await migrated_file())
         return f"sqlite:///{folder / 'ledger.db'}"
 
     def running_postgres(self) -> OwnPostgres:
@@ -130,7 +127,6 @@ class Machines:
             self.postgres.close()
         if self.redis is not None:
             self.redis.close()
-        self._folder.cleanup()
 
     async def _new_database(self) -> str:
         server = self.running_postgres()

@@ -7,6 +7,7 @@ import socket
 
 import httpx
 import psutil
+import pytest
 
 from tests.integration.running import Server, free_port, wait_for
 from tests.integration.test_start_and_stop import pith
@@ -167,6 +168,7 @@ def is_healthy(server: Server) -> bool:
         return False
 
 
+@pytest.mark.usefixtures("one_day")
 def test_status_shows_the_models_their_replicas_and_what_was_spent_today(server: Server) -> None:
     with server.client() as client:
         spent = client.post("/v1/chat/completions", json=CHAT).json()["service"]["billing"][

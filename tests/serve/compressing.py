@@ -54,7 +54,8 @@ from serve.playground.about import about_of
 from serve.prompt_compression.compressing import BlockCompressor
 from serve.prompt_compression.results import ResultCache
 from serve.prompt_compression.service import PromptCompressor
-from tests.serve.served import Client, PausingDatabase, at_rest, migrated_file, settings_document
+from tests.migrated import migrated_file
+from tests.serve.served import Client, PausingDatabase, at_rest, settings_document
 
 INPUT_NANO_USD = 20_000
 DEMO_MAX_CHARS = 6000

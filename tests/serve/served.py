@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import tempfile
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -40,6 +39,7 @@ from serve.metrics.traces import TraceMetrics
 from serve.money.ledger_setup import prices_of
 from serve.money.pepper import read_pepper
 from serve.tracing.opening import Tracing
+from tests.migrated import migrated_file
 
 T = TypeVar("T")
 
@@ -371,19 +371,6 @@ class Served:
         assert (holds, await self.database.read(lambda c: c.execute(held).scalar_one())) == (0, 0)
         assert await self.database.read(differences) == []
         assert (await self.get("/v1/models").run()).status == 200
-
-
-_migrated: list[bytes] = []
-
-
-async def migrated_file() -> bytes:
-    """An empty ledger's file: migrated once, since that takes longer than most tests."""
-    if not _migrated:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "ledger.db"
-            await upgrade(f"sqlite:///{path}")
-            _migrated.append(path.read_bytes())
-    return _migrated[0]
 
 
 @asynccontextmanager

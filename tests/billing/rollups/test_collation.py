@@ -14,7 +14,8 @@ from sqlalchemy import text
 
 from benchmarks.ledger.postgres_server import PostgresNotFound, private_postgres
 from billing.books.books import Books as Reader
-from tests.billing.conftest import execute_on_postgres
+from billing.store.migration import upgrade
+from tests.migrated import execute_on_postgres
 
 if TYPE_CHECKING:
     from tests.billing.conftest import Books
@@ -45,6 +46,7 @@ def english_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 @pytest.fixture
 async def database_url(english_server: str) -> str:
     await execute_on_postgres(f"{english_server}/postgres", "CREATE DATABASE english")
+    await upgrade(f"{english_server}/english")
     return f"{english_server}/english"
 
 

@@ -166,6 +166,7 @@ def test_the_catalog_sorts_by_a_column_and_says_so(page: Watched) -> None:
     assert "$3.00" in page.text("#catalog tbody tr:first-child") and page.violations() == []
 
 
+@pytest.mark.usefixtures("one_day")
 def test_usage_is_drawn_with_a_table_behind_each_plot(page: Watched, running: Running) -> None:
     page.tab("Usage")
     page.shows("#usage", "it needs one")

@@ -1,7 +1,4 @@
-"""A server that kills itself at one of its writes to the ledger, and ends by itself once no batch has work left.
-
-python -m tests.serve.batches.dying_server SETTINGS WRITE WHEN
-"""
+"""A server that kills itself at one of its writes to the ledger, and ends by itself once no batch has work left."""
 
 from __future__ import annotations
 
@@ -97,11 +94,9 @@ async def serve(settings: Settings, at: int, when: str) -> None:
     await service.stop()
 
 
-def main() -> None:
-    path, at, when = sys.argv[1:]
-    settings = Settings.model_validate_json(Path(path).read_text())
-    asyncio.run(serve(settings, int(at), when))
-
-
-if __name__ == "__main__":
-    main()
+def run(settings: Path, log: Path, at: int, when: str) -> None:
+    """In a process of its own. What it says goes to the log."""
+    said = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(said, stream.fileno())
+    asyncio.run(serve(Settings.model_validate_json(settings.read_text()), at, when))

@@ -21,7 +21,8 @@ from serve.config.settings import Settings
 from serve.money.ledger_setup import prices_of
 from serve.money.pepper import read_pepper
 from tests.faults.postgres import free_port
-from tests.serve.served import migrated_file, settings_document
+from tests.migrated import migrated_file
+from tests.serve.served import settings_document
 
 
 @contextmanager

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
-import subprocess
-import sys
 from itertools import cycle, islice
 from pathlib import Path
 
@@ -17,12 +14,13 @@ from sqlalchemy import text
 from billing.books.books import Books
 from tests.billing.conftest import database_url, postgres_server
 from tests.faults.postgres import free_port
+from tests.forked import processes
+from tests.serve.batches import dying_server
 from tests.serve.batches.dying_server import DONE
 from tests.serve.batches.uploading import chat_line, jsonl, lines_of, looked_at, made
 from tests.serve.served import Served, serving, settings_document
 
 __all__ = ["database_url", "postgres_server"]
-ROOT = Path(__file__).parents[3]
 LINES = 12
 WAYS_TO_DIE = ("before", "within", "after")
 MOST_DEATHS = 80
@@ -30,13 +28,15 @@ MOST_DEATHS = 80
 
 def run_until_it_dies(path: Path, at: int, when: str) -> int:
     """The exit status of a server that is killed at its write number `at`, unless nothing is left to do before."""
-    command = [sys.executable, "-m", "tests.serve.batches.dying_server", str(path), str(at), when]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    ended = subprocess.run(
-        command, cwd=ROOT, env=environment, timeout=60, capture_output=True, text=True, check=False
-    )
-    assert ended.returncode in (DONE, -signal.SIGKILL), ended.stderr[-3000:]
-    return ended.returncode
+    log = path.with_name("dying.log")
+    server = processes.Process(target=dying_server.run, args=(path, log, at, when))
+    server.start()
+    server.join(60)
+    if server.is_alive():
+        server.kill()
+        raise AssertionError(f"neither dead nor done: {log.read_text()[-3000:]}")
+    assert server.exitcode in (DONE, -signal.SIGKILL), log.read_text()[-3000:]
+    return server.exitcode
 
 
 async def deaths_until_done(path: Path) -> int:

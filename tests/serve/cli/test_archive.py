@@ -22,7 +22,8 @@ from serve.cli.storage.archive import Steps
 from serve.config.errors import ConfigError
 from serve.config.settings import load_settings
 from serve.money.ledger_setup import open_accounts
-from tests.serve.served import migrated_file, settings_document
+from tests.migrated import migrated_file
+from tests.serve.served import settings_document
 
 PRICE = ModelPrice("lexical", 50_000, 0, 0)
 MOMENTS = (datetime(2025, 1, 10, tzinfo=UTC), datetime(2025, 2, 10, tzinfo=UTC))

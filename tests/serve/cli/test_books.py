@@ -29,8 +29,9 @@ from serve.catalog.configured import catalog_of
 from serve.cli.main import main
 from serve.config.settings import load_settings
 from serve.money.ledger_setup import open_accounts, operator, prices_of
+from tests.migrated import migrated_file
 from tests.serve.cli.commands import Done
-from tests.serve.served import migrated_file, settings_document
+from tests.serve.served import settings_document
 
 T = TypeVar("T")
 NOVEMBER = datetime(2026, 11, 5, 10, tzinfo=UTC)
@@ -334,6 +335,7 @@ def test_a_statement_of_a_month(on: On, used: None) -> None:
         assert words in page
 
 
+@pytest.mark.usefixtures("one_day")
 def test_a_statement_of_this_month_says_that_it_goes_on(on: On, used: None) -> None:
     made, this_month = cut(on), datetime.now(UTC).strftime("%Y-%m")
     on("collections", "mark", made["id"], "paid", "--reference", "pi_1")
@@ -585,6 +587,7 @@ def an_event(config: Path) -> str:
     return str(event)
 
 
+@pytest.mark.usefixtures("one_day")
 def test_credits_adjustments_and_refunds_are_in_every_book(on: On, used: None, config: Path) -> None:
     event, this_month = an_event(config), datetime.now(UTC).strftime("%Y-%m")
     (refund,) = on(

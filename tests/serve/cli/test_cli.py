@@ -22,8 +22,9 @@ from serve.config.errors import ConfigError
 from serve.config.settings import load_settings
 from serve.money.ledger_setup import open_accounts
 from tests.integration.running import free_port
+from tests.migrated import migrated_file
 from tests.serve.cli.commands import Done
-from tests.serve.served import migrated_file, settings_document
+from tests.serve.served import settings_document
 
 KEY = re.compile(r"pith_[a-z0-9]{16}_[A-Za-z0-9]{43}")
 

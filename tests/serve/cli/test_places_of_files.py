@@ -14,8 +14,9 @@ import yaml
 from serve.cli.main import main
 from serve.config.paths import CHECKOUT, DEFAULT_CONFIG, anchor_of
 from serve.config.settings import load_anchored
+from tests.migrated import migrated_file
 from tests.serve.cli.commands import Done
-from tests.serve.served import migrated_file, settings_document
+from tests.serve.served import settings_document
 
 RELATIVE = {
     "state_dir": "var",

@@ -15,7 +15,8 @@ from typer.testing import CliRunner, Result
 from billing.store.database import open_database
 from serve.cli.main import app
 from serve.config.errors import ConfigError
-from tests.serve.served import migrated_file, settings_document
+from tests.migrated import migrated_file
+from tests.serve.served import settings_document
 
 LEXICAL = {"name": "Lexical", "blurb": "For tests.", "kind": "lexical"}
 MODELS: list[dict[str, Any]] = [

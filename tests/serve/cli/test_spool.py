@@ -25,7 +25,8 @@ from billing.usage import UsageFigures
 from serve.cli.main import app
 from serve.config.settings import Settings, load_settings
 from serve.money.ledger_setup import open_accounts
-from tests.serve.served import migrated_file, settings_document
+from tests.migrated import migrated_file
+from tests.serve.served import settings_document
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 

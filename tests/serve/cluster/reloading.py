@@ -17,6 +17,7 @@ import yaml
 
 from billing.clock import now
 from billing.store.database import open_database
+from billing.store.migration import newest_revision
 from models.fake_engine import FakeEngine
 from serve.app import Service, start_service
 from serve.catalog.configured import catalog_of
@@ -31,7 +32,8 @@ from serve.money.ledger_setup import prepare_ledger
 from serve.processes.control import control_socket
 from serve.processes.coordinator import open_coordinator
 from serve.processes.run_folder import run_folder
-from tests.serve.served import migrated_file, settings_document
+from tests.migrated import migrated_file
+from tests.serve.served import settings_document
 
 WAIT_S = 30
 
@@ -168,8 +170,9 @@ class Reloading:
 
 
 @contextmanager
-def reloading(folder: Path, port: int) -> Iterator[Reloading]:
-    """A server with the models `alpha` to `delta` and two HTTP processes, which answers until the block ends."""
+def reloading(folder: Path, port: int, *, known: Callable[[], str] = newest_revision) -> Iterator[Reloading]:
+    """A server with the models `alpha` to `delta` and two HTTP processes, which answers until the block ends. The code
+    on the disk is what runs, unless `known` says otherwise: to import it takes longer than a reload."""
     document = settings_document(folder, ops={"port": 0})
     document["server"] = {"port": port, "idle_timeout_s": 5}
     for model in document["models"]:
@@ -190,7 +193,7 @@ def reloading(folder: Path, port: int) -> Iterator[Reloading]:
         lineup = first_lineup(settings)
         run.deploy_models(lineup, lineup.places, {})
         run.deploy_ingress(lineup)
-        reloader = Reloader(run, lineup, read)  # type: ignore[arg-type]
+        reloader = Reloader(run, lineup, read, known)  # type: ignore[arg-type]
         try:
             with control_socket(own, reloader.answer):
                 yield Reloading(file, document, settings, run, reloader, own, f"http://127.0.0.1:{port}", key)

@@ -287,16 +287,27 @@ def test_one_reload_at_a_time(server: Reloading) -> None:
     assert inner[0]["exit"] == 2 and "another reload is under way" in inner[0]["error"]
 
 
-def test_new_code_takes_all_processes_anew_and_http_alone_leaves_the_models(
-    server: Reloading, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    revision = "from billing.store.migration import newest_revision; print(newest_revision())"
-    monkeypatch.setattr(new_code, "PROGRAM", revision)
+def test_new_code_takes_all_processes_anew_and_http_alone_leaves_the_models(server: Reloading) -> None:
     assert server.reload(code="http")["started"] == ()
     assert len(server.reload(code="all")["started"]) == 4
-    monkeypatch.setattr(new_code, "PROGRAM", "print('9999')")
-    outcome = server.reload(code="http")
-    assert outcome["exit"] == 2 and "9999" in outcome["error"]
-    monkeypatch.setattr(new_code, "PROGRAM", "import nothing_of_that_name")
-    outcome = server.reload(code="http")
-    assert outcome["exit"] == 1 and "nothing_of_that_name" in outcome["error"]
+
+
+@pytest.mark.parametrize(
+    ("program", "status", "complaint"),
+    [("print('9999')", 2, "9999"), ("import nothing_of_that_name", 1, "nothing_of_that_name")],
+)
+def test_code_of_another_ledger_or_that_cannot_be_imported_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, status: int, complaint: str
+) -> None:
+    monkeypatch.setattr(new_code, "PROGRAM", program)
+    with reloading(tmp_path, free_port(), known=new_code.newest_revision_on_disk) as server:
+        before = server.reloader.lineup
+        outcome = server.reload(code="http")
+        assert outcome["exit"] == status and complaint in outcome["error"]
+        assert server.reloader.lineup is before
+
+
+def test_a_reload_imports_the_code_on_the_disk(tmp_path: Path) -> None:
+    with reloading(tmp_path, free_port(), known=new_code.newest_revision_on_disk) as server:
+        server.change(double_the_price)
+        assert server.reload()["exit"] == 0

@@ -22,7 +22,8 @@ from serve.catalog.configured import catalog_of
 from serve.config.settings import Settings
 from serve.money.ledger_setup import prices_of
 from serve.money.upkeep import collecting_round
-from tests.serve.served import migrated_file, settings_document
+from tests.migrated import migrated_file
+from tests.serve.served import settings_document
 
 CENT = 10_000_000
 

@@ -34,7 +34,8 @@ from serve.money.held_request import HeldRequest, MoreThanHeld, Receipt
 from serve.money.price_book import PriceBook
 from serve.money.service_block import charged_fields
 from serve.money.terms import MostTokens, TokenTerms
-from tests.serve.served import PausingDatabase, at_rest, migrated_file
+from tests.migrated import migrated_file
+from tests.serve.served import PausingDatabase, at_rest
 
 TOKEN_NANO_USD = 1000
 PRICE = ModelPrice("embedder", TOKEN_NANO_USD * 1000, 0, 0)

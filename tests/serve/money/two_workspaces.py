@@ -28,7 +28,8 @@ from serve.cli.main import app
 from serve.config.settings import load_settings
 from serve.money.ledger_setup import open_accounts, prices_of
 from serve.money.pepper import read_pepper
-from tests.serve.served import migrated_file, settings_document
+from tests.migrated import migrated_file
+from tests.serve.served import settings_document
 
 MINE, THEIRS = "mine", "theirs"
 COST = Cost(5 * 10**8, 5 * 10**8, minimum_applied=False)

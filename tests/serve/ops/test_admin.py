@@ -31,10 +31,11 @@ from serve.ops import money_routes, reconciling
 from serve.ops.admin_key import AdminKeys
 from serve.ops.listening import admin_key_file, open_ops
 from tests.integration.running import free_port, wait_for
+from tests.migrated import migrated_file
 from tests.serve.cli.test_archive import of_years, pith
 from tests.serve.money.two_workspaces import commands
 from tests.serve.ops.documented import checked, successes
-from tests.serve.served import migrated_file, settings_document
+from tests.serve.served import settings_document
 
 NOBODY = {"Authorization": "Bearer nobody"}
 

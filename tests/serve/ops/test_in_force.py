@@ -11,7 +11,8 @@ from prometheus_client import CollectorRegistry
 from serve.config.settings import Settings
 from serve.ops.listening import open_ops
 from tests.integration.running import free_port
-from tests.serve.served import migrated_file, settings_document
+from tests.migrated import migrated_file
+from tests.serve.served import settings_document
 
 LEXICAL = {"id": "lexical", "name": "Lexical", "blurb": "For tests.", "kind": "lexical"}
 

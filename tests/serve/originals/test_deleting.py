@@ -26,7 +26,8 @@ from serve.metrics.upkeep import UpkeepMetrics
 from serve.money.ledger_setup import open_accounts
 from serve.money.upkeep import begin_upkeep
 from serve.originals.originals import Original
-from tests.serve.served import migrated_file, settings_document
+from tests.migrated import migrated_file
+from tests.serve.served import settings_document
 
 
 async def ledger_in(folder: Path, **billing: Any) -> tuple[Settings, Database, Accounts]:

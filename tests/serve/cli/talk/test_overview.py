@@ -24,7 +24,8 @@ from serve.client.errors import PithError
 from serve.config.settings import load_settings
 from serve.money.ledger_setup import open_accounts
 from tests.integration.running import free_port
-from tests.serve.served import migrated_file, settings_document
+from tests.migrated import migrated_file
+from tests.serve.served import settings_document
 
 METRICS = """# TYPE pith_chat_requests_in_flight gauge
 pith_chat_requests_in_flight{model="alpha"} 3.0
@@ -116,6 +117,7 @@ def test_a_models_load_is_of_the_seconds_between_two_scrapes() -> None:
     assert model_load(after, before, 4.0, "lexical")["replicas_running"] is None
 
 
+@pytest.mark.usefixtures("one_day")
 def test_a_server_with_its_models_and_what_was_spent_today(ops: str, config: Path) -> None:
     asyncio.run(spend(config))
     given = ["status", "--metrics", ops, "--config", str(config), "--every", "0.2"]

@@ -14,7 +14,8 @@ import yaml
 from serve.cli.main import main
 from serve.config.settings import load_settings
 from serve.money.ledger_setup import open_accounts
-from tests.serve.served import migrated_file, settings_document
+from tests.migrated import migrated_file
+from tests.serve.served import settings_document
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 Completed = Callable[[str], list[str]]
