@@ -51,6 +51,12 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--warm-up", type=positive, default=1.5, help="seconds before each measurement")
     parser.add_argument("--seconds", type=positive, default=5.0, help="of each measurement")
     parser.add_argument("--rounds", type=count, default=3, help="measurements of each, in turns")
+    parser.add_argument(
+        "--models",
+        type=count,
+        default=1,
+        help="copies of the model kept up by pith and Ray, one of which is asked",
+    )
     parser.add_argument("--stop-idle", action="store_true", help="stop idle sides instead of pausing them")
     parser.add_argument("--folder", type=Path, help="for state and logs; default: a temporary one")
     parser.add_argument("--out", type=Path, default=Path("var/bench-overhead"), help="folder for the report")
@@ -84,7 +90,8 @@ def built(
         return f"{server.replace('+asyncpg', '')}/postgres"
 
     engine = read_engine(options.config, folder / "checkpoints")
-    workshop = Workshop(engine, options.config, folder, options.before and options.before.resolve())
+    before = options.before and options.before.resolve()
+    workshop = Workshop(engine, options.config, folder, before, options.models)
     bare = workshop.bare()
     sides, absent = {}, {}
     for name in options.sides:

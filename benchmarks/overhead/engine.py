@@ -56,6 +56,21 @@ def read_engine(config: Path, checkpoints: Path) -> Engine:
     return Engine(name, located(checkpoint, checkpoints), arguments, model.get("environment", {}))
 
 
+def with_copies(config: Path, models: int) -> bytes:
+    """The configuration with so many models in place of its own, each its first one under another name, kept up."""
+    settings = yaml.safe_load(config.read_text(encoding="utf-8"))
+    first = settings["models"][0]
+    kept_up = {**first.get("replicas", {}), "min": 1, "max": 1}
+    names = [first["id"], *(copy_of(first["id"], number) for number in range(2, models + 1))]
+    chat = [{**first, "id": name, "replicas": kept_up} for name in names]
+    others = [model for model in settings["models"] if model.get("kind", "chat") != "chat"]
+    return yaml.safe_dump({**settings, "models": [*chat, *others]}, sort_keys=False).encode()
+
+
+def copy_of(model: str, number: int) -> str:
+    return f"{model}-copy-{number}"
+
+
 def located(checkpoint: str, checkpoints: Path) -> str:
     if not checkpoint.startswith(EMBEDDED):
         return checkpoint

@@ -11,6 +11,8 @@ import ray
 from ray import serve
 from ray.serve.llm import LLMConfig, build_openai_app
 
+from benchmarks.overhead.engine import copy_of
+
 LOGICAL_CPUS = 16
 OBJECT_STORE_BYTES = 128 * 10**6
 
@@ -30,6 +32,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--engine", type=orjson.loads, required=True, help="as JSON")
     parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--models", type=int, default=1, help="copies to keep up, each an application")
     parser.add_argument("--kind", default="cpu", help="of accelerator; '' for a GPU")
     options = parser.parse_args()
     # No dashboard: it would cost this side alone.
@@ -41,7 +44,13 @@ def main() -> None:
         log_to_driver=False,
     )
     serve.start(http_options={"host": "127.0.0.1", "port": options.port})
-    serve.run(build_openai_app({"llm_configs": [config(options.engine, kind=options.kind or None)]}))
+    kind = options.kind or None
+    serve.run(build_openai_app({"llm_configs": [config(options.engine, kind=kind)]}))
+    # Not in one application: direct streaming is for one model in each.
+    for number in range(2, options.models + 1):
+        name = copy_of(options.engine["model"], number)
+        app = build_openai_app({"llm_configs": [config({**options.engine, "model": name}, kind=kind)]})
+        serve.run(app, name=name, route_prefix=f"/{name}")
     signal.sigwait({signal.SIGINT, signal.SIGTERM})
 
 

@@ -15,7 +15,7 @@ import psutil
 
 from benchmarks.load.server import POLL_S, ROOT, CannotRun, Server, free_port, new_key, pith_server
 from benchmarks.overhead import litellm
-from benchmarks.overhead.engine import Engine
+from benchmarks.overhead.engine import Engine, with_copies
 
 GIB = 2**30
 RESUME_S = 60.0
@@ -85,6 +85,8 @@ class Workshop:
     config: Path
     folder: Path
     before: Path | None = None
+    # How many of them are kept up; the first is asked.
+    models: int = 1
 
     def server(
         self, name: str, command: list[str], port: int, environment: dict[str, str], key: Callable[[], str] = str
@@ -109,7 +111,11 @@ class Workshop:
     def pith(self) -> Server:
         folder = self.folder / "pith"
         folder.mkdir(parents=True, exist_ok=True)
-        return pith_server(self.config, folder, self.engine.model)
+        config = self.config
+        if self.models > 1:
+            config = folder / "with-copies.yaml"
+            config.write_bytes(with_copies(self.config, self.models))
+        return pith_server(config, folder, self.engine.model)
 
     def pith_compressing(self) -> Server:
         """With a key of a project whose chats are compressed by default."""
@@ -138,7 +144,8 @@ class Workshop:
         described = orjson.dumps(self.engine).decode()
         ports = {name: str(free_port()) for name in HAPROXY_PORTS} if RAY_FAST.keys() <= flags.keys() else {}
         environment = {"RAY_USAGE_STATS_ENABLED": "0", **flags, **ports}
-        return self.server(name, [*command, "--engine", described], port, environment)
+        words = ["--engine", described, "--models", str(self.models)]
+        return self.server(name, [*command, *words], port, environment)
 
     def litellm(self, upstream: Server, *, database_url: str) -> Server:
         name = "litellm" if database_url else "litellm-without-database"

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from benchmarks.load.server import ROOT, CannotRun
+from benchmarks.load.server import CONFIG_COPY, ROOT, CannotRun
 from benchmarks.overhead import litellm, sides
 from benchmarks.overhead.engine import Engine
 from benchmarks.overhead.sides import HAPROXY_PORTS, NAMES, RAY_FAST, Workshop, build
+from serve.config.settings import load_settings
 
 ENGINE = Engine("tiny", "a/checkpoint", {"max_model_len": 64}, {"HF_HUB_OFFLINE": "1"})
 
@@ -44,6 +45,20 @@ def test_ray_gets_the_same_engine_and_its_flags(workshop: Workshop) -> None:
         assert side.front.environment[name] != another[name]
     plain = build("ray", workshop, workshop.bare(), database_url=str).front.environment
     assert not {*RAY_FAST, *HAPROXY_PORTS} & plain.keys()
+
+
+def test_copies_of_the_model_are_kept_up_and_the_first_is_asked(workshop: Workshop, tmp_path: Path) -> None:
+    four = replace(workshop, models=4)
+    pith = build("pith", four, four.bare(), database_url=str).front
+    settings = load_settings(tmp_path / "pith" / CONFIG_COPY)
+    first, *copies = settings.engine_models
+    assert pith.model == "tiny" and first.id == "pith-mini"
+    assert [model.id for model in copies] == [f"pith-mini-copy-{number}" for number in (2, 3, 4)]
+    assert {
+        (model.replicas.min, model.replicas.max, model.checkpoint) for model in settings.engine_models
+    } == {(1, 1, first.checkpoint)}
+    direct = list(build("ray-direct", four, four.bare(), database_url=str).front.command)
+    assert direct[direct.index("--models") + 1] == "4"
 
 
 def test_pith_has_its_key_once_it_has_made_one(workshop: Workshop, tmp_path: Path) -> None:
