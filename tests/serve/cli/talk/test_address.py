@@ -19,7 +19,7 @@ from tests.serve.served import settings_document
 def on_nodes(tmp_path: Path) -> Path:
     """A file whose HTTP processes listen on the nodes of a cluster."""
     document = settings_document(tmp_path, ray={"address": "127.0.0.1:6379"})
-    document["server"] = {"host": "node", "port": 8000}
+    document["server"] = {"host": "node", "port": 8000, "ingress_replicas": 1}
     file = tmp_path / "pith.yaml"
     file.write_text(yaml.safe_dump(document))
     return file
@@ -32,8 +32,11 @@ def test_a_command_does_not_take_node_for_a_host(on_nodes: Path, monkeypatch: py
     assert url_and_key("http://10.0.0.3:8000/v1", None, on_nodes) == ("http://10.0.0.3:8000", "pith_a_b")
 
 
-def test_a_start_on_nodes_says_where_they_listen(on_nodes: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    announce(load_settings(on_nodes), None, Progress(), "")
-    said = "".join(capsys.readouterr())
+def test_a_start_on_nodes_says_where_they_listen(on_nodes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+    progress = Progress()
+    monkeypatch.setattr(progress, "say", lines.append)
+    announce(load_settings(on_nodes), None, progress, "")
+    said = "\n".join(lines)
     assert "ready: http://NODE:8000" in said and "NODE is the address of any node" in said
     assert "//node" not in said
