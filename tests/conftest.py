@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Generator, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -131,26 +132,58 @@ APART = (
 # The fast lane, as the Makefile has it, and the folders that it takes nothing of.
 FAST = "not integration and not thorough"
 NEVER_FAST = ("integration", "clients", *THOROUGH)
+# The two parts of `scripts/test`.
+FIRST, SECOND = "not integration or apart", "integration and not apart"
+MARK = "mark.integration"
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """What the fast lane leaves out is not imported either: that alone would take half of its minute."""
-    if config.option.markexpr != FAST or not collection_path.is_relative_to(HERE):
+    """What a lane takes nothing of is not imported either: that alone would take half of the fast lane's minute."""
+    if not collection_path.is_relative_to(HERE):
         return None
-    return True if str(collection_path.relative_to(HERE)) in NEVER_FAST else None
+    lane, name = config.option.markexpr, str(collection_path.relative_to(HERE))
+    if lane == FAST and name in NEVER_FAST:
+        return True
+    if lane == FIRST and name == "integration":
+        return True
+    if lane == SECOND and (name in APART or (collection_path.suffix == ".py" and not can_start(name))):
+        return True
+    return None
+
+
+@cache
+def can_start(name: str) -> bool:
+    """Whether tests of this file, or of this folder, may be marked as integration: it says so, or a conftest above."""
+    path = HERE / name
+    if path == HERE:
+        return False
+    file = path if path.is_file() else path / "conftest.py"
+    return (file.is_file() and MARK in file.read_text()) or can_start(str(path.parent.relative_to(HERE)))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None, None, None]:
     # Before pytest chooses by marks.
     for item in items:
-        path = item.path.relative_to(HERE) if item.path.is_relative_to(HERE) else item.path
-        if any(path.is_relative_to(each) for each in THOROUGH):
+        if is_within(item.path, THOROUGH):
             item.add_marker(pytest.mark.thorough)
-        if any(path.is_relative_to(each) for each in APART):
+        if is_within(item.path, APART):
             item.add_marker(pytest.mark.apart)
+        if item.get_closest_marker("integration") and not can_start(name_of(item.path)):
+            raise pytest.UsageError(
+                f"{item.path} has no {MARK} and no conftest with it: no lane would run {item.name}"
+            )
     yield
     items.sort(key=turn)
+
+
+@cache
+def is_within(path: Path, names: tuple[str, ...]) -> bool:
+    return any(path.is_relative_to(HERE / name) for name in names)
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(HERE)) if path.is_relative_to(HERE) else "."
 
 
 def turn(item: pytest.Item) -> int:
@@ -160,8 +193,7 @@ def turn(item: pytest.Item) -> int:
         return len(APART) + 2
     if "server" in getattr(item, "fixturenames", ()):
         return len(APART) + 1
-    path = item.path.relative_to(HERE) if item.path.is_relative_to(HERE) else item.path
-    return next((place for place, each in enumerate(APART) if path.is_relative_to(each)), len(APART))
+    return next((place for place, each in enumerate(APART) if is_within(item.path, (each,))), len(APART))
 
 
 @pytest.fixture
