@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from billing.clock import now
-from serve.cli.talk.address import base_url
+from serve.client.base_url import base_url
 from serve.cluster.progress import Progress
 from serve.config.errors import ConfigError
 from serve.config.paths import DEFAULT_CONFIG
-from serve.config.ray_cluster import NODE
 
 if TYPE_CHECKING:
     from serve.config.settings import Settings
@@ -144,6 +143,8 @@ def free_port(host: str, port: int, options: str) -> socket.socket:
 
 def announce(settings: Settings, key: str | None, progress: Progress, ending: str) -> None:
     """Say that the server is ready, how to talk to it, and what ends it."""
+    from serve.config.ray_cluster import NODE
+
     base = base_url(settings.server.host, settings.server.port)
     if settings.server.host == NODE:
         base = base_url("NODE", settings.server.port)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from serve.cli.mcp import KEY_VARIABLE, key_of
+from serve.client.base_url import base_url
 from serve.config.errors import ConfigError
-from serve.config.ray_cluster import NODE
 
 if TYPE_CHECKING:
     from serve.config.settings import Settings
@@ -24,14 +24,6 @@ KeyFile = Annotated[
         help=f"File with the API key; else {KEY_VARIABLE}, else the demo key of the file's own server."
     ),
 ]
-# Every address of a machine is one that it can reach itself by.
-EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-
-
-def base_url(host: str, port: int) -> str:
-    """An address that a server listens on, as a URL."""
-    host = EVERYWHERE.get(host, host)
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def checked_url(url: str) -> str:
@@ -47,6 +39,7 @@ def url_and_key(url: str | None, key_file: Path | None, config: Path) -> tuple[s
 
     if url is not None and (key_file is not None or os.environ.get(KEY_VARIABLE)):
         return checked_url(url), key_of(key_file)
+    from serve.config.ray_cluster import NODE
     from serve.config.settings import load_anchored
 
     settings = load_anchored(config)

@@ -13,9 +13,10 @@ import typer
 
 from serve.cli.options import Config, Json
 from serve.cli.output import table
-from serve.cli.talk.address import base_url, checked_url
+from serve.cli.talk.address import checked_url
 from serve.cli.talk.hints import hints
 from serve.cli.talk.load import Readings, model_load, readings_of, service_load
+from serve.client.base_url import base_url
 from serve.client.errors import PithError
 from serve.config.errors import ConfigError
 from serve.config.paths import DEFAULT_CONFIG
