@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from serve.cluster.checkpoints import StartError
-from serve.cluster.joined import JoinedCluster, quiet_loggers
+from serve.cluster.joined import JoinedCluster, first_line, quiet_loggers
 from serve.cluster.ray_insides.cluster_nodes import (
     ClusterNode,
     PlacedReplica,
@@ -16,37 +16,67 @@ from serve.cluster.ray_insides.cluster_nodes import (
     living_nodes,
     placed_replicas,
 )
-from serve.cluster.ray_insides.ray_serve import RAY_ENVIRONMENT, Everyone
+from serve.cluster.ray_insides.ray_serve import RAY_ENVIRONMENT
 from serve.cluster.replicas.applications import is_ingress, is_of_pith
+from serve.cluster.retiring import Retiring, asking, longest_s
+from serve.config.settings import Settings
 
 POLL_S = 0.25
-ANSWER_S = 10.0
 WHY = "pith drain"
+BROKEN_OFF = "call it again, or see docs/operations/nodes.md for how the node gets its HTTP process back"
 Say = Callable[[str], None]
 
 
-def drain_at(address: str, name: str, *, within_s: float, say: Say) -> None:
-    """Join a cluster to drain the node of this address, host name or id. `within_s`: how long is waited for replicas
-    elsewhere, before what has none ends without; and for requests of its HTTP process. Raises `StartError`."""
+def drain_at(settings: Settings, name: str, *, within_s: float, say: Say) -> None:
+    """Join the cluster of these settings to drain the node of this address, host name or id. `within_s`: how long is
+    waited for replicas elsewhere, before what has none ends without; and for requests of its HTTP process. Raises
+    `StartError`."""
     os.environ.update(RAY_ENVIRONMENT)
-    JoinedCluster(address, leaves=True).connect(RAY_ENVIRONMENT)
+    JoinedCluster(settings.ray.address or "auto", leaves=True).connect(RAY_ENVIRONMENT)
     from ray import serve  # noqa: F401
 
     quiet_loggers()
     import ray
+    from ray.exceptions import RayError
 
-    node = node_named(name, living_nodes(), own=ray.get_runtime_context().get_node_id())
-    see_off_clients(node, within_s, say)
-    begin_drain(node.id, WHY)
-    say(f"{node.address}: gets no more work; its replicas are started elsewhere")
-    left = wait_for_replacements(node, within_s, say)
-    if left:
-        say(
-            f"{', '.join(sorted({one.app for one in left}))}: no room elsewhere; what they have been asked ends first"
-        )
+    try:
+        node = node_named(name, living_nodes(), own=ray.get_runtime_context().get_node_id())
+        see_off_clients(node, within_s, say)
+        begin_drain(node.id, WHY)
+        say(f"{node.address}: gets no more work; its replicas are started elsewhere")
+        end_the_rest(node, wait_for_replacements(node, within_s, say), longest_s(settings.server), say)
+    except (RayError, RuntimeError, OSError) as error:
+        raise StartError(f"{name}: the drain broke off: {first_line(error)}; {BROKEN_OFF}") from error
+
+
+def end_the_rest(node: ClusterNode, left: Collection[PlacedReplica], within_s: float, say: Say) -> None:
+    """Have what has no place elsewhere end without, and wait for that and for what ends already. Raises
+    `StartError`."""
+    for line in said_of(left):
+        say(f"{node.address}: {line}")
+    if any(one.is_leaving for one in left):
         begin_drain(node.id, WHY, deadline_ms=int(time.time() * 1000))
-        while any(one.node_id == node.id for one in of_pith()):
-            time.sleep(POLL_S)
+    until = time.monotonic() + within_s
+    while left := [one for one in of_pith() if one.node_id == node.id]:
+        if time.monotonic() > until:
+            raise StartError(f"{node.address}: after {within_s:g} s more {names_of(left)} still run there")
+        time.sleep(POLL_S)
+
+
+def said_of(left: Iterable[PlacedReplica]) -> list[str]:
+    """Of replicas that nothing more is waited for, a line for each of the two reasons."""
+    homeless: list[PlacedReplica] = []
+    ending: list[PlacedReplica] = []
+    for one in left:
+        (homeless if one.is_leaving else ending).append(one)
+    return [
+        *([f"{names_of(homeless)}: no room elsewhere; their requests end first"] if homeless else []),
+        *([f"{names_of(ending)}: requests still run there"] if ending else []),
+    ]
+
+
+def names_of(replicas: Iterable[PlacedReplica]) -> str:
+    return ", ".join(sorted({one.app for one in replicas}))
 
 
 def node_named(name: str, nodes: Sequence[ClusterNode], *, own: str) -> ClusterNode:
@@ -80,12 +110,10 @@ def see_off_clients(node: ClusterNode, within_s: float, say: Say) -> None:
         return
     say(f"{node.address}: its HTTP process takes no more connections")
     until = time.monotonic() + within_s
-    everyone = [Everyone(app) for app in here]
-    while any(sum(left) for app in everyone for left in app.ask("retire", node.id, timeout_s=ANSWER_S)):
-        if time.monotonic() > until:
+    for app in sorted(here):
+        if not Retiring(asking(app, node.id), within_s=until - time.monotonic()).wait_for_requests():
             say(f"{node.address}: requests still run after {within_s:g} s, and are cut off")
             return
-        time.sleep(POLL_S)
 
 
 def wait_for_replacements(node: ClusterNode, within_s: float, say: Say) -> list[PlacedReplica]:

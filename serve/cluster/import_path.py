@@ -45,10 +45,12 @@ def _ingress(settings: Settings) -> Any:
     """The HTTP processes, each of which listens by itself. First the ledger is brought up to date, as by a start."""
     from serve.catalog.configured import catalog_of
     from serve.cluster.deployments.ingress import build_ingress
+    from serve.cluster.deployments.spread import spread_over_nodes
     from serve.money.ledger_setup import prepare_ledger
 
     asyncio.run(prepare_ledger(settings, catalog_of(settings), now=now()))
-    return build_ingress(settings, first_lineup(settings).places, None)
+    per_node = spread_over_nodes(settings).get(INGRESS_APP)
+    return build_ingress(settings, first_lineup(settings).places, None, per_node=per_node)
 
 
 def settings_of(arguments: Arguments) -> Settings:

@@ -12,6 +12,7 @@ from typing import Any
 from models.engine_kinds import ENGINE_KINDS
 from serve.cluster.checkpoints import StartError, checkpoint_of
 from serve.cluster.failures import reason_of
+from serve.cluster.nodes import check_marks
 from serve.cluster.progress import Says
 from serve.cluster.ray_insides.ray_serve import deploy, undeploy
 from serve.cluster.replicas.applications import (
@@ -102,6 +103,11 @@ class Run:
         found: dict[str, float] = ray.available_resources()
         return found
 
+    def check_nodes(self, settings: Settings) -> None:
+        """That every node of a cluster of others has what is on this machine's disk. Raises `StartError`."""
+        if settings.ray.address:
+            check_marks(settings)
+
     def wait(self, names: Collection[str], go_on: Callable[[str], None]) -> None:
         """Until all of these run. Raises `StartError` for one that cannot, and what `go_on` does, which is called now
         and then with what is missing."""
@@ -131,8 +137,11 @@ class Run:
     def deploy_ingress(self, lineup: Lineup) -> None:
         """The HTTP processes."""
         from serve.cluster.deployments.ingress import build_ingress
+        from serve.cluster.deployments.spread import spread_over_nodes
 
-        deploy(build_ingress(lineup.settings, lineup.places, self.folder), lineup.ingress)
+        per_node = spread_over_nodes(lineup.settings).get(INGRESS_APP)
+        built = build_ingress(lineup.settings, lineup.places, self.folder, per_node=per_node)
+        deploy(built, lineup.ingress)
 
     def builds(
         self, settings: Settings, checkpoints: Mapping[str, str]
@@ -140,20 +149,39 @@ class Run:
         """Each application, and what makes it."""
         from serve.cluster.deployments.compress import build_compressor
         from serve.cluster.deployments.retrieval import build_retrieval_model
+        from serve.cluster.deployments.spread import spread_over_nodes
 
         logs = settings.logs.plan(self.folder / LOGS_SOCKET if self.folder else None)
+        per_node = spread_over_nodes(settings).get
         for model in settings.engine_models:
-            build = partial(_chat_model, model, checkpoints[model.id], settings, logs, self.folder)
-            yield model_app(model.id), build
+            app = model_app(model.id)
+            build = partial(
+                _chat_model,
+                model,
+                checkpoints[model.id],
+                settings,
+                logs,
+                self.folder,
+                per_node=per_node(app),
+            )
+            yield app, build
         for compressor in settings.compression.models:
-            yield compressor_app(compressor.id), partial(build_compressor, compressor, settings, logs)
+            app = compressor_app(compressor.id)
+            yield app, partial(build_compressor, compressor, settings, logs, per_node=per_node(app))
         for texts in settings.retrieval_models:
             if not texts.is_hosted:
-                yield retrieval_app(texts.id), partial(build_retrieval_model, texts, settings, logs)
+                app = retrieval_app(texts.id)
+                yield app, partial(build_retrieval_model, texts, settings, logs, per_node=per_node(app))
 
 
 def _chat_model(
-    model: ModelSettings, checkpoint: str, settings: Settings, logs: LogPlan, run_folder: Path | None
+    model: ModelSettings,
+    checkpoint: str,
+    settings: Settings,
+    logs: LogPlan,
+    run_folder: Path | None,
+    *,
+    per_node: int | None,
 ) -> Any:
     from serve.cluster.deployments.chat import build_model
 
@@ -170,6 +198,7 @@ def _chat_model(
         logs=logs,
         tracing=settings.tracing.engine_terms,
         run_folder=run_folder,
+        per_node=per_node,
     )
 
 

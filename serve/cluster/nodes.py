@@ -6,6 +6,7 @@ import errno
 import hashlib
 import socket
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,12 @@ from typing import Any
 from serve.cluster.checkpoints import StartError
 from serve.cluster.replicas.port import Ports
 from serve.config.settings import Settings
-from serve.money.pepper import PEPPER, read_pepper
+from serve.money.pepper import PEPPER, digest_of_pepper, read_pepper
 
 # A node's first worker imports what its setup hook names.
 ANSWER_S = 90.0
 CONNECT_S = 3.0
+TRIED_AT_ONCE = 64
 CHECKOUT = Path(__file__).resolve().parents[2]
 PACKAGES = ("serve", "models", "compression", "billing")
 PAGE = "docs/cluster.md#ports"
@@ -37,9 +39,7 @@ def marks_of(state_dir: Path) -> Marks:
     code = hashlib.sha256()
     for file in sorted(file for package in PACKAGES for file in (CHECKOUT / package).rglob("*.py")):
         code.update(str(file.relative_to(CHECKOUT)).encode() + b"\0" + file.read_bytes() + b"\0")
-    pepper = state_dir / PEPPER
-    kept = hashlib.sha256(pepper.read_bytes()).hexdigest() if pepper.is_file() else None
-    return Marks(code.hexdigest(), kept)
+    return Marks(code.hexdigest(), digest_of_pepper(state_dir))
 
 
 class NodeProbe:
@@ -63,8 +63,9 @@ class NodeProbe:
         return [found.getsockname()[:2] for found in self.listening]
 
     def unreachable(self, addresses: Listening) -> list[str]:
-        """What of these cannot be connected to, with the reason."""
-        return [problem for host, port in addresses for problem in _tried(host, port)]
+        """What of these cannot be connected to, with the reason. All are tried at the same time."""
+        with ThreadPoolExecutor(TRIED_AT_ONCE) as tries:
+            return [problem for problem in tries.map(_tried, addresses) if problem]
 
 
 def _first_free(host: str, ports: range) -> socket.socket | None:
@@ -78,11 +79,13 @@ def _first_free(host: str, ports: range) -> socket.socket | None:
     return None
 
 
-def _tried(host: str, port: int) -> Iterator[str]:
+def _tried(address: tuple[str, int]) -> str:
+    """What went wrong; "" where it answered."""
     try:
-        socket.create_connection((host, port), CONNECT_S).close()
+        socket.create_connection(address, CONNECT_S).close()
     except OSError as error:
-        yield f"{host}:{port} ({error})"
+        return f"{address[0]}:{address[1]} ({error})"
+    return ""
 
 
 def differences(own: Marks, others: Mapping[str, Marks], state_dir: Path) -> Iterator[str]:
@@ -108,14 +111,30 @@ def check_nodes(settings: Settings) -> None:
         closed = probes.ask("unreachable", [address for each in listening.values() for address in each])
     finally:
         probes.end()
-    wrong = [
-        *differences(marks_of(settings.state_dir), marks, settings.state_dir),
-        *(
-            f"node {node} cannot reach {problem}: open it between the nodes ({PAGE})"
-            for node, problems in closed.items()
-            for problem in problems
-        ),
-    ]
+    _refuse(
+        [
+            *differences(marks_of(settings.state_dir), marks, settings.state_dir),
+            *(
+                f"node {node} cannot reach {problem}: open it between the nodes ({PAGE})"
+                for node, problems in closed.items()
+                for problem in problems
+            ),
+        ]
+    )
+
+
+def check_marks(settings: Settings) -> None:
+    """Every node that can run a replica has this code and this secret. Raises `StartError`, which names what does
+    not."""
+    probes = _Probes()
+    try:
+        marks = probes.ask("marks", settings.state_dir)
+    finally:
+        probes.end()
+    _refuse([*differences(marks_of(settings.state_dir), marks, settings.state_dir)])
+
+
+def _refuse(wrong: Sequence[str]) -> None:
     if wrong:
         raise StartError("ray.address: " + "; ".join(wrong))
 
@@ -127,24 +146,31 @@ class _Probes:
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+        from serve.cluster.ray_insides.cluster_nodes import usable_nodes
+
         self._by_node = {
             node["NodeManagerAddress"]: ray.remote(num_cpus=0)(NodeProbe)
             .options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False))
             .remote(node["NodeManagerAddress"])
-            for node in ray.nodes()
-            if node["Alive"] and node["Resources"].get("CPU", 0) >= 1
+            for node in usable_nodes()
+            if node["Resources"].get("CPU", 0) >= 1
         }
 
     def ask(self, method: str, argument: Any) -> dict[str, Any]:
         """What each answers, by the address of its node. Raises `StartError` for one that says nothing."""
         import ray
-        from ray.exceptions import RayError
+        from ray.exceptions import GetTimeoutError, RayError
 
         asked = {node: getattr(probe, method).remote(argument) for node, probe in self._by_node.items()}
         said = {}
         for node, answer in asked.items():
             try:
                 said[node] = ray.get(answer, timeout=ANSWER_S)
+            except GetTimeoutError as error:
+                raise StartError(
+                    f"ray.address: node {node} has not answered within {ANSWER_S:g} s: it is busy, or Ray can start no "
+                    "worker there"
+                ) from error
             except (RayError, OSError) as error:
                 reason = [line for line in str(error).splitlines() if line.strip()]
                 raise StartError(

@@ -128,7 +128,7 @@ class Reloader:
             self._one_at_a_time.release()
 
     def _require(self, plan: Plan, settings: Settings) -> None:
-        """Raises `ReloadRefused`, `ConfigError` or `BrokenCode`."""
+        """Raises `ReloadRefused`, `ConfigError`, `BrokenCode` or `StartError`."""
         if plan.refused:
             keys = ", ".join(plan.refused)
             raise ReloadRefused(f"needs a restart of the server: {keys}")
@@ -137,6 +137,7 @@ class Reloader:
             raise ReloadRefused(f"no room beside what runs: {short}")
         # Whatever it changes, new processes run the code that is on the disk.
         if not plan.is_empty:
+            self._run.check_nodes(settings)
             known = self._known()
             found = asyncio.run(current_revision(settings.billing.database_url))
             if known != found:

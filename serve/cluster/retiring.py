@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 from serve.cluster.ray_insides.ray_serve import Everyone
 from serve.config.settings import ServerSettings
@@ -30,19 +31,20 @@ class Retiring:
 
     def wait_for_connections(self) -> int:
         """Until no connection may bring a request any more. Returns how many requests still run."""
-        return self._wait(lambda idle, working: idle == 0)
+        left = self._wait(lambda idle, working: idle == 0)
+        return left[1] if left is not None else 0
 
-    def wait_for_requests(self) -> None:
-        """Until no request runs either, or the longest that any may run is over."""
-        self._wait(lambda idle, working: idle + working == 0)
+    def wait_for_requests(self) -> bool:
+        """Until no request runs either, or the time for that is over; whether none runs."""
+        return self._wait(lambda idle, working: idle + working == 0) == (0, 0)
 
-    def _wait(self, is_enough: Callable[[int, int], bool]) -> int:
+    def _wait(self, is_enough: Callable[[int, int], bool]) -> Left | None:
         while True:
             left = self._left()
             if left is not None and is_enough(*left):
-                return left[1]
+                return left
             if time.monotonic() > self._until:
-                return 0 if left is None else left[1]
+                return left
             self._tick.wait(POLL_S)
 
     def _left(self) -> Left | None:
@@ -57,13 +59,22 @@ class Retiring:
 
 def retiring(application: str, server: ServerSettings) -> Retiring:
     """The HTTP processes of `application`, which run with these settings."""
-    longest_s = server.start_wait_s + server.longest_request_s + server.idle_timeout_s + SETTLE_S
+    return Retiring(asking(application), within_s=longest_s(server))
+
+
+def longest_s(server: ServerSettings) -> float:
+    """Longer than any request and any silent connection."""
+    return server.start_wait_s + server.longest_request_s + server.idle_timeout_s + SETTLE_S
+
+
+def asking(application: str, *arguments: Any) -> Callable[[], list[Left]]:
+    """Has each HTTP process of the application retire, with these arguments."""
     everyone: list[Everyone] = []
 
     def ask() -> list[Left]:
         # Not before: what fails here is tried again.
         if not everyone:
             everyone.append(Everyone(application))
-        return everyone[0].ask("retire", timeout_s=ANSWER_S)
+        return everyone[0].ask("retire", *arguments, timeout_s=ANSWER_S)
 
-    return Retiring(ask, within_s=longest_s)
+    return ask

@@ -11,7 +11,7 @@ from models.catalog import ToolUse
 from models.engine_kinds import ENGINE_KINDS, ENGINE_LIMITS, SPIN_VARIABLE, VLLM
 from serve.config.adapters import AdapterSettings, without_its_bases
 from serve.config.engine_features import problems_of
-from serve.config.strict_section import Section
+from serve.config.strict_section import ReplicaCounts, Section
 from serve.fairness.places import Shares
 
 Price = Annotated[Decimal, Field(ge=0, le=1_000_000, max_digits=15, decimal_places=6)]
@@ -158,15 +158,7 @@ class SizeSettings(Section):
     )
 
 
-class ReplicaSettings(Section):
-    min: int = Field(1, ge=0, description="Replicas kept up; 0 starts the model on its first request.")
-    max: int = Field(1, ge=1, description="Maximum number of replicas.")
-    per_node: int | None = Field(
-        None,
-        ge=1,
-        le=100,
-        description="Most replicas on one node of a cluster; default: as few as hold `max`, by the nodes at the start.",
-    )
+class ReplicaSettings(ReplicaCounts):
     max_ongoing_requests: int = Field(
         256, ge=1, description="Requests that each HTTP process has on one replica at once."
     )
@@ -196,9 +188,7 @@ class ReplicaSettings(Section):
     )
 
     @model_validator(mode="after")
-    def _ordered(self) -> ReplicaSettings:
-        if self.min > self.max:
-            raise ValueError(f"min ({self.min}) is above max ({self.max})")
+    def _shares_ordered(self) -> ReplicaSettings:
         if self.contended_share is not None and self.contended_share > self.project_share:
             raise ValueError(
                 f"contended_share ({self.contended_share}) is above project_share ({self.project_share})"

@@ -18,7 +18,7 @@ from compression.workers.plan import PoolPlan, plan_of
 from models.embedded.roster import EMBEDDED_MODELS
 from serve.config.retention import RetentionSettings
 from serve.config.risk_flags import FlagThresholdSettings, Share
-from serve.config.strict_section import Section
+from serve.config.strict_section import ReplicaCounts, Section
 
 PACKAGED = "embedded:"
 _ROOT = Path(__file__).parents[2]
@@ -64,25 +64,11 @@ class ChoiceSettings(Section):
     swaps: int = Field(16, ge=0, le=1000, description="Units left out that are tried in place of worse ones.")
 
 
-class CompressionReplicaSettings(Section):
-    min: int = Field(1, ge=0, description="Replicas kept up; 0 starts the model on its first request.")
-    max: int = Field(1, ge=1, description="Maximum number of replicas.")
-    per_node: int | None = Field(
-        None,
-        ge=1,
-        le=100,
-        description="Most replicas on one node of a cluster; default: as few as hold `max`, by the nodes at the start.",
-    )
+class CompressionReplicaSettings(ReplicaCounts):
     max_ongoing_requests: int = Field(
         64, ge=1, description="Twice the requests in a replica at which another one is started."
     )
     gpus: float = Field(0, ge=0, le=64, description="GPUs that Ray sets aside for a replica; may be a part.")
-
-    @model_validator(mode="after")
-    def _ordered(self) -> CompressionReplicaSettings:
-        if self.min > self.max:
-            raise ValueError(f"min ({self.min}) is above max ({self.max})")
-        return self
 
 
 class CompressionModelSettings(Section):

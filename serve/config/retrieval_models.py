@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from models.retrieval import RetrievalSpec
 from serve.config.chat_models import AcceleratorSettings
 from serve.config.compression_models import CompressionModelSettings, Price
-from serve.config.strict_section import Section
+from serve.config.strict_section import ReplicaCounts, Section
 
 RetrievalKind = Literal["embedding", "rerank"]
 RetrievalEngineKind = Literal["static", "lexical", "encoder", "vllm"]
@@ -57,24 +57,10 @@ class RetrievalEngineSettings(Section):
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
 
-class RetrievalReplicaSettings(Section):
-    min: int = Field(1, ge=0, description="Replicas kept up; 0 starts the model on its first request.")
-    max: int = Field(1, ge=1, description="Maximum number of replicas.")
-    per_node: int | None = Field(
-        None,
-        ge=1,
-        le=100,
-        description="Most replicas on one node of a cluster; default: as few as hold `max`, by the nodes at the start.",
-    )
+class RetrievalReplicaSettings(ReplicaCounts):
     max_ongoing_requests: int = Field(
         64, ge=1, description="Twice the requests in a replica at which another one is started."
     )
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        if self.min > self.max:
-            raise ValueError(f"min ({self.min}) is above max ({self.max})")
-        return self
 
 
 class RetrievalModelSettings(Section):

@@ -1,5 +1,6 @@
 """The server's own secret, with which stored keys are hashed: without it a stolen database opens nothing."""
 
+import hashlib
 import os
 import secrets
 from pathlib import Path
@@ -30,3 +31,20 @@ def read_pepper(state_dir: Path) -> bytes:
     if len(pepper) != PEPPER_BYTES:
         raise ValueError(f"{path}: holds {len(pepper)} bytes, not {PEPPER_BYTES}; restore it from a backup")
     return pepper
+
+
+def digest_of_pepper(state_dir: Path) -> str | None:
+    """By which machines compare theirs; None where there is none."""
+    path = state_dir / PEPPER
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+
+
+def require_pepper(state_dir: Path, digest: str) -> None:
+    """Raises `ValueError` on a machine of a cluster that has another secret, or none: it would know no key. None is
+    made there."""
+    found = digest_of_pepper(state_dir)
+    if found != digest:
+        missing = "is not there" if found is None else "is another one"
+        raise ValueError(
+            f"{state_dir / PEPPER} {missing}: copy that of the machine that started pith to this node (mode 0600)"
+        )

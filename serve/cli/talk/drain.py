@@ -26,11 +26,11 @@ def drain(
     from serve.cluster.drain import drain_at
     from serve.config.settings import load_anchored
 
-    address = load_anchored(config).ray.address
-    if address is None:
+    settings = load_anchored(config)
+    if settings.ray.address is None:
         raise ConfigError(f"{config} has no ray.address: such a server is one machine, and Ctrl-C stops it")
     try:
-        drain_at(address, node, within_s=within, say=typer.echo)
+        drain_at(settings, node, within_s=within, say=typer.echo)
     except StartError as error:
         raise ConfigError(str(error)) from error
     typer.echo(f"{node}: drained; nothing of pith is there, and Ray's processes end by themselves")

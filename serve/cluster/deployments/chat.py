@@ -16,7 +16,7 @@ from models.adapters import AdapterSource
 from models.engine import EngineFault, EngineRequest, ReplicaEngine
 from models.engine_kinds import ENGINE_KINDS, EngineSpec, start_engine
 from serve.cluster.deployments.deployment_options import deployment_options
-from serve.cluster.deployments.spread import spread_over_nodes
+from serve.cluster.deployments.spread import at_most
 from serve.cluster.ray_insides.loopback import PortCheck
 from serve.cluster.replicas.port import Ports
 from serve.cluster.replicas.replica import Replica
@@ -105,12 +105,14 @@ def build_model(
     logs: LogPlan = LOGS,
     tracing: TracingTerms | None = None,
     run_folder: Path | None = None,
+    per_node: int | None = None,
 ) -> Any:
     """The Ray Serve application of one catalog model. `checkpoint` is a hub name or a folder; `longest_s` is what a
     replica that is not needed any more gets to end its requests; `on_loopback`: no other machine may reach it; `ports`:
     those it may listen on; `counts_in` is the server's folder of metrics, `counts_engine`: vLLM's own are too;
     `tracing`: where an engine that traces sends its spans; `run_folder`: the server's, on its machine, where the steps
-    of the start are told; `adapters`: its engines serve them too."""
+    of the start are told; `adapters`: its engines serve them too; `per_node`: how many of its replicas a node may
+    have."""
     spec = EngineSpec(
         model.id, checkpoint, model.context_length, coalesce_s, model.engine.options, tuple(adapters)
     )
@@ -127,11 +129,9 @@ def build_model(
 
         of_vllm = {"tracing": tracing, "counts_engine": counts_engine, "run_folder": run_folder}
         return build_vllm_model(model, spec, options, given | of_vllm)
-    resources, replicas = _resources(model), model.replicas
-    spread = spread_over_nodes(
-        replicas.max, resources, per_node=replicas.per_node, in_cluster=not on_loopback
+    deployment = serve.deployment(
+        ChatReplica, **options, **at_most(per_node), ray_actor_options=_resources(model)
     )
-    deployment = serve.deployment(ChatReplica, **options, **spread, ray_actor_options=resources)
     return deployment.bind(model.engine.kind, spec, **given)
 
 

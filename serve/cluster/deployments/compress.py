@@ -9,7 +9,7 @@ from compression.pipeline.served import CompressionFault, JobTerms, as_value
 from models.engine import EngineFault
 from models.retrieval import Computed, RetrievalJob
 from serve.cluster.deployments.pooled_options import pooled_options
-from serve.cluster.deployments.spread import spread_over_nodes
+from serve.cluster.deployments.spread import at_most
 from serve.cluster.ray_insides.loopback import PortCheck
 from serve.cluster.replicas.pooled_retrieval import computed_in_pool
 from serve.config.compression_models import CompressionModelSettings, plan_of_model, spec_of
@@ -54,16 +54,16 @@ class CompressReplica:
         await self._model.close()
 
 
-def build_compressor(model: CompressionModelSettings, settings: Settings, logs: LogPlan = LOGS) -> Any:
-    """The Ray Serve application of one compression model."""
+def build_compressor(
+    model: CompressionModelSettings, settings: Settings, logs: LogPlan = LOGS, *, per_node: int | None = None
+) -> Any:
+    """The Ray Serve application of one compression model. `per_node`: how many of its replicas a node may have."""
     resources = {
         "num_cpus": 1,
         "num_gpus": model.replicas.gpus,
         "runtime_env": {"env_vars": metrics_environment(settings)},
     }
-    replicas, joins = model.replicas, settings.ray.address is not None
-    spread = spread_over_nodes(replicas.max, resources, per_node=replicas.per_node, in_cluster=joins)
     deployment = serve.deployment(
-        CompressReplica, **pooled_options(model), **spread, ray_actor_options=resources
+        CompressReplica, **pooled_options(model), **at_most(per_node), ray_actor_options=resources
     )
     return deployment.bind(model, settings, logs)

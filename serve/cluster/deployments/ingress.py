@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import ray
 from ray import serve
 
-from serve.cluster.deployments.spread import spread_over_nodes
+from serve.cluster.deployments.spread import at_most
 from serve.cluster.ray_insides.loopback import PortCheck
 from serve.cluster.replicas.applications import (
     HEALTH_CHECK_PERIOD_S,
@@ -27,6 +27,7 @@ from serve.config.settings import Settings
 from serve.logs.outlet import DRAIN_S, Outlet
 from serve.logs.setup import begin_logs
 from serve.metrics.process_files import count_in_files, metrics_environment
+from serve.money.pepper import digest_of_pepper, require_pepper
 from serve.processes.interpreter import prepare_interpreter
 from serve.processes.run_folder import LOGS_SOCKET
 
@@ -44,7 +45,12 @@ class IngressReplica:
     It has one configuration for its whole life: what changes is taken by its successor, so that no request meets two.
     """
 
-    async def __init__(self, settings: Settings, places: Places, run_folder: Path | None) -> None:  # type: ignore[misc]
+    async def __init__(  # type: ignore[misc]
+        self, settings: Settings, places: Places, run_folder: Path | None, pepper: str | None
+    ) -> None:
+        """`pepper`: the digest of that of the machine that started the server, in a cluster of several."""
+        if pepper is not None:
+            require_pepper(settings.state_dir, pepper)
         # Before anything imports prometheus_client.
         count_in_files(settings)
         self._logs = _begin_logs(settings, run_folder)
@@ -169,21 +175,24 @@ def _retriever(model: RetrievalModelSettings, settings: Settings, places: Places
     )
 
 
-def build_ingress(settings: Settings, places: Places, run_folder: Path | None) -> Any:
+def build_ingress(
+    settings: Settings, places: Places, run_folder: Path | None, *, per_node: int | None = None
+) -> Any:
     """The Ray Serve application that answers on the HTTP port. `places`: where the models' applications are;
-    `run_folder` is the folder where its processes get the listening socket; without one each listens by itself."""
-    resources = {"num_cpus": 1, "runtime_env": {"env_vars": metrics_environment(settings)}}
-    replicas, joins = settings.server.ingress_replicas, settings.ray.address is not None
+    `run_folder` is the folder where its processes get the listening socket; without one each listens by itself;
+    `per_node`: how many of them a node may have."""
     deployment = serve.deployment(
         IngressReplica,
         name=INGRESS_APP,
-        num_replicas=replicas,
+        num_replicas=settings.server.ingress_replicas,
         health_check_period_s=HEALTH_CHECK_PERIOD_S,
         health_check_timeout_s=HEALTH_CHECK_TIMEOUT_S,
         # Ray's own is 2 s that it waits before it says a word; a drain time of 1 s was over by then.
         graceful_shutdown_wait_loop_s=0.1,
         graceful_shutdown_timeout_s=settings.server.drain_s + SETTLE_S,
-        **spread_over_nodes(replicas, resources, per_node=None, in_cluster=joins),
-        ray_actor_options=resources,
+        **at_most(per_node),
+        ray_actor_options={"num_cpus": 1, "runtime_env": {"env_vars": metrics_environment(settings)}},
     )
-    return deployment.bind(settings, places, run_folder)
+    # Only in a cluster is there a machine with another one.
+    pepper = digest_of_pepper(settings.state_dir) if settings.ray.address else None
+    return deployment.bind(settings, places, run_folder, pepper)

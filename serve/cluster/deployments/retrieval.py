@@ -10,7 +10,7 @@ from models.engine import EngineFault
 from models.retrieval import Computed, RetrievalJob
 from serve.cluster.deployments.pooled_options import pooled_options
 from serve.cluster.deployments.retrieval_replica import start_replica
-from serve.cluster.deployments.spread import spread_over_nodes
+from serve.cluster.deployments.spread import at_most
 from serve.cluster.ray_insides.loopback import PortCheck
 from serve.config.retrieval_models import RetrievalModelSettings
 from serve.config.settings import Settings
@@ -45,8 +45,10 @@ class RetrievalDeployment:
         await self._engine.stop()
 
 
-def build_retrieval_model(model: RetrievalModelSettings, settings: Settings, logs: LogPlan = LOGS) -> Any:
-    """The Ray Serve application of one model."""
+def build_retrieval_model(
+    model: RetrievalModelSettings, settings: Settings, logs: LogPlan = LOGS, *, per_node: int | None = None
+) -> Any:
+    """The Ray Serve application of one model. `per_node`: how many of its replicas a node may have."""
     accelerator = model.accelerator
     resources = {
         "num_cpus": 1,
@@ -54,9 +56,7 @@ def build_retrieval_model(model: RetrievalModelSettings, settings: Settings, log
         **({"accelerator_type": accelerator.type} if accelerator.type else {}),
         "runtime_env": {"env_vars": {**metrics_environment(settings), **model.environment}},
     }
-    replicas, joins = model.replicas, settings.ray.address is not None
-    spread = spread_over_nodes(replicas.max, resources, per_node=replicas.per_node, in_cluster=joins)
     deployment = serve.deployment(
-        RetrievalDeployment, **pooled_options(model), **spread, ray_actor_options=resources
+        RetrievalDeployment, **pooled_options(model), **at_most(per_node), ray_actor_options=resources
     )
     return deployment.bind(model, settings, logs)

@@ -8,6 +8,7 @@ processes there end by themselves when nothing runs there any more.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +49,14 @@ def living_nodes() -> list[ClusterNode]:
         for node in ray.nodes()
         if node["Alive"]
     ]
+
+
+def usable_nodes() -> list[Mapping[str, Any]]:
+    """Those on which Ray places something, as `ray.nodes` gives them."""
+    import ray
+
+    draining = draining_nodes()
+    return [node for node in ray.nodes() if node["Alive"] and node["NodeID"] not in draining]
 
 
 def begin_drain(node_id: str, why: str, *, deadline_ms: int = 0) -> None:

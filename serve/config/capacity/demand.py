@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from models.engine_kinds import ENGINE_KINDS
 from serve.config.capacity.memory import compressor_gb, engine_on_cpus, engine_on_gpus, retrieval_gb
 from serve.config.capacity.placement import Bundle
 from serve.config.chat_models import ModelSettings
@@ -33,12 +34,21 @@ class Demand:
     need: Callable[[float], Need]
     strategy: str = "PACK"
     gpu_type: str | None = None
+    # How many there may ever be; how many on one node of a cluster, as far as the configuration says; and whether Ray
+    # Serve can keep such a bound, which it has none of for placement groups.
+    most: int = 1
+    per_node: int | None = None
+    takes_bound: bool = True
 
 
 def demands_of(settings: Settings) -> list[Demand]:
     """In the order in which they are started."""
     ingress = Demand(
-        "ingress", settings.server.ingress_replicas, (Bundle(cpus=1),), lambda _: Need(memory_gb=0.16)
+        "ingress",
+        settings.server.ingress_replicas,
+        (Bundle(cpus=1),),
+        lambda _: Need(memory_gb=0.16),
+        most=settings.server.ingress_replicas,
     )
     return [
         *(_engine(model, len(settings.adapters_of(model.id))) for model in settings.engine_models),
@@ -89,6 +99,9 @@ def _engine(model: ModelSettings, adapters: int) -> Demand:
         lambda gpu_gb: _engine_need(model, gpu_gb, adapters),
         strategy,
         accelerator.type,
+        replicas.max,
+        replicas.per_node,
+        takes_bound=ENGINE_KINDS[model.engine.kind].module is not None and len(bundles) == 1,
     )
 
 
@@ -123,7 +136,15 @@ def _compressor(model: CompressionModelSettings) -> Demand:
         return Need(gpu_gb=taken_gb, note=f"{taken_gb:.1f} of {share_gb:.1f} GB", trouble=trouble)
 
     bundle = Bundle(cpus=1, gpus=model.replicas.gpus)
-    return Demand(f"compress:{model.id}", model.replicas.min, (bundle,), need)
+    replicas = model.replicas
+    return Demand(
+        f"compress:{model.id}",
+        replicas.min,
+        (bundle,),
+        need,
+        most=replicas.max,
+        per_node=replicas.per_node,
+    )
 
 
 def _retrieval(model: RetrievalModelSettings) -> Demand:
@@ -140,5 +161,13 @@ def _retrieval(model: RetrievalModelSettings) -> Demand:
         return Need(gpu_gb=taken_gb, note=f"{taken_gb:.1f} of {share_gb:.1f} GB", trouble=trouble)
 
     bundle = Bundle(cpus=1, gpus=model.accelerator.share if on_gpu else 0)
-    kind = model.accelerator.type
-    return Demand(f"retrieval:{model.id}", model.replicas.min, (bundle,), need, gpu_type=kind)
+    replicas = model.replicas
+    return Demand(
+        f"retrieval:{model.id}",
+        replicas.min,
+        (bundle,),
+        need,
+        gpu_type=model.accelerator.type,
+        most=replicas.max,
+        per_node=replicas.per_node,
+    )

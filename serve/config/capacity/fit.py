@@ -1,13 +1,14 @@
 """Whether every application of a configuration has a place on given machines, and memory there."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 
 from serve.config.capacity.demand import Demand, Need, demands_of
 from serve.config.capacity.memory import SERVER_PROCESSES_GB, UnknownSize
 from serve.config.capacity.placement import Cluster, Place
+from serve.config.capacity.spread import bounds_of
 from serve.config.settings import Settings
 from serve.config.values.node import Node
 
@@ -37,15 +38,20 @@ class _Machines:
     memory_gb: defaultdict[int, float] = field(default_factory=lambda: defaultdict(float))
     # By application.
     homes: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    bounds: Mapping[str, int] = field(default_factory=dict)
 
     def put(self, demand: Demand) -> tuple[list[Place], Need, str]:
         """Take a place for one replica, and say what is wrong with it."""
-        homes = self.homes[demand.name]
+        homes, bound = self.homes[demand.name], self.bounds.get(demand.name)
         places = self.cluster.place(
-            demand.bundles, strategy=demand.strategy, gpu_type=demand.gpu_type, beside=homes
+            demand.bundles,
+            strategy=demand.strategy,
+            gpu_type=demand.gpu_type,
+            beside=homes,
+            per_node=bound,
         )
         if places is None:
-            return [], Need(), _asked(demand)
+            return [], Need(), _asked(demand, bound)
         homes.append(places[0].node)
         on_gpu = any(place.gpus for place in places)
         try:
@@ -78,6 +84,8 @@ def check_fit(settings: Settings, nodes: Sequence[Node]) -> list[Verdict]:
     machines = _Machines(nodes, Cluster.of(counted, cpus=settings.ray.logical_cpus))
     machines.memory_gb[0] = SERVER_PROCESSES_GB
     demands = demands_of(settings)
+    if settings.ray.address:
+        machines.bounds = bounds_of(demands, counted, cpus=settings.ray.logical_cpus)
     verdicts = [_verdict(machines, demand, "at the start") for demand in demands for _ in range(demand.kept)]
     kept = deepcopy(machines)
     return verdicts + [_on_demand(machines, kept, demand) for demand in demands if demand.kept == 0]
@@ -109,8 +117,9 @@ def _where(places: Sequence[Place], nodes: int) -> str:
     return "; ".join(text or "CPU" for text in texts)
 
 
-def _asked(demand: Demand) -> str:
+def _asked(demand: Demand, bound: int | None) -> str:
     gpus = [bundle.gpus for bundle in demand.bundles]
     asked = f"{len(gpus)} x {gpus[0]:g} GPU" if gpus[0] else f"{sum(b.cpus for b in demand.bundles):g} CPU"
     kind = f" of type {demand.gpu_type}" if demand.gpu_type else ""
-    return f"no place: it asks for {asked}{kind} ({demand.strategy}), which is not free"
+    at_most = f", at most {bound} on a node" if bound else ""
+    return f"no place: it asks for {asked}{kind} ({demand.strategy}{at_most}), which is not free"

@@ -84,18 +84,22 @@ class Cluster:
         strategy: str = "PACK",
         gpu_type: str | None = None,
         beside: Sequence[int] = (),
+        per_node: int | None = None,
     ) -> list[Place] | None:
         """A place for each bundle, all or none (a placement group). `beside`: where the replicas before it are, since
-        on a cluster each node gets its share."""
+        on a cluster each node gets its share; of them a node has at most `per_node`."""
+        allowed = [
+            index for index in range(len(self.nodes)) if per_node is None or beside.count(index) < per_node
+        ]
         if strategy in ("PACK", "STRICT_PACK"):
-            for index in sorted(range(len(self.nodes)), key=beside.count):
+            for index in sorted(allowed, key=beside.count):
                 if (found := self._try(bundles, [index], gpu_type)) is not None:
                     return found
             if strategy == "STRICT_PACK":
                 return None
         return self._try(
             bundles,
-            range(len(self.nodes)),
+            allowed,
             gpu_type,
             apart=strategy == "STRICT_SPREAD",
             turns=strategy in ("SPREAD", "STRICT_SPREAD"),

@@ -104,6 +104,8 @@ class FakeRun:
     progress: Says
     running: dict[str, list[FakeProcess]] = field(default_factory=dict)
     broken: set[str] = field(default_factory=set)
+    # What is said of the nodes; "": nothing is wrong with them.
+    nodes: str = ""
     available: dict[str, float] = field(default_factory=lambda: {"CPU": 16.0})
     # What neither starts nor fails.
     stuck: set[str] = field(default_factory=set)
@@ -111,6 +113,10 @@ class FakeRun:
 
     def telling(self, progress: Says) -> FakeRun:
         return replace(self, progress=progress)
+
+    def check_nodes(self, settings: Settings) -> None:
+        if self.nodes:
+            raise StartError(self.nodes)
 
     def free(self) -> Mapping[str, float]:
         return self.available

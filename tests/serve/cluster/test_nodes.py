@@ -43,7 +43,9 @@ def test_a_node_listens_on_any_port_where_none_is_named() -> None:
 def test_a_port_that_is_closed_is_named_with_its_node() -> None:
     with socket.create_server((HERE, 0)) as server:
         closed = server.getsockname()
-    (problem,) = NodeProbe(HERE).unreachable([closed])
+        open_port = socket.create_server((HERE, 0))
+    with open_port:
+        (problem,) = NodeProbe(HERE).unreachable([open_port.getsockname(), closed])
     assert problem.startswith(f"{HERE}:{closed[1]} (") and "refused" in problem
 
 

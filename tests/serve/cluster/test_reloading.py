@@ -245,6 +245,14 @@ def test_without_room_beside_what_runs_nothing_is_begun(server: Reloading) -> No
     assert outcome["exit"] == 2 and "2 CPU asked for, 1 free" in outcome["error"]
 
 
+def test_with_a_node_that_has_other_code_nothing_is_begun(server: Reloading) -> None:
+    server.run.nodes = "node b has other code than this machine"
+    server.change(double_the_price)
+    outcome = server.reload()
+    assert outcome["exit"] == 1 and "node b has other code" in outcome["error"]
+    assert "ingress@2" not in server.run.running
+
+
 def test_a_dry_run_says_what_would_change_and_changes_nothing(server: Reloading) -> None:
     said: list[str] = []
     server.change(double_the_price)

@@ -96,6 +96,28 @@ def test_each_machine_of_a_cluster_gets_its_share() -> None:
         assert [one.where for one in kept if one.application == app] == ["node 0", "node 1"]
 
 
+def test_a_small_machine_of_a_cluster_that_cannot_have_a_share_of_each_has_what_fits(
+    tmp_path: Path,
+) -> None:
+    document = settings_document(
+        tmp_path,
+        models=[two_of(model_document("a")), two_of(model_document("b"))],
+        server={"ingress_replicas": 2},
+        ray={"address": "auto"},
+    )
+    document["billing"]["rate_limit_storage"] = "redis://limits"
+    assert troubles(document, [parse_node("cpu:2"), parse_node("cpu:16")]) == {}
+    for model in document["models"]:
+        model["replicas"]["per_node"] = 1
+    found = troubles(document, [parse_node("cpu:2"), parse_node("cpu:16")])
+    assert list(found) == ["model:b"] and "at most 1 on a node" in found["model:b"]
+
+
+def two_of(model: dict[str, Any]) -> dict[str, Any]:
+    size = {"weights_gb": 1, "kv_kb_per_token": 1}
+    return model | {"engine": {"kind": "fake"}, "replicas": {"min": 2, "max": 2}, "size": size}
+
+
 def test_a_neural_compressor_is_up_from_the_start_on_gpus() -> None:
     models = load_settings(GPU).compression.models
     assert [m.id for m in models if m.kind in ("token_classifier", "query_classifier") and m.replicas.min]

@@ -22,7 +22,7 @@ from serve.catalog.configured import catalog_of
 from serve.config.errors import ConfigError
 from serve.config.settings import Settings
 from serve.money.ledger_setup import open_accounts, prepare_ledger, prices_of
-from serve.money.pepper import PEPPER_BYTES, read_pepper
+from serve.money.pepper import PEPPER_BYTES, digest_of_pepper, read_pepper, require_pepper
 from tests.serve.served import settings_document
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -197,6 +197,20 @@ def test_a_pepper_is_made_once_and_read_from_then_on(tmp_path: Path) -> None:
     assert len(first) == PEPPER_BYTES and first != bytes(PEPPER_BYTES)
     assert read_pepper(tmp_path / "state") == first != read_pepper(tmp_path / "another")
     assert [path.name for path in (tmp_path / "state").iterdir()] == ["pepper"]
+
+
+def test_a_machine_with_another_pepper_or_none_is_refused_and_makes_none(tmp_path: Path) -> None:
+    read_pepper(tmp_path)
+    digest = digest_of_pepper(tmp_path)
+    assert digest is not None
+    require_pepper(tmp_path, digest)
+    (tmp_path / "joined").mkdir()
+    with pytest.raises(ValueError, match="joined/pepper is not there: copy"):
+        require_pepper(tmp_path / "joined", digest)
+    assert list((tmp_path / "joined").iterdir()) == []
+    read_pepper(tmp_path / "joined")
+    with pytest.raises(ValueError, match="joined/pepper is another one: copy"):
+        require_pepper(tmp_path / "joined", digest)
 
 
 def test_processes_that_start_at_the_same_time_agree_on_one_pepper(tmp_path: Path) -> None:
