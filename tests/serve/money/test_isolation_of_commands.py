@@ -56,6 +56,7 @@ OF_ALL = {
     "workspace create": "makes a new one",
     "collections export": "hands all collections to another program",
     "stop": "stops all of a cluster, and reads no ledger",
+    "drain": "takes a node out of a cluster, and reads no ledger",
     "archive": "moves the old events of all to files",
     "backup": "copies all of the ledger",
     "restore": "puts all of a ledger in place where there is none",
