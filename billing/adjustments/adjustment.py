@@ -33,6 +33,8 @@ class Adjustment:
     actor: str
     reason: str
     idempotency_key: str
+    # Whether all that was left of the event was asked for, and no amount.
+    refunds_rest: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +48,16 @@ class Wanted:
     reason: str
     idempotency_key: str
 
+    @property
+    def refunds_rest(self) -> bool:
+        return self.nano_usd is None
+
     def is_what_was_made(self, made: Adjustment) -> bool:
         """Whether `made` is the answer to this, asked before."""
-        amounts = (made.nano_usd, None)
-        asked = (self.kind, self.event_id, self.reason)
-        return self.nano_usd in amounts and asked == (made.kind, made.event_id, made.reason)
+        same = (self.kind, self.event_id, self.reason, self.refunds_rest)
+        if same != (made.kind, made.event_id, made.reason, made.refunds_rest):
+            return False
+        return self.refunds_rest or self.nano_usd == made.nano_usd
 
 
 def wanted(

@@ -127,6 +127,7 @@ def _new_row(connection: Connection, asked: Wanted, month: str, actor: str) -> d
         "actor": actor[:MAX_ACTOR_CHARS],
         "reason": asked.reason,
         "idempotency_key": asked.idempotency_key,
+        "refunds_rest": asked.refunds_rest,
     }
 
 

@@ -2,6 +2,7 @@
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     CheckConstraint,
     Column,
     ForeignKey,
@@ -9,6 +10,7 @@ from sqlalchemy import (
     String,
     Table,
     UniqueConstraint,
+    false,
 )
 
 from billing.store.stored_types import UtcDateTime, metadata
@@ -31,6 +33,7 @@ adjustments = Table(
     Column("actor", String(128), nullable=False),
     Column("reason", String(1024), nullable=False),
     Column("idempotency_key", String(128), nullable=False),
+    Column("refunds_rest", Boolean, nullable=False, server_default=false()),
     UniqueConstraint("workspace_id", "idempotency_key"),
     CheckConstraint(
         "kind IN ('credit', 'adjustment', 'refund') AND nano_usd <> 0 AND (nano_usd < 0 OR kind = 'adjustment')",

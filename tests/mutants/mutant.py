@@ -9,6 +9,8 @@ ROOT = Path(__file__).parents[2]
 SIMULATION = "tests/simulation/test_simulation.py::test_in_no_schedule_is_money_lost_or_spent_twice"
 
 HELD_REQUEST = "tests/serve/money/test_held_request.py"
+ADJUSTMENTS = "tests/billing/adjustments/test_adjustments.py"
+ARCHIVE = "tests/billing/archive/test_archive.py"
 
 
 @dataclass(frozen=True)
@@ -245,6 +247,50 @@ MUTANTS = (
         "        self._released = True\n",
         "",
         (f"{HELD_REQUEST}::test_limits_count_what_was_used_and_nothing_of_what_failed",),
+    ),
+    Mutant(
+        "an upward adjustment takes what is held of a limit",
+        "billing/adjustments/adjustment_sql.py",
+        "row.posted_nano_usd - row.credited_nano_usd + row.held_nano_usd",
+        "row.posted_nano_usd - row.credited_nano_usd",
+        (f"{ADJUSTMENTS}::test_an_upward_adjustment_is_owed_and_never_passes_a_limit",),
+    ),
+    Mutant(
+        "an upward adjustment takes what is held of a month's limit",
+        "billing/adjustments/adjustment_sql.py",
+        "row.month_posted_nano_usd + row.held_nano_usd",
+        "row.month_posted_nano_usd",
+        (f"{ADJUSTMENTS}::test_the_monthly_limit_bounds_an_upward_adjustment_too",),
+    ),
+    Mutant(
+        "a refund's key takes another amount for the same request",
+        "billing/adjustments/adjustment.py",
+        "(self.kind, self.event_id, self.reason, self.refunds_rest)",
+        "(self.kind, self.event_id, self.reason, made.refunds_rest)",
+        (f"{ADJUSTMENTS}::test_the_same_key_is_one_adjustment_and_another_content_is_refused",),
+    ),
+    Mutant(
+        "a stretch is taken for proven although an event arrived in it",
+        "billing/rollups/checkpoint_sql.py",
+        "    same = (_c.from_id == stretch.from_id, _c.version == stretch.version)\n",
+        "    same = (_c.from_id == stretch.from_id,)\n",
+        (
+            "tests/billing/books/test_proof.py::test_a_stretch_in_which_an_event_arrives_while_it_is_read_is_not_taken_for_proven",
+        ),
+    ),
+    Mutant(
+        "a month is archived while its requests hold money",
+        "billing/archive/month_sql.py",
+        "    if held:\n",
+        "    if False:\n",
+        (f"{ARCHIVE}::test_a_month_is_not_archived_before_all_of_it_is_settled_and_proven",),
+    ),
+    Mutant(
+        "events are given up for sums that are not there",
+        "billing/archive/month_sql.py",
+        "    if _kept(connection, month) != sorted(manifest.sums):\n",
+        "    if False:\n",
+        (f"{ARCHIVE}::test_events_count_until_all_that_is_kept_of_them_is_there",),
     ),
     Mutant(
         "a settlement ends with who waits for it",

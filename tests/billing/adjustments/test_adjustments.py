@@ -112,9 +112,12 @@ async def test_an_upward_adjustment_is_owed_and_never_passes_a_limit(books: Book
 async def test_the_monthly_limit_bounds_an_upward_adjustment_too(books: Books) -> None:
     caller = await books.new_caller(monthly_limit_nano_usd=1000)
     await spend(books, caller, 900)
+    hold = await books.hold(caller, 40)
     with pytest.raises(AdjustmentRefused, match="limit"):
-        await adjust(books, caller, 101)
-    await adjust(books, caller, 100)
+        await adjust(books, caller, 61)
+    await adjust(books, caller, 60)
+    await books.settle(hold, 40)
+    assert await sums(books, caller) == (1000, 0, 1000)
 
 
 async def test_an_event_is_refunded_in_parts_and_never_beyond_its_charge(books: Books) -> None:
@@ -157,12 +160,21 @@ async def test_the_same_key_is_one_adjustment_and_another_content_is_refused(boo
     event = await spend(books, caller, 1000)
     first = await refund(books, event, 400)
     assert await refund(books, event, 400) == first
-    for wrong in (refund(books, event, 500), credit(books, caller, 400), adjust(books, caller, -400)):
+    for wrong in (
+        refund(books, event, 500),
+        refund(books, event),
+        credit(books, caller, 400),
+        adjust(books, caller, -400),
+    ):
         with pytest.raises(AdjustmentKeyReused, match=first.id):
             await wrong
+    rest = await refund(books, event, None, "rest")
+    assert await refund(books, event, None, "rest") == rest
+    with pytest.raises(AdjustmentKeyReused, match=rest.id):
+        await refund(books, event, 600, "rest")
     # Another workspace's key is its own.
     await credit(books, other, 5)
-    assert await sums(books, caller) == (1000, 400, 600)
+    assert await sums(books, caller) == (1000, 1000, 0)
 
 
 async def test_the_same_key_many_times_at_once_is_one_adjustment(books: Books) -> None:
@@ -353,7 +365,7 @@ async def test_refunds_beyond_a_charge_are_found_by_themselves(books: Books) -> 
     await refund(books, event, 400)
     row = (
         "INSERT INTO adjustments SELECT 'adj_forged', workspace_id, kind, -601, event_id, project_id, key_id, month, "
-        "created_at, actor, reason, 'forged' FROM adjustments"
+        "created_at, actor, reason, 'forged', refunds_rest FROM adjustments"
     )
     await books.database.write(lambda c: c.execute(text(row)))
     found = await Reader(books.database).reconcile(books.spool)

@@ -20,7 +20,7 @@ from sqlalchemy import Connection, text
 
 from billing.adjustments.adjustments import Adjustments
 from billing.adjustments.errors import EventArchived
-from billing.archive import month_writer
+from billing.archive import month_sql, month_writer
 from billing.archive.archived_events import admit, check_all, find
 from billing.archive.archiver import Archiver
 from billing.archive.errors import ArchiveDamaged, ArchiveRefused
@@ -327,11 +327,30 @@ async def test_a_month_is_not_archived_before_all_of_it_is_settled_and_proven(
     with pytest.raises(ArchiveRefused, match="1 of its events wait in the spool"):
         await archiver(books, folder).archive(KEEP)
     await books.spool.remove((await books.spool.waiting())[0].event_id)
+    hold = await books.hold(filled[0], 5, now=SEPTEMBER)
+    await books.at(LATER)
+    with pytest.raises(ArchiveRefused, match="1 of its requests still hold money"):
+        await archiver(books, folder).archive(KEEP)
+    await books.ledger.release(hold, now=LATER)
     with pytest.raises(ArchiveRefused, match="not all of its events are proven"):
         await archiver(books, folder).archive(KEEP)
     assert await books.count_events() == 27 and list(folder.glob("usage*")) == []
     with alone(folder), pytest.raises(ArchiveRefused, match="another pith archive"):
         await archiver(books, folder).archive(KEEP)
+
+
+async def test_events_count_until_all_that_is_kept_of_them_is_there(
+    books: Books, filled: list[Caller], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another run has begun to keep the sums anew: half of them are not there."""
+    folder, before = tmp_path / "archive", await said(books, filled)
+    with monkeypatch.context() as patched:
+        patched.setattr(month_sql, "add_days", lambda connection, month, days: None)
+        with pytest.raises(ArchiveRefused, match="another run is at work on it"):
+            await archiver(books, folder).archive(KEEP)
+    assert await books.count_events() == 27 and await said(books, filled) == before
+    await archiver(books, folder).archive(KEEP)
+    assert await books.count_events() < 27 and await said(books, filled) == before
 
 
 async def test_an_event_that_was_changed_since_it_was_proven_is_found_out(

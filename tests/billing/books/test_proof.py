@@ -116,6 +116,23 @@ async def test_an_event_that_arrives_late_is_proven_where_it_belongs(books: Book
     assert await books.money(caller) is not None
 
 
+async def test_a_stretch_in_which_an_event_arrives_while_it_is_read_is_not_taken_for_proven(
+    books: Books,
+) -> None:
+    await days_of_use(books, 3, each=1)
+    (known, *_) = await books.events()
+    stretches = await books.database.read(checkpoint_sql.extend)
+    assert await books.database.write(partial(checkpoint_sql.begin, stretches=stretches))
+    seen = next(one for one in stretches if one.from_id <= known.event_id < (one.until_id or ""))
+    late = replace(known, event_id=known.event_id[:12] + "f" * 20)
+    await books.database.write(partial(ledger_sql.post_all, events=[late]))
+    keep = partial(checkpoint_sql.keep, stretch=seen, digest="of one event", events=1, sums=[])
+    assert not await books.database.write(keep)
+    assert seen.from_id in {one.from_id for one in await books.database.read(checkpoint_sql.unproven)}
+    found = await reconciled(books)
+    assert found.is_clean and found.events_read == 4
+
+
 async def test_an_event_with_a_wrong_price_is_named_every_time(books: Books) -> None:
     await days_of_use(books, 4)
     await forge(
