@@ -76,6 +76,15 @@ class EngineRequest:
         """How many the engine runs for it: each choice of each prompt."""
         return max(1, len(self.prompts)) * self.choices
 
+    @property
+    def listed_at_each(self) -> int:
+        """How many log probabilities are listed where each of its sequences has one token more."""
+        if self.form == "completion":
+            top = self.form_options.get("logprobs")
+        else:
+            top = (self.options.get("top_logprobs") or 0) if self.options.get("logprobs") else None
+        return 0 if top is None else self.sequences * (1 + int(top))
+
     def prompts_at_once(self, places: int) -> int:
         """Of a request with many prompts, how many an engine with so many places works on at once: they take a quarter
         of it, so that one request does not keep all others waiting."""

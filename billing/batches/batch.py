@@ -33,7 +33,7 @@ class NewBatch:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The lines of a batch, and the tokens that its completed ones used: those once it has ended."""
+    """The lines of a batch, and the tokens that they used: those once it has ended."""
 
     total: int = 0
     completed: int = 0

@@ -1,5 +1,6 @@
 """What became of a line, as one line of an output or error file."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -21,12 +22,16 @@ def completed_line(custom_id: str, request_id: str, body: bytes) -> str:
     return _line(custom_id, request_id, {"status_code": 200, "body": orjson.Fragment(body)})
 
 
-def failed_line(custom_id: str, request_id: str, problem: Problem) -> str:
-    """Of a request that was refused, or failed."""
+def failed_line(
+    custom_id: str, request_id: str, problem: Problem, charged: Mapping[str, Any] | None = None
+) -> str:
+    """Of a request that was refused, or failed; `charged`: what it cost nevertheless."""
     told = openai_problem(problem)
     if len(told.message) > MOST_MESSAGE_CHARS:
         told = replace(told, detail=told.message[:MOST_MESSAGE_CHARS] + "…")
-    return _line(custom_id, request_id, {"status_code": told.status, "body": openai_body(told)})
+    return _line(
+        custom_id, request_id, {"status_code": told.status, "body": {**openai_body(told), **(charged or {})}}
+    )
 
 
 def given_up_line(batch_id: str, custom_id: str, number: int, state: str) -> str:

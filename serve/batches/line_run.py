@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -29,6 +29,7 @@ from serve.http.fresh_id import fresh_id
 from serve.http.route_names import route_name
 from serve.money.held_request import Receipt
 from serve.money.recorded import RecordTooLarge, recordable
+from serve.money.service_block import charged_fields
 from serve.tracing.spans import NO_TRACER, Tracer, traced
 
 log = logging.getLogger("pith.batches")
@@ -93,12 +94,19 @@ class LineRunner:
         reply.record = partial(self._record, claimed, request_id)
         await reply.work(_nowhere, Client())
 
-    def _record(self, claimed: ClaimedLine, request_id: str, body: bytes, receipt: Receipt) -> Work[None]:
-        """Raises `RecordTooLarge` before anything is charged."""
-        body, usage = recordable([body]), receipt.usage
+    def _record(
+        self, claimed: ClaimedLine, request_id: str, pieces: Iterable[bytes], receipt: Receipt
+    ) -> Work[None]:
+        """The work is done, so it is charged, even where its result is too large to be kept."""
+        custom_id, usage = claimed.line.custom_id, receipt.usage
         tokens = LineTokens(usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens)
-        result = completed_line(claimed.line.custom_id, request_id, body)
-        return self.store.ending(claimed, "completed", result, tokens)
+        try:
+            body = recordable(pieces)
+        except RecordTooLarge as error:
+            problem = Problem(400, "invalid_request_error", "result_too_large", str(error))
+            result = failed_line(custom_id, request_id, problem, charged_fields(receipt))
+            return self.store.ending(claimed, "failed", result, tokens)
+        return self.store.ending(claimed, "completed", completed_line(custom_id, request_id, body), tokens)
 
     async def _caller(self, claimed: ClaimedLine) -> Caller:
         """Whoever made the batch, as its key is now: at the batch's prices, and without the limits of requests that
@@ -148,8 +156,6 @@ class LineRunner:
 def _problem(claimed: ClaimedLine, error: Exception) -> Problem:
     if isinstance(error, BadLine):
         return Problem(400, "invalid_request_error", error.code, str(error), error.param)
-    if isinstance(error, RecordTooLarge):
-        return Problem(400, "invalid_request_error", "result_too_large", str(error))
     if any(kind in STATUSES for kind in type(error).__mro__):
         return problem_of(error)
     log.error("line %d of %s failed unexpectedly", claimed.line.number, claimed.batch.id, exc_info=error)

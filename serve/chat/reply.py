@@ -21,7 +21,7 @@ from serve.http.disconnect import Client, WorkingReply
 from serve.http.errors import Problem, problem_of, unexpected_problem
 from serve.http.streaming import EVENTS, StreamedResponse
 from serve.money.held_request import Receipt
-from serve.money.recorded import Record
+from serve.money.recorded import MOST_RECORDED_BYTES, Record
 
 logger = logging.getLogger("pith.chat")
 
@@ -52,6 +52,8 @@ class ChatReply(WorkingReply):
         return None
 
     async def _complete(self, client: Client) -> Response:
+        if self.record is not None:
+            self._chat = self._chat.kept_within(MOST_RECORDED_BYTES)
         async with self._service.open(self._caller, self._chat, self.request_id, client) as answer:
             data = b""
             async with aclosing(answer.chunks()) as chunks:
@@ -69,7 +71,7 @@ class ChatReply(WorkingReply):
     def _recorded(
         self, record: Record, answer: EngineReply, reply: dict[str, Any], receipt: Receipt
     ) -> Work[None]:
-        return record(self._form.completed(reply, answer.charged(receipt)), receipt)
+        return record([self._form.completed(reply, answer.charged(receipt))], receipt)
 
     async def _send_events(self, stream: StreamedResponse, client: Client) -> None:
         answer: EngineReply | None = None

@@ -9,6 +9,7 @@ from typing import Any
 from billing.caller import Caller
 from models.catalog import Catalog, ChatModel
 from models.engine import CONTINUES, Engine, EngineRequest, ReplyFormName
+from models.errors import InvalidField
 from models.options.messages import engine_messages
 from models.options.options import check_grammars, select_options
 from serve.chat.asked import AskedChat, AskedCompletion
@@ -29,6 +30,15 @@ _ROUTES: Mapping[ReplyFormName, str] = {
     "response": "responses",
     "message": "messages",
 }
+# A log probability in a reply's JSON: the shortest there is of each form, and more than nearly any has.
+_SHORTEST = len('{"token":"","logprob":0.0,"bytes":[]}')
+LEAST_LISTED_BYTES: Mapping[ReplyFormName, int] = {
+    "chat": _SHORTEST,
+    "completion": len('"":0.0,'),
+    "response": _SHORTEST,
+    "message": _SHORTEST,
+}
+LIKELY_LISTED_BYTES = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +84,23 @@ class PreparedChat:
         """The request for the engine, which generates no more than is held."""
         held = max(1, most.completion // self.request.sequences)
         return replace(self.request, max_tokens=min(held, self.request.max_tokens))
+
+    def kept_within(self, most_bytes: int) -> "PreparedChat":
+        """Without a limit of the caller's, the reply ends before what it lists can have more bytes. Raises
+        `InvalidField` where the tokens that the caller asks for could not be listed in so many."""
+        request, listed = self.request, self.request.listed_at_each
+        if not listed:
+            return self
+        if request.max_tokens_field is None:
+            most = max(1, most_bytes // (listed * LIKELY_LISTED_BYTES))
+            return replace(self, request=replace(request, max_tokens=min(request.max_tokens, most)))
+        tokens = min(request.max_tokens, self.model.context_length)
+        if tokens * listed * LEAST_LISTED_BYTES[request.form] > most_bytes:
+            message = (
+                f"the reply could list more than the {most_bytes} bytes that are kept; ask for fewer tokens"
+            )
+            raise InvalidField(("logprobs",), message, kind="too_much")
+        return self
 
     @property
     def longest(self) -> int:

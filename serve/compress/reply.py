@@ -72,7 +72,7 @@ class CompressReply(WorkingReply):
 
 
 def _recorded(record: Record, compressed: Compressed, charged: Receipt) -> Work[None]:
-    return record(orjson.dumps(compressed_fields(compressed)), charged)
+    return record([orjson.dumps(compressed_fields(compressed))], charged)
 
 
 def compressed_messages_fields(compressed: CompressedMessages) -> dict[str, Any]:

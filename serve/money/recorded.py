@@ -13,16 +13,16 @@ from serve.money.held_request import Receipt
 
 # Of a reply's body. It is a row of the ledger until its batch has ended, and is in memory as a whole.
 MOST_RECORDED_BYTES = 2**20
-# What is to be written of a reply in one piece, of its body and of what it was charged.
-Record = Callable[[bytes, Receipt], Work[None]]
+# What is to be written of a reply in one piece, of the pieces of its body and of what it was charged.
+Record = Callable[[Iterable[bytes], Receipt], Work[None]]
 
 
 class RecordTooLarge(Exception):
-    """The reply has more bytes than are written down. Nothing is charged for it."""
+    """The reply has more bytes than are written down."""
 
     def __init__(self) -> None:
         super().__init__(
-            f"the reply has more than {MOST_RECORDED_BYTES} bytes, which are not kept; ask for less"
+            f"the reply has more than {MOST_RECORDED_BYTES} bytes and is not kept; it is charged; ask for less"
         )
 
 

@@ -14,7 +14,7 @@ from billing.store.database import Work
 from models.retrieval import Computed
 from serve.http.disconnect import Client, WorkingReply
 from serve.money.held_request import Receipt
-from serve.money.recorded import Record, recordable
+from serve.money.recorded import Record
 from serve.money.service_block import charged_fields
 from serve.retrieval.service import PreparedRetrieval, RetrievalService
 
@@ -54,8 +54,7 @@ class RetrievalReply(WorkingReply):
         return StreamingResponse(_in_turns(pieces), headers=headers, media_type="application/json")
 
     def _recorded(self, record: Record, computed: Computed, receipt: Receipt) -> Work[None]:
-        pieces = self._write(computed, charged_fields(receipt), self.request_id)
-        return record(recordable(pieces), receipt)
+        return record(self._write(computed, charged_fields(receipt), self.request_id), receipt)
 
 
 async def _in_turns(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:

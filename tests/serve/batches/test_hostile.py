@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 from sqlalchemy import text
 
+from billing.books.books import Books
 from billing.errors import StorageUnavailable
 from compression.pipeline.errors import CompressionTimedOut
 from models.engine import EngineFault
@@ -37,7 +38,7 @@ from tests.serve.batches.uploading import (
     made,
     upload,
 )
-from tests.serve.served import Served, serving
+from tests.serve.served import HI, MINIMUM_NANO_USD, PROMPT_TOKENS, Served, serving
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -194,7 +195,7 @@ async def test_metadata_has_no_nul_and_filenames_no_control_characters(served: S
     assert (await client.run()).json()["filename"] == "in.js"
 
 
-async def test_a_result_that_is_too_large_is_neither_kept_nor_charged(served: Served) -> None:
+async def test_a_result_that_is_too_large_is_charged_and_its_error_says_so(served: Served) -> None:
     served.engine = FakeEngine(text="x" * (MOST_RECORDED_BYTES + 1))
     done = await ended(served, await made(served, jsonl([chat_line("a")])))
     assert len(served.engine.requests) == 1
@@ -203,8 +204,55 @@ async def test_a_result_that_is_too_large_is_neither_kept_nor_charged(served: Se
         400,
         "result_too_large",
     )
-    assert await served.events() == []
+    (event,) = await served.events()
+    assert (event.prompt_tokens, event.cost_nano_usd) == (PROMPT_TOKENS, MINIMUM_NANO_USD // 2)
+    assert line["response"]["body"]["service"]["billing"]["request_cost_usd"] == event.cost_nano_usd / 10**9
+    assert (
+        done.usage is not None
+        and done.usage.input_tokens == line["response"]["body"]["usage"]["prompt_tokens"]
+    )
+    assert (await Books(served.database).reconcile(served.spool)).is_clean
     await served.assert_nothing_is_left_open()
+
+
+@pytest.mark.parametrize(
+    ("url", "asked"),
+    [
+        (CHAT, {"n": 8, "max_tokens": 900, "logprobs": True, "top_logprobs": 20, "ignore_eos": True}),
+        (CHAT, {"max_tokens": 2000, "logprobs": True, "top_logprobs": 20}),
+        ("/v1/completions", {"prompt": "hi", "n": 16, "max_tokens": 1000, "logprobs": 20}),
+    ],
+)
+async def test_what_cannot_be_kept_is_refused_before_the_engine_works(
+    served: Served, url: str, asked: dict[str, Any]
+) -> None:
+    line = {"custom_id": "a", "method": "POST", "url": url, "body": {"model": "alpha", **asked}}
+    if url == CHAT:
+        line["body"]["messages"] = HI
+    done = await ended(served, await made(served, jsonl([line]), endpoint=url))
+    (failed,) = await lines_of(served, done.error_file_id)
+    assert failed["response"]["status_code"] == 400, failed
+    assert failed["response"]["body"]["error"]["param"] == "logprobs", failed
+    assert (served.engine.requests, await served.events()) == ([], [])
+
+
+async def test_a_line_without_a_limit_lists_no_more_than_is_kept(served: Served) -> None:
+    asked = {"max_tokens": None, "logprobs": True, "top_logprobs": 20, "n": 2, "ignore_eos": True}
+    done = await ended(served, await made(served, jsonl([chat_line("a", **asked)])))
+    (request,) = served.engine.requests
+    assert request.max_tokens == MOST_RECORDED_BYTES // (2 * 21 * 128)
+    (line,) = await lines_of(served, done.output_file_id)
+    assert line["response"]["body"]["choices"][0]["finish_reason"] == "length"
+
+
+async def test_a_responses_limit_is_only_a_cap_and_so_is_what_is_kept(served: Served) -> None:
+    body = {"model": "alpha", "input": "hi", "max_output_tokens": 2000, "top_logprobs": 20}
+    body["include"] = ["message.output_text.logprobs"]
+    url = "/v1/responses"
+    line = {"custom_id": "a", "method": "POST", "url": url, "body": body}
+    await ended(served, await made(served, jsonl([line]), endpoint=url))
+    (request,) = served.engine.requests
+    assert request.max_tokens == MOST_RECORDED_BYTES // (21 * 128)
 
 
 async def test_a_project_whose_results_fill_its_room_runs_nothing_for_nothing(served: Served) -> None:

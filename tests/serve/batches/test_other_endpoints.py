@@ -12,6 +12,7 @@ from sqlalchemy import text
 
 from billing.books.books import Books
 from serve.batches import endpoints
+from serve.money import recorded
 from tests.serve.batches.uploading import ended, jsonl, lines_of, made
 from tests.serve.compressing import ReadyModel, local_model
 from tests.serve.retrieval.serving import LEXICAL, MODELS, FakeRetrieval
@@ -93,3 +94,23 @@ async def test_embeddings_that_could_not_be_kept_are_refused_before_they_are_com
         assert (good["custom_id"], bad["custom_id"]) == ("first", "many")
         assert bad["response"]["body"]["error"]["param"] == "input"
         assert max(len(job.texts) for fake in fakes.values() for job in fake.jobs) == 1
+
+
+async def test_embeddings_whose_width_nobody_knew_are_charged_even_where_they_are_too_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(
+        tmp_path,
+        models=[model_document("alpha"), *MODELS],
+        compression={"models": [LEXICAL]},
+        retrievers={model["id"]: FakeRetrieval() for model in MODELS},
+    ) as service:
+        served, url = await service.renewed(), "/v1/embeddings"
+        monkeypatch.setattr(recorded, "MOST_RECORDED_BYTES", 10)
+        done = await ended(
+            served, await made(served, jsonl([line("a", url, model="small", input="one")]), endpoint=url)
+        )
+        (bad,) = await lines_of(served, done.error_file_id)
+        assert bad["response"]["body"]["error"]["code"] == "result_too_large"
+        assert await charged(served) == [("batch:embeddings", "small", 50_000 // 2)]
+        await served.assert_nothing_is_left_open()
