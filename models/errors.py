@@ -65,6 +65,14 @@ class EngineRejected(EngineError):
         self.is_too_long = is_too_long
 
 
+class UnrenderablePrompt(ValueError):
+    """The model's chat template or tokenizer can make no prompt of what the request holds in the field `parameter`."""
+
+    def __init__(self, parameter: str) -> None:
+        super().__init__("the model's chat template and tokenizer can make no prompt of this")
+        self.parameter = parameter
+
+
 class GrammarTooCostly(ValueError):
     """Compiling the grammar of a reply takes more than a request may."""
 

@@ -1,6 +1,7 @@
 """The tool calls of earlier turns, checked for what would break a chat template or the engine's parser."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,10 @@ MAX_ARGUMENT_VALUES = 16_384
 MAX_NAME_CHARS = 256
 # The engine parses arguments by recursion, deep in its own stack.
 MAX_ARGUMENT_DEPTH = 64
+# Half a character, and an integer that Python reads from no text: JSON may hold either, and a body may hold neither.
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+MAX_DIGITS = 4300
+_LONG_INTEGER = re.compile(rf"\d{{{MAX_DIGITS + 1}}}")
 
 
 def check_calls(messages: Sequence[Mapping[str, Any]]) -> None:
@@ -100,6 +105,7 @@ def _function(function: Any, loc: Loc) -> dict[str, str]:
     if _nesting(arguments) > MAX_ARGUMENT_DEPTH:
         message = f"must not be nested deeper than {MAX_ARGUMENT_DEPTH} levels"
         raise InvalidField((*loc, "arguments"), message, kind="json_too_deep")
+    _check_values(arguments, (*loc, "arguments"))
     return {"name": _name(function.get("name"), (*loc, "name")), "arguments": arguments}
 
 
@@ -107,6 +113,23 @@ def _name(value: Any, loc: Loc) -> str:
     if not isinstance(value, str) or not 0 < len(value) <= MAX_NAME_CHARS:
         raise InvalidField(loc, f"must be a string of 1 to {MAX_NAME_CHARS} characters", kind="string_type")
     return value
+
+
+def _check_values(arguments: str, loc: Loc) -> None:
+    """Refuse what JSON can write and a prompt cannot hold. Malformed JSON passes: engines read nothing from it."""
+    if _LONG_INTEGER.search(arguments):
+        raise InvalidField(loc, f"must hold no number of more than {MAX_DIGITS} digits", kind="json_invalid")
+    if not _SURROGATE.search(arguments):
+        return
+    try:
+        value = json.loads(arguments)
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        half = f"\\u{ord(error.object[error.start]):04x}"
+        message = f"holds {half}, which is half of a surrogate pair without the other half"
+        raise InvalidField(loc, message, kind="string_unicode") from None
+    except (ValueError, RecursionError):
+        return
 
 
 def _nesting(text: str) -> int:

@@ -39,6 +39,7 @@ class VLLMEngine:
         self._model_id = model_id
         self._client = CountingClient(engine_client, trials_of(engine_client))
         self._serving = serving_chat
+        insides.refuse_what_cannot_be_rendered(serving_chat)
         self._forms = forms_of(serving_chat, self._client, coalesce_s=coalesce_s)
         self._counting_turns = asyncio.Lock()
 

@@ -8,6 +8,8 @@ vLLM will set; and `plugin.py`, which vLLM calls in its cores and workers.
 """
 
 import asyncio
+import copy
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,13 +19,17 @@ from vllm.entrypoints.openai.completion.serving import OpenAIServingCompletion
 from vllm.entrypoints.openai.models.protocol import LoRAModulePath
 from vllm.entrypoints.openai.responses.serving import OpenAIServingResponses
 from vllm.entrypoints.serve.engine.protocol import ErrorResponse
+from vllm.exceptions import GracefulHTTPError
 from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 from vllm.v1.structured_output.backend_types import StructuredOutputOptions
 from vllm.v1.structured_output.request import get_structured_output_key
 
+from models.errors import UnrenderablePrompt
 from models.vllm.prompts.long_prompt import one_at_a_time, without_a_limit
 
 __all__ = ["EngineDeadError", "EngineGenerateError", "StructuredOutputOptions"]
+
+_logger = logging.getLogger("pith.engine")
 
 
 def replace_engine_client(client: Any, serving_chat: Any) -> None:
@@ -116,6 +122,40 @@ def tells_reasoning(serving_chat: Any) -> bool:
     """Whether a reasoning parser counts what is no answer (`OpenAIServingChat._include_reasoning_tokens_details`).
     Without it `completion_tokens_details` would be missing, or a stream of any model have an event more."""
     return bool(serving_chat._include_reasoning_tokens_details)
+
+
+def refuse_what_cannot_be_rendered(serving_chat: Any) -> None:
+    """Let whatever a template, a tokenizer or a tool parser raises over a conversation refuse that request
+    (`OpenAIServingChat.online_renderer`). Without it a `TypeError` looks like an engine that has died.
+
+    vLLM logs each template's error with its traceback before it raises it: the caller is told, so nobody else is.
+    """
+    renderer = copy.copy(serving_chat.online_renderer)
+    renderer.render_chat = _refusing(renderer.render_chat, "messages")
+    renderer.render_completion = _refusing(renderer.render_completion, "prompt")
+    serving_chat.online_renderer = renderer
+    logging.getLogger("vllm.renderers.hf").addFilter(_is_no_template_error)
+
+
+def _refusing(render: Callable[..., Any], field: str) -> Callable[..., Any]:
+    async def rendered(*given: Any, **options: Any) -> Any:
+        try:
+            return await render(*given, **options)
+        except (ValueError, GracefulHTTPError, OSError, MemoryError):
+            # Told already, or nothing that the request has done.
+            raise
+        except Exception as error:
+            if type(error) is RuntimeError:
+                # As of a tokenizer that is in use, or of threads that have ended.
+                raise
+            _logger.warning("a prompt could not be rendered: %s: %.200s", type(error).__name__, error)
+            raise UnrenderablePrompt(field) from None
+
+    return rendered
+
+
+def _is_no_template_error(record: logging.LogRecord) -> bool:
+    return "applying chat template" not in str(record.msg)
 
 
 def states_of(engine_client: Any, external_id: str) -> Iterator[Any]:

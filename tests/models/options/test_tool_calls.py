@@ -78,6 +78,32 @@ def test_there_is_a_most_of_calls() -> None:
     assert invalid(tool_calls=[CALL] * 129) == ("messages", 4, "tool_calls")
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        r'{"a": "\ud800"}',
+        r'{"a": ["\uDC00 \uD83D"]}',
+        r'{"\udfff": 1}',
+        r'"\ude00\ud83d"',
+        '{"a": ' + "9" * 4301 + "}",
+    ],
+)
+def test_arguments_that_no_prompt_can_hold_are_named(arguments: str) -> None:
+    call = {**CALL, "function": {"name": "f", "arguments": arguments}}
+    loc = ("messages", 4, "tool_calls", 1, "function", "arguments")
+    assert invalid(tool_calls=[CALL, call]) == loc
+    assert invalid(function_call=call["function"]) == ("messages", 4, "function_call", "arguments")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [r'{"a": "\ud83d\ude00"}', r'{"a": "\\ud800"}', r'{"a": \ud800', '{"a": ' + "9" * 4300 + "}"],
+)
+def test_whole_characters_and_what_is_no_json_pass(arguments: str) -> None:
+    call = {**CALL, "function": {"name": "f", "arguments": arguments}}
+    assert calls(tool_calls=[call])[0]["function"]["arguments"] == arguments
+
+
 @pytest.mark.parametrize("arguments", ["", "{}", "not json", '{"a": "[[[["}', "[" * 64 + "]" * 64, "[" * 64])
 def test_arguments_are_passed_on_as_the_model_wrote_them(arguments: str) -> None:
     function = {"name": "f", "arguments": arguments}

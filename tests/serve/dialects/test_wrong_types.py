@@ -162,3 +162,32 @@ async def test_no_wrong_value_is_a_server_error(service: Served, path: str) -> N
             client = await service.post(path, with_wrong(body, place, wrong)).run()
             answers[f"{place} = {wrong!r}"] = client.status
     assert {what: status for what, status in answers.items() if status >= 500} == {}
+
+
+HALF = '{"a": "\\ud800"}'
+# What holds it, how its dialect refuses, and where it says that it stands.
+HALVES: dict[str, tuple[tuple[str | int, ...], Any, int, str]] = {
+    "/v1/chat/completions": (
+        ("messages", 1, "tool_calls", 0, "function", "arguments"),
+        HALF,
+        422,
+        "messages.1.tool_calls.0.function.arguments",
+    ),
+    "/openai/v1/chat/completions": (
+        ("messages", 1, "tool_calls", 0, "function", "arguments"),
+        HALF,
+        400,
+        "messages[1].tool_calls[0].function.arguments",
+    ),
+    "/openai/v1/responses": (("input", 1, "arguments"), HALF, 400, "input[1].arguments"),
+    # The body itself holds it there.
+    "/anthropic/v1/messages": (("messages", 1, "content", 0, "input"), {"a": "\ud800"}, 400, "hex escape"),
+}
+
+
+@pytest.mark.parametrize("path", HALVES)
+async def test_half_a_character_in_a_call_is_refused_where_it_stands(service: Served, path: str) -> None:
+    body = BODIES.get(path) or BODIES["/openai/v1/chat/completions"]
+    place, wrong, status, named = HALVES[path]
+    client = await service.post(path, with_wrong(body, place, wrong)).run()
+    assert (client.status, named in client.body.decode().replace('","', ".")) == (status, True), client.body
