@@ -13,7 +13,7 @@ MODEL ?=
 
 LITELLM := benchmarks/overhead/litellm-venv
 
-.PHONY: help serve test test-fast test-python test-faults test-simulation test-mutants check lint bench bench-quality bench-ledger bench-overhead bench-prefix-cache bench-soak bench-burst bench-compress bench-savings docs sbom format install clean
+.PHONY: help serve test test-fast test-python test-faults test-simulation test-mutants check lint bench bench-quality bench-ledger bench-overhead bench-prefix-cache bench-soak bench-burst bench-compress bench-savings docs wheel sbom format install clean
 .DEFAULT_GOAL := help
 # No "Entering directory", no echo of recipes: what is printed is what pith says.
 MAKEFLAGS += --no-print-directory
@@ -95,6 +95,9 @@ bench-savings: install ## what compression inside chat saves: bills, tokens, cac
 
 docs: ## build the pages into a site that works offline, var/site
 	exec scripts/docs
+
+wheel: install ## pith as a wheel, with the locks of its packages beside it: var/dist
+	exec scripts/wheel
 
 sbom: install ## what an installation consists of, with hashes, as CycloneDX: var/sbom-cpu.json (EXTRA=cpu or gpu)
 	exec scripts/sbom $(EXTRA)

@@ -1,15 +1,19 @@
-"""`pith config check`: whether a configuration is valid, and whether it fits given machines."""
+"""Configuration files: `pith init` writes one to edit, and `pith config check` says whether it is valid and fits."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from serve.cli.output.table import as_table
+from serve.cli.verbs.version import version_line
 from serve.config.errors import ConfigError
+from serve.config.paths import CONFIG_NAME, SHIPPED
 from serve.config.values.node import parse_node
 
 if TYPE_CHECKING:
@@ -19,6 +23,56 @@ if TYPE_CHECKING:
 config_commands = typer.Typer(help="Work with configuration files.", no_args_is_help=True)
 
 COLUMNS = ("application", "started", "where", "memory", "verdict")
+
+
+class Profile(StrEnum):
+    embedded = "embedded"
+    cpu = "cpu"
+    gpu = "gpu"
+    cluster = "cluster"
+
+
+HEAD = """\
+# Written by `pith init --profile {profile}` of {version}. `pith config check` says what is wrong with it.
+# Relative paths, such as that of state_dir, are relative to this file's folder.
+#
+"""
+
+
+def init(
+    folder: Annotated[
+        Path, typer.Argument(help="Folder for the configuration and, beside it, what pith keeps.")
+    ],
+    profile: Annotated[
+        Profile, typer.Option(help="Tiny models that come with pith; or for CPUs, GPUs, several machines.")
+    ] = Profile.embedded,
+) -> None:
+    """Write a configuration to edit, FOLDER/pith.yaml. One that is there is left as it is."""
+    path = folder.absolute() / CONFIG_NAME
+    write_new(path, profile_text(profile))
+    named = shlex.quote(str(path))
+    typer.echo(f"wrote {path}; what pith keeps will be in {path.parent / 'var'}")
+    typer.echo(f"check it:  pith config check {named}")
+    typer.echo(f"start it:  pith serve --config {named}")
+
+
+def profile_text(profile: str) -> str:
+    """Of a profile that comes with pith, whose own commands name the new file."""
+    shipped = (SHIPPED / f"{profile}.yaml").read_text(encoding="utf-8")
+    head = HEAD.format(profile=profile, version=version_line())
+    return head + shipped.replace(f"configs/{profile}.yaml", CONFIG_NAME)
+
+
+def write_new(path: Path, text: str) -> None:
+    """Raises `ConfigError` where there is one already, or none can be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError as error:
+        raise ConfigError(f"{error.filename}: is there already, and left as it is") from error
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written: {error.strerror}") from error
 
 
 @config_commands.command("check")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from serve.cluster.checkpoints import StartError
 from serve.cluster.ray_insides.loopback import SETUP_HOOK
-from serve.cluster.ray_insides.ray_serve import RAY_ENVIRONMENT
+from serve.cluster.ray_insides.ray_serve import RAY_ENVIRONMENT, away_from_here
 from serve.cluster.ray_insides.serve_instance import (
     begin_deletion,
     controller_id,
@@ -54,13 +54,14 @@ class JoinedCluster:
         require_open(self.address)
         hook = {"worker_process_setup_hook": SETUP_HOOK, "env_vars": dict(environment)}
         try:
-            ray.init(
-                address=self.address,
-                namespace="serve",
-                log_to_driver=False,
-                configure_logging=False,
-                runtime_env=hook,
-            )
+            with away_from_here():
+                ray.init(
+                    address=self.address,
+                    namespace="serve",
+                    log_to_driver=False,
+                    configure_logging=False,
+                    runtime_env=hook,
+                )
         except (ConnectionError, RuntimeError) as error:
             raise StartError(f"ray.address: cannot join {self.address}: {first_line(error)}") from error
 

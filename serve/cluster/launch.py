@@ -30,6 +30,7 @@ from serve.cluster.ray_insides.loopback import SETUP_HOOK, PortsOpen, refuse_ope
 from serve.cluster.ray_insides.ray_serve import (
     RAY_ENVIRONMENT,
     InsidesChanged,
+    away_from_here,
     own_addresses,
     start_no_monitors,
     stay_on_this_machine,
@@ -212,13 +213,14 @@ def open_ray(settings: Settings, progress: Progress, folder: Path, joined: Joine
     progress.begin("starting Ray")
     # A container's entry point may leave this process children that it did not start.
     before = children_of_this_process()
-    ray.init(
-        address="local",
-        **local_cluster(settings, folder),
-        namespace="serve",
-        log_to_driver=False,
-        configure_logging=False,
-    )
+    with away_from_here():
+        ray.init(
+            address="local",
+            **local_cluster(settings, folder),
+            namespace="serve",
+            log_to_driver=False,
+            configure_logging=False,
+        )
     stop_on_signals()
     serve.start(proxy_location="Disabled")
     refuse_open_ports(started_since(before))

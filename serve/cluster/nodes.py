@@ -7,39 +7,60 @@ import hashlib
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from serve.cluster.checkpoints import StartError
 from serve.cluster.replicas.port import Ports
+from serve.config.paths import ROOT
 from serve.config.settings import Settings
+from serve.metrics.machine.installed import version_of
 from serve.money.pepper import PEPPER, digest_of_pepper, read_pepper
 
 # A node's first worker imports what its setup hook names.
 ANSWER_S = 90.0
+SHOWN_CHARS = 12
 CONNECT_S = 3.0
 TRIED_AT_ONCE = 64
-CHECKOUT = Path(__file__).resolve().parents[2]
 PACKAGES = ("serve", "models", "compression", "billing")
 PAGE = "docs/cluster.md#ports"
 Listening = Sequence[tuple[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
+class Code:
+    """The pith on a node: the same wherever it is, in a checkout or installed from a wheel."""
+
+    version: str
+    digest: str
+    folder: Path = field(compare=False)
+
+    def __str__(self) -> str:
+        return f"pith {self.version} (SHA-256 {self.digest[:SHOWN_CHARS]}) in {self.folder}"
+
+
+@dataclass(frozen=True, slots=True)
 class Marks:
     """Of the code on a node, and of the secret there; None where it has none."""
 
-    code: str
+    code: Code
     pepper: str | None
 
 
 def marks_of(state_dir: Path) -> Marks:
     """Of this machine."""
-    code = hashlib.sha256()
-    for file in sorted(file for package in PACKAGES for file in (CHECKOUT / package).rglob("*.py")):
-        code.update(str(file.relative_to(CHECKOUT)).encode() + b"\0" + file.read_bytes() + b"\0")
-    return Marks(code.hexdigest(), digest_of_pepper(state_dir))
+    return Marks(code_in(ROOT), digest_of_pepper(state_dir))
+
+
+def code_in(root: Path) -> Code:
+    """Every file of the packages counts, weights and templates too, but for what Python compiled."""
+    digest = hashlib.sha256()
+    for file in sorted(file for package in PACKAGES for file in (root / package).rglob("*")):
+        if file.is_file() and "__pycache__" not in file.parts:
+            content = hashlib.sha256(file.read_bytes()).digest()
+            digest.update(file.relative_to(root).as_posix().encode() + b"\0" + content)
+    return Code(version_of("pith") or "not installed", digest.hexdigest(), root)
 
 
 class NodeProbe:
@@ -92,7 +113,7 @@ def differences(own: Marks, others: Mapping[str, Marks], state_dir: Path) -> Ite
     """A sentence for each node, by its address, that has other code or another secret than this machine."""
     for node, marks in others.items():
         if marks.code != own.code:
-            yield f"node {node} has other code than this machine in {CHECKOUT}"
+            yield f"node {node} has {marks.code}, and this machine {own.code}: install the same wheel on both"
         if marks.pepper is None:
             yield f"node {node} has no {state_dir / PEPPER}: copy this machine's there (mode 0600)"
         elif marks.pepper != own.pepper:
@@ -174,8 +195,8 @@ class _Probes:
             except (RayError, OSError) as error:
                 reason = [line for line in str(error).splitlines() if line.strip()]
                 raise StartError(
-                    f"ray.address: node {node} cannot work for pith: {reason[-1] if reason else error!r}; it needs "
-                    f"{CHECKOUT} with its .venv, and the ports of {PAGE}"
+                    f"ray.address: node {node} cannot work for pith: {reason[-1] if reason else error!r}; Ray's "
+                    f"Python there needs the same wheel as this machine's {code_in(ROOT)}, and the ports of {PAGE}"
                 ) from error
         return said
 

@@ -1,13 +1,38 @@
-"""Where the default configuration is, and what a configuration's relative paths are relative to."""
+"""Places of configuration files: those that come with pith, the default, and what relative paths start from."""
 
 from pathlib import Path
 
-CHECKOUT = Path(__file__).resolve().parents[2]
-DEFAULT_CONFIG = CHECKOUT / "configs/embedded.yaml"
+from serve.config.errors import ConfigError
+
+# The folder of pith's packages: a checkout, or the site-packages that a wheel was installed to.
+ROOT = Path(__file__).resolve().parents[2]
+IS_INSTALLED = any(ROOT.glob("pith-*.dist-info"))
+SHIPPED = ROOT / "configs"
+# What `pith init` writes. An installed pith keeps no state beside its code, so its default is in the working folder.
+CONFIG_NAME = "pith.yaml"
+DEFAULT_CONFIG = Path(CONFIG_NAME) if IS_INSTALLED else SHIPPED / "embedded.yaml"
 
 
 def anchor_of(path: Path) -> Path:
     """What the relative paths of a configuration file are relative to: the file's folder, or for a file in the checkout
     (such as those of `configs/`) the checkout. A link counts where it is, not where it leads."""
     folder = path.absolute().parent
-    return CHECKOUT if folder.resolve().is_relative_to(CHECKOUT) else folder
+    return ROOT if not IS_INSTALLED and folder.resolve().is_relative_to(ROOT) else folder
+
+
+def require_own(path: Path) -> None:
+    """Raises `ConfigError` for a file that came with an installed pith: its ledger would lie among the code, and go
+    with it."""
+    if IS_INSTALLED and path.absolute().parent.resolve().is_relative_to(SHIPPED):
+        raise ConfigError(f"{path}: comes with pith; `pith init FOLDER` writes one of your own")
+
+
+def text_of(path: Path) -> str:
+    """Of a configuration file. Raises `ConfigError`."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise ConfigError(f"{path}: there is no such file; `pith init FOLDER` writes one to edit") from error
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "is not UTF-8"
+        raise ConfigError(f"{path}: cannot be read: {reason}") from error

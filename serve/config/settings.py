@@ -18,7 +18,7 @@ from serve.config.errors import ConfigError
 from serve.config.logs import LogSettings
 from serve.config.metrics import MetricsSettings
 from serve.config.models_by_kind import place_in_file, sorted_by_kind
-from serve.config.paths import anchor_of
+from serve.config.paths import anchor_of, require_own, text_of
 from serve.config.ray_cluster import NODE, RaySettings
 from serve.config.retention import ResponseSettings
 from serve.config.retrieval_models import RetrievalModelSettings, host_of
@@ -255,6 +255,7 @@ class Settings(Section):
 
 def load_anchored(path: Path) -> Settings:
     """What `load_settings` gives, with relative paths under `anchor_of(path)`, wherever the command was called."""
+    require_own(path)
     return load_settings(path).anchored(anchor_of(path))
 
 
@@ -266,11 +267,7 @@ class _Loader(yaml.SafeLoader):
 
 def load_settings(path: Path) -> Settings:
     """Read and check a configuration file. Raises `ConfigError` with one line per problem."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "is not UTF-8"
-        raise ConfigError(f"{path}: cannot be read: {reason}") from error
+    text = text_of(path)
     try:
         document = yaml.load(text, Loader=_Loader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 
 import psutil
 
@@ -25,10 +26,12 @@ HEAD, OTHER, THIRD = "127.0.0.2", "127.0.0.3", "127.0.0.4"
 
 
 class RayNodes:
-    """A cluster whose first node is its head. `kill` and `start` take a node away and bring it back."""
+    """A cluster whose first node is its head. `kill` and `start` take a node away and bring it back. `programs`: by
+    address, the folder of `ray` of an environment with an installed pith; the others have this checkout."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, programs: Mapping[str, Path]) -> None:
         self._folder = folder
+        self._programs = programs
         self._port = free_port()
         self._started: dict[str, subprocess.Popen[bytes]] = {}
         self._token = secrets.token_hex(32)
@@ -46,7 +49,8 @@ class RayNodes:
     def environment(self) -> Mapping[str, str]:
         """With which Ray's own commands and pith reach it."""
         ours = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self._token, "RAY_USAGE_STATS_ENABLED": "0"}
-        return {**os.environ, **ours, "PYTHONPATH": str(ROOT), "RAY_worker_niceness": "0"}
+        code = {} if self._programs else {"PYTHONPATH": str(ROOT)}
+        return {**os.environ, **ours, **code, "RAY_worker_niceness": "0"}
 
     def start(self, ip: str) -> None:
         """Returns when the node says that it runs."""
@@ -58,11 +62,12 @@ class RayNodes:
         ]
         options = head if ip == HEAD else [f"--address={self.address}"]
         own = [f"--node-ip-address={ip}", f"--num-cpus={CPUS}", "--object-store-memory=100000000"]
+        ray = self._programs.get(ip, RAY.parent) / RAY.name
         log = self._folder / f"{ip}.log"
         with log.open("wb") as out:
             self._started[ip] = started = subprocess.Popen(
-                [RAY, "start", *options, *own, "--disable-usage-stats", "--block"],
-                cwd=ROOT,
+                [ray, "start", *options, *own, "--disable-usage-stats", "--block"],
+                cwd=self._folder if self._programs else ROOT,
                 env=self.environment,
                 stdout=out,
                 stderr=out,
@@ -104,10 +109,10 @@ def _kill(processes: list[psutil.Process]) -> None:
 
 
 @contextmanager
-def ray_nodes(*ips: str) -> Iterator[RayNodes]:
+def ray_nodes(*ips: str, programs: Mapping[str, Path] = MappingProxyType({})) -> Iterator[RayNodes]:
     """Nodes at these addresses of loopback, `HEAD` first."""
     with tempfile.TemporaryDirectory(prefix="pith-nodes-", dir="/tmp") as folder:
-        nodes = RayNodes(Path(folder))
+        nodes = RayNodes(Path(folder), programs)
         try:
             for ip in ips:
                 nodes.start(ip)

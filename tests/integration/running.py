@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -188,17 +188,21 @@ def start_server(
     *options: str,
     environment: Mapping[str, str] = os.environ,
     code: Path = ROOT,
+    installed: tuple[Path, Path] | None = None,
 ) -> Server:
-    """Start `pith serve` of the checkout `code` and wait until it says that it is ready."""
+    """Start `pith serve` of the checkout `code` and wait until it says that it is ready. `installed`: in place of a
+    checkout the program `pith` of an environment, and the folder in which it is started."""
     port = free_port()
     temporary = frozenset(os.listdir("/tmp"))
+    program: Sequence[str] = PITH if installed is None else [str(installed[0])]
+    folder, path = (code, {"PYTHONPATH": str(code)}) if installed is None else (installed[1], {})
     process = subprocess.Popen(
-        [*PITH, "serve", "--config", str(config), "--port", str(port), *options],
-        cwd=code,
+        [*program, "serve", "--config", str(config), "--port", str(port), *options],
+        cwd=folder,
         # What torch compiles is kept from one test's server to the next one's.
         env={
             **environment,
-            "PYTHONPATH": str(code),
+            **path,
             "PYTHONUNBUFFERED": "1",
             "TORCHINDUCTOR_CACHE_DIR": str(ROOT / "var/compiled"),
         },

@@ -28,6 +28,7 @@ class Verb:
 
 
 VERBS = (
+    Verb("init", "serve.cli.config:init", "Write a configuration to edit."),
     Verb("serve", "serve.cli.serve:serve", "Start the server and serve until Ctrl-C."),
     Verb("stop", "serve.cli.stop:stop", "Stop pith on a Ray cluster; Ray runs on."),
     Verb("drain", "serve.cli.talk.drain:drain", "Empty a node of the Ray cluster, so that it may be stopped."),

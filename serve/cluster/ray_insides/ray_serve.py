@@ -7,8 +7,9 @@ keeps for itself is in `serve.cluster.ray_insides.ray_serve_llm`.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, chdir
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +56,13 @@ def stay_on_this_machine() -> None:
     ray_constants.ENABLE_RAY_CLUSTER = False
 
 
+def away_from_here() -> AbstractContextManager[None]:
+    """Around `ray.init`: its workers import from the folder that this process is in before all else
+    (`JobConfig._py_driver_sys_path`), and an operator's folder may have a `models.py`, or a checkout of another pith.
+    Python's own folder, where `pith` itself is, takes its place."""
+    return chdir(Path(sys.executable).parent)
+
+
 def start_no_monitors() -> None:
     """Before `ray.init` of a cluster of this machine alone: neither the process that would ask a cloud for machines nor
     the one that would print workers' logs, which is switched off (`ray._private.node.Node`). Without it two processes
@@ -77,8 +85,6 @@ def wrap_grpc_port(wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> 
     """Put a function around the one by which gRPC servers of this process get their ports
     (`ray._common.tls_utils.add_port_to_grpc_server`): Serve's replicas have no setting for theirs. Raises
     `InsidesChanged`, also where the module that would call it has been imported and has the old one."""
-    import sys
-
     from ray._common import tls_utils
 
     if "ray.serve._private.replica" in sys.modules:

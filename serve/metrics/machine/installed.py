@@ -4,7 +4,7 @@ import json
 import subprocess
 from importlib.metadata import PackageNotFoundError, distribution
 
-from serve.config.paths import CHECKOUT
+from serve.config.paths import ROOT
 
 COMMIT_CHARS = 12
 GIT_S = 5.0
@@ -31,9 +31,9 @@ def version_of(*distributions: str) -> str | None:
 
 def checkout_commit() -> str | None:
     """The commit of the checkout that this code runs in, if it does and git is there."""
-    if not (CHECKOUT / ".git").exists():
+    if not (ROOT / ".git").exists():
         return None
-    command = ["git", "-C", str(CHECKOUT), "rev-parse", f"--short={COMMIT_CHARS}", "HEAD"]
+    command = ["git", "-C", str(ROOT), "rev-parse", f"--short={COMMIT_CHARS}", "HEAD"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=GIT_S)
     except (OSError, subprocess.TimeoutExpired):

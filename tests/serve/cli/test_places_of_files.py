@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from serve.cli.main import main
-from serve.config.paths import CHECKOUT, DEFAULT_CONFIG, anchor_of
+from serve.config.paths import DEFAULT_CONFIG, ROOT, anchor_of
 from serve.config.settings import load_anchored
 from tests.migrated import migrated_file
 from tests.serve.cli.commands import Done
@@ -108,7 +108,7 @@ def test_the_ledger_is_the_same_from_every_folder(
     made = run(monkeypatch, capsys, tmp_path / "a", "workspace", "create", "acme", "--config", config)
     assert made.code == 0, made.err
     assert {"etc/var/pith.db", "etc/var/pepper"} <= files_under(tmp_path) and not files_under(tmp_path / "a")
-    for folder in (tmp_path / "b", tmp_path / "etc", CHECKOUT):
+    for folder in (tmp_path / "b", tmp_path / "etc", ROOT):
         # The same file by another spelling, too.
         for spelled in (config, Path(os.path.relpath(config, folder))):
             listed = run(monkeypatch, capsys, folder, "workspace", "list", "--json", "--config", spelled)
@@ -131,19 +131,19 @@ def test_a_shipped_configuration_keeps_its_state_in_the_checkout(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert DEFAULT_CONFIG == CHECKOUT / "configs/embedded.yaml"
-    for path in (CHECKOUT / "configs").glob("*.yaml"):
+    assert DEFAULT_CONFIG == ROOT / "configs/embedded.yaml"
+    for path in (ROOT / "configs").glob("*.yaml"):
         settings = load_anchored(path)
-        assert settings.state_dir == CHECKOUT / "var"
+        assert settings.state_dir == ROOT / "var"
         ledger = settings.billing.database_url
         # Machines share a ledger on a server.
-        assert ledger == f"sqlite:///{CHECKOUT}/var/pith.db" or (
+        assert ledger == f"sqlite:///{ROOT}/var/pith.db" or (
             path.name == "cluster.yaml" and ledger.startswith("postgresql")
         )
-        assert settings.billing.spool_path == CHECKOUT / "var/spool.db"
-        assert settings.demo.key_path == CHECKOUT / "var/demo-key"
-    monkeypatch.chdir(CHECKOUT)
-    assert anchor_of(Path("configs/embedded.yaml")) == CHECKOUT
+        assert settings.billing.spool_path == ROOT / "var/spool.db"
+        assert settings.demo.key_path == ROOT / "var/demo-key"
+    monkeypatch.chdir(ROOT)
+    assert anchor_of(Path("configs/embedded.yaml")) == ROOT
 
 
 def test_a_linked_configuration_counts_where_it_stands(tmp_path: Path, config: Path) -> None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from serve.cluster.nodes import CHECKOUT, Marks, NodeProbe, differences, marks_of
+from serve.cluster.nodes import Code, Marks, NodeProbe, code_in, differences, marks_of
 from tests.serve.cluster.ports import neighbours
 
 HERE = "127.0.0.1"
-OWN = Marks("code", "pepper")
+CODE = Code("0.1.0", "0123456789abcdef", Path("/srv/a"))
+OWN = Marks(CODE, "pepper")
 
 
 @contextmanager
@@ -57,10 +59,33 @@ def test_a_node_without_a_free_port_says_so() -> None:
 
 
 def test_a_node_with_other_code_or_another_secret_is_named() -> None:
-    others = {"a": OWN, "b": Marks("older", "pepper"), "c": Marks("code", "other"), "d": Marks("code", None)}
+    elsewhere = replace(CODE, folder=Path("/srv/b"))
+    others = {
+        "a": Marks(elsewhere, "pepper"),
+        "b": Marks(replace(elsewhere, version="0.0.9", digest="fedcba9876543210"), "pepper"),
+        "c": Marks(CODE, "other"),
+        "d": Marks(CODE, None),
+    }
     of_b, of_c, of_d = differences(OWN, others, Path("var"))
-    assert of_b == f"node b has other code than this machine in {CHECKOUT}"
+    assert of_b == (
+        "node b has pith 0.0.9 (SHA-256 fedcba987654) in /srv/b, and this machine pith 0.1.0 (SHA-256 0123456789ab) "
+        "in /srv/a: install the same wheel on both"
+    )
     assert of_c.startswith("node c has another var/pepper") and of_d.startswith("node d has no var/pepper")
+
+
+def test_code_is_the_same_wherever_it_is_until_any_of_its_files_differs(tmp_path: Path) -> None:
+    here, there = tmp_path / "checkout", tmp_path / "site-packages"
+    for root in (here, there):
+        (root / "compression/weights").mkdir(parents=True)
+        (root / "compression/weights/a.npz").write_bytes(b"weights")
+        (root / "compression/a.py").write_text("a = 1")
+    (there / "compression/__pycache__").mkdir()
+    (there / "compression/__pycache__/a.pyc").write_bytes(b"compiled")
+    (there / "another_package.py").touch()
+    assert code_in(here) == code_in(there)
+    (there / "compression/weights/a.npz").write_bytes(b"others")
+    assert code_in(here) != code_in(there)
 
 
 def test_the_marks_of_a_machine_are_those_of_its_code_and_its_secret(tmp_path: Path) -> None:

@@ -341,7 +341,7 @@ def test_a_file_that_is_no_configuration_is_refused_in_one_line(
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"none\.yaml: cannot be read: No such file"):
+    with pytest.raises(ConfigError, match=r"none\.yaml: there is no such file; `pith init FOLDER`"):
         load_settings(tmp_path / "none.yaml")
     with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
         load_settings(tmp_path)
