@@ -92,6 +92,14 @@ class BillingDisabled(BillingError):
         super().__init__("billing is disabled for this workspace")
 
 
+class ClockBehind(BillingError):
+    """This server's clock gave the request an id of a time whose usage is archived: nothing could be charged for it."""
+
+    def __init__(self, event_id: str) -> None:
+        super().__init__("the server's clock is behind: usage of the time that it shows is archived already")
+        self.event_id = event_id
+
+
 class UsageNotRecorded(BillingError):
     """Neither the ledger nor the spool took the usage event. The operator's log has it in full."""
 

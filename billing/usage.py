@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from billing.price import WHOLE_PPM, Cost
+from billing.price import WHOLE_PPM, Cost, ModelPrice
 from billing.receipt import without_text
 
 HoldKind = Literal["held", "offline", "not_applicable"]
@@ -115,6 +115,9 @@ class UsageEvent:
     price_ppm: int = WHOLE_PPM
     # As in `Hold`. None in events of releases that did not note it.
     route: str | None = None
+    # As the ledger listed it under `pricing_version`. For the spool alone: a ledger that was restored from a backup may
+    # list other prices under that number.
+    listed_price: ModelPrice | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +149,9 @@ def mint_event_id(now: datetime) -> str:
     return f"{int(now.timestamp() * 1000):012x}{secrets.token_hex(10)}"
 
 
-def usage_event(used: Used, outcome: Outcome, now: datetime) -> UsageEvent:
+def usage_event(
+    used: Used, outcome: Outcome, now: datetime, listed_price: ModelPrice | None = None
+) -> UsageEvent:
     """The event of a held request that has ended."""
     hold, figures, cost = used.hold, used.figures, used.cost
     return UsageEvent(
@@ -171,6 +176,7 @@ def usage_event(used: Used, outcome: Outcome, now: datetime) -> UsageEvent:
         offline=hold.kind == "offline",
         price_ppm=used.price_ppm,
         route=hold.route,
+        listed_price=listed_price,
         **_saving_fields(figures.saving),
     )
 
@@ -217,6 +223,8 @@ def event_from_json(text: str) -> UsageEvent:
             fields[name] = datetime.fromisoformat(fields[name])
         # An older release spooled customers' text with it.
         fields["receipt"] = without_text(fields.get("receipt"))
+        if fields.get("listed_price") is not None:
+            fields["listed_price"] = ModelPrice(**fields["listed_price"])
         return UsageEvent(**fields)
     except (KeyError, TypeError) as error:
         raise ValueError(f"a spooled event has the wrong fields: {error}") from error

@@ -66,12 +66,12 @@ def test_no_file_names(what: str) -> None:
     assert not found, f"{what} is named:\n" + "\n".join(found)
 
 
-def test_modules_stay_under_300_lines() -> None:
+def test_modules_stay_under_400_lines() -> None:
     long = {
         str(path.relative_to(ROOT)): count
         for package in PACKAGES
         for path in (ROOT / package).rglob("*.py")
-        if (count := len(path.read_text().splitlines())) > 300
+        if (count := len(path.read_text().splitlines())) > 400
     }
     assert not long
 

@@ -112,7 +112,9 @@ class Reconciliation:
     def is_clean(self) -> bool:
         wrong_events = self.mispriced or self.changed
         wrong_sums = self.wrong_sums or self.wrong_rows or self.unequal_sums or self.wrong_archives
-        return not (self.differences or wrong_events or wrong_sums or self.wrong_adjustments)
+        wrong_rows = self.differences or self.wrong_adjustments
+        # What was used and set aside is charged to nobody until an operator has decided.
+        return not (wrong_rows or wrong_events or wrong_sums or self.spool_refused)
 
     @property
     def written_off_nano_usd(self) -> int:

@@ -13,6 +13,7 @@ from billing.caller import Caller
 from billing.errors import (
     BillingDisabled,
     BillingError,
+    ClockBehind,
     InvalidKey,
     LedgerUnavailable,
     PricesUnavailable,
@@ -75,14 +76,18 @@ class Ledger:
         self._written_off = written_off
         self._recorder = Recorder(self._requests, spool, written_off)
         self._writes: set[asyncio.Task[Any]] = set()
+        # By version, those that this server has published or read.
+        self._listed: dict[int, PriceList] = {}
 
     async def publish_prices(self, prices: Sequence[ModelPrice], *, now: datetime) -> int:
         """The version in force for these prices: a new one if any differs. Raises `LedgerUnavailable`."""
         for _ in range(PUBLISH_ATTEMPTS):
             try:
-                return await self._database.write(lambda c: price_list.publish(c, prices, now))
+                version = await self._database.write(lambda c: price_list.publish(c, prices, now))
             except RowRefused:
                 continue
+            self._listed[version] = PriceList(version, tuple(prices))
+            return version
         raise LedgerUnavailable(f"other servers published prices first, {PUBLISH_ATTEMPTS} times in a row")
 
     async def current_prices(self, of: Sequence[ModelPrice] | None = None) -> PriceList:
@@ -97,6 +102,7 @@ class Ledger:
             raise PricesUnavailable(str(error)) from error
         if found is None:
             raise PricesUnavailable("no price list has been published yet")
+        self._listed[found.version] = found
         return found
 
     async def prices_of_version(self, version: int) -> PriceList:
@@ -107,6 +113,7 @@ class Ledger:
             raise PricesUnavailable(str(error)) from error
         if found is None:
             raise PricesUnavailable(f"price list {version} was never published")
+        self._listed[version] = found
         return found
 
     async def hold(
@@ -123,8 +130,8 @@ class Ledger:
         """Sets the worst case aside, in the ledger or, while that is down, in the workspace's allowance. `route` says
         in the usage event what was asked.
 
-        Raises `QuotaExceeded`, `BillingDisabled`, `InvalidKey` (the workspace was revoked), `LedgerUnavailable`
-        or `SpoolFull`, and then nothing is held.
+        Raises `QuotaExceeded`, `BillingDisabled`, `InvalidKey` (the workspace was revoked), `ClockBehind`,
+        `LedgerUnavailable` or `SpoolFull`, and then nothing is held.
         """
         hold = Hold(
             event_id=mint_event_id(now),
@@ -175,7 +182,7 @@ class Ledger:
             if also is not None:
                 await asyncio.shield(self._begin(self._database.write(also)))
             return [Settlement(hold.event_id, "not_applicable") for hold in holds]
-        events = paired([usage_event(one, outcome, now) for one in used])
+        events = paired([usage_event(one, outcome, now, self._price_of(one.hold)) for one in used])
         recorder = self._recorder
         record = recorder.record(events) if also is None else recorder.record_with(events, also)
         return await asyncio.shield(self._begin(self._settle(holds, events, record)))
@@ -212,11 +219,15 @@ class Ledger:
             except LedgerUnavailable as error:
                 log.warning("this server's holds are left for other servers to close: %s", error)
 
+    def _price_of(self, hold: Hold) -> ModelPrice | None:
+        listed = self._listed.get(hold.pricing_version)
+        return None if listed is None else listed.of(hold.model_id)
+
     async def _open(self, hold: Hold) -> Hold:
         self._leases.begin(hold.event_id)
         try:
             return await self._opened(hold)
-        except (QuotaExceeded, BillingDisabled, InvalidKey):
+        except (QuotaExceeded, BillingDisabled, InvalidKey, ClockBehind):
             # The ledger has answered.
             self._leases.end(hold.event_id)
             raise

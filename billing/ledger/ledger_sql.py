@@ -14,8 +14,10 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Insert,
+    String,
     bindparam,
     delete,
+    func,
     insert,
     or_,
     select,
@@ -23,9 +25,10 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import postgresql, sqlite
 
-from billing.errors import RowRefused
+from billing.errors import ClockBehind, RowRefused
 from billing.ledger import key_balances, spend_limits
 from billing.ledger.monthly_totals import locked_in_month
+from billing.rollups.archived import archived_bound, sealed_until
 from billing.store.database_clock import now_s, this_month
 from billing.store.precompiled_sql import PrecompiledStatement
 from billing.store.schema import holds, usage_events, workspaces
@@ -51,6 +54,7 @@ _RESERVE = PrecompiledStatement(
             _month_committed + _amount <= _w.monthly_limit_nano_usd,
         ),
         _w.month == this_month(),
+        bindparam("event_id", type_=String) >= func.coalesce(archived_bound(), ""),
     )
     .values(held_nano_usd=_w.held_nano_usd + _amount)
     .returning(_w.month, _w.has_limited_keys)
@@ -152,8 +156,13 @@ class _Charge:
 
 
 def open_hold(connection: Connection, hold: Hold, *, owner: str, lease_s: float) -> None:
-    """Reserves the amount. Raises `QuotaExceeded`, `BillingDisabled` or `InvalidKey` (workspace revoked)."""
-    parameters = {"workspace": hold.workspace_id, "amount": hold.amount_nano_usd}
+    """Reserves the amount. Raises `QuotaExceeded`, `BillingDisabled`, `InvalidKey` (workspace revoked) or `ClockBehind`
+    (the database would refuse the event)."""
+    parameters = {
+        "workspace": hold.workspace_id,
+        "amount": hold.amount_nano_usd,
+        "event_id": hold.event_id,
+    }
     reserved = _RESERVE.returned(connection, parameters)
     month, has_limited_keys = (reserved or _reserved_in_another_month(connection, hold, parameters))[0]
     if has_limited_keys:
@@ -260,6 +269,8 @@ def _reserved_in_another_month(
     connection: Connection, hold: Hold, parameters: dict[str, Any]
 ) -> Sequence[Sequence[Any]]:
     """After a refusal: what `_RESERVE` returns if only the month had changed. Otherwise raises the reason."""
+    if hold.event_id < sealed_until(connection):
+        raise ClockBehind(hold.event_id)
     row = connection.execute(_WHY_NOT, {"workspace": hold.workspace_id}).one_or_none()
     if row is not None and row.month != row.now_month:
         row = locked_in_month(connection, hold.workspace_id)

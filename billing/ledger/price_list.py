@@ -47,6 +47,15 @@ def newest_equal_to(connection: Connection, wanted: Sequence[ModelPrice]) -> Pri
     return None
 
 
+def version_with(connection: Connection, price: ModelPrice, *, at_first: int) -> int | None:
+    """The version that lists this price: `at_first` if it does, else the last one; None: none."""
+    listed = (prices.c[name] == value for name, value in _row(0, price).items() if name != "version")
+    last = prices.c.version.desc()
+    return connection.execute(
+        select(prices.c.version).where(*listed).order_by((prices.c.version == at_first).desc(), last).limit(1)
+    ).scalar()
+
+
 def of_version(connection: Connection, version: int) -> PriceList | None:
     """That list; None where it was never published."""
     rows = connection.execute(

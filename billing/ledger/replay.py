@@ -2,11 +2,14 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
+from sqlalchemy import Connection
+
 from billing.errors import LedgerUnavailable, RowRefused
-from billing.ledger import ledger_sql
+from billing.ledger import ledger_sql, price_list
+from billing.ledger.ledger_sql import Posting
 from billing.spool.spool import Spool, SpooledEvent
 from billing.store.database import Database
 from billing.usage import UsageEvent, event_from_json
@@ -78,11 +81,30 @@ async def retry(spool: Spool, ledger: Database, event_id: str) -> str:
 async def _move(together: Sequence[SpooledEvent], ledger: Database, written_off: WrittenOff) -> int:
     """How many of these events the ledger did not know. Raises `ValueError` for one that cannot be read."""
     events = [event_from_json(spooled.event) for spooled in together]
-    posted = await ledger.write(partial(ledger_sql.post_all, events=events))
+    posted = await ledger.write(partial(_post, events=events))
     for event, one in zip(events, posted, strict=True):
         if one.written_off_nano_usd:
             written_off(event, one.written_off_nano_usd)
     return sum(one.is_new for one in posted)
+
+
+def _post(connection: Connection, events: Sequence[UsageEvent]) -> list[Posting]:
+    return ledger_sql.post_all(connection, [_under_its_price(connection, event) for event in events])
+
+
+def _under_its_price(connection: Connection, event: UsageEvent) -> UsageEvent:
+    """The event with the number under which this ledger lists its price, which is another one where the ledger was
+    restored from a backup and published other prices since. Raises `RowRefused` where it lists none such."""
+    price = event.listed_price
+    if price is None:
+        return event
+    version = price_list.version_with(connection, price, at_first=event.pricing_version)
+    if version is None:
+        raise RowRefused(
+            f"the ledger lists no such price, under {event.pricing_version} or any number: {price}. Was it restored "
+            "from a backup? Start the server once with this price, and run pith spool retry"
+        )
+    return replace(event, pricing_version=version)
 
 
 def _groups(events: Sequence[SpooledEvent], *, may_have_more: bool) -> list[list[SpooledEvent]]:

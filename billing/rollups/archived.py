@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import date, datetime
 
-from sqlalchemy import ColumnElement, Connection, func, or_, select, true
+from sqlalchemy import ColumnElement, Connection, ScalarSelect, func, or_, select, true
 
 from billing.rollups.event_ids import day_of
 from billing.store.rollup_tables import archived_months, late_events
@@ -51,9 +51,14 @@ def manifest_of(connection: Connection, month: str) -> str:
     return found
 
 
+def archived_bound() -> ScalarSelect[str]:
+    """In SQL, the id before which the database refuses events; NULL: there is no such bound."""
+    return select(func.max(_m.until_id)).scalar_subquery()
+
+
 def sealed_until(connection: Connection) -> str:
-    """The database refuses events with ids before it. Empty: there is no such bound."""
-    return connection.execute(select(func.max(_m.until_id))).scalar() or ""
+    """`archived_bound`; empty where there is none."""
+    return connection.execute(select(archived_bound())).scalar() or ""
 
 
 def archived_until(connection: Connection) -> str:

@@ -13,6 +13,7 @@ from billing.accounts.powers import ModelNotAllowed, RouteNotAllowed
 from billing.errors import (
     BatchEnded,
     BillingDisabled,
+    ClockBehind,
     FileInUse,
     FilesFull,
     InvalidKey,
@@ -148,6 +149,7 @@ STATUSES: Mapping[type[Exception], _Row] = {
     LedgerUnavailable: _Row(503, "server_error", "ledger_unavailable"),
     UsageNotRecorded: _Row(503, "server_error", "usage_not_recorded"),
     SpoolFull: _Row(503, "server_error", "spool_full"),
+    ClockBehind: _Row(503, "server_error", "clock_behind"),
     LimitsUnavailable: _Row(503, "server_error", "limits_unavailable"),
     PricesUnavailable: _Row(503, "server_error", "catalog_unavailable"),
 }

@@ -7,7 +7,7 @@ from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter
 
-from billing.errors import BillingDisabled, InvalidKey, LedgerUnavailable, QuotaExceeded
+from billing.errors import BillingDisabled, ClockBehind, InvalidKey, LedgerUnavailable, QuotaExceeded
 from billing.price import Cost
 from billing.usage import MeteringStatus
 from serve.http.errors import STATUSES, problem_of
@@ -15,7 +15,7 @@ from serve.http.errors import STATUSES, problem_of
 NANO_PER_USD = 10**9
 # A usage event that is in neither the ledger nor the spool; every other status is the response's own.
 LOST = "lost"
-HOLD_REFUSALS = (QuotaExceeded, BillingDisabled, InvalidKey, LedgerUnavailable)
+HOLD_REFUSALS = (QuotaExceeded, BillingDisabled, InvalidKey, LedgerUnavailable, ClockBehind)
 
 
 class MoneyMetrics:

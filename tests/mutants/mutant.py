@@ -100,8 +100,8 @@ MUTANTS = (
     Mutant(
         "a hold does not look at the month",
         "billing/ledger/ledger_sql.py",
-        "        _w.month == this_month(),\n    )\n    .values(held_nano_usd=_w.held_nano_usd + _amount)",
-        "    )\n    .values(held_nano_usd=_w.held_nano_usd + _amount)",
+        "        _w.month == this_month(),\n        bindparam(",
+        "        bindparam(",
         (
             "tests/billing/ledger/test_monthly_totals.py::test_a_clock_that_was_a_month_ahead_once_leaves_the_months_limit_on",
         ),
@@ -276,6 +276,22 @@ MUTANTS = (
         "    same = (_c.from_id == stretch.from_id,)\n",
         (
             "tests/billing/books/test_proof.py::test_a_stretch_in_which_an_event_arrives_while_it_is_read_is_not_taken_for_proven",
+        ),
+    ),
+    Mutant(
+        "a hold is opened whose usage the database will refuse",
+        "billing/ledger/ledger_sql.py",
+        """        bindparam("event_id", type_=String) >= func.coalesce(archived_bound(), ""),\n""",
+        '        bindparam("event_id", type_=String) >= "",\n',
+        (f"{ARCHIVE}::test_a_server_whose_clock_shows_an_archived_month_serves_nobody",),
+    ),
+    Mutant(
+        "a spooled event is posted under whatever its number lists",
+        "billing/ledger/replay.py",
+        "    if price is None:\n",
+        "    if price is None or price:\n",
+        (
+            "tests/billing/spool/test_spool.py::test_a_ledger_that_lists_other_prices_under_a_number_charges_what_was_due",
         ),
     ),
     Mutant(

@@ -33,8 +33,9 @@ from billing.books.books import Books as Reader
 from billing.books.dimensions import Dimension
 from billing.books.receipts import receipts
 from billing.books.usage_report import UsageSum, usage
-from billing.errors import RowRefused
+from billing.errors import ClockBehind, RowRefused
 from billing.ledger import ledger_sql
+from billing.ledger.ledger import Ledger
 from billing.ledger.replay import replay, retry
 from billing.price import cost
 from billing.rollups import checkpoint_sql
@@ -43,7 +44,7 @@ from billing.rollups.digest import line_of, text_of_events
 from billing.rollups.errors import ArchivedSumsChanged, PeriodArchived
 from billing.rollups.partitions import make_months
 from billing.store.schema import usage_events
-from billing.usage import UsageEvent, UsageFigures, mint_event_id
+from billing.usage import Hold, UsageEvent, UsageFigures, mint_event_id
 from tests.billing.archive.killed import archiving
 from tests.billing.books.test_proof import use
 from tests.billing.chats import Chat, Chats, forge
@@ -257,6 +258,7 @@ async def test_an_event_of_an_archived_month_is_set_aside_and_counts_once_it_is_
     await books.spool.append(known, missing)
     moved = await replay(books.spool, books.database)
     assert (moved.posted, moved.refused) == (0, 2)
+    assert not (await Reader(books.database).reconcile(books.spool)).is_clean
     assert [one.refusal or "" for one in await books.spool.refused()] == [
         "the ledger refused the row: IntegrityError: its month is archived, and takes no more usage events"
     ] * 2
@@ -282,6 +284,34 @@ async def test_an_event_of_an_archived_month_is_set_aside_and_counts_once_it_is_
         missing.event_id, reason="late", idempotency_key="c"
     )
     await assert_clean(books)
+
+
+async def test_a_server_whose_clock_shows_an_archived_month_serves_nobody(
+    books: Books, filled: list[Caller], tmp_path: Path
+) -> None:
+    """Its usage could be charged to nobody: the ledger takes no more events of that month."""
+    await archiver(books, tmp_path / "archive").archive(KEEP)
+    caller, new = await books.new_caller(spend_limit_nano_usd=5000), await books.new_caller()
+    assert (await hold_at(books.ledger, books, caller, LATER)).kind == "held"
+    for allowance in (0, 10**6):
+        ledger = Ledger(books.database, books.spool, offline_allowance_nano_usd=allowance)
+        for one in (caller, new):
+            with pytest.raises(ClockBehind):
+                await hold_at(ledger, books, one, SEPTEMBER)
+        await ledger.close()
+    assert (await books.money(caller), await books.money(new)) == ((0, 1000), (0, 0))
+
+
+async def hold_at(ledger: Ledger, books: Books, caller: Caller, moment: datetime) -> Hold:
+    """By the clock of a server; the database's is right."""
+    return await ledger.hold(
+        caller,
+        model_id="model-a",
+        pricing_version=books.pricing_version,
+        amount_nano_usd=1000,
+        request_id="r",
+        now=moment,
+    )
 
 
 async def test_a_chat_whose_compression_is_archived_stays_proven(books: Books, tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from sqlalchemy import update
 from billing.books.books import Books as Reader
 from billing.errors import LedgerUnavailable, SpoolUnavailable, UnknownSpooledEvent, UsageNotRecorded
 from billing.ledger.ledger import Ledger
-from billing.ledger.replay import Replayed, replay
-from billing.price import Cost, ModelPrice
+from billing.ledger.replay import Replayed, replay, retry
+from billing.price import Cost, ModelPrice, cost
 from billing.spool.spool import MIN_FREE_BYTES, Spool
 from billing.spool.spool_table import spooled_events
 from billing.store.fake_database import FakeOutageDatabase
@@ -48,10 +48,12 @@ def outage(books: Books) -> FakeOutageDatabase:
     return database
 
 
-async def settle_during(outage: FakeOutageDatabase, books: Books, hold: Hold, cost: int = 400) -> Settlement:
+async def settle_during(
+    outage: FakeOutageDatabase, books: Books, hold: Hold, nano_usd: int = 400
+) -> Settlement:
     outage.is_down = True
     try:
-        return await books.settle(hold, cost)
+        return await books.settle(hold, nano_usd)
     finally:
         outage.is_down = False
 
@@ -301,6 +303,45 @@ async def test_an_event_that_an_older_release_spooled_has_no_route(
     assert (await replay(books.spool, outage)).posted == 1
     (line,) = await Reader(books.database).usage(["route"])
     assert (line.group, line.requests) == ({"route": ""}, 1)
+
+
+async def test_a_ledger_that_lists_other_prices_under_a_number_charges_what_was_due(
+    books: Books, outage: FakeOutageDatabase
+) -> None:
+    """Restored from a backup that is older than a price list, it gives the list's number to the next one."""
+    dear = replace(PRICE, input_micro_usd_per_mtok=1_500_000)
+    due = cost(dear, prompt_tokens=1000, completion_tokens=0, minimum=True)
+    hold = await books.hold(await books.new_caller(), due.nano_usd)
+    used = Used(replace(hold, pricing_version=2), UsageFigures(1000, 0, 0, stream=False), due)
+    await books.spool.append(usage_event(used, "completed", books.now, dear))
+    assert await books.ledger.publish_prices([replace(PRICE, minimum_nano_usd=7)], now=books.now) == 2
+
+    assert (await replay(books.spool, outage)).refused == 1
+    (aside,) = await books.spool.refused()
+    assert "lists no such price" in (aside.refusal or "") and "1500000" in (aside.refusal or "")
+    assert not (await Reader(books.database).reconcile(books.spool)).is_clean
+
+    assert await books.ledger.publish_prices([dear], now=books.now) == 3
+    assert await retry(books.spool, outage, hold.event_id) == "in the ledger"
+    (event,) = await books.events()
+    assert (event.pricing_version, event.cost_nano_usd) == (3, due.nano_usd)
+    found = await Reader(books.database).reconcile(books.spool)
+    assert (found.is_clean, found.mispriced) == (True, ())
+
+
+async def test_spooled_usage_names_its_price_and_keeps_its_number_where_that_lists_it(
+    books: Books, outage: FakeOutageDatabase
+) -> None:
+    listed = await books.ledger.current_prices()
+    hold = await books.hold(await books.new_caller())
+    await settle_during(outage, books, hold)
+    (spooled,) = await books.spool.waiting()
+    event = event_from_json(spooled.event)
+    assert event.listed_price == listed.of("model-a") is not None
+    for prices in ([replace(PRICE, minimum_nano_usd=7)], [PRICE]):
+        await books.ledger.publish_prices(prices, now=books.now)
+    assert (await replay(books.spool, outage)).posted == 1
+    assert [one.pricing_version for one in await books.events()] == [listed.version]
 
 
 async def test_a_saving_survives_its_json(books: Books) -> None:

@@ -14,6 +14,7 @@ from billing.caller import LimitState
 from billing.errors import (
     BatchEnded,
     BillingDisabled,
+    ClockBehind,
     FileInUse,
     FilesFull,
     InvalidKey,
@@ -114,6 +115,7 @@ ROWS: list[tuple[Exception, int, str, str, dict[str, str]]] = [
     (CompressorFailed("died"), 502, "server_error", "compressor_failed", {}),
     (LedgerUnavailable("away"), 503, "server_error", "ledger_unavailable", {"Retry-After": "5"}),
     (UsageNotRecorded("e1", "full"), 503, "server_error", "usage_not_recorded", {"Retry-After": "5"}),
+    (ClockBehind("e1"), 503, "server_error", "clock_behind", {"Retry-After": "5"}),
     (SpoolFull(9), 503, "server_error", "spool_full", {"Retry-After": "5"}),
     (LimitsUnavailable("away"), 503, "server_error", "limits_unavailable", {"Retry-After": "5"}),
     (PricesUnavailable("none"), 503, "server_error", "catalog_unavailable", {"Retry-After": "5"}),
