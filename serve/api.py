@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 
 from fastapi import FastAPI, Request
 from pydantic import BaseModel
@@ -12,7 +12,8 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from billing.accounts.accounts import Accounts
-from billing.errors import RateLimited
+from billing.caller import Caller
+from billing.errors import LimitsUnavailable, RateLimited
 from billing.rate_limits.rate_limits import RateLimits
 from models.catalog import Catalog
 from serve.account.reading import AccountReader
@@ -39,6 +40,7 @@ from serve.dialects.openai.responses.response_routes import ResponseRoutes, open
 from serve.dialects.openai.responses.stored_responses import StoredResponses
 from serve.http.auth import Authenticate, authenticator
 from serve.http.body_limit import BodyLimitMiddleware
+from serve.http.counted_refusals import REFUSALS, count_refusals, counted
 from serve.http.docs_pages import docs_routes
 from serve.http.error_dialects import response_of
 from serve.http.errors import STATUSES, Problem, http_problem, problem_of, unexpected_problem
@@ -62,6 +64,7 @@ from serve.retrieval.served import RetrievalModels
 from serve.retrieval.service import RetrievalService
 
 INTERFACE_VERSION = "1.2.1"
+Answer = Callable[[Request, Exception], Awaitable[Response]]
 DESCRIPTION = """OpenAI-compatible chat completions on your own machines, metered and billed on every request.
 
 Keys are project keys, sent as `Authorization: Bearer <API_KEY>`. Every response carries `X-Request-ID`.
@@ -128,11 +131,24 @@ class Callers:
 
     @cached_property
     def bearer(self) -> Authenticate:
-        return authenticator(self.accounts, self.clock)
+        return self._counting(authenticator(self.accounts, self.clock))
 
     @cached_property
     def by_either_header(self) -> Authenticate:
-        return authenticator(self.accounts, self.clock, key_of=anthropic_key)
+        return self._counting(authenticator(self.accounts, self.clock, key_of=anthropic_key))
+
+    def _counting(self, authenticate: Authenticate) -> Authenticate:
+        async def caller(request: Request) -> Caller:
+            found = await authenticate(request)
+            if request.method == "POST":
+                count_refusals(request, partial(self._count, found))
+            return found
+
+        return caller
+
+    async def _count(self, caller: Caller) -> None:
+        admission = await self.limiter.admit(caller, tokens_bound=0, now=self.clock())
+        await admission.done(0)
 
 
 def _include_contract(
@@ -215,7 +231,10 @@ def _document(
 def _answer_errors(api: FastAPI, metrics: HttpMetrics) -> None:
     for kind in STATUSES:
         api.add_exception_handler(kind, _answer)
-    api.add_exception_handler(RateLimited, _rate_limit_answer(metrics))
+    limited = _rate_limit_answer(metrics)
+    api.add_exception_handler(RateLimited, limited)
+    for kind in REFUSALS:
+        api.add_exception_handler(kind, _refusal_answer(limited))
     api.add_exception_handler(HTTPException, _answer_http)
     api.add_exception_handler(Exception, _answer_unexpected)
 
@@ -235,7 +254,7 @@ async def _answer(request: Request, error: Exception) -> Response:
     return _response(request, problem_of(error))
 
 
-def _rate_limit_answer(metrics: HttpMetrics) -> Callable[[Request, Exception], Awaitable[Response]]:
+def _rate_limit_answer(metrics: HttpMetrics) -> Answer:
     async def answer(request: Request, error: Exception) -> Response:
         assert isinstance(error, RateLimited)
         metrics.rate_limited(error)
@@ -243,6 +262,19 @@ def _rate_limit_answer(metrics: HttpMetrics) -> Callable[[Request, Exception], A
         response = _response(request, problem_of(error))
         response.headers.update(rate_limit_headers(error.state))
         return response
+
+    return answer
+
+
+def _refusal_answer(limited: Answer) -> Answer:
+    async def answer(request: Request, error: Exception) -> Response:
+        try:
+            await counted(request)
+        except RateLimited as refused:
+            return await limited(request, refused)
+        except LimitsUnavailable as unavailable:
+            return await _answer(request, unavailable)
+        return await _answer(request, error)
 
     return answer
 

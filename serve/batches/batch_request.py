@@ -4,8 +4,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from serve.http.body import RequestShape
+from serve.http.body import RequestShape, at_most
 
+MOST_METADATA = 16
 NO_NUL = r"^[^\x00]*$"
 MetadataKey = Annotated[str, Field(max_length=64, pattern=NO_NUL)]
 MetadataValue = Annotated[str, Field(max_length=512, pattern=NO_NUL)]
@@ -19,6 +20,8 @@ class BatchRequest(RequestShape):
     completion_window: Literal["24h"] = Field(
         description="Within which its requests are run; what has not run by then is given up."
     )
-    metadata: dict[MetadataKey, MetadataValue] | None = Field(
-        default=None, max_length=16, description="What the caller wants to find in it again."
+    metadata: Annotated[dict[MetadataKey, MetadataValue], at_most(MOST_METADATA)] | None = Field(
+        default=None,
+        max_length=MOST_METADATA,
+        description="What the caller wants to find in it again.",
     )

@@ -69,6 +69,11 @@ class DemoLimits:
         finally:
             await everyone.done(counted)
 
+    async def count(self, address: str | None) -> None:
+        """One request of this client that was refused for what it asks. Raises as `admitted`."""
+        async with self.admitted(address):
+            pass
+
     async def _admit(self, name: str, limits: ProjectLimits, cost: int, whose: str) -> Admission:
         caller = Caller(workspace_id="demo", project_id=name, key_id="demo", metered=False, limits=limits)
         try:

@@ -37,6 +37,7 @@ _MESSAGES_EXAMPLE: dict[str, Any] = {
 }
 _MESSAGES_ALONE_EXAMPLE: dict[str, Any] = {"model": "any-vendors-model", "messages": EXAMPLE}
 Include = Literal["spans"]
+MAX_INCLUDED = 8
 
 
 class CompressOptions(SizeOptions):
@@ -68,6 +69,8 @@ class Asked(RequestShape):
     compression: CompressOptions | None = Field(default=None, description="How to compress.")
     include: list[Include] | None = Field(
         default=None,
+        max_length=MAX_INCLUDED,
+        fail_fast=True,
         description="Extra fields to include in the response: `spans` adds `kept`.",
     )
 

@@ -1,6 +1,7 @@
 """Compression for a project, for anybody who tries it out, and in batches."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -16,6 +17,7 @@ from serve.compress.response import BatchCompressResponse, CompressMessagesRespo
 from serve.compress.service import CompressService
 from serve.http.auth import Authenticate, authenticated_json, authenticated_request
 from serve.http.body import InvalidBody, Issue, check_shape, parse_body
+from serve.http.counted_refusals import count_refusals
 from serve.http.openapi import (
     BEARER,
     RATE_LIMIT_HEADERS,
@@ -31,6 +33,8 @@ from serve.originals.retention import RETAIN_S_FIELD
 # A character outside the first plane is twelve bytes when JSON escapes it. A query of 20,000 such comes on top.
 _MOST_BYTES_PER_CHAR = 12
 _DEMO_OTHER_BYTES = 256 * 1024
+# In messages of as many characters as the demo takes there are hundreds.
+_DEMO_MAX_VALUES = 4096
 
 _HEADERS = {**REQUEST_ID_HEADER, **RATE_LIMIT_HEADERS}
 _METERING = metering_header(
@@ -106,8 +110,10 @@ def _add_demo(routes: APIRouter, found: CompressRoutes) -> None:
     )
     async def create_demo_compression(request: Request) -> Response:
         """The same without a key: a capped input, a few requests a minute, and free of charge."""
+        address = request.client.host if request.client else None
+        count_refusals(request, partial(found.demo.count, address))
         raw = await _demo_body(request, found.demo_max_chars)
-        body = parse_body(raw, request.headers.get("content-type"), CompressRequest)
+        body = parse_body(raw, request.headers.get("content-type"), CompressRequest, most=_DEMO_MAX_VALUES)
         if len(body.context) > found.demo_max_chars:
             raise _over_the_cap(("body", body.context_field), found.demo_max_chars)
         if body.compression is not None and body.compression.retain_s:
@@ -115,7 +121,6 @@ def _add_demo(routes: APIRouter, found: CompressRoutes) -> None:
                 RETAIN_S_FIELD, "the demo keeps no originals; with a key, POST /v1/compress does"
             )
         prepared = found.service.prepare(body.model, body)
-        address = request.client.host if request.client else None
         return DemoReply(
             found.service,
             found.demo,

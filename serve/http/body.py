@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
-from pydantic_core import ErrorDetails, from_json
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
+from pydantic_core import ErrorDetails, PydanticCustomError, from_json
 
 from models.options.json_size import values_in
 
@@ -80,9 +80,24 @@ class RequestShape(BaseModel):
         return {name: value for name, value in body.items() if value is not None}
 
 
-def parse_body(raw: bytes, content_type: str | None, model_type: type[Body]) -> Body:
-    """Read a JSON object of the given shape; of duplicate keys the last one counts. Raises `InvalidBody`."""
-    return check_shape(parse_json(raw, content_type), model_type)
+def at_most(entries: int) -> BeforeValidator:
+    """Refuses an object of more entries before any of them is looked at: pydantic would make an error for each."""
+
+    def check(given: Any) -> Any:
+        if isinstance(given, dict) and len(given) > entries:
+            bound = {"max_length": entries}
+            raise PydanticCustomError("too_long", "Object should have at most {max_length} entries", bound)
+        return given
+
+    return BeforeValidator(check)
+
+
+def parse_body(
+    raw: bytes, content_type: str | None, model_type: type[Body], *, most: int = MAX_VALUES
+) -> Body:
+    """Read a JSON object of the given shape and of `most` values; of duplicate keys the last one counts. Raises
+    `InvalidBody`."""
+    return check_shape(parse_json(raw, content_type, most=most), model_type)
 
 
 def parse_json(raw: bytes, content_type: str | None, *, most: int = MAX_VALUES) -> Any:
@@ -130,11 +145,12 @@ def _parse_json(raw: bytes, most: int) -> Any:
 
 
 def _holds_too_much(raw: bytes, most: int) -> bool:
-    if values_in(raw, enough=MAX_VALUES) <= MAX_VALUES:
+    of_any_kind = min(most, MAX_VALUES)
+    if values_in(raw, enough=of_any_kind) <= of_any_kind:
         return False
     # Of what costs more than a number, a mark each; those within strings count too.
     costly = raw.count(b"[") + raw.count(b"{") + raw.count(b'"') // 2
-    return costly > MAX_VALUES or values_in(raw, enough=most) > most
+    return most == of_any_kind or costly > MAX_VALUES or values_in(raw, enough=most) > most
 
 
 def _malformed(raw: bytes, parser_message: str) -> Issue:

@@ -9,6 +9,8 @@ from logging import Logger
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from serve.http.counted_refusals import begin_work
+
 
 class ClientGone(Exception):
     """The client closed the connection before the reply was complete."""
@@ -59,6 +61,7 @@ class WorkingReply(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Raises domain errors only before anything was sent."""
+        begin_work(scope)
         try:
             async with cancelled_when_client_leaves(receive) as client:
                 response = await self.work(send, client)

@@ -21,7 +21,7 @@ class RerankRequest(RequestShape):
     model: str | None = Field(default=None, description="A rerank model; default: the first.")
     query: str = Field(min_length=1, description="What the documents are compared with.")
     documents: list[str | TextDocument] = Field(
-        min_length=1, description="At most 1000 texts, or objects with a `text`."
+        min_length=1, fail_fast=True, description="At most 1000 texts, or objects with a `text`."
     )
     top_n: int | None = Field(
         default=None, ge=1, le=MOST, description="How many results are returned; default: all."

@@ -302,6 +302,16 @@ async def test_a_schema_is_looked_at_when_the_projects_limits_have_let_the_reque
     await served.assert_nothing_is_left_open()
 
 
+async def test_a_body_that_is_refused_counts_as_a_request(served: Served) -> None:
+    key = await served.new_key(limits=ProjectLimits(requests_per_minute=4, max_in_flight=1))
+    for wrong in ({"temperature": 9}, {"model": "omega"}, {"store": True}, {"max_tokens": "a"}):
+        assert (await served.chat(key=key, **wrong).run()).status in (400, 422)
+    refused = await served.chat(key=key, temperature=9).run()
+    assert refused.status == 429 and int(refused.reply_headers["retry-after"]) >= 1
+    assert (await served.chat(key=key).run()).status == 429
+    await served.assert_nothing_is_left_open()
+
+
 async def test_the_list_of_models_uses_up_nothing_that_completions_need(served: Served) -> None:
     key = await served.new_key(limits=ProjectLimits(requests_per_minute=3, max_in_flight=1))
     statuses = [(await served.get("/v1/models", key=key).run()).status for _ in range(4)]

@@ -22,6 +22,7 @@ from compression.pipeline.errors import (
     CompressorUnavailable,
 )
 from compression.pipeline.served import JobTerms
+from serve.compress.request import MAX_INCLUDED
 from serve.http.client_address import client_of
 from tests.serve.compressing import (
     CONTEXT,
@@ -488,11 +489,13 @@ async def test_only_so_many_demos_run_at_a_time(tmp_path: Path) -> None:
         assert first.status == 200 and (await served.demo().run()).status == 200
 
 
-async def test_a_bad_demo_request_does_not_count(tmp_path: Path) -> None:
-    async with compressing(tmp_path, per_address=1) as served:
-        for _ in range(3):
-            assert (await served.demo(model="omega").run()).status == 422
-        assert (await served.demo().run()).status == 200
+async def test_a_demo_request_that_is_refused_counts_too(tmp_path: Path) -> None:
+    async with compressing(tmp_path, per_address=4) as served:
+        too_many = ["a"] * (MAX_INCLUDED + 1)
+        for wrong in ({"model": "omega"}, {"include": too_many}, {"include": ["a"]}, {"input": [[]] * 4096}):
+            assert (await served.demo(**wrong).run()).status == 422
+        assert [(await served.demo(**wrong).run()).status for wrong in ({}, {"model": "omega"})] == [429, 429]
+        assert (await served.demo(address="192.0.2.2").run()).status == 200
 
 
 async def test_a_client_is_its_address_and_of_ipv6_its_network() -> None:

@@ -11,14 +11,17 @@ from serve.chat.message_shapes import STRICT, FunctionName, Objects
 from serve.dialects.meanings import with_meanings
 from serve.dialects.openai.chat_completions import MAX_TOKENS_BOUND, OpenAIChatRequest
 from serve.dialects.openai.tool_choice import WORDS, choice_word
-from serve.http.body import RequestShape
+from serve.http.body import RequestShape, at_most
 
 MAX_ITEMS = 4096
 MAX_TOOLS = 128
 
 Include = Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=16, fail_fast=True)]
 Label = Annotated[str, Field(max_length=512)]
-Metadata = Annotated[dict[Annotated[str, Field(max_length=64)], Label], Field(max_length=16)]
+MOST_METADATA = 16
+Metadata = Annotated[
+    dict[Annotated[str, Field(max_length=64)], Label], Field(max_length=MOST_METADATA), at_most(MOST_METADATA)
+]
 
 
 def _input(value: Any) -> str | list[dict[str, Any]]:
