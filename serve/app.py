@@ -27,7 +27,7 @@ from serve.account.reading import AccountReader
 from serve.api import create_api
 from serve.batches.wiring import BatchRoom, open_batches
 from serve.catalog.configured import catalog_of
-from serve.catalog.readiness import readiness
+from serve.catalog.readiness import RunningModels, readiness
 from serve.compressors.served import RunningModel
 from serve.config.settings import Settings
 from serve.dialects.openai.responses.stored_responses import StoredResponses
@@ -207,7 +207,8 @@ def build_service(
     batches = open_batches(
         settings, database, endpoints, accounts, admissions, lease_s=lease_s, tracer=tracer
     )
-    about = about_of(settings, catalog, compresses=work.compress is not None)
+    running = RunningModels(engines, compressors or {})
+    about = about_of(settings, catalog, compresses=work.compress is not None, running=running.now)
     api = create_api(
         catalog=catalog,
         chat=work.chat,

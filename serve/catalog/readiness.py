@@ -1,15 +1,23 @@
-"""Whether the models that a request gets by default answer."""
+"""Whether models answer: the one that a request gets by default, and each by its id."""
 
+import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping
 
 from models.engine import Engine
 from serve.compressors.served import RunningModel
 from serve.config.settings import Settings
 
+# For so long an answer is told again, and so long is one waited for.
+TOLD_AGAIN_S = 1.0
+PATIENCE_S = 2.0
+
+IsReady = Callable[[], Awaitable[bool]]
+
 
 def readiness(
     settings: Settings, engines: Mapping[str, Engine], compressors: Mapping[str, RunningModel]
-) -> Callable[[], Awaitable[bool]]:
+) -> IsReady:
     """Whether the default chat model and the default compression model answer; one kept at 0 replicas counts as up."""
     default = settings.models[0]
     first = next(iter(settings.compression.models), None)
@@ -21,3 +29,38 @@ def readiness(
         return await compressors[first.id].ready()
 
     return ready
+
+
+class RunningModels:
+    """Which models answer now, without starting one. Anybody may ask as often as they like: the models are asked one
+    after another, at most once a second, and never while they still owe an answer."""
+
+    def __init__(
+        self,
+        engines: Mapping[str, Engine],
+        compressors: Mapping[str, RunningModel],
+        *,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self._patience_s = patience_s
+        self._models: dict[str, IsReady] = {id_: engine.ready for id_, engine in engines.items()}
+        self._models |= {id_: compressor.ready for id_, compressor in compressors.items()}
+        self._known: dict[str, bool] = {}
+        self._known_at = float("-inf")
+        self._asking: asyncio.Task[None] | None = None
+
+    async def now(self) -> Mapping[str, bool]:
+        """By id, as far as it is known: where no answer comes in time, as it was, or nothing."""
+        if self._asking is None and time.monotonic() - self._known_at >= TOLD_AGAIN_S:
+            self._asking = asyncio.create_task(self._ask())
+            self._asking.add_done_callback(self._answered)
+        if self._asking is not None:
+            await asyncio.wait({self._asking}, timeout=self._patience_s)
+        return self._known
+
+    async def _ask(self) -> None:
+        self._known = {id_: await is_ready() for id_, is_ready in self._models.items()}
+
+    def _answered(self, asking: asyncio.Task[None]) -> None:
+        """One that failed leaves what was known, and asyncio's log has its error."""
+        self._asking, self._known_at = None, time.monotonic()

@@ -1,6 +1,6 @@
 """What the playground is told of its server: the models of every kind with their prices, and the demo's limits."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,16 +20,24 @@ PAGE_SIZES = 40
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What is public of a server. Where it does not compress, `compressors` and `demo` are empty."""
+    """What is public of a server. Where it does not compress, `compressors` and `demo` are empty. `running` says of
+    models, by id, whether they answer now."""
 
     catalog: Catalog
     compressors: Sequence[CompressionModelSettings]
     retrievers: Sequence[RetrievalModelSettings]
     demo: dict[str, int]
     max_body_bytes: int
+    running: Callable[[], Awaitable[Mapping[str, bool]]]
 
 
-def about_of(settings: Settings, catalog: Catalog, *, compresses: bool) -> About:
+def about_of(
+    settings: Settings,
+    catalog: Catalog,
+    *,
+    compresses: bool,
+    running: Callable[[], Awaitable[Mapping[str, bool]]],
+) -> About:
     """`compresses`: whether this server has compression models that run."""
     compression = settings.compression
     demo = {
@@ -44,6 +52,7 @@ def about_of(settings: Settings, catalog: Catalog, *, compresses: bool) -> About
         retrievers=settings.retrieval_models,
         demo=demo if compresses else {},
         max_body_bytes=settings.server.max_body_bytes,
+        running=running,
     )
 
 

@@ -10,6 +10,7 @@ from serve.playground.about import About, about_fields
 from serve.playground.page_files import PageFile, page_files
 
 ABOUT = "/playground/about.json"
+RUNNING = "/playground/running.json"
 ANY_FILE = "/playground/{name:path}"
 # Only what this server sends is run, shown or asked. Scripts can make no HTML of text, whatever they are given.
 POLICY = (
@@ -39,6 +40,12 @@ def page_routes(about: About, prices: PriceBook) -> APIRouter:
     async def read_about() -> Response:
         """What the page shows of models, prices and the demo: nothing that is not public."""
         body = orjson.dumps(about_fields(about, await prices.current()))
+        return Response(body, media_type="application/json", headers=HEADERS)
+
+    @routes.api_route(RUNNING, methods=["GET", "HEAD"])
+    async def read_running() -> Response:
+        """Which models answer now: one that starts on its first request lets the page say so."""
+        body = orjson.dumps({"object": "running", "models": dict(await about.running())})
         return Response(body, media_type="application/json", headers=HEADERS)
 
     @routes.api_route("/", methods=["GET", "HEAD"])

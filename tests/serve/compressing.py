@@ -38,6 +38,7 @@ from models.fake_engine import FakeEngine
 from serve.account.reading import AccountReader
 from serve.api import create_api
 from serve.catalog.configured import catalog_of
+from serve.catalog.readiness import RunningModels
 from serve.chat.service import ChatService
 from serve.compress.demo_limits import DemoLimits
 from serve.compress.prompt import MessagesService
@@ -376,7 +377,7 @@ async def compressing(
         max_body_bytes=MAX_BODY_BYTES,
         collection_threshold_cents=100,
         account=AccountReader(database),
-        playground=about_of(settings, catalog, compresses=False),
+        playground=about_of(settings, catalog, compresses=False, running=RunningModels(engines, {}).now),
         compress=CompressRoutes(service, messages, demo, DEMO_MAX_CHARS, batch_concurrency, DEMO_DEADLINE_S),
     )
     found = Compressing(

@@ -5,6 +5,7 @@ import { startChat } from "./chat/chat.js";
 import { startCompress } from "./compress/compress.js";
 import { byId, say } from "./parts/dom.js";
 import { startKey } from "./parts/key.js";
+import { Running } from "./parts/running.js";
 import { startTabs } from "./parts/tabs.js";
 import { startUsage } from "./usage/usage.js";
 
@@ -24,8 +25,9 @@ async function start() {
     say(byId("fault"), error.message);
     return;
   }
-  startCompress(about);
-  startChat(about);
+  const running = new Running([byId("chat-model"), byId("compressor")]);
+  startCompress(about, running);
+  startChat(about, running);
   startCatalog(about);
   opened.set("usage", startUsage());
   if (location.hash === "#usage") opened.get("usage")();

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +13,9 @@ from typing import Any
 
 import httpx
 import pytest
-from playwright.sync_api import Route
+from playwright.sync_api import Browser, Route, expect
 
-from tests.integration.playground.watched import Watched
+from tests.integration.playground.watched import Watched, watched
 from tests.serve.loopback_service import Running
 
 # Characters outside the first plane, letters with marks of their own, line ends of another system.
@@ -197,6 +198,88 @@ def run_code(language: str, code: str) -> str:
     return str(json.loads(done.stdout)["output"])
 
 
+def test_an_error_goes_when_what_it_speaks_of_does(page: Watched, tmp_path: Path) -> None:
+    page.button("Compress").click()
+    page.shows("#compress-fault", "There is no context yet")
+    page.page.locator("#context").fill("The warranty ends after two years.")
+    expect(page.page.locator("#compress-fault")).to_be_hidden()
+    notes, binary = tmp_path / "notes.txt", tmp_path / "photo.bin"
+    notes.write_text("The pump ships with a filter.")
+    binary.write_bytes(b"\xff\xfe\x00\xd8")
+    page.page.locator("#file").set_input_files(notes)
+    page.shows("#size", "notes.txt: 29 of")
+    page.page.locator("#file").set_input_files(binary)
+    page.shows("#context-fault", "photo.bin is not text in UTF-8. The context is still notes.txt.")
+    page.shows("#size", "notes.txt: 29 of")
+    assert page.violations() == []
+    page.page.locator("#file").set_input_files(notes)
+    expect(page.page.locator("#context-fault")).to_be_hidden()
+    # The server's own words name the field as the page does.
+    page.page.locator("#query").fill("q" * 20_001)
+    page.button("Compress").click()
+    page.shows("#compress-fault", "Question: holds 20,001 characters; the limit is 20,000.")
+    page.page.locator("#query").fill("Does it have a filter?")
+    expect(page.page.locator("#compress-fault")).to_be_hidden()
+
+
+def test_the_first_example_keeps_the_evidence_in_a_quarter(page: Watched) -> None:
+    page.button("Try the agent’s trace").click()
+    page.settle()
+    assert "of at most 25%" in page.text("#stats") and "No risk was found" in page.text("#flags")
+    kept = float(re.findall(r"([\d.]+)%\s+estimated", page.text("#stats"))[0])
+    assert kept >= 95
+    # With a promise of 95% it keeps less than a third.
+    page.choose("By promise")
+    page.shows("#stats", "needed")
+    assert page.text("#size-value") == "95%"
+    assert float(re.findall(r"Ratio\s+([\d.]+)%", page.text("#stats"))[0]) < 33
+    # Another example is shown at the page's own size.
+    page.choose("By ratio")
+    page.compress_example("Support ticket")
+    assert "of at most 40%" in page.text("#stats")
+
+
+def test_a_compressor_that_starts_says_so_and_for_how_long(page: Watched) -> None:
+    held: list[Route] = []
+    down = {"object": "running", "models": {"pith-lexical": False}}
+    page.page.route("**/running.json", lambda route: route.fulfill(json=down))
+    page.page.route("**/v1/demo/compress", lambda route: held.append(route))
+    page.page.locator("#compressor").focus()
+    first = page.page.locator("#compressor option").first
+    expect(first).to_have_text("Pith Lexical · not running")
+    page.button("Agent trace").click()
+    page.shows("#compress-wait", "Pith Lexical is starting, 1 s…")
+    page.shows("#compress-wait", "Pith Lexical is starting, 2 s…")
+    expect(first).to_have_text("Pith Lexical · starting, 2 s")
+    assert page.violations() == []
+    page.page.unroute("**/running.json")
+    held[0].continue_()
+    page.settle()
+    assert page.text("#compress-wait") == ""
+    expect(first).to_have_text("Pith Lexical")
+
+
+@pytest.mark.parametrize("size", [(1280, 800), (1280, 860), (1024, 768)])
+def test_the_button_is_on_the_first_screen(running: Running, browser: Browser, size: tuple[int, int]) -> None:
+    with watched(browser, running.url, size) as page:
+        page.compress_example("Agent trace")
+        box = page.button("Compress").bounding_box()
+        assert box is not None and box["y"] + box["height"] <= size[1]
+
+
+@pytest.mark.parametrize("motion", ["reduce", "no-preference"])
+def test_on_a_phone_an_example_leads_to_its_result(running: Running, browser: Browser, motion: Any) -> None:
+    with watched(browser, running.url, (390, 844), reduced_motion=motion) as page:
+        page.compress_example("Agent trace")
+        expect(page.page.locator("#stats")).to_be_in_viewport(ratio=1)
+        expect(page.page.locator("#source")).to_be_in_viewport()
+        # Its error leads back to where it is said.
+        page.page.locator("#query").fill("q" * 20_001)
+        page.button("Compress").click()
+        page.shows("#compress-fault", "Question: holds")
+        expect(page.page.locator("#compress-fault")).to_be_in_viewport(ratio=1)
+
+
 def test_what_is_too_large_or_no_text_is_said_before_anything_is_sent(page: Watched, tmp_path: Path) -> None:
     asked = asked_of(page, "/v1/demo/compress")
     page.page.locator("#context").fill("word " * 4001)
@@ -206,11 +289,12 @@ def test_what_is_too_large_or_no_text_is_said_before_anything_is_sent(page: Watc
     binary = tmp_path / "photo.bin"
     binary.write_bytes(b"\xff\xfe\x00\xd8")
     page.page.locator("#file").set_input_files(binary)
-    page.shows("#size", "is not text")
+    page.shows("#context-fault", "photo.bin is not text in UTF-8. The context is as it was.")
+    assert page.text("#size").startswith("20,005 of the demo’s"), "it still speaks of what is there"
     large = tmp_path / "large.txt"
     large.write_bytes(b"a" * (2**21 + 1))
     page.page.locator("#file").set_input_files(large)
-    page.shows("#size", "this model takes 2.0 MB")
+    page.shows("#context-fault", "this model takes 2.0 MB")
     assert asked == [] and page.violations() == []
 
 

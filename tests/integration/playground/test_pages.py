@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Route, expect
 
-from models.errors import EngineFailed, EngineUnavailable
+from models.errors import EngineFailed
 from models.fake_engine import FakeEngine
 from tests.integration.playground.usage_replies import usage_reply
 from tests.integration.playground.watched import DESKTOP, PHONE, Watched, watched
@@ -97,26 +97,6 @@ def test_a_stopped_reply_ends_at_the_server_too(page: Watched, running: Running,
     assert engine.aborted
 
 
-@pytest.mark.parametrize(
-    ("fault", "words"),
-    [
-        ("wrong key", "does not accept this key"),
-        ("unavailable", "The model is busy or starting. Try again in 7 s"),
-    ],
-)
-def test_a_failure_is_said_in_plain_words(
-    page: Watched, running: Running, engine: FakeEngine, fault: str, words: str
-) -> None:
-    key = "pith_wrong_wrong" if fault == "wrong key" else running.key
-    if fault == "unavailable":
-        engine.fails_with = EngineUnavailable("no replica", retry_after_s=7)
-    page.use_key(key)
-    page.tab("Chat")
-    send(page, "Hello?")
-    page.shows("#chat-fault", words)
-    assert key not in page.page.content() and page.violations() == []
-
-
 def test_a_reply_that_breaks_off_shows_what_it_was_charged(
     page: Watched, running: Running, engine: FakeEngine
 ) -> None:
@@ -145,6 +125,7 @@ def test_a_key_stays_in_memory_unless_its_owner_says_otherwise(page: Watched, ru
     page.page.get_by_label("until this tab is closed").check()
     page.page.get_by_label("Project key").fill(running.key)
     page.button("Use key").click()
+    expect(page.page.locator("#key-button")).to_have_text("Key in use")
     page.page.reload()
     expect(page.page.locator("#key-button")).to_have_text("Key in use")
     assert running.key not in page.page.evaluate("JSON.stringify([{...localStorage}, location.href])")
@@ -177,7 +158,7 @@ def test_usage_is_drawn_with_a_table_behind_each_plot(page: Watched, running: Ru
     first = page.page.evaluate("new Date(Date.now() - 29 * 864e5).toISOString().slice(0, 10)")
     total = usage_reply(f"?group_by=day&start={first}")["total"]
     assert f"{total['requests']:,}" in page.text(".totals")
-    page.page.locator("summary").first.click()
+    page.page.locator("#usage summary").first.click()
     assert page.page.locator("#usage figure").first.locator("tbody tr").count() == 30
     page.page.locator("#usage-days").select_option("7")
     expect(page.page.locator("#usage figure").first.locator("tbody tr")).to_have_count(7)

@@ -42,6 +42,7 @@ class Watched:
         self.page.locator("#key-button").click()
         self.page.get_by_label("Project key").fill(key)
         self.button("Use key").click()
+        expect(self.page.locator("#key-button")).to_have_attribute("data-state", "valid")
 
     def compress_example(self, name: str = "Article") -> None:
         self.button(name).click()

@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from serve.playground.about import PAGE_SIZES
 from serve.playground.page_files import FOLDER, page_files
-from serve.playground.page_routes import ABOUT
+from serve.playground.page_routes import ABOUT, RUNNING
 from tests.serve.served import Client, Served, serving
 
 FILES = {file.path: file for file in page_files()}
@@ -99,11 +99,18 @@ async def test_it_says_of_the_server_what_is_public(served: Served) -> None:
     assert str(served.settings.state_dir) not in reply.body.decode()
 
 
+async def test_it_says_which_models_answer(served: Served) -> None:
+    reply = await get(served, RUNNING)
+    models = reply.json()["models"]
+    assert reply.status == 200 and reply.reply_headers["cache-control"] == "no-cache"
+    assert models == {model.id: True for model in served.settings.models}
+
+
 async def test_without_it_the_address_is_a_404_and_nothing_else_changes(
     served: Served, tmp_path: Path
 ) -> None:
     async with serving(tmp_path, server={"playground": False}) as off:
-        for path in (*FILES, ABOUT):
+        for path in (*FILES, ABOUT, RUNNING):
             assert (await get(off, path)).status == 404, path
         for path in ("/v1/catalog", "/health", "/docs", "/openapi.json"):
             ours, theirs = await get(off, path), await get(served, path)

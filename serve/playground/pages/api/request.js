@@ -1,6 +1,9 @@
 // Requests to this server, and its errors in plain words. The key goes into a header, and into nothing that is shown.
 import { wordsOf } from "./words.js";
 
+// The code of what was refused before it was sent.
+export const NO_KEY = "no_key";
+
 export class ApiError extends Error {
   constructor(status, code, said, retryAfterS, param = null) {
     super(said);
@@ -23,8 +26,8 @@ export async function open(path, { body, key, signal } = {}) {
   } catch (error) {
     if (error.name === "AbortError") throw error;
     // A key with a letter that no header can have ends here too, and the browser's words would repeat it.
-    const why = key && /[^\x21-\x7e]/.test(key) ? "This is no key: it has a character that no key has." : "";
-    throw new ApiError(0, "", why || "The server did not answer. Is it running, and is the network up?");
+    if (key && /[^\x21-\x7e]/.test(key)) throw new ApiError(0, NO_KEY, "This is no key: it has a character that no key has.");
+    throw new ApiError(0, "", "The server did not answer. Is it running, and is the network up?");
   }
   if (!reply.ok) throw await errorOf(reply, key);
   return reply;
@@ -38,7 +41,8 @@ export async function ask(path, options) {
 async function errorOf(reply, key) {
   let said = {};
   try {
-    said = (await reply.json()).error ?? {};
+    const { error, detail } = await reply.json();
+    said = { ...error, issues: Array.isArray(detail) && detail.length ? detail : null };
   } catch {
     // Not this server's own error: a proxy's page.
   }
@@ -47,6 +51,6 @@ async function errorOf(reply, key) {
 
 export function apiError(status, said, retryAfterS, key) {
   const message = typeof said.message === "string" ? said.message : "";
-  const words = wordsOf(status, said.code, message, retryAfterS);
+  const words = wordsOf(status, said.code, message, retryAfterS, said.issues);
   return new ApiError(status, said.code ?? "", key ? words.replaceAll(key, "…") : words, retryAfterS, said.param);
 }

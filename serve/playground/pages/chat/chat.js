@@ -1,36 +1,46 @@
 // Chat: a conversation with a model, streamed, with what each reply cost.
-import { byId, make, onceAFrame, say } from "../parts/dom.js";
+import { numberFault } from "../api/refusals.js";
+import { byId, copy, make, onceAFrame, say } from "../parts/dom.js";
 import { count, percent, price } from "../parts/format.js";
-import { askForKey, currentKey } from "../parts/key.js";
+import { askForKey, currentKey, noteRefusal, onKey } from "../parts/key.js";
+import { curl, shortened } from "../parts/snippets.js";
 import { bill } from "./bill.js";
 import { Conversation } from "./conversation.js";
-import { streamReply } from "./reply.js";
+import { Messages } from "./messages.js";
+import { PATH, streamReply } from "./reply.js";
 
-export function startChat(about) {
-  new Chat(about).start();
+const NO_KEY = "Chat needs a key.";
+const NUMBERS = ["max-tokens", "temperature"];
+
+export function startChat(about, running) {
+  new Chat(about, running).start();
 }
 
 class Chat {
-  constructor(about) {
+  constructor(about, running) {
     this.models = about.chat;
+    this.running = running;
     this.compresses = about.compression.length > 0;
-    this.log = byId("messages");
+    this.messages = new Messages(byId("messages"));
     this.forget();
   }
 
   start() {
     byId("chat-model").append(...this.models.map((model) => make("option", { value: model.id }, model.name)));
-    byId("chat-model").addEventListener("change", () => this.describeModel());
+    for (const event of ["change", "running"]) byId("chat-model").addEventListener(event, () => this.describeModel());
     byId("chat-form").addEventListener("submit", (event) => (event.preventDefault(), this.send()));
     byId("message").addEventListener("keydown", (event) => {
       if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
       event.preventDefault();
       this.send();
     });
-    byId("stop").addEventListener("click", () => this.running?.abort());
+    byId("stop").addEventListener("click", () => this.asking?.abort());
     byId("clear-chat").addEventListener("click", () => this.forget());
     byId("chat-options").addEventListener("submit", (event) => event.preventDefault());
+    for (const id of NUMBERS) byId(id).addEventListener("input", () => this.complain(""));
+    onKey(() => currentKey() && byId("chat-fault").textContent === NO_KEY && this.complain(""));
     this.startContext();
+    this.startCode();
     this.describeModel();
   }
 
@@ -47,79 +57,166 @@ class Chat {
     });
   }
 
+  startCode() {
+    byId("chat-code").addEventListener("toggle", () => this.showCode());
+    for (const id of ["chat-form", "chat-options"]) byId(id).addEventListener("input", () => this.showCode());
+    byId("copy-chat-code").addEventListener("click", (event) => copy(this.code(), event.target));
+  }
+
   forget() {
-    this.running?.abort();
+    this.asking?.abort();
     this.conversation = new Conversation();
-    const words = "Ask something. The reply streams in, and its bill follows.";
-    this.log.replaceChildren(make("p", { class: "empty" }, words));
-    say(byId("chat-fault"), "");
+    this.unsent = null;
+    this.messages.clear();
+    this.complain("");
+  }
+
+  complain(words) {
+    say(byId("chat-fault"), words);
+  }
+
+  get model() {
+    return this.models.find((one) => one.id === byId("chat-model").value);
   }
 
   describeModel() {
-    const model = this.models.find((one) => one.id === byId("chat-model").value);
+    const { model } = this;
     const prices = `${price(model.input_price_per_mtok)} in, ${price(model.output_price_per_mtok)} out a million tokens`;
-    say(byId("chat-price"), `${prices}; ${count(model.context_length)} tokens of context.`);
+    const start = this.running.isDown(model.id) ? " It is not running: the first request waits for its start, which may take a minute." : "";
+    const words = `${prices}; ${count(model.context_length)} tokens of context.${start}`;
+    if (byId("chat-price").textContent !== words) say(byId("chat-price"), words);
+    this.showCode();
   }
 
   settings() {
     return {
       model: byId("chat-model").value,
-      maxTokens: Number(byId("max-tokens").value) || 200,
+      maxTokens: Number(byId("max-tokens").value),
       temperature: Number(byId("temperature").value),
       ratio: Number(byId("chat-ratio").value) / 100,
     };
   }
 
-  async send() {
-    const text = byId("message").value.trim();
-    if (!text || this.running) return;
-    if (!currentKey()) {
-      say(byId("chat-fault"), "Chat needs a key.");
-      askForKey();
-      return;
-    }
-    say(byId("chat-fault"), "");
-    this.log.querySelector(".empty")?.remove();
+  // What the composer holds.
+  question() {
     const context = byId("with-context").checked ? byId("chat-context").value : "";
-    this.conversation.ask(text, context);
-    byId("message").value = "";
-    this.add("user", "You", context ? `${text}\n\n(with ${count(context.length)} characters of context)` : text);
-    await this.receive(this.add("assistant", byId("chat-model").value, ""), this.conversation);
+    return { text: byId("message").value.trim(), context };
   }
 
-  async receive(message, conversation) {
-    const running = (this.running = new AbortController());
+  async send() {
+    const question = this.question();
+    if (!question.text || !this.mayAsk()) return;
+    // The one that was put back into the composer is the one that is sent.
+    if (this.unsent?.isInComposer) this.unsent.message.remove();
+    byId("message").value = "";
+    await this.ask(question);
+  }
+
+  async retry(question, message) {
+    if (!this.mayAsk()) return;
+    message.remove();
+    if (byId("message").value.trim() === question.text) byId("message").value = "";
+    await this.ask(question);
+  }
+
+  // Before anything is sent; what is in the way is said.
+  mayAsk() {
+    if (this.asking) return false;
+    if (!currentKey()) {
+      this.complain(NO_KEY);
+      askForKey();
+      return false;
+    }
+    const wrong = NUMBERS.map(byId).find(numberFault);
+    this.complain(wrong ? numberFault(wrong) : "");
+    wrong?.focus();
+    return !wrong;
+  }
+
+  async ask(question) {
+    const { text, context } = question;
+    this.unsent = null;
+    const words = context ? `${text}\n\n(with ${count(context.length)} characters of context)` : text;
+    const asked = this.messages.add("user", "You", words);
+    this.conversation.ask(text, context);
+    await this.receive({ question, asked, conversation: this.conversation, model: this.model });
+  }
+
+  async receive(turn) {
+    const asking = (this.asking = new AbortController());
+    const reply = this.messages.add("assistant", turn.model.name, "");
     this.setRunning(true);
     let text = "";
-    const draw = onceAFrame(() => this.write(message, text));
-    const onText = (now) => ((text = now), draw());
+    const endWait = this.running.wait(turn.model, (words) => this.messages.note(reply, "waiting", words));
+    const draw = onceAFrame(() => this.messages.write(reply, text));
+    const key = currentKey();
+    const onText = (now) => {
+      if (!text && now) endWait();
+      text = now;
+      draw();
+    };
     try {
-      const body = conversation.body(this.settings());
-      const done = await streamReply(body, { key: currentKey(), signal: running.signal, onText });
-      const end = bill(done);
-      if (end) message.append(end);
-      say(byId("chat-said"), done.text || "The reply is empty.");
+      const body = turn.conversation.body(this.settings());
+      const done = await streamReply(body, { key, signal: asking.signal, onText });
+      endWait();
+      this.finish(turn, reply, done);
     } catch (error) {
-      this.brokeOff(message, error, text);
+      endWait();
+      this.breakOff(turn, reply, error, text);
+      noteRefusal(key, error);
     } finally {
-      conversation.answer(text);
-      this.write(message, text);
-      this.running = null;
+      this.messages.write(reply, text);
+      this.asking = null;
       this.setRunning(false);
+      this.showCode();
     }
   }
 
-  brokeOff(message, error, text) {
-    if (error.name === "AbortError") {
-      const words = "Stopped. What was generated until then is charged.";
-      message.append(make("div", { class: "bill" }, words));
-      say(byId("chat-said"), words);
-      return;
+  finish(turn, reply, done) {
+    turn.conversation.answer(done.text);
+    if (done.finishReason === "length") {
+      const words = `Cut off at ${count(done.usage?.completion_tokens)} tokens. “Most tokens” allows no more.`;
+      this.messages.note(reply, "cut-off", words);
     }
-    say(byId("chat-fault"), error.message);
-    const end = bill(error);
-    if (end) message.append(end);
-    else if (!text) message.remove();
+    if (!done.text) this.messages.note(reply, "cut-off", "The reply is empty, so the question is not part of what follows.");
+    this.messages.append(reply, bill(done));
+    this.messages.finish(reply, done.text);
+    say(byId("chat-said"), done.text || "The reply is empty.");
+  }
+
+  breakOff(turn, reply, error, text) {
+    const isStopped = error.name === "AbortError";
+    const stopped = text ? "Stopped. What was generated until then is charged." : "Stopped before the reply began. What the model had read by then may be charged.";
+    turn.conversation.answer(text);
+    // A conversation that was left behind is not on the page any more.
+    if (turn.conversation !== this.conversation) return;
+    if (isStopped) say(byId("chat-said"), stopped);
+    else this.complain(error.message);
+    const end = isStopped && text ? make("div", { class: "bill" }, stopped) : bill(error);
+    this.messages.append(reply, end);
+    this.messages.finish(reply, text);
+    if (text) return;
+    if (!end) reply.remove();
+    this.takeBack(turn, isStopped ? stopped : error.status >= 400 && error.status < 500 ? "Not sent" : "Not answered");
+  }
+
+  // The question goes back to where it was written, unless something else is there by now.
+  takeBack({ question, asked }, words) {
+    const isInComposer = !byId("message").value.trim();
+    if (isInComposer) byId("message").value = question.text;
+    this.unsent = { message: asked, isInComposer };
+    this.messages.markUnsent(asked, words, () => this.retry(question, asked));
+  }
+
+  // The request that Send would send; with an empty composer, the last one that was answered.
+  code() {
+    const { text, context } = this.question();
+    const body = this.conversation.next(this.settings(), text, context);
+    return curl(PATH, body, { hasKey: true, options: "-N" });
+  }
+
+  showCode() {
+    if (byId("chat-code").open) byId("chat-code-text").textContent = shortened(this.code());
   }
 
   setRunning(isRunning) {
@@ -127,19 +224,5 @@ class Chat {
     byId("stop").hidden = !isRunning;
     if (isRunning) byId("stop").focus();
     else if (document.activeElement === document.body || document.activeElement === byId("stop")) byId("message").focus();
-  }
-
-  add(role, who, text) {
-    const said = make("div", { class: "said", dir: "auto" }, text);
-    const message = make("div", { class: `message ${role}` }, make("p", { class: "who" }, who), said);
-    this.log.append(message);
-    this.log.scrollTop = this.log.scrollHeight;
-    return message;
-  }
-
-  write(message, text) {
-    const isAtEnd = this.log.scrollHeight - this.log.scrollTop - this.log.clientHeight < 60;
-    message.querySelector(".said").textContent = text;
-    if (isAtEnd) this.log.scrollTop = this.log.scrollHeight;
   }
 }

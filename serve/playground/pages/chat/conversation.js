@@ -5,11 +5,7 @@ export class Conversation {
   }
 
   ask(text, context) {
-    const parts = [
-      { type: "text", text: context, compress: true },
-      { type: "text", text },
-    ];
-    this.messages.push({ role: "user", content: context ? parts : text });
+    this.messages.push(question(text, context));
   }
 
   answer(text) {
@@ -22,15 +18,34 @@ export class Conversation {
     if (this.messages.at(-1)?.role === "user") this.messages.pop();
   }
 
-  body({ model, maxTokens, temperature, ratio }) {
-    const hasContext = this.messages.some((message) => Array.isArray(message.content));
-    return {
-      model,
-      messages: this.messages,
-      max_tokens: maxTokens,
-      temperature,
-      stream: true,
-      ...(hasContext ? { compression: { target_ratio: ratio, min_tokens: 1 } } : {}),
-    };
+  body(settings) {
+    return bodyOf(this.messages, settings);
   }
+
+  // The request with this question; without one, that which had the last answer.
+  next(settings, text, context) {
+    if (text || !this.messages.length) return bodyOf([...this.messages, question(text, context)], settings);
+    const isAnswered = this.messages.at(-1).role === "assistant";
+    return bodyOf(isAnswered ? this.messages.slice(0, -1) : this.messages, settings);
+  }
+}
+
+function question(text, context) {
+  const parts = [
+    { type: "text", text: context, compress: true },
+    { type: "text", text },
+  ];
+  return { role: "user", content: context ? parts : text };
+}
+
+function bodyOf(messages, { model, maxTokens, temperature, ratio }) {
+  const hasContext = messages.some((message) => Array.isArray(message.content));
+  return {
+    model,
+    messages,
+    max_tokens: maxTokens,
+    temperature,
+    stream: true,
+    ...(hasContext ? { compression: { target_ratio: ratio, min_tokens: 1 } } : {}),
+  };
 }

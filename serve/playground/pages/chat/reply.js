@@ -3,17 +3,26 @@ import { eventsOf } from "../api/events.js";
 import { apiError, open } from "../api/request.js";
 import { BROKE_OFF, CHARGED } from "../api/words.js";
 
+export const PATH = "v1/chat/completions";
+
+// `firstMs` and `lastMs` are from the question to the first and to the last text.
 export async function streamReply(body, { key, signal, onText }) {
-  const reply = await open("v1/chat/completions", { body, key, signal });
-  let text = "";
-  let end = null;
+  const began = performance.now();
+  const reply = await open(PATH, { body, key, signal });
+  const found = { text: "", finishReason: null, firstMs: null, lastMs: null };
   for await (const data of eventsOf(reply.body)) {
-    if (data === "[DONE]") return { text, ...end };
+    if (data === "[DONE]") return found;
     const event = parsed(data);
-    if (event.error) throw brokenOff(event, text, key);
-    text += event.choices?.[0]?.delta?.content ?? "";
-    if (event.usage) end = { usage: event.usage, service: event.service };
-    onText(text);
+    if (event.error) throw brokenOff(event, found.text, key);
+    const [choice] = event.choices ?? [];
+    if (choice?.delta?.content) {
+      found.text += choice.delta.content;
+      found.lastMs = performance.now() - began;
+      found.firstMs ??= found.lastMs;
+    }
+    found.finishReason = choice?.finish_reason ?? found.finishReason;
+    if (event.usage) Object.assign(found, { usage: event.usage, service: event.service });
+    onText(found.text);
   }
   const lost = "The reply broke off: the connection was lost. What was generated until then is charged.";
   throw apiError(0, { message: lost }, null, key);

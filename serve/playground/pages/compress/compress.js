@@ -1,32 +1,35 @@
 // Compress: from what is asked to what is shown. One answer tells of every size, so that the slider needs no other.
 import { byId, copy, make, onceAFrame, say } from "../parts/dom.js";
 import { count, milliseconds, percent } from "../parts/format.js";
-import { currentKey, onKey } from "../parts/key.js";
+import { currentKey, noteRefusal, onKey } from "../parts/key.js";
+import { curl, python, shortened } from "../parts/snippets.js";
 import { Compressions, pathFor } from "./compressions.js";
 import { Context } from "./context.js";
 import { EXAMPLES } from "./examples.js";
 import { drawFlags } from "./flags.js";
 import { gridOf, nearest, sizeAt, sizesOf, sizesToAsk } from "./sizes.js";
-import { shortened, snippetOf } from "./snippets.js";
 import { SourceView } from "./source_view.js";
 import { outputOf } from "./spans.js";
 
 // After the last move of the slider: a request where one is needed, and what is too slow for each move.
 const SETTLED_MS = 250;
+const CODE = { curl, python };
 const chosen = (name) => document.querySelector(`input[name="${name}"]:checked`).value;
 
-export function startCompress(about) {
+export function startCompress(about, running) {
   if (!about.compression.length) {
     say(byId("compress-fault"), "This server has no compression model.");
     byId("compress-go").disabled = true;
     return;
   }
-  new Compress(about).start();
+  new Compress(about, running).start();
 }
 
 class Compress {
-  constructor(about) {
+  constructor(about, running) {
     this.about = about;
+    this.running = running;
+    this.endWait = () => {};
     this.compressions = new Compressions();
     this.context = new Context(() => this.limits());
     this.source = new SourceView(byId("source"));
@@ -47,7 +50,7 @@ class Compress {
     byId("in-order").addEventListener("change", () => (this.result && !this.isStale ? this.compress() : this.outdate()));
     byId("query").addEventListener("input", () => this.outdate());
     this.context.addEventListener("change", () => this.outdate());
-    this.context.addEventListener("example", () => this.compress());
+    this.context.addEventListener("example", ({ detail }) => (this.setSlider(detail.ratio), this.compress()));
     this.startSlider();
     this.startResult();
     onKey(() => this.describeWho());
@@ -110,10 +113,10 @@ class Compress {
     this.setSlider();
   }
 
-  setSlider() {
+  setSlider(ratio = Math.min(0.4, this.model.ratio.default)) {
     const values = this.grid[this.kind];
     this.slider.max = values.length - 1;
-    this.slider.value = nearest(values, this.kind === "keep" ? 0.95 : Math.min(0.4, this.model.ratio.default));
+    this.slider.value = nearest(values, this.kind === "keep" ? 0.95 : ratio);
     this.describeSlider();
   }
 
@@ -165,13 +168,15 @@ class Compress {
     say(byId("compress-fault"), fault);
     if (fault) return;
     this.setBusy(true);
+    this.isBroughtUp = this.bringUp(0.6);
     const body = this.asked();
     const asking = (this.asking = {});
+    const key = currentKey();
     try {
       const found = await this.answer(body);
       if (found) this.take(body, found);
     } catch (error) {
-      if (this.asking === asking) say(byId("compress-fault"), error.message);
+      if (this.asking === asking) this.fail(error, key);
     } finally {
       if (this.asking === asking) this.setBusy(false);
     }
@@ -188,8 +193,25 @@ class Compress {
     }
   }
 
+  fail(error, key) {
+    say(byId("compress-fault"), error.message);
+    byId("compress-fault").scrollIntoView({ block: "center" });
+    noteRefusal(key, error);
+  }
+
+  // On a phone the result is below what is asked: what hardly shows is scrolled to, and the focus stays.
+  // While it is empty, the page may be too short for that.
+  bringUp(share) {
+    const result = document.querySelector(".result");
+    const isLow = result.getBoundingClientRect().top > share * innerHeight;
+    if (isLow) result.scrollIntoView({ block: "start" });
+    return isLow;
+  }
+
   setBusy(isBusy) {
     byId("compress-go").textContent = isBusy ? "Compressing…" : "Compress";
+    this.endWait();
+    this.endWait = isBusy ? this.running.wait(this.model, (words) => say(byId("compress-wait"), words)) : () => {};
     document.querySelector(".result").setAttribute("aria-busy", String(isBusy));
   }
 
@@ -209,12 +231,14 @@ class Compress {
     this.show();
     this.showSnippet();
     this.announce();
+    if (this.isBroughtUp) this.bringUp(0.1);
   }
 
   outdate() {
     this.compressions.cancel();
     this.asking = null;
     this.setBusy(false);
+    say(byId("compress-fault"), "");
     if (!this.result || this.isStale) return;
     this.isStale = true;
     document.querySelector(".result").classList.add("stale");
@@ -252,7 +276,7 @@ class Compress {
   }
 
   snippet() {
-    return snippetOf(chosen("snippet"), pathFor(currentKey()), this.body(), Boolean(currentKey()));
+    return CODE[chosen("snippet")](pathFor(currentKey()), this.body(), { hasKey: Boolean(currentKey()) });
   }
 
   showSnippet() {

@@ -1,5 +1,5 @@
 // The context: pasted, from a file, or an example. A field of text makes other line ends of a file's, so its own are kept.
-import { urlOf } from "../api/request.js";
+import { open } from "../api/request.js";
 import { byId, make, say } from "../parts/dom.js";
 import { bytes, count } from "../parts/format.js";
 import { EXAMPLES } from "./examples.js";
@@ -7,6 +7,7 @@ import { codePoints } from "./spans.js";
 
 export class Context extends EventTarget {
   #exact = null;
+  #name = "";
 
   constructor(limits) {
     super();
@@ -27,12 +28,18 @@ export class Context extends EventTarget {
   }
 
   async take(example) {
-    const reply = await fetch(urlOf(`playground/examples/${example.file}`));
-    this.set(await reply.text());
+    let text;
+    try {
+      text = await (await open(`playground/examples/${example.file}`)).text();
+    } catch (error) {
+      this.#complain(error.message);
+      return;
+    }
+    this.set(text);
     const query = byId("query");
     query.value = example.query;
     for (const button of byId("examples").children) button.setAttribute("aria-pressed", String(button.dataset.file === example.file));
-    this.dispatchEvent(new Event("example"));
+    this.dispatchEvent(new CustomEvent("example", { detail: example }));
   }
 
   // What is wrong with its size, in words; empty where nothing is.
@@ -46,10 +53,10 @@ export class Context extends EventTarget {
       : `Too large: this model takes ${bytes(most)}.`;
   }
 
-  describe(name = "") {
+  describe() {
     const text = this.text;
     const over = this.tooLarge();
-    const from = name ? `${name}: ` : "";
+    const from = this.#name ? `${this.#name}: ` : "";
     const { chars, isDemo } = this.limits();
     const most = isDemo ? ` of the demo’s ${count(chars)}` : "";
     const size = `${from}${count(codePoints(text))}${most} characters, ${bytes(new Blob([text]).size)}`;
@@ -65,8 +72,10 @@ export class Context extends EventTarget {
 
   #changed(exact, name = "") {
     this.#exact = exact;
+    this.#name = name;
     for (const button of byId("examples").children) button.setAttribute("aria-pressed", "false");
-    this.describe(name);
+    say(byId("context-fault"), "");
+    this.describe();
     this.dispatchEvent(new Event("change"));
   }
 
@@ -76,15 +85,19 @@ export class Context extends EventTarget {
     const { bytes: most } = this.limits();
     input.value = "";
     if (file.size > most) {
-      say(byId("size"), `${file.name}: ${bytes(file.size)}. Too large: this model takes ${bytes(most)}.`);
-      byId("size").classList.add("over");
+      this.#complain(`${file.name} has ${bytes(file.size)}. Too large: this model takes ${bytes(most)}.`);
       return;
     }
     try {
       this.set(new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer()), file.name);
     } catch {
-      say(byId("size"), `${file.name} is not text in UTF-8.`);
-      byId("size").classList.add("over");
+      this.#complain(`${file.name} is not text in UTF-8.`);
     }
+  }
+
+  // What was to take the place of the context and could not: that one is still there.
+  #complain(words) {
+    const kept = this.#name ? ` The context is still ${this.#name}.` : " The context is as it was.";
+    say(byId("context-fault"), this.text ? words + kept : words);
   }
 }

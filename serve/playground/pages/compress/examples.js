@@ -1,5 +1,13 @@
-// The examples: their texts are files, so that they can be read by themselves.
+// The examples: their texts are files, so that they can be read by themselves. The first is the one to begin with;
+// `ratio` is the size that it is first shown at, where that is not the page's own.
 export const EXAMPLES = [
+  {
+    name: "Agent trace",
+    lang: "en",
+    file: "trace.txt",
+    query: "Which change made the checkout tests fail?",
+    ratio: 0.25,
+  },
   {
     name: "Article",
     lang: "en",
@@ -11,12 +19,6 @@ export const EXAMPLES = [
     lang: "en",
     file: "ticket.txt",
     query: "What caused the duplicate invoices, and what was promised to the customer?",
-  },
-  {
-    name: "Agent trace",
-    lang: "en",
-    file: "trace.txt",
-    query: "Which change made the checkout tests fail?",
   },
   {
     name: "مقال",

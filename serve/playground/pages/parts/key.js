@@ -1,49 +1,121 @@
-// The project key: in memory, or for as long as the tab lives if its owner says so; nowhere else.
-import { byId } from "./dom.js";
+// The project key: in memory, or for as long as the tab lives if its owner says so; nowhere else. The server is asked
+// whether it knows it, and one that it refuses is not used.
+import { ask, NO_KEY } from "../api/request.js";
+import { byId, say } from "./dom.js";
 
 const STORED = "pith.key";
+const STATES = {
+  none: "Add a key",
+  checking: "Checking the key…",
+  valid: "Key in use",
+  refused: "Key refused",
+  unchecked: "Key not checked",
+};
 const changed = new EventTarget();
 let key = "";
+// The check that is under way, if any.
+let checking = null;
+// Where the focus was when a key was asked for.
+let asker = null;
 
 export const currentKey = () => key;
 export const onKey = (listener) => changed.addEventListener("change", listener);
 
 export function startKey() {
-  key = read();
   const [button, box] = [byId("key-button"), byId("key-box")];
-  if (key) box.querySelector("[value=session]").checked = true;
+  const stored = read();
+  if (stored) box.querySelector("[value=session]").checked = true;
   button.addEventListener("click", () => toggle(box.hidden));
   box.addEventListener("keydown", (event) => event.key === "Escape" && toggle(false));
   box.addEventListener("submit", (event) => {
     event.preventDefault();
-    use(byId("key").value.trim(), box.querySelector("[name=keep-key]:checked").value === "session");
-    toggle(false);
+    submit(byId("key").value.trim(), box.querySelector("[name=keep-key]:checked").value === "session");
   });
-  byId("key-forget").addEventListener("click", () => use("", false));
-  show();
+  byId("key-forget").addEventListener("click", () => forget());
+  show("none");
+  if (!stored) return;
+  use(stored, true);
+  check(stored, true);
 }
 
 export function askForKey() {
+  asker = document.activeElement;
   toggle(true);
 }
 
+// After a request with this key failed: it may have been revoked since.
+export function noteRefusal(used, error) {
+  if (error.code === "invalid_api_key" && used === key) refuse(error);
+}
+
+async function submit(given, forTab) {
+  if (!given) forget("Paste a key first.");
+  else if ((await check(given, forTab)) === "valid") toggle(false);
+}
+
+// Ask the server, and use the key unless it is refused; null where another was given or forgotten meanwhile.
+async function check(given, forTab) {
+  const own = (checking = {});
+  show("checking");
+  const { state, error } = await verdict(given);
+  if (checking !== own) return null;
+  if (state === "refused") {
+    refuse(error);
+    return state;
+  }
+  use(given, forTab);
+  show(state, state === "unchecked" ? `The key could not be checked. ${error.message}` : "");
+  return state;
+}
+
+async function verdict(given) {
+  try {
+    await ask("v1/limits", { key: given });
+    return { state: "valid" };
+  } catch (error) {
+    return { state: stateOf(error), error };
+  }
+}
+
+function stateOf({ code, status }) {
+  if ([NO_KEY, "invalid_api_key", "too_many_wrong_keys"].includes(code)) return "refused";
+  // It is known, but may not read its limits, or has asked too often.
+  return status === 403 || status === 429 ? "valid" : "unchecked";
+}
+
+function refuse(error) {
+  checking = null;
+  use("", false);
+  show("refused", error.message);
+}
+
+function forget(fault = "") {
+  checking = null;
+  use("", false);
+  show("none", fault);
+}
+
 function toggle(isOpen) {
-  byId("key-box").hidden = !isOpen;
+  const box = byId("key-box");
+  // Whoever has gone on to something else meanwhile stays there.
+  const isThere = box.contains(document.activeElement) || document.activeElement === document.body;
+  box.hidden = !isOpen;
   byId("key-button").setAttribute("aria-expanded", String(isOpen));
-  (isOpen ? byId("key") : byId("key-button")).focus();
+  if (isOpen) byId("key").focus();
+  else if (isThere) (asker?.isConnected ? asker : byId("key-button")).focus();
+  if (!isOpen) asker = null;
 }
 
 function use(given, forTab) {
+  const isNew = given !== key;
   key = given;
-  byId("key").value = "";
   try {
     if (given && forTab) sessionStorage.setItem(STORED, given);
     else sessionStorage.removeItem(STORED);
   } catch {
     // A browser that stores nothing: then it is in memory alone.
   }
-  show();
-  changed.dispatchEvent(new Event("change"));
+  if (isNew) changed.dispatchEvent(new Event("change"));
 }
 
 function read() {
@@ -54,7 +126,9 @@ function read() {
   }
 }
 
-function show() {
-  byId("key-button").classList.toggle("has-key", Boolean(key));
-  byId("key-state").textContent = key ? "Key in use" : "Add a key";
+function show(state, fault = "") {
+  if (state === "valid" || state === "none") byId("key").value = "";
+  byId("key-button").dataset.state = state;
+  byId("key-state").textContent = STATES[state];
+  say(byId("key-fault"), fault);
 }

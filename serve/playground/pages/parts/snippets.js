@@ -1,31 +1,27 @@
-// The same request as code. The key is never in it: it stands in the environment.
+// A request as code. The key is never in it: it stands in the environment.
 import { urlOf } from "../api/request.js";
 
 const SHOWN = 3000;
 
-export function snippetOf(language, path, body, hasKey) {
-  const url = urlOf(path).href;
-  return language === "python" ? python(url, body, hasKey) : curl(url, body, hasKey);
-}
-
 // A long context is cut where it is shown, not where it is copied.
 export const shortened = (code) => (code.length <= SHOWN ? code : `${code.slice(0, SHOWN)}\n… (Copy has all of it)`);
 
-function curl(url, body, hasKey) {
+export function curl(path, body, { hasKey, options = "" }) {
   const key = hasKey ? ' \\\n  -H "Authorization: Bearer $PITH_KEY"' : "";
   // JSON has no line of its own inside, so nothing in it can end the text early.
   const json = JSON.stringify(body);
-  return `curl ${quoted(url)}${key} \\\n  -H "Content-Type: application/json" \\\n  --data-binary @- <<'JSON'\n${json}\nJSON\n`;
+  const start = options ? `curl ${options}` : "curl";
+  return `${start} ${quoted(urlOf(path).href)}${key} \\\n  -H "Content-Type: application/json" \\\n  --data-binary @- <<'JSON'\n${json}\nJSON\n`;
 }
 
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 
-function python(url, body, hasKey) {
+export function python(path, body, { hasKey }) {
   const key = hasKey ? '\n    headers={"Authorization": f"Bearer {os.environ[\'PITH_KEY\']}"},' : "";
   return `${hasKey ? "import os\n\n" : ""}import httpx
 
 reply = httpx.post(
-    ${JSON.stringify(url)},${key}
+    ${JSON.stringify(urlOf(path).href)},${key}
     json=${literal(body)},
     timeout=60,
 )

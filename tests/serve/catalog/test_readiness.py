@@ -1,0 +1,54 @@
+"""Which models answer, whoever asks and however often."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from models.fake_engine import FakeEngine
+from serve.catalog import readiness
+from serve.catalog.readiness import RunningModels
+
+pytestmark = pytest.mark.asyncio
+
+
+class FakeCounting(FakeEngine):
+    """Counts how often it is asked, and answers when it may."""
+
+    asked = 0
+
+    async def ready(self) -> bool:
+        self.asked += 1
+        if not self.answers:
+            await asyncio.Event().wait()
+        return self.is_ready
+
+
+async def test_a_crowd_asks_each_model_once() -> None:
+    up, down = FakeCounting(), FakeCounting(is_ready=False)
+    models = RunningModels({"up": up, "down": down}, {})
+    found = await asyncio.gather(*(models.now() for _ in range(100)))
+    assert all(one == {"up": True, "down": False} for one in found)
+    await models.now()
+    assert (up.asked, down.asked) == (1, 1)
+
+
+async def test_what_was_told_is_asked_again_when_it_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readiness, "TOLD_AGAIN_S", 0)
+    engine = FakeCounting(is_ready=False)
+    models = RunningModels({"one": engine}, {})
+    assert await models.now() == {"one": False}
+    engine.is_ready = True
+    assert await models.now() == {"one": True}
+
+
+async def test_a_model_that_owes_an_answer_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readiness, "TOLD_AGAIN_S", 0)
+    engine = FakeCounting()
+    models = RunningModels({"one": engine}, {}, patience_s=0.01)
+    assert await models.now() == {"one": True}
+    engine.answers = False
+    # As it was, and nobody waits for long.
+    assert [await models.now() for _ in range(5)] == [{"one": True}] * 5
+    assert engine.asked == 2
