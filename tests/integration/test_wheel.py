@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
+import re
 import subprocess
 import sys
 import venv
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,16 @@ from tests.integration.ray_nodes import HEAD, OTHER, RayNodes, ray_nodes
 from tests.integration.running import ROOT, free_port, start_server, stop_server
 from tests.integration.test_cluster import ASKED, FAKE_MODEL
 
-BUILD_S, INSTALL_S, RUN_S = 120, 120, 120
+BUILD_S, RUN_S = 120, 180
 SITE = f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
 # Of the checkout's own environment.
 OURS = ("pith-", "__editable__", "__pycache__")
 TEXT = "Marie Curie discovered radium in 1898. She was born in Warsaw. The weather is fine today."
-RAY = "from ray.scripts.scripts import main; main()"
+COMPRESSED = {"query": "who discovered radium?", "input": TEXT, "compression": {"target_ratio": 0.7}}
+PROGRAMS = {
+    "ray": "from ray.scripts.scripts import main; main()",
+    "pip": "from pip._internal.cli.main import main; raise SystemExit(main())",
+}
 
 
 @pytest.fixture(scope="module")
@@ -37,28 +41,42 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def bin_folders(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Of two environments, which have the same packages at different places."""
-    return [installed(wheel, tmp_path_factory.mktemp(name)) for name in ("here", "there")]
+    """Of two environments, at different places, which have the same packages and pith by two ways."""
+    by_pip, by_image = (environment_in(tmp_path_factory.mktemp(name)) for name in ("here", "there"))
+    # pip finds there all that the wheel's metadata asks for.
+    run(by_pip / "python", "-m", "pip", "install", "--no-index", wheel, folder=by_pip.parent)
+    install_as_the_image_does(by_image.parents[1])
+    return [by_pip, by_image]
 
 
-def installed(wheel: Path, folder: Path) -> Path:
-    """A new environment with the packages of the checkout's, linked, and pith from the wheel: pip finds there all that
-    its metadata asks for."""
-    venv.create(folder, symlinks=True)
+def environment_in(folder: Path) -> Path:
+    """A new one with the packages of the checkout's, linked, and without pith; returns its folder of programs."""
+    venv.create(folder / ".venv", symlinks=True)
     for entry in (Path(sys.prefix) / SITE).iterdir():
         if not entry.name.startswith(OURS):
-            (folder / SITE / entry.name).symlink_to(entry)
-    programs = folder / "bin"
-    run(programs / "python", "-m", "pip", "install", "--no-index", wheel, folder=folder)
-    (programs / "ray").write_text(f"#!{programs}/python\n{RAY}\n")
-    (programs / "ray").chmod(0o755)
+            (folder / ".venv" / SITE / entry.name).symlink_to(entry)
+    programs = folder / ".venv/bin"
+    for name, program in PROGRAMS.items():
+        (programs / name).write_text(f"#!{programs}/python\n{program}\n")
+        (programs / name).chmod(0o755)
     return programs
 
 
-def run(*command: Any, folder: Path, environment: Mapping[str, str] = os.environ) -> str:
+def install_as_the_image_does(folder: Path) -> None:
+    """What `deploy/Dockerfile.cpu` does with the source, by its own lines."""
+    build = (ROOT / "deploy/Dockerfile.cpu").read_text()
+    (folder / "source").mkdir()
+    for sources, target in re.findall(r"^COPY (?!--)(.+) (source/\S*)$", build, re.MULTILINE):
+        run("cp", "-R", *(ROOT / source for source in sources.split()), folder / target, folder=folder)
+    (step,) = re.findall(r"^RUN (.*pip wheel (?:.*\\\n)*.*)$", build, re.MULTILINE)
+    run("bash", "-euo", "pipefail", "-c", step.replace("/opt/pith", str(folder)), folder=folder)
+    assert (folder / "pith.yaml").is_file() and not (folder / "source").exists()
+
+
+def run(*command: Any, folder: Path) -> str:
     """What it prints, in that folder. Fails where it does not end with 0."""
     done = subprocess.run(
-        [*map(str, command)], cwd=folder, env=environment, capture_output=True, text=True, timeout=RUN_S
+        [*map(str, command)], cwd=folder, capture_output=True, text=True, timeout=RUN_S, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -86,8 +104,7 @@ def test_an_installed_pith_serves_a_chat_and_a_compression_and_its_books_add_up(
         with server.client() as http:
             chat = http.post("/v1/chat/completions", json=ASKED).raise_for_status().json()
             assert chat["model"] == "pith-mini" and chat["usage"]["completion_tokens"] == 4
-            body = {"query": "who discovered radium?", "input": TEXT, "compression": {"target_ratio": 0.7}}
-            small = http.post("/v1/compress", json=body).raise_for_status().json()
+            small = http.post("/v1/compress", json=COMPRESSED).raise_for_status().json()
             assert 0 < len(small["output"]) < len(TEXT)
             for path in ("/", "/playground/main.js", "/docs", "/redoc", "/v1/catalog", "/openapi.json"):
                 assert http.get(path).status_code == 200, path
@@ -105,51 +122,63 @@ def nodes(bin_folders: list[Path]) -> Iterator[RayNodes]:
         yield started
 
 
-def test_nodes_with_the_same_wheel_at_different_places_work_together_and_another_is_refused(
-    nodes: RayNodes, bin_folders: list[Path], elsewhere: Path, tmp_path: Path
-) -> None:
-    pith, limits = bin_folders[0] / "pith", OwnRedis()
+@pytest.fixture
+def config(nodes: RayNodes, bin_folders: list[Path], elsewhere: Path, tmp_path: Path) -> Iterator[Path]:
+    """Two HTTP processes, two replicas of a fake engine and two of a compressor: one of each on a node."""
+    limits = OwnRedis()
+    run(bin_folders[0] / "pith", "init", tmp_path, folder=elsewhere)
+    path = tmp_path / "pith.yaml"
+    document = yaml.safe_load(path.read_text())
+    (words,) = [model for model in document["compression"]["models"] if model["kind"] == "lexical"]
+    document |= {
+        "models": [FAKE_MODEL],
+        "compression": {"models": [words | {"replicas": {"min": 2, "max": 2}}]},
+        "ray": {"address": nodes.address},
+        "server": {"host": "node", "ingress_replicas": 2},
+        "ops": {"port": free_port()},
+    }
+    document["billing"]["rate_limit_storage"] = limits.url
+    path.write_text(yaml.safe_dump(document))
     limits.start()
     try:
-        run(pith, "init", tmp_path, folder=elsewhere)
-        config = tmp_path / "pith.yaml"
-        document = yaml.safe_load(config.read_text())
-        words = [model for model in document["compression"]["models"] if model["kind"] == "lexical"]
-        words[0]["replicas"] = {"min": 2, "max": 2}
-        document |= {"models": [FAKE_MODEL], "compression": {"models": words}}
-        document["ray"] = {"address": nodes.address}
-        document["billing"]["rate_limit_storage"] = limits.url
-        document["server"] = {"host": "node", "ingress_replicas": 2}
-        document["ops"]["port"] = free_port()
-        config.write_text(yaml.safe_dump(document))
-
-        other = bin_folders[1].parent / SITE
-        weights = other / "compression/weights/record.json"
-        kept = weights.read_bytes()
-        weights.write_bytes(kept + b"\n")
-        refused = subprocess.run(
-            [pith, "serve", "--config", config], cwd=elsewhere, env=nodes.environment, capture_output=True, text=True
-        )  # fmt: skip
-        assert refused.returncode == 1
-        assert f"node {OTHER} has pith " in refused.stderr and str(other) in refused.stderr, refused.stderr
-        assert f"this machine pith {version_in(bin_folders[0])} (SHA-256 " in refused.stderr
-
-        weights.write_bytes(kept)
-        server = start_server(
-            config, tmp_path / "var", environment=nodes.environment, installed=(pith, elsewhere)
-        )
-        try:
-            for ip in (HEAD, OTHER):
-                with asking(server, ip) as http:
-                    http.post("/v1/chat/completions", json=ASKED).raise_for_status()
-                    body = {"query": "who?", "input": TEXT, "compression": {"target_ratio": 0.7}}
-                    http.post("/v1/compress", json=body).raise_for_status()
-        finally:
-            stop_server(server)
+        yield path
     finally:
         limits.close()
 
 
-def version_in(programs: Path) -> str:
-    asked = "from importlib.metadata import version; print(version('pith'))"
-    return run(programs / "python", "-c", asked, folder=programs).strip()
+def test_a_node_with_another_pith_is_refused_and_one_with_the_same_at_another_place_works(
+    nodes: RayNodes, bin_folders: list[Path], elsewhere: Path, config: Path
+) -> None:
+    pith, other = bin_folders[0] / "pith", bin_folders[1].parent / SITE
+    weights = other / "compression/weights/record.json"
+    kept = weights.read_bytes()
+    weights.write_bytes(kept + b"\n")
+    refused = refusal(nodes, pith, config, elsewhere)
+    assert f"node {OTHER} has pith " in refused and f" in {other}, and this machine pith " in refused, refused
+
+    weights.write_bytes(kept)
+    server = start_server(
+        config, config.parent / "var", environment=nodes.environment, installed=(pith, elsewhere)
+    )
+    try:
+        for ip in (HEAD, OTHER):
+            with asking(server, ip) as http:
+                http.post("/v1/chat/completions", json=ASKED).raise_for_status()
+                http.post("/v1/compress", json=COMPRESSED).raise_for_status()
+    finally:
+        stop_server(server)
+
+
+def refusal(nodes: RayNodes, pith: Path, config: Path, folder: Path) -> str:
+    """What `pith serve` says that does not start."""
+    done = subprocess.run(
+        [pith, "serve", "--config", config],
+        cwd=folder,
+        env=dict(nodes.environment),
+        capture_output=True,
+        text=True,
+        timeout=RUN_S,
+        check=False,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    return done.stderr
