@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from billing.store.migration import newest_revision
 from tests.faults.redis_server import OwnRedis
 from tests.integration.load import asking
 from tests.integration.ray_nodes import HEAD, OTHER, RayNodes, ray_nodes
@@ -114,6 +115,13 @@ def test_an_installed_pith_serves_a_chat_and_a_compression_and_its_books_add_up(
     usage = run(pith, "usage", "--by", "model", "--config", config, folder=elsewhere)
     assert "pith-mini" in usage and "pith-lexical" in usage
     assert not (bin_folders[0].parent / SITE / "var").exists()
+
+
+def test_a_reload_imports_what_is_installed_and_not_what_lies_where_the_server_was_started(
+    bin_folders: list[Path], elsewhere: Path
+) -> None:
+    asked = "from serve.cluster.reload.new_code import newest_revision_on_disk as found; print(found())"
+    assert newest_revision() in run(bin_folders[0] / "python", "-P", "-c", asked, folder=elsewhere)
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,8 @@ class BrokenCode(Exception):
 
 def newest_revision_on_disk() -> str:
     """In a process of its own, which imports it. Raises `BrokenCode`."""
-    command = [sys.executable, "-c", PROGRAM]
+    # -P: nothing is imported from the folder in which the server was started.
+    command = [sys.executable, "-P", "-c", PROGRAM]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=CHECK_S, check=False)
     except subprocess.TimeoutExpired:
