@@ -32,7 +32,7 @@ from serve.compressors.served import RunningModel
 from serve.config.settings import Settings
 from serve.dialects.openai.responses.stored_responses import StoredResponses
 from serve.http.middleware.request_watch import watch_of
-from serve.http.server.server import PithServer, allow_open_files, http_config
+from serve.http.server.server import PithServer, http_config
 from serve.metrics.originals import OriginalMetrics
 from serve.metrics.service import ServiceMetrics
 from serve.metrics.traces import TraceMetrics
@@ -46,6 +46,7 @@ from serve.money.webhook_room import open_webhooks
 from serve.originals.originals import Originals
 from serve.originals.retention import BYTES_PER_MB, Retention
 from serve.playground.about import about_of
+from serve.processes.connections import allow_open_files
 from serve.processes.listener import ask_for_listener, own_listener
 from serve.processes.rate_limits.limiter import open_limiter
 from serve.processes.run_folder import COUNTERS_SOCKET

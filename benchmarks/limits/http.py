@@ -12,7 +12,8 @@ from uvicorn.server import ServerState
 
 from benchmarks.limits.row import Row, Work
 from serve.config.settings import ServerSettings
-from serve.http.server.server import http_protocol
+from serve.http.server.bounds import public_bounds
+from serve.http.server.protocol import BoundedHttp
 
 # uvloop's own.
 READ_BYTES = 256 * 1024
@@ -71,7 +72,7 @@ async def answer(scope: Any, receive: Any, send: Any) -> None:
 def sent(name: str, size: int) -> Work:
     _, start, piece = SENDING[name]
     data = start + piece * (size // len(piece))
-    make: Callable[..., Any] = http_protocol(ServerSettings())
+    make = partial(BoundedHttp, public_bounds(ServerSettings(allowed_hosts=["h"])))
     config = uvicorn.Config(answer, log_config=None, lifespan="off", proxy_headers=False, ws="none")
     return lambda: asyncio.run(_feed(make, config, data))
 

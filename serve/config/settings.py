@@ -24,9 +24,15 @@ from serve.config.retention import ResponseSettings
 from serve.config.retrieval_models import RetrievalModelSettings, host_of
 from serve.config.strict_section import Section, with_files
 from serve.config.tracing import TracingSettings
+from serve.config.values.hosts import host_names
 from serve.config.values.networks import networks
 from serve.config.values.node import parse_node
 from serve.config.values.origins import origins
+
+_HOSTS = (
+    "Names, without a port, that requests may give in `Host` besides this machine's own (on loopback) or any address "
+    "(elsewhere); others get 421. `*`: all. With none, all where host is not loopback."
+)
 
 
 class ServerSettings(Section):
@@ -69,13 +75,15 @@ class ServerSettings(Section):
         8192, ge=1, description="Bytes of a body for which one second more is granted."
     )
     max_connections: int = Field(
-        10_000, ge=1, description="Open connections of each HTTP process; the next one gets 503."
+        10_000,
+        ge=1,
+        description="Open connections of each HTTP process; one that rests goes for the next, which else gets 503.",
     )
     max_connections_per_address: int = Field(
         512,
         ge=1,
-        description="Open connections of one client's address (IPv6: its /64) in each HTTP process; the next one gets "
-        "429. Loopback and trusted_proxies are not counted.",
+        description="Open connections of one client's address (IPv6: its /64) in each HTTP process; one of its own "
+        "that rests goes for the next, which else gets 429. Loopback and trusted_proxies are not counted.",
     )
     trusted_proxies: list[str] = Field(
         [],
@@ -86,6 +94,7 @@ class ServerSettings(Section):
         description="Origins (https://chat.example.com) whose pages may call the API from a browser; `*`: all, without "
         "credentials; none: closed.",
     )
+    allowed_hosts: list[str] = Field([], description=_HOSTS)
     playground: bool = Field(
         True,
         description="Serve the playground, a page to try everything on, at `/`; without it `/` is a 404.",
@@ -97,6 +106,11 @@ class ServerSettings(Section):
         30, ge=0, le=1000, description="Milliseconds over which streamed tokens are gathered."
     )
     drain_s: float = Field(5, ge=0, description="Seconds that running requests get when the server stops.")
+
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _are_names(cls, given: list[str]) -> list[str]:
+        return host_names(given)
 
     @field_validator("trusted_proxies")
     @classmethod
@@ -112,12 +126,18 @@ class ServerSettings(Section):
 class OpsSettings(Section):
     host: str = Field("127.0.0.1", description="Address of the ops port; /metrics asks for no key.")
     port: int = Field(9464, ge=0, le=65535, description="TCP port of /metrics and the admin API; 0: neither.")
+    allowed_hosts: list[str] = Field([], description=_HOSTS)
     admin: bool | None = Field(
         None, description="Serve the admin API on the ops port; by default where host is loopback."
     )
     admin_key_file: Path | None = Field(
         None, description="File of admin keys, one a line (mode 0600); default: admin-key in state_dir."
     )
+
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _are_names(cls, given: list[str]) -> list[str]:
+        return host_names(given)
 
 
 class DemoSettings(Section):

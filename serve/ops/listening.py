@@ -1,23 +1,21 @@
 """The ops port: its application in a thread with a loop of its own, beside whatever else the process does."""
 
-import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
-import uvicorn
 from prometheus_client import CollectorRegistry
 
 from serve.config.settings import Settings
-from serve.config.values.networks import LOOPBACK, networks
-from serve.http.client_address import is_in_networks
+from serve.http.server.bounds import ops_bounds
+from serve.http.server.hosts import is_loopback
+from serve.http.server.server import PithServer, config_within
 from serve.ops.admin_key import FILE, make_admin_key
 from serve.ops.app import create_ops
-from serve.processes.listener import bound_socket
+from serve.processes.listener import BACKLOG, Listener, bound_socket
 
 START_S = 30.0
-BACKLOG = 64
-MOST_AT_ONCE = 64
+STOP_S = 5
 
 
 def open_ops(
@@ -34,21 +32,11 @@ def open_ops(
     except BaseException:
         sock.close()
         raise
-    server = uvicorn.Server(
-        uvicorn.Config(
-            app,
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            lifespan="on",
-            ws="none",
-            proxy_headers=False,
-            limit_concurrency=MOST_AT_ONCE,
-            timeout_keep_alive=10,
-            timeout_graceful_shutdown=5,
-        )
+    config = config_within(
+        app, ops_bounds(settings), lifespan="on", proxy_headers=False, timeout_graceful_shutdown=STOP_S
     )
-    return _serve(server, sock)
+    server = PithServer(config, Listener(sock))
+    return _serve(server)
 
 
 def admin_key_file(settings: Settings) -> Path | None:
@@ -56,8 +44,7 @@ def admin_key_file(settings: Settings) -> Path | None:
     it is served only where the settings say so. Raises `OSError`."""
     served = settings.ops.admin
     if served is None:
-        host = settings.ops.host
-        served = host == "localhost" or is_in_networks(host, networks(LOOPBACK))
+        served = is_loopback(settings.ops.host)
     if not served:
         return None
     path = settings.ops.admin_key_file or settings.state_dir / FILE
@@ -65,13 +52,12 @@ def admin_key_file(settings: Settings) -> Path | None:
     return path
 
 
-def _serve(server: uvicorn.Server, sock: socket.socket) -> Callable[[], None]:
-    thread = threading.Thread(target=server.run, args=([sock],), name="ops-port", daemon=True)
+def _serve(server: PithServer) -> Callable[[], None]:
+    thread = threading.Thread(target=server.run, name="ops-port", daemon=True)
     thread.start()
 
     def close() -> None:
         server.should_exit = True
         thread.join(START_S)
-        sock.close()
 
     return close

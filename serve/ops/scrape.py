@@ -7,10 +7,13 @@ from prometheus_client import CollectorRegistry
 from starlette.requests import Request
 from starlette.responses import Response
 
+from serve.http.errors import http_problem
 from serve.metrics.exposition import scrape_app
 
 # More of them at once only take longer.
 AT_ONCE = 4
+# Scrapers are few. Whoever asks for more keeps no connection while it waits.
+WAITING = 16
 
 
 class Scrapes:
@@ -19,6 +22,7 @@ class Scrapes:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._app = scrape_app(registry)
         self._room = asyncio.Semaphore(AT_ONCE)
+        self._waiting = 0
 
     async def answer(self, request: Request) -> Response:
         environ = {
@@ -27,8 +31,14 @@ class Scrapes:
             "QUERY_STRING": request.url.query,
             "HTTP_ACCEPT_ENCODING": request.headers.get("accept-encoding", ""),
         }
-        async with self._room:
-            return await asyncio.to_thread(self._collected, environ)
+        if self._waiting >= WAITING:
+            return http_problem(503, "too many scrapes at once").response()
+        self._waiting += 1
+        try:
+            async with self._room:
+                return await asyncio.to_thread(self._collected, environ)
+        finally:
+            self._waiting -= 1
 
     def _collected(self, environ: dict[str, Any]) -> Response:
         told: list[Any] = []

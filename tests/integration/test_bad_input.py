@@ -115,7 +115,7 @@ def exchange(server: Server, data: bytes, *, ends: bool = False) -> bytes:
 
 
 def head(server: Server, *lines: str) -> bytes:
-    first = [f"POST {COMPLETIONS} HTTP/1.1", "Host: pith", f"Authorization: Bearer {server.key}"]
+    first = [f"POST {COMPLETIONS} HTTP/1.1", "Host: localhost", f"Authorization: Bearer {server.key}"]
     return "\r\n".join([*first, "Content-Type: application/json", *lines, "", ""]).encode("latin-1")
 
 

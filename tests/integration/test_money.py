@@ -155,7 +155,7 @@ def sent(payer: Payer, body: dict[str, Any]) -> Iterator[None]:
     """A request whose client leaves, by a reset, when the block ends."""
     raw = orjson.dumps(body)
     head = (
-        f"POST {COMPLETIONS} HTTP/1.1\r\nHost: pith\r\nAuthorization: Bearer {payer.key}\r\n"
+        f"POST {COMPLETIONS} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {payer.key}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(raw)}\r\n\r\n"
     )
     with socket.create_connection(("127.0.0.1", payer.server.port)) as client:

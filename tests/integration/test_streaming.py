@@ -121,7 +121,7 @@ def connection(account: Account, request: dict[str, Any], request_id: str) -> It
     """A connection on which the request was sent and nothing is read yet; it is closed at the end."""
     content = json.dumps(request).encode()
     head = (
-        "POST /v1/chat/completions HTTP/1.1\r\nHost: pith\r\nContent-Type: application/json\r\n"
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         f"Authorization: Bearer {account.key}\r\nX-Request-ID: {request_id}\r\n"
         f"Content-Length: {len(content)}\r\n\r\n"
     )

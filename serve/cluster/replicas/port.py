@@ -17,13 +17,20 @@ from serve.cluster.replicas.wire import (
     WrongToken,
     frame,
     is_last,
-    read_asked,
     read_request,
+    read_size,
 )
+from serve.processes.acceptor import Acceptor
+from serve.processes.connections import Connections, Place, allow_open_files, files_to_spare
+from serve.processes.listener import BACKLOG, Listener, bound_socket
 
 # Under this key Ray's handles know a replica's address.
 ADDRESS_KEY = "pith_port"
-BACKLOG = 4096
+# From the accept to the token; an ingress sends it with its request, at once.
+TOKEN_S = 5.0
+# Connections without the token. With one more, the oldest goes; so there must be more than the few hundred that are
+# taken in before the token of one that has it is read.
+STRANGERS = 1024
 # The first and the last that may be taken; None: any.
 Ports = tuple[int, int] | None
 Generate = Callable[[EngineRequest], AsyncGenerator[EngineChunk | EngineFault, None]]
@@ -45,49 +52,64 @@ class ReplicaPort:
     def __init__(self, generate: Generate) -> None:
         self._generate = generate
         self._token = secrets.token_hex(TOKEN_BYTES // 2)
-        self._server: asyncio.Server | None = None
+        self._acceptor: Acceptor | None = None
         self._lines: dict[_Line, asyncio.Task[None]] = {}
         self._is_closing = False
 
     async def open(self, host: str, ports: Ports = None) -> Address:
         """Listen on a free port of `host`, between the first and the last of `ports`. Raises `OSError`."""
-        self._server = await self._listening(host, ports)
-        address, port = self._server.sockets[0].getsockname()[:2]
+        allow_open_files()
+        most = min(STRANGERS, files_to_spare())
+        self._strangers = Connections(most=most, most_per_client=most)
+        sock = _listening(host, ports)
+        self._acceptor = Acceptor(Listener(sock), self._protocol, self._lines)
+        address, port = sock.getsockname()[:2]
         return Address(address, port, self._token)
-
-    async def _listening(self, host: str, ports: Ports) -> asyncio.Server:
-        first, last = ports or (0, 0)
-        for port in range(first, last + 1):
-            try:
-                return await asyncio.start_server(
-                    self._connected, host, port, limit=READ_AHEAD_BYTES, backlog=BACKLOG
-                )
-            except OSError as error:
-                if error.errno != errno.EADDRINUSE:
-                    raise
-        raise OSError(
-            errno.EADDRINUSE, f"no port of {host} is free from {first} to {last} (ray.replica_ports)"
-        )
 
     async def close(self) -> None:
         """Take no more requests, and return when the running ones have ended."""
         self._is_closing = True
-        if self._server is not None:
-            self._server.close()
+        if self._acceptor is not None:
+            self._acceptor.close()
+            await self._acceptor.wait_closed()
         for line in self._lines:
             line.end_when_idle()
         await asyncio.gather(*self._lines.values(), return_exceptions=True)
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        line, task = _Line(reader, writer, self._generate), asyncio.current_task()
-        assert task is not None
-        self._lines[line] = task
+    def _protocol(self) -> asyncio.Protocol:
+        return asyncio.StreamReaderProtocol(asyncio.StreamReader(READ_AHEAD_BYTES), self._connected)
+
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        line = _Line(reader, writer, self._generate)
+        place = self._strangers.open(None, lambda _: writer.transport.abort())
+        self._lines[line] = asyncio.create_task(self._serve(line, place))
         if self._is_closing:
             line.end_when_idle()
+
+    async def _serve(self, line: "_Line", place: Place) -> None:
         try:
-            await line.serve(self._token)
+            # Whoever has the token is no stranger, and is not counted any more.
+            await line.serve(self._token, lambda: self._strangers.close(place))
         finally:
+            self._strangers.close(place)
             del self._lines[line]
+
+
+def _listening(host: str, ports: Ports) -> socket.socket:
+    first, last = ports or (0, 0)
+    for port in range(first, last + 1):
+        try:
+            sock = bound_socket(host, port, shared=False)
+            try:
+                sock.listen(BACKLOG)
+            except OSError:
+                sock.close()
+                raise
+            return sock
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+    raise OSError(errno.EADDRINUSE, f"no port of {host} is free from {first} to {last} (ray.replica_ports)")
 
 
 class _Line:
@@ -102,22 +124,27 @@ class _Line:
         self._answering: asyncio.Task[None] | None = None
         self._is_ending = False
 
-    async def serve(self, token: str) -> None:
-        """Until the other side closes it, or is a stranger."""
+    async def serve(self, token: str, known: Callable[[], None]) -> None:
+        """Until the other side closes it, or is a stranger: `known` is called when it has sent the token."""
         try:
             # A machine that vanishes closes nothing.
             self._writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            async with asyncio.timeout(TOKEN_S):
+                size = await read_size(self._reader, token)
+            known()
             while True:
-                # Read during a reply too: the end of the stream means that the ingress has left.
-                raw = await read_asked(self._reader, token)
+                raw = await self._reader.readexactly(size)
                 if self._is_ending:
                     return
                 if self._answering is not None:
                     await self._answering
                 self._answering = asyncio.create_task(self._answer(raw))
+                # During a reply too: the end of the stream means that the ingress has left.
+                size = await read_size(self._reader, token)
         except WrongToken:
             self._writer.write(REFUSAL)
         except (asyncio.IncompleteReadError, OSError):
+            # It left, was shed, or the time for its token is over.
             pass
         finally:
             await self._close()

@@ -34,12 +34,12 @@ def asked_bytes(request: EngineRequest, token: str) -> bytes:
     return ASKED.pack(token.encode(), len(raw)) + raw
 
 
-async def read_asked(source: Source, token: str) -> bytes:
-    """The next request, for `read_request`. Raises `WrongToken`, and what `source` raises."""
+async def read_size(source: Source, token: str) -> int:
+    """How many bytes of the next request follow, for `read_request`. Raises `WrongToken`, and what `source` raises."""
     given, size = ASKED.unpack(await source.readexactly(ASKED.size))
     if not hmac.compare_digest(given, token.encode()):
         raise WrongToken
-    return await source.readexactly(size)
+    return int(size)
 
 
 def read_request(raw: bytes) -> EngineRequest:

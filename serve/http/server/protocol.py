@@ -6,11 +6,12 @@ from typing import Any
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from serve.http.client_address import plain_address
-from serve.http.server.connections import Connections
+from serve.http.client_address import client_of, is_in_networks, plain_address
+from serve.http.server.bounds import Bounds
 from serve.http.server.receive_deadlines import Part, overdue
 from serve.http.server.refusals import BadHttp, refusal
-from serve.http.server.send_deadlines import SendTimes, SendWatch, cut
+from serve.http.server.send_deadlines import SendWatch, cut
+from serve.processes.connections import Connections, Place, Rest
 
 # Of the request line and the headers; and of all that frames a body: chunk sizes, chunk extensions, trailers.
 MAX_HEADER_BYTES = 64 * 1024
@@ -36,21 +37,49 @@ class BoundedHttp(HttpToolsProtocol):
     _takes_no_more = False
     _running: RequestResponseCycle | None = None
 
-    def __init__(self, connections: Connections, send_times: SendTimes, **given: Any) -> None:
+    def __init__(self, bounds: Bounds, **given: Any) -> None:
         super().__init__(**given)
-        self._connections = connections
-        self._send_times = send_times
+        self._bounds = bounds
+        self._connections = bounds.connections
+        self._served = self.app
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._sending = SendWatch(transport, self._send_times, self.loop)
+        self._sending = SendWatch(transport, self._bounds.send, self.loop)
         # When what the client is at began: to be idle, to send a request's headers, to send its body.
         self._since = self.loop.time()
         if self.client is not None:
             self.client = (plain_address(self.client[0]), self.client[1])
-        self._place = self._connections.open(self.client[0] if self.client else None)
-        if self._place.problem is not None and not self._connections.may_be_told:
+        address = self.client[0] if self.client else None
+        client = None if is_in_networks(address, self._bounds.not_counted) else client_of(address)
+        self._place = self._connections.open(client, self._be_shed)
+        self._refusal = self._refusal_of(self._place)
+        if self._refusal is not None and not self._connections.may_be_told:
             cut(transport)
+
+    def _refusal_of(self, place: Place) -> BadHttp | None:
+        if place.refused is None:
+            return None
+        if place.refused == Connections.ALL:
+            return BadHttp(
+                503, f"this server has {self._connections.most} connections open, which is its limit"
+            )
+        most = self._connections.most_per_client
+        return BadHttp(429, f"your address has {most} connections open, which is the limit for one")
+
+    def _be_shed(self, rest: Rest) -> None:
+        """Make room for another client, which may have something to ask."""
+        if rest is Rest.NEW:
+            self._refuse(
+                BadHttp(
+                    503, "this server needed the connection, on which nothing was asked, for another client"
+                )
+            )
+        elif rest is Rest.IDLE:
+            # Said now, it could pass for the reply to a request that is on its way.
+            self._close()
+        else:
+            cut(self.transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._connections.close(self._place)
@@ -64,13 +93,22 @@ class BoundedHttp(HttpToolsProtocol):
     def pause_writing(self) -> None:
         super().pause_writing()
         self._sending.watch()
+        self._connections.rests(self._place, Rest.UNREAD)
 
     def resume_writing(self) -> None:
         self._sending.rest()
         super().resume_writing()
+        self._note_rest()
+
+    def _note_rest(self) -> None:
+        if self._running is None or self._running.response_complete:
+            self._connections.rests(self._place, Rest.IDLE)
+        else:
+            self._connections.works(self._place)
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        self._note_rest()
         # `look` ends what is idle, even after half a request.
         self._unset_keepalive_if_required()
         if self._part == "none":
@@ -80,6 +118,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
+        self._connections.works(self._place)
         self._sending.begin()
         super()._start_asgi_task(cycle, app)
 
@@ -91,11 +130,14 @@ class BoundedHttp(HttpToolsProtocol):
             # The client waits for us.
             self._since += since_last_s
             return
-        times, place = self._connections.times, self._place
         late = overdue(
-            times, self._part, for_s=now - self._since, body_bytes=self._body_bytes, refusal=place.problem
+            self._bounds.receive,
+            self._part,
+            for_s=now - self._since,
+            body_bytes=self._body_bytes,
+            refusal=self._refusal,
         )
-        if late is not None and self._part == "none" and place.problem is None:
+        if late is not None and self._part == "none" and self._refusal is None:
             # Said now, it could pass for the reply to a request that is on its way.
             self._close()
         elif late is not None:
@@ -112,8 +154,8 @@ class BoundedHttp(HttpToolsProtocol):
             self._running.keep_alive = False
 
     def data_received(self, data: bytes) -> None:
-        if self._place.problem is not None:
-            self._refuse(self._place.problem)
+        if self._refusal is not None:
+            self._refuse(self._refusal)
             return
         self._around_body += len(data)
         try:
@@ -160,20 +202,25 @@ class BoundedHttp(HttpToolsProtocol):
             self._fail(
                 400, "connections are not upgraded; leave the Upgrade header out of a request with a body"
             )
-        self._check_names()
+        self.app = self._served if self._is_ours(self._check_names()) else self._bounds.misdirected
         self._part, self._since = "body", self.loop.time()
         super().on_headers_complete()
         if len(self.pipeline) > MAX_PIPELINED:
             self._fail(400, f"more than {MAX_PIPELINED} requests wait for the one before them")
 
-    def _check_names(self) -> None:
-        """Of two of these, a proxy in front of us may have read the other one."""
-        names = [name for name, _ in self.headers]
-        hosts = names.count(b"host")
-        if hosts > 1 or (hosts == 0 and self.parser.get_http_version() != "1.0"):
-            self._fail(400, f"the request has {hosts} Host headers, and needs one")
-        if names.count(b"authorization") > 1:
+    def _check_names(self) -> list[bytes]:
+        """Returns the `Host`, if there is one. Of two of these, a proxy in front of us may have read the other."""
+        hosts = [value for name, value in self.headers if name == b"host"]
+        if len(hosts) > 1 or not (hosts or self.parser.get_http_version() == "1.0"):
+            self._fail(400, f"the request has {len(hosts)} Host headers, and needs one")
+        if sum(name == b"authorization" for name, _ in self.headers) > 1:
             self._fail(400, "the request has more than one Authorization header")
+        return hosts
+
+    def _is_ours(self, hosts: list[bytes]) -> bool:
+        """Whether the request names this server, wherever it names one. Every browser does."""
+        names = self._bounds.hosts
+        return all(map(names.has, hosts)) and (self.url.startswith(b"/") or names.has_target(self.url))
 
     def on_body(self, body: bytes) -> None:
         self._around_body = max(0, self._around_body - len(body))

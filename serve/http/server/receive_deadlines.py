@@ -1,12 +1,25 @@
 """Deadlines for what a client sends, checked now and then rather than by a timer for each request."""
 
+from dataclasses import dataclass
 from typing import Literal
 
-from serve.http.server.connections import REFUSAL_WAIT_S, ReceiveTimes
 from serve.http.server.refusals import BadHttp
 
 Part = Literal["none", "head", "body"]
 LOOK_EVERY_S = 0.5
+# For the first bytes of a connection over a limit, which it is refused behind.
+REFUSAL_WAIT_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiveTimes:
+    """`idle_s` with nothing under way; `head_s` from a request's first byte to the end of its headers; for a body
+    `body_s`, and one second more for each `body_bytes_per_s` of it that came."""
+
+    idle_s: float
+    head_s: float
+    body_s: float
+    body_bytes_per_s: int
 
 
 def overdue(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
@@ -12,6 +13,7 @@ from errno import EMFILE
 import pytest
 
 from models.engine import EngineChunk, EngineFault, EngineRequest, TokenUsage
+from serve.cluster.replicas import port as replica_port
 from serve.cluster.replicas.client import ReplicaClient, ReplicaGone, ReplyBroken
 from serve.cluster.replicas.port import Address, ReplicaPort
 from serve.cluster.replicas.wire import ASKED, REFUSAL, TOKEN_BYTES, asked_bytes
@@ -318,3 +320,98 @@ async def test_a_connection_to_a_machine_that_vanishes_is_given_up_within_second
     finally:
         await client.close()
         await port.close()
+
+
+@asynccontextmanager
+async def strangers(address: Address, number: int) -> AsyncIterator[list[socket.socket]]:
+    """Connections of somebody who has no token and says nothing."""
+    loop, opened = asyncio.get_running_loop(), list[socket.socket]()
+    try:
+        for _ in range(number):
+            opened.append(socket.socket())
+            opened[-1].setblocking(False)
+            await loop.sock_connect(opened[-1], (address.host, address.port))
+        yield opened
+    finally:
+        for one in opened:
+            one.close()
+
+
+def ended(opened: list[socket.socket]) -> int:
+    """How many of them the other side has closed."""
+    number = 0
+    for one in opened:
+        try:
+            number += one.recv(1) == b""
+        except BlockingIOError:
+            continue
+        except ConnectionResetError:
+            number += 1
+    return number
+
+
+async def test_silent_strangers_are_few_and_who_has_the_token_is_always_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(replica_port, "STRANGERS", 20)
+    async with reaching(answering(*CHUNKS)) as (client, address):
+        before = await all_of(client, address, request())
+        async with strangers(address, 100) as opened:
+            other = ReplicaClient()
+            for each in (client, other):
+                assert await all_of(each, address, request()) == before
+            assert ended(opened) >= 80
+            await other.close()
+
+
+async def test_running_replies_outlive_any_number_of_strangers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replica_port, "STRANGERS", 5)
+    go_on = asyncio.Event()
+
+    async def generate(asked: EngineRequest) -> AsyncGenerator[Item, None]:
+        yield CHUNKS[0]
+        await go_on.wait()
+        yield CHUNKS[-1]
+
+    async with (
+        reaching(generate) as (client, address),
+        aclosing(client.generate(address, request())) as items,
+    ):
+        assert await anext(items) == CHUNKS[0]
+        async with strangers(address, 50):
+            go_on.set()
+            assert await anext(items) == CHUNKS[-1]
+
+
+@pytest.mark.parametrize("said", [b"", b"f" * (TOKEN_BYTES - 1)])
+async def test_a_stranger_without_a_token_is_gone_in_time(
+    said: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replica_port, "TOKEN_S", 0.2)
+    async with reaching(answering(*CHUNKS)) as (client, address):
+        reader, writer = await asyncio.open_connection(address.host, address.port)
+        writer.write(said)
+        assert await reader.read() == b""
+        writer.close()
+        # The token was given once: what comes later has time.
+        await all_of(client, address, request())
+        await asyncio.sleep(0.4)
+        async with counted_connections(address) as (front, made):
+            await all_of(client, front, request())
+            await asyncio.sleep(0.4)
+            await all_of(client, front, request())
+            assert len(made) == 1
+
+
+async def test_a_stranger_who_sends_without_end_is_read_no_further_than_its_wrong_token() -> None:
+    loop = asyncio.get_running_loop()
+    async with reaching(answering(*CHUNKS)) as (_, address):
+        with socket.socket() as endless:
+            endless.setblocking(False)
+            await loop.sock_connect(endless, (address.host, address.port))
+            sent = 0
+            with contextlib.suppress(ConnectionError):
+                while sent < 2**26:
+                    await loop.sock_sendall(endless, bytes(2**16))
+                    sent += 2**16
+            assert sent < 2**24

@@ -141,7 +141,7 @@ def listening(state_dir: Path, *, api: ASGIApp | None = None, **server_settings:
     """Listen until the block ends, for `api` or the fake application; the keywords are keys of the configuration's
     `server`."""
     document = settings_document(state_dir)
-    document["server"] = {**document.get("server", {}), **server_settings}
+    document["server"] = {**document.get("server", {}), "allowed_hosts": ["h"], **server_settings}
     settings = Settings.model_validate(document)
     ready, stop = threading.Event(), threading.Event()
     found: list[Listening] = []

@@ -6,16 +6,16 @@ import resource
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 
 import pytest
+from starlette.types import Receive, Scope, Send
 
-from serve.config.values.networks import networks
-from serve.http.server.connections import Connections, ReceiveTimes
+from serve.config.settings import ServerSettings
+from serve.http.server.bounds import public_bounds
 from serve.http.server.protocol import BoundedHttp
-from serve.http.server.receive_deadlines import overdue
-from serve.http.server.refusals import BadHttp
-from serve.http.server.send_deadlines import SendTimes
+from serve.http.server.receive_deadlines import ReceiveTimes, overdue
 from tests.serve.http.serving import Listening, Raw, detail, eventually, listening
 
 GET = b"GET /quick HTTP/1.1\r\nHost: h\r\n\r\n"
@@ -120,12 +120,25 @@ def test_what_each_part_of_a_request_may_take(part: str, for_s: float, body_byte
     assert (found is not None) == late
 
 
+HELD = b"GET /held HTTP/1.1\r\nHost: h\r\n\r\n"
+
+
+def busy(server: Listening, opened: ExitStack, number: int) -> list[Raw]:
+    """Connections whose requests are at work until the server is released."""
+    server.loop.call_soon_threadsafe(server.application.release.clear)
+    before = server.application.seen.count("/held")
+    clients = [opened.enter_context(server.connect()) for _ in range(number)]
+    for client in clients:
+        client.send(HELD)
+    eventually(lambda: server.application.seen.count("/held") == before + number)
+    return clients
+
+
 def test_a_connection_over_the_limit_is_told_so_and_the_next_one_is_taken_when_one_ends(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     with listening(tmp_path_factory.mktemp("state"), max_connections=3) as server, ExitStack() as opened:
-        first, *_ = [opened.enter_context(server.connect()) for _ in range(3)]
-        eventually(lambda: len(server.server.server_state.connections) == 3)
+        first, *_ = busy(server, opened, 3)
         with server.connect() as asking:
             asking.send(GET)
             assert detail(asking.reply())[0] == 503
@@ -137,51 +150,66 @@ def test_a_connection_over_the_limit_is_told_so_and_the_next_one_is_taken_when_o
         assert server.answers()
 
 
-def test_an_address_has_a_limit_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> None:
-    with listening(tmp_path_factory.mktemp("state")) as server, ExitStack() as opened:
-        # As the configuration makes it, but that loopback is an address like another.
-        connections = Connections(most=100, most_per_address=2, not_counted=(), times=TIMES)
-        sending = SendTimes(stalled_s=30, longest_s=30)
+def test_silent_connections_go_first_then_idle_ones_and_those_at_work_never(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    with listening(tmp_path_factory.mktemp("state"), max_connections=3) as server, ExitStack() as opened:
+        (working,) = busy(server, opened, 1)
+        idle, silent = opened.enter_context(server.connect()), opened.enter_context(server.connect())
+        idle.send(GET)
+        assert idle.socket.recv(65_536).startswith(b"HTTP/1.1 200")
+        silent.send(b"GET /half HTT")
+        eventually(lambda: len(server.server.server_state.connections) == 3)
+        newest = opened.enter_context(server.connect())
+        newest.send(GET)
+        assert newest.socket.recv(65_536).startswith(b"HTTP/1.1 200")
+        assert detail(silent.reply())[0] == 503
+        idle.send(GET)
+        assert idle.socket.recv(65_536).startswith(b"HTTP/1.1 200")
+        # Now `newest` is the one that rests for the longest.
         assert server.answers()
-        server.server.config.http_protocol_class = partial(BoundedHttp, connections, sending)  # type: ignore[assignment]
-        for _ in range(2):
-            opened.enter_context(server.connect())
+        assert newest.reply() == b""
+        server.release()
+        assert working.socket.recv(65_536).startswith(b"HTTP/1.1 200")
+
+
+def test_a_client_that_does_not_read_its_reply_is_shed_too(tmp_path_factory: pytest.TempPathFactory) -> None:
+    async def long(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        # Far more than the kernel's buffers take.
+        for _ in range(64 if scope["path"] == "/long" else 0):
+            await send({"type": "http.response.body", "body": bytes(2**20), "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+    with (
+        listening(tmp_path_factory.mktemp("state"), api=long, max_connections=1) as server,
+        server.connect() as greedy,
+    ):
+        greedy.send(b"GET /long HTTP/1.1\r\nHost: h\r\n\r\n")
+        assert greedy.socket.recv(12) == b"HTTP/1.1 200"
+        eventually(server.answers)
+
+
+def test_an_address_loses_its_own_silent_connections_and_no_others(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    with listening(tmp_path_factory.mktemp("state")) as server, ExitStack() as opened:
+        # Loopback has no such limit of its own.
+        assert server.answers()
+        bounds = replace(
+            public_bounds(ServerSettings(allowed_hosts=["h"], max_connections_per_address=2)), not_counted=()
+        )
+        server.server.config.http_protocol_class = partial(BoundedHttp, bounds)  # type: ignore[assignment]
+        silent, _ = [opened.enter_context(server.connect()) for _ in range(2)]
         eventually(lambda: len(server.server.server_state.connections) == 2)
+        assert server.answers()
+        assert detail(silent.reply())[0] == 503
+        eventually(lambda: len(server.server.server_state.connections) == 1)
+        busy(server, opened, 2)
         with server.connect() as third:
             third.send(GET)
             status, why = detail(third.reply())
             assert (status, "2 connections" in why) == (429, True)
-
-
-def test_addresses_are_counted_apart_ipv6_by_its_network_and_trusted_ones_not_at_all() -> None:
-    connections = Connections(most=10, most_per_address=1, not_counted=networks(["10.0.0.0/8"]), times=TIMES)
-    place = connections.open("192.0.2.1")
-    assert place.problem is None
-    assert connections.open("192.0.2.2").problem is None
-    assert _status(connections.open("::ffff:192.0.2.1").problem) == 429
-    assert connections.open("2001:db8::1").problem is None
-    assert _status(connections.open("2001:db8::2").problem) == 429
-    assert connections.open("2001:db8:0:1::1").problem is None
-    for _ in range(6):
-        assert connections.open("10.1.2.3").problem is None
-    assert _status(connections.open("10.1.2.3").problem) == 503
-    connections.close(place)
-    assert connections.open("192.0.2.1").problem is None
-
-
-def _status(problem: BadHttp | None) -> int | None:
-    return None if problem is None else problem.status
-
-
-def test_what_is_refused_waits_for_its_refusal_only_in_small_numbers() -> None:
-    connections = Connections(most=0, most_per_address=1, not_counted=(), times=TIMES)
-    places = [connections.open("192.0.2.1") for _ in range(256)]
-    assert connections.may_be_told
-    places.append(connections.open("192.0.2.1"))
-    assert not connections.may_be_told
-    for place in places:
-        connections.close(place)
-    assert connections.may_be_told
 
 
 def test_with_thousands_of_silent_sockets_the_service_answers_and_they_end(

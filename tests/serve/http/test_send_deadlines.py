@@ -64,7 +64,7 @@ async def listening(
 def request(served: Served, **fields: Any) -> bytes:
     body = orjson.dumps({"messages": HI, "max_tokens": WORDS, **fields})
     head = (
-        "POST /v1/chat/completions HTTP/1.1\r\nHost: pith\r\nContent-Type: application/json\r\n"
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         f"Authorization: Bearer {served.key}\r\nContent-Length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body

@@ -12,7 +12,8 @@ from starlette.responses import PlainTextResponse
 
 from serve.app import PithServer
 from serve.config.settings import Settings
-from serve.http.server.server import allow_open_files, http_config
+from serve.http.server.server import http_config
+from serve.processes.connections import allow_open_files
 from serve.processes.listener import own_listener
 from tests.serve.served import settings_document
 
@@ -32,7 +33,7 @@ def test_connections_that_wait_are_taken_in_within_a_few_turns_of_the_loop(tmp_p
             turns += 1
             await asyncio.sleep(0)
         for client in clients:
-            client.sendall(b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+            client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         replies = [await asyncio.to_thread(client.recv, 4096) for client in clients]
         for client in clients:
             client.close()

@@ -33,7 +33,7 @@ with run_folder(Path(sys.argv[1]), 8000) as made:
     (made / "left").touch()
     os._exit(0)
 """
-HELLO = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"
+HELLO = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 @pytest.fixture
