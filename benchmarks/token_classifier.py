@@ -68,8 +68,18 @@ class FakeEncoding:
 class Ours:
     """The token classifier as a server runs it: requests at once, batched by the service."""
 
-    def __init__(self, folder: Path, dtype: Dtype, threads: int | None, *, device: str = "cpu") -> None:
-        settings = TokenClassifierSettings(token_budget=TOKEN_BUDGET)
+    def __init__(
+        self,
+        folder: Path,
+        dtype: Dtype,
+        threads: int | None,
+        *,
+        device: str = "cpu",
+        token_budget: int = TOKEN_BUDGET,
+    ) -> None:
+        """`token_budget`: tokens of a batch, padding included; a GPU wants more of them than two cores."""
+        self._token_budget = token_budget
+        settings = TokenClassifierSettings(token_budget=token_budget)
         self.classifier = TokenClassifier.load(
             str(folder), Placement(device, dtype, threads), settings=settings
         )
@@ -78,7 +88,9 @@ class Ours:
         asyncio.run(self._run(texts))
 
     async def _run(self, texts: Sequence[str]) -> None:
-        service = NeuralService(self.classifier.network, token_budget=TOKEN_BUDGET, max_waiting_tokens=10**6)
+        service = NeuralService(
+            self.classifier.network, token_budget=self._token_budget, max_waiting_tokens=10**6
+        )
         await asyncio.gather(*(self._one(service, text) for text in texts))
         await service.close()
 

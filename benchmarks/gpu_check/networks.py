@@ -21,6 +21,8 @@ SIZES: dict[str, tuple[int, int, tuple[int, ...], int, int]] = {
     "cuda": (12, 768, (1, 8, 64, 256), 400, 5),
     "cpu": (2, 48, (1, 2), 40, 1),
 }
+# Tokens of a batch: with few, a GPU's time is that of starting its kernels.
+TOKEN_BUDGETS = {"cuda": tuple(2**power for power in range(10, 17)), "cpu": (1024, 4096)}
 QUERY = "What did the committee decide?"
 
 
@@ -32,8 +34,9 @@ def main() -> None:
 def classifier(options: argparse.Namespace) -> None:
     folder = checkpoint(options)
     for dtype in DTYPES:
-        ours = Ours(folder, dtype, None, device=options.device)
-        each(options, dtype, counter(ours.classifier.tokenizer), ours.run)
+        for budget in TOKEN_BUDGETS[options.device]:
+            ours = Ours(folder, dtype, None, device=options.device, token_budget=budget)
+            each(options, dtype, counter(ours.classifier.tokenizer), ours.run, batch_tokens=budget)
 
 
 def llmlingua(options: argparse.Namespace) -> None:
@@ -74,6 +77,7 @@ def each(
     dtype: str,
     count: Callable[[str], int],
     run: Callable[[Sequence[str]], object],
+    **shown: int,
 ) -> None:
     """A row for each number of inputs at once."""
     import torch
@@ -90,6 +94,7 @@ def each(
         tell(
             options,
             dtype=dtype,
+            **shown,
             inputs=inputs,
             tokens=total,
             tokens_per_s=total / took_s,

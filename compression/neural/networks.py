@@ -30,23 +30,32 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a network runs and in what precision. `threads` (CPU, whole process): None leaves torch's own number."""
+    """Where a network runs and in what precision. `threads` (CPU, whole process): None leaves torch's own number.
+    `memory_share` (GPU, whole process): part of the GPU's memory that torch may take."""
 
     device: str = "cpu"
     dtype: Dtype = "float32"
     threads: int | None = None
+    memory_share: float = 1.0
 
     @classmethod
     def of(cls, spec: ModelSpec) -> Placement:
-        return cls(spec.device, spec.dtype, spec.threads)
+        return cls(spec.device, spec.dtype, spec.threads, spec.memory_share)
+
+    def bound_process(self) -> None:
+        """Keep torch within its threads, and within its part of a GPU that others share."""
+        if self.threads is not None:
+            torch.set_num_threads(self.threads)
+        device = torch.device(self.device)
+        if device.type == "cuda" and self.memory_share < 1:
+            torch.cuda.set_per_process_memory_fraction(self.memory_share, device.index)
 
 
 class TorchNetwork:
     """A transformer and what it does with a batch: padded to its longest window, never further."""
 
     def __init__(self, model: Any, placement: Placement, pad_id: int) -> None:
-        if placement.threads is not None:
-            torch.set_num_threads(placement.threads)
+        placement.bound_process()
         if placement.dtype == "bfloat16" and torch.device(placement.device).type == "cpu":
             self.model = _with_bf16_products(model).eval()
         else:

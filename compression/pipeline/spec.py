@@ -32,6 +32,8 @@ class ModelSpec:
     revision: str | None = None
     tokenizer_revision: str | None = None
     device: str = "cpu"
+    # Part of a GPU's memory that each of its processes may take.
+    memory_share: float = 1.0
     dtype: Dtype = "float32"
     threads: int | None = None
     batch_tokens: int = 4096

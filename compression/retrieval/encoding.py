@@ -40,7 +40,7 @@ class EncoderRetrieval:
         """Raises `CheckpointRefused`, also for a checkpoint of the other kind."""
         folder = find_checkpoint(spec.checkpoint, spec.revision)
         settings = EncoderSettings(window=spec.context_length, token_budget=spec.batch_tokens)
-        placement = Placement(spec.device, spec.dtype, spec.threads)
+        placement = Placement(spec.device, spec.dtype, spec.threads, spec.memory_share)
         encoder = Encoder.load(str(folder), placement, settings=settings)
         if (encoder.kind == "bi") != (spec.does == "embed"):
             is_one = "makes vectors" if encoder.kind == "bi" else "compares pairs of texts"

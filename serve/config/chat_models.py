@@ -148,6 +148,26 @@ class AcceleratorSettings(Section):
     )
 
 
+def check_share(
+    accelerator: AcceleratorSettings, kv_cache_bytes: int | None, utilization: float | None
+) -> None:
+    """Of an engine of vLLM. Raises `ValueError` where it has a part of a GPU and would measure the whole: it takes for
+    its own what others allocate meanwhile (`determine_available_memory` in vllm/v1/worker/gpu_worker.py), and asks at
+    its start for as much free memory as its utilization says (`request_memory` in vllm/v1/worker/utils.py)."""
+    if accelerator.kind != "gpu" or accelerator.share == 1:
+        return
+    if kv_cache_bytes is None:
+        raise ValueError(
+            "engine.kv_cache_memory_bytes: must be set where accelerator.share is below 1, since vLLM would measure "
+            "the memory of the whole GPU, with what others take of it"
+        )
+    if utilization is None or utilization > accelerator.share:
+        raise ValueError(
+            f"engine.gpu_memory_utilization: must be set to at most accelerator.share ({accelerator.share:g}): vLLM "
+            "starts only where so much of the GPU is free"
+        )
+
+
 class SizeSettings(Section):
     """How large a checkpoint is, for `pith config check --node` if it is not on this machine."""
 
@@ -257,8 +277,8 @@ class ModelSettings(Section):
         several = (engine.tensor_parallel_size or 1) * (engine.pipeline_parallel_size or 1) > 1
         if self.accelerator.kind != "gpu" or several or (engine.data_parallel_size or 1) > 1:
             raise ValueError("accelerator.share below 1 is for an engine on one GPU")
-        if (engine.gpu_memory_utilization or 1) > self.accelerator.share:
-            raise ValueError("engine.gpu_memory_utilization must not be above accelerator.share")
+        if engine.kind == VLLM:
+            check_share(self.accelerator, engine.kv_cache_memory_bytes, engine.gpu_memory_utilization)
         return self
 
     @model_validator(mode="after")

@@ -231,6 +231,7 @@ def spec_of(model: CompressionModelSettings) -> ModelSpec:
         checkpoint=None if model.checkpoint is None else _resolved(model.checkpoint, PACKAGED_CHECKPOINTS),
         revision=model.revision,
         device=model.device,
+        memory_share=_memory_share(model),
         dtype=model.dtype,
         threads=model.threads,
         batch_tokens=model.batch_tokens,
@@ -244,6 +245,12 @@ def spec_of(model: CompressionModelSettings) -> ModelSpec:
         fidelity=model.fidelity,
         calibration=model.calibration,
     )
+
+
+def _memory_share(model: CompressionModelSettings) -> float:
+    """Of each worker, where the model has a part of a GPU."""
+    gpus = model.replicas.gpus
+    return gpus / (model.workers or 1) if 0 < gpus < 1 else 1.0
 
 
 def plan_of_model(model: CompressionModelSettings) -> PoolPlan:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from models.retrieval import RetrievalSpec
-from serve.config.chat_models import AcceleratorSettings
+from serve.config.chat_models import AcceleratorSettings, check_share
 from serve.config.compression_models import CompressionModelSettings, Price
 from serve.config.strict_section import ReplicaCounts, Section
 
@@ -45,6 +45,11 @@ class RetrievalEngineSettings(Section):
     gpu_memory_utilization: float | None = Field(
         None, gt=0, le=1, description="Of `vllm`: part of the GPU's memory that it takes."
     )
+    kv_cache_memory_bytes: int | None = Field(
+        None,
+        ge=2**20,
+        description="Of `vllm`: bytes of its KV cache, which it has to know where it shares a GPU.",
+    )
     max_num_seqs: int | None = Field(None, ge=1, description="Of `vllm`: texts that it works on at once.")
     enforce_eager: bool | None = Field(None, description="Of `vllm`: without compiling the model.")
     hf_overrides: dict[str, Any] | None = Field(
@@ -53,8 +58,8 @@ class RetrievalEngineSettings(Section):
 
     def vllm_arguments(self) -> dict[str, Any]:
         """Those that are given."""
-        names = ("dtype", "gpu_memory_utilization", "max_num_seqs", "enforce_eager", "hf_overrides")
-        return {name: value for name in names if (value := getattr(self, name)) is not None}
+        own = {"kind", "threads", "batch_tokens"}
+        return self.model_dump(exclude_none=True, exclude=own)
 
 
 class RetrievalReplicaSettings(ReplicaCounts):
@@ -120,6 +125,10 @@ class RetrievalModelSettings(Section):
             raise ValueError(f"max_input_bytes: engine.kind {engine} takes what its compression model does")
         if makes is None and self.checkpoint is None:
             raise ValueError(f"checkpoint: must be set for engine.kind {engine}")
+        if engine == "vllm":
+            check_share(
+                self.accelerator, self.engine.kv_cache_memory_bytes, self.engine.gpu_memory_utilization
+            )
         if self.matryoshka and self.kind != "embedding":
             raise ValueError("matryoshka is for models of kind embedding")
         return self

@@ -78,6 +78,9 @@ def ops_document() -> Any:
 class Undeployed:
     """A model that is only described."""
 
+    async def ready(self) -> bool:
+        return False
+
 
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)

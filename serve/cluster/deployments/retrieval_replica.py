@@ -81,6 +81,7 @@ async def start_encoder_replica(model: RetrievalModelSettings, spec: RetrievalSp
         spec.revision,
         spec.context_length,
         device="cuda" if model.accelerator.kind == "gpu" else "cpu",
+        memory_share=model.accelerator.share,
         dtype=engine.dtype,
         threads=engine.threads,
         batch_tokens=engine.batch_tokens,

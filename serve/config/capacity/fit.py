@@ -1,6 +1,6 @@
 """Whether every application of a configuration has a place on given machines, and memory there."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -11,6 +11,9 @@ from serve.config.capacity.placement import Cluster, Place
 from serve.config.capacity.spread import bounds_of
 from serve.config.settings import Settings
 from serve.config.values.node import Node
+
+# Of a GPU's memory, for all that share it: contexts of CUDA and what allocators leave unused are in no process's part.
+MOST_SHARED = 0.93
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,7 @@ class _Machines:
     nodes: Sequence[Node]
     cluster: Cluster
     gpu_gb: defaultdict[tuple[int, int], float] = field(default_factory=lambda: defaultdict(float))
+    tenants: Counter[tuple[int, int]] = field(default_factory=Counter)
     memory_gb: defaultdict[int, float] = field(default_factory=lambda: defaultdict(float))
     # By application.
     homes: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
@@ -69,7 +73,10 @@ class _Machines:
         for place in places:
             for gpu in place.gpus:
                 self.gpu_gb[place.node, gpu] += need.gpu_gb
+                self.tenants[place.node, gpu] += 1
                 taken_gb, has_gb = self.gpu_gb[place.node, gpu], self.nodes[place.node].gpu_gb
+                if self.tenants[place.node, gpu] > 1:
+                    has_gb *= MOST_SHARED
                 if taken_gb > has_gb:
                     return f"GPU {gpu}: {taken_gb:.1f} GB with what is there already, of {has_gb:.0f}"
         return ""

@@ -95,7 +95,8 @@ def compressor_gb(model: CompressionModelSettings) -> float:
 def retrieval_gb(model: RetrievalModelSettings, gpu_gb: float) -> float:
     """Of one replica with processes of its own, on its GPU or in its machine's memory. Raises `UnknownSize`."""
     engine = model.engine
-    if model.accelerator.kind == "gpu" and engine.kind == "vllm":
+    cache_bytes = engine.kv_cache_memory_bytes
+    if model.accelerator.kind == "gpu" and engine.kind == "vllm" and cache_bytes is None:
         return gpu_gb * (engine.gpu_memory_utilization or GPU_UTILIZATION)
     weights_gb = model.weights_gb
     if weights_gb is None:
@@ -104,7 +105,7 @@ def retrieval_gb(model: RetrievalModelSettings, gpu_gb: float) -> float:
     if not weights_gb:
         raise UnknownSize("its checkpoint is not on this machine: set weights_gb")
     if model.accelerator.kind == "gpu":
-        return CUDA_CONTEXT_GB + weights_gb + NETWORK_ACTIVATIONS_GB
+        return CUDA_CONTEXT_GB + weights_gb + NETWORK_ACTIVATIONS_GB + (cache_bytes or 0) / GB
     if engine.kind == "vllm":
         cache_gb = _cpu_cache_gib(model.environment) * GIB_IN_GB
         return ENGINE_PROCESSES_GB + weights_gb + NETWORK_ACTIVATIONS_GB + cache_gb

@@ -18,7 +18,10 @@ MODELS: dict[str, dict[str, Any]] = {
     "two workers on CPUs": {"accelerator": {"kind": "cpu"}, "engine": {"tensor_parallel_size": 2}},
     "a GPU": {"accelerator": {"kind": "gpu"}},
     "a GPU of a type": {"accelerator": GPU},
-    "a share of a GPU": {"accelerator": {**GPU, "share": 0.5}, "engine": {"gpu_memory_utilization": 0.45}},
+    "a share of a GPU": {
+        "accelerator": {**GPU, "share": 0.5},
+        "engine": {"gpu_memory_utilization": 0.45, "kv_cache_memory_bytes": 2**30},
+    },
     "four GPUs": {"accelerator": GPU, "engine": {"tensor_parallel_size": 4}},
     "two stages of two GPUs": {
         "accelerator": GPU,

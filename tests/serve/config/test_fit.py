@@ -171,13 +171,40 @@ def test_memory_of_a_machine_is_counted(tmp_path: Path) -> None:
     assert "of 7" in found["model:granite-3.3-2b"]
 
 
+def test_what_shares_a_gpu_leaves_some_of_it() -> None:
+    document = yaml.safe_load(GPU.read_text())
+    assert troubles(document, H100S) == {}
+    # 76.1 of 80 GB with the last one, which is more than 93%.
+    document["models"][3]["engine"]["kv_cache_memory_bytes"] = 32_000_000_000
+    assert "GPU 7: 76.1 GB" in troubles(document, H100S)["retrieval:bge-reranker-v2-m3"]
+    for model in document["models"][4:]:
+        engine = dict(model["engine"])
+        for name in ("kv_cache_memory_bytes", "gpu_memory_utilization"):
+            model["engine"] = {key: value for key, value in engine.items() if key != name}
+            with pytest.raises(ValueError, match=f"engine.{name}: must be set"):
+                Settings.model_validate(document)
+        model["engine"] = engine
+
+
+CACHE = {"kv_cache_memory_bytes": 2**30}
+
+
 @pytest.mark.parametrize(
     ("accelerator", "engine", "said"),
     [
         ({"kind": "cpu", "share": 0.5}, {}, "for an engine on one GPU"),
         ({"kind": "gpu", "share": 0.5}, {"tensor_parallel_size": 2}, "for an engine on one GPU"),
-        ({"kind": "gpu", "share": 0.5}, {"gpu_memory_utilization": 0.9}, "not be above accelerator.share"),
-        ({"kind": "gpu", "share": 0.5}, {}, "not be above accelerator.share"),
+        (
+            {"kind": "gpu", "share": 0.5},
+            {**CACHE, "gpu_memory_utilization": 0.9},
+            r"accelerator.share \(0.5\)",
+        ),
+        ({"kind": "gpu", "share": 0.5}, CACHE, r"accelerator.share \(0.5\)"),
+        (
+            {"kind": "gpu", "share": 0.5},
+            {"gpu_memory_utilization": 0.5},
+            "would measure the memory of the whole GPU",
+        ),
     ],
 )
 def test_a_share_is_of_one_gpu_and_bounds_its_memory(
