@@ -14,6 +14,14 @@ LineState = Literal["waiting", "completed", "failed", "cancelled", "expired"]
 
 
 @dataclass(frozen=True, slots=True)
+class Home:
+    """Where a batch belongs: the file store that has its input, and the deployment whose servers run its lines."""
+
+    store: str
+    deployment: str
+
+
+@dataclass(frozen=True, slots=True)
 class NewBatch:
     """What is known of a batch when it is made. `metadata` is JSON. Its lines are charged `price_ppm` millionths of the
     prices of one list, in the name of one key."""

@@ -2,22 +2,33 @@
 input and to write its files."""
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, case, delete, false, func, insert, or_, select, update
+from sqlalchemy import (
+    Connection,
+    Row,
+    and_,
+    delete,
+    false,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 
 from billing.batches import file_sql
 from billing.batches.batch import (
     ENDED,
     Batch,
     BatchEnd,
-    BatchStatus,
     Counts,
+    Home,
     Moments,
     NewBatch,
 )
-from billing.errors import BatchEnded, LostClaim, TooManyBatches, UnknownBatch
+from billing.batches.errors import BatchEnded, StoredElsewhere, TooManyBatches, UnknownBatch
 from billing.store.batch_tables import batch_lines, batches
 from billing.store.database_clock import now_s
 from billing.store.schema import projects
@@ -29,27 +40,21 @@ FORGOTTEN_AT_ONCE = 100
 _b = batches.c
 _l = batch_lines.c
 # Batches that are over are many, and no work: an index leaves them out.
-_alive = _b.cleared == false()
+alive = _b.cleared == false()
 _FREE: dict[str, Any] = {"worker": None, "leased_until": 0}
-_MOMENTS = ("in_progress", "finalizing", "completed", "failed", "cancelling", "cancelled", "expired")
+MOMENTS = ("in_progress", "finalizing", "completed", "failed", "cancelling", "cancelled", "expired")
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """Work on a batch that `worker` alone may do until its lease is over."""
-
-    batch: Batch
-    worker: str
-
-
-def make(connection: Connection, new: NewBatch, *, most_unfinished: int) -> Batch:
-    """Raises `UnknownFile` of its input, or `TooManyBatches`."""
+def make(connection: Connection, new: NewBatch, home: Home, *, most_unfinished: int) -> Batch:
+    """Raises `UnknownFile` or `StoredElsewhere` of its input, or `TooManyBatches`."""
     # Locked, so that two requests at once do not pass the bound together.
     connection.execute(select(projects.c.id).where(projects.c.id == new.project_id).with_for_update())
     if unfinished_of(connection, new.project_id) >= most_unfinished:
         raise TooManyBatches(most_unfinished)
     # Locked, so that nobody deletes the file before the batch that reads it is there.
-    file_sql.find(connection, new.project_id, new.input_file_id, lock=True)
+    read = file_sql.find(connection, new.project_id, new.input_file_id, lock=True)
+    if read.store != home.store:
+        raise StoredElsewhere(read.id, read.store, home.store)
     connection.execute(
         insert(batches).values(
             id=new.id,
@@ -67,6 +72,8 @@ def make(connection: Connection, new: NewBatch, *, most_unfinished: int) -> Batc
             created_at=now_s(),
             expires_at=now_s() + new.window_s,
             cleared=False,
+            store=home.store,
+            deployment=home.deployment,
             **dict.fromkeys(_FIGURES, 0),
         )
     )
@@ -90,7 +97,7 @@ def find(connection: Connection, project_id: str, batch_id: str) -> Batch:
     ).one_or_none()
     if row is None:
         raise UnknownBatch(batch_id)
-    return _batches(connection, [row])[0]
+    return batches_of(connection, [row])[0]
 
 
 def listed(connection: Connection, project_id: str, *, limit: int, after: str | None) -> list[Batch]:
@@ -101,7 +108,7 @@ def listed(connection: Connection, project_id: str, *, limit: int, after: str | 
         at = last.moments.created
         statement = statement.where(or_(_b.created_at < at, and_(_b.created_at == at, _b.id < last.id)))
     newest = statement.order_by(_b.created_at.desc(), _b.id.desc()).limit(limit + 1)
-    return _batches(connection, connection.execute(newest).all())
+    return batches_of(connection, connection.execute(newest).all())
 
 
 def cancel(connection: Connection, project_id: str, batch_id: str) -> Batch:
@@ -118,70 +125,32 @@ def cancel(connection: Connection, project_id: str, batch_id: str) -> Batch:
 
 def unfinished_of(connection: Connection, project_id: str) -> int:
     """How many of a project's batches have not ended."""
-    counting = select(func.count()).where(_alive, _b.project_id == project_id, _b.status.not_in(ENDED))
+    counting = select(func.count()).where(alive, _b.project_id == project_id, _b.status.not_in(ENDED))
     return int(connection.execute(counting).scalar_one())
 
 
 def any_unfinished(connection: Connection) -> bool:
     """Whether there is anything left to do, for any batch."""
-    return connection.execute(select(_b.id).where(_alive).limit(1)).first() is not None
+    return connection.execute(select(_b.id).where(alive).limit(1)).first() is not None
 
 
 def expire(connection: Connection) -> None:
     """Batches whose time is over begin to end."""
     late = and_(_b.expires_at <= now_s(), _b.ends_as == "completed")
-    running = update(batches).where(_alive, late, _b.status == "in_progress")
+    running = update(batches).where(alive, late, _b.status == "in_progress")
     connection.execute(running.values(ends_as="expired"))
     # Of one that is still being validated, nothing has run. Whoever validates it finds that it is theirs no longer.
-    unread = update(batches).where(_alive, late, _b.status == "validating")
+    unread = update(batches).where(alive, late, _b.status == "validating")
     connection.execute(unread.values(status="finalizing", ends_as="expired", **_FREE))
-
-
-def take_job(
-    connection: Connection, worker: str, lease_s: float, statuses: Collection[str], after_project: str
-) -> Job | None:
-    """A batch in one of these states on which nobody works: the oldest of the first project after `after_project`."""
-    free = select(batches).where(_alive, _b.status.in_(statuses), _b.leased_until <= now_s())
-    turn = case((_b.project_id > after_project, 0), else_=1)
-    first = free.order_by(turn, _b.project_id, _b.created_at).limit(1)
-    row = connection.execute(first.with_for_update(skip_locked=True)).one_or_none()
-    if row is None:
-        return None
-    leased = update(batches).where(_b.id == row.id)
-    connection.execute(leased.values(worker=worker, leased_until=now_s() + lease_s))
-    return Job(_batches(connection, [row])[0], worker)
-
-
-def keep_job(connection: Connection, job: Job, lease_s: float) -> None:
-    """Renews the lease. Raises `LostClaim` where the batch was cancelled or somebody else works on it."""
-    mine = update(batches).where(
-        _b.id == job.batch.id, _b.worker == job.worker, _b.status == job.batch.status
-    )
-    if not connection.execute(mine.values(leased_until=now_s() + lease_s)).rowcount:
-        raise LostClaim(f"batch {job.batch.id} is no longer {job.batch.status} by {job.worker}")
-
-
-def end_job(connection: Connection, job: Job, status: BatchStatus, **values: Any) -> None:
-    """The batch becomes `status`, now. Raises `LostClaim` as `keep_job`."""
-    keep_job(connection, job, 0)
-    moment = {f"{status}_at": now_s()} if status in _MOMENTS else {}
-    done = update(batches).where(_b.id == job.batch.id)
-    connection.execute(done.values(status=status, worker=None, **moment, **values))
-
-
-def running(connection: Connection) -> list[tuple[str, str]]:
-    """The batches whose lines are run, the oldest first, each with its project."""
-    found = select(_b.id, _b.project_id).where(_alive, _b.status == "in_progress", _b.ends_as == "completed")
-    return [(row.id, row.project_id) for row in connection.execute(found.order_by(_b.created_at))]
 
 
 def close_running(connection: Connection) -> None:
     """Batches of which no line is left to run, or to wait for, are to have their files written."""
     ending = or_(_b.status == "cancelling", and_(_b.status == "in_progress", _b.ends_as != "completed"))
-    for row in connection.execute(select(_b.id, _b.ends_as).where(_alive, ending)).all():
+    for row in connection.execute(select(_b.id, _b.ends_as).where(alive, ending)).all():
         _give_up_lines(connection, row.id, row.ends_as)
     has_waiting = select(_l.number).where(_l.batch_id == _b.id, _l.state == "waiting").exists()
-    done = update(batches).where(_alive, _b.status.in_(("in_progress", "cancelling")), ~has_waiting)
+    done = update(batches).where(alive, _b.status.in_(("in_progress", "cancelling")), ~has_waiting)
     connection.execute(done.values(status="finalizing", finalizing_at=now_s(), **_FREE))
 
 
@@ -197,7 +166,7 @@ def _give_up_lines(connection: Connection, batch_id: str, state: BatchEnd) -> No
 
 def clear_some(connection: Connection) -> bool:
     """Deletes some lines of a batch that has ended; whether there may be more."""
-    ended = select(_b.id).where(_alive, _b.status.in_(ENDED)).order_by(_b.created_at).limit(1)
+    ended = select(_b.id).where(alive, _b.status.in_(ENDED)).order_by(_b.created_at).limit(1)
     batch_id = connection.execute(ended.with_for_update(skip_locked=True)).scalar_one_or_none()
     if batch_id is None:
         return False
@@ -249,7 +218,7 @@ def whole_counts_of(connection: Connection, batch_id: str) -> Counts:
     return replace(counts, prompt_tokens=prompt, cached_tokens=cached, completion_tokens=completion)
 
 
-def _batches(connection: Connection, rows: Collection[Row[Any]]) -> list[Batch]:
+def batches_of(connection: Connection, rows: Collection[Row[Any]]) -> list[Batch]:
     # While one is being validated, its lines are not all there yet.
     counting = [row.id for row in rows if row.status not in (*ENDED, "validating")]
     counted = counts_of(connection, counting)
@@ -270,7 +239,7 @@ def _batch(row: Row[Any], counted: Counts | None) -> Batch:
         window_s=row.expires_at - row.created_at,
     )
     figures = Counts(*(getattr(row, name) for name in _FIGURES))
-    moments = Moments(row.created_at, row.expires_at, *(getattr(row, f"{moment}_at") for moment in _MOMENTS))
+    moments = Moments(row.created_at, row.expires_at, *(getattr(row, f"{moment}_at") for moment in MOMENTS))
     return Batch(
         new=new,
         status=row.status,

@@ -1,31 +1,33 @@
 """Batches in the ledger's database, in short writes that the money of requests never waits for."""
 
 import secrets
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
 from sqlalchemy import Connection
 
-from billing.batches import batch_sql, file_sql, line_sql
+from billing.batches import batch_sql, file_sql, job_sql, line_sql
 from billing.batches.batch import (
     Batch,
     BatchStatus,
     ClaimedLine,
     Counts,
     EndedLine,
+    Home,
     LineState,
     LineTokens,
     NewBatch,
     NewLine,
 )
-from billing.batches.batch_sql import Job
+from billing.batches.job_sql import Job
 from billing.batches.stored_file import StoredFile
 from billing.store.database import Database, PatientWork, Work
 
 T = TypeVar("T")
 NO_TOKENS = LineTokens()
+HomeOf = Callable[[], Awaitable[Home]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +40,22 @@ class WrittenFile:
 
 
 class BatchStore:
-    """Every method raises `LedgerUnavailable`.
+    """Every method raises `LedgerUnavailable`; those that make batches, or look for work, also what `home` raises. That
+    says on which batches this server works.
 
     What a process works on, a line or a whole batch, is its own for `lease_s` seconds after it last said so. Another
     process takes over what it left behind.
     """
 
-    def __init__(self, database: Database, *, lease_s: float) -> None:
+    def __init__(self, database: Database, *, lease_s: float, home: HomeOf) -> None:
         self._database = database
+        self._home = home
         self.lease_s = lease_s
 
     async def make(self, new: NewBatch, *, most_unfinished: int = 100) -> Batch:
-        """Raises `UnknownFile` of its input, or `TooManyBatches`."""
-        return await self._write(partial(batch_sql.make, new=new, most_unfinished=most_unfinished))
+        """Raises `UnknownFile` or `StoredElsewhere` of its input, or `TooManyBatches`."""
+        home = await self._home()
+        return await self._write(partial(batch_sql.make, new=new, home=home, most_unfinished=most_unfinished))
 
     async def find(self, project_id: str, batch_id: str) -> Batch:
         """Raises `UnknownBatch`."""
@@ -70,9 +75,11 @@ class BatchStore:
         return await self._database.read(batch_sql.any_unfinished)
 
     async def advance(self) -> None:
-        """Ends what is over: batches whose time has passed, and those of which no line is left to run."""
+        """Ends what is over, of any home: batches whose time has passed, and those of which no line is left to run."""
+        home = await self._home()
 
         def work(connection: Connection) -> None:
+            job_sql.adopt(connection, home)
             batch_sql.expire(connection)
             batch_sql.close_running(connection)
 
@@ -80,13 +87,14 @@ class BatchStore:
 
     async def running(self) -> list[tuple[str, str]]:
         """The batches whose lines are run, the oldest first, each with its project."""
-        return await self._database.read(batch_sql.running)
+        return await self._database.read(partial(job_sql.running, home=await self._home()))
 
     async def take_job(self, statuses: Collection[BatchStatus], *, after_project: str = "") -> Job | None:
         """A batch in one of these states on which nobody works: the oldest of the first project, by its id, after
         `after_project`, and around again."""
         work = partial(
-            batch_sql.take_job,
+            job_sql.take_job,
+            home=await self._home(),
             worker=secrets.token_hex(16),
             lease_s=self.lease_s,
             statuses=statuses,
@@ -96,13 +104,13 @@ class BatchStore:
 
     async def keep_job(self, job: Job) -> None:
         """Raises `LostClaim` where the batch was cancelled or somebody else works on it."""
-        await self._write(partial(batch_sql.keep_job, job=job, lease_s=self.lease_s))
+        await self._write(partial(job_sql.keep_job, job=job, lease_s=self.lease_s))
 
     async def drop_lines(self, job: Job) -> bool:
         """Deletes some of what a process that died had added; whether there may be more. Raises `LostClaim`."""
 
         def work(connection: Connection) -> bool:
-            batch_sql.keep_job(connection, job, self.lease_s)
+            job_sql.keep_job(connection, job, self.lease_s)
             return batch_sql.delete_lines(connection, job.batch.id) == batch_sql.LINES_AT_ONCE
 
         return await self._write(work)
@@ -111,7 +119,7 @@ class BatchStore:
         """Those whose `custom_id` an earlier line has: where there is one, none is added. Raises `LostClaim`."""
 
         def work(connection: Connection) -> list[NewLine]:
-            batch_sql.keep_job(connection, job, self.lease_s)
+            job_sql.keep_job(connection, job, self.lease_s)
             known = line_sql.known(connection, job.batch.id, [line.custom_id for line in lines])
             repeated = [line for line in lines if line.custom_id in known]
             if not repeated:
@@ -122,11 +130,11 @@ class BatchStore:
 
     async def begin(self, job: Job) -> None:
         """Its lines are all there, and may run. Raises `LostClaim`."""
-        await self._write(partial(batch_sql.end_job, job=job, status="in_progress", leased_until=0))
+        await self._write(partial(job_sql.end_job, job=job, status="in_progress", leased_until=0))
 
     async def fail(self, job: Job, errors: str) -> None:
         """Its input was refused: why, as JSON. Raises `LostClaim`."""
-        await self._write(partial(batch_sql.end_job, job=job, status="failed", errors=errors))
+        await self._write(partial(job_sql.end_job, job=job, status="failed", errors=errors))
 
     async def counts_of(self, batch_id: str) -> Counts:
         """Of a batch whose lines are still there, with the tokens that they used."""
@@ -155,7 +163,7 @@ class BatchStore:
         }
 
         def work(connection: Connection) -> None:
-            batch_sql.end_job(connection, job, job.batch.ends_as, **figures)
+            job_sql.end_job(connection, job, job.batch.ends_as, **figures)
             for written in (output, error):
                 if written is not None:
                     file_sql.finish(

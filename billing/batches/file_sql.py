@@ -4,6 +4,7 @@ A row is there before its file is, and the file is gone before its row is: so wh
 disk has a row, which expires.
 """
 
+from collections.abc import Collection
 from typing import Any
 
 from sqlalchemy import (
@@ -22,9 +23,10 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import postgresql, sqlite
 
+from billing.batches import store_sql
 from billing.batches.batch import ENDED
+from billing.batches.errors import FileInUse, FilesFull, LostClaim, ResultsFull, UnknownFile
 from billing.batches.stored_file import FileBounds, FilePage, StoredFile
-from billing.errors import FileInUse, FilesFull, LostClaim, ResultsFull, UnknownFile
 from billing.store.batch_tables import batch_file_totals, batch_files, batches
 from billing.store.database_clock import now_s
 
@@ -33,10 +35,13 @@ _t = batch_file_totals.c
 _is_there = and_(_f.complete, _f.expires_at > now_s())
 _is_read = select(batches.c.id).where(batches.c.input_file_id == _f.id, batches.c.status.not_in(ENDED))
 
+_is_over = and_(_f.expires_at <= now_s(), ~_is_read.correlate(batch_files).exists())
+
 
 def begin(connection: Connection, file: StoredFile, *, grace_s: float, bounds: FileBounds | None) -> None:
     """Sets `file.size` bytes aside for a file that is about to be written; it has expired in `grace_s` unless it is
     kept alive. Raises `FilesFull`; without `bounds` it is counted and never refused."""
+    store_sql.see(connection, file.store)
     _take(connection, file, bounds)
     connection.execute(
         insert(batch_files).values(
@@ -48,6 +53,7 @@ def begin(connection: Connection, file: StoredFile, *, grace_s: float, bounds: F
             complete=False,
             created_at=now_s(),
             expires_at=now_s() + grace_s,
+            store=file.store,
         )
     )
 
@@ -98,13 +104,14 @@ def listed(connection: Connection, project_id: str, page: FilePage) -> list[Stor
     return [_stored(row) for row in rows]
 
 
-def forget(connection: Connection, project_id: str, file_id: str) -> None:
+def forget(connection: Connection, project_id: str, file_id: str) -> StoredFile:
     """It is not there any more, and is about to be deleted. Raises `UnknownFile` or `FileInUse`."""
-    find(connection, project_id, file_id, lock=True)
+    file = find(connection, project_id, file_id, lock=True)
     reader = connection.execute(_is_read.where(_f.id == file_id).limit(1)).scalar_one_or_none()
     if reader is not None:
         raise FileInUse(file_id, reader)
     connection.execute(update(batch_files).where(_f.id == file_id).values(complete=False, expires_at=0))
+    return file
 
 
 def abandon(connection: Connection, file_id: str) -> None:
@@ -112,21 +119,47 @@ def abandon(connection: Connection, file_id: str) -> None:
     connection.execute(update(batch_files).where(_f.id == file_id, ~_f.complete).values(expires_at=0))
 
 
-def expired(connection: Connection, limit: int) -> list[str]:
-    """Files that are over, and read by no batch. From now on they are not there."""
-    over = and_(_f.expires_at <= now_s(), ~_is_read.correlate(batch_files).exists())
-    statement = select(_f.id).where(over).order_by(_f.expires_at).limit(limit)
+def expired(connection: Connection, store: str, limit: int) -> list[str]:
+    """Files of this store that are over, and read by no batch. From now on they are not there."""
+    store_sql.see(connection, store)
+    statement = select(_f.id).where(_is_over, _f.store == store).order_by(_f.expires_at).limit(limit)
     found = list(connection.execute(statement.with_for_update(skip_locked=True)).scalars())
     # A batch that is made now does not find them.
     connection.execute(update(batch_files).where(_f.id.in_(found)).values(complete=False, expires_at=0))
     return found
 
 
+def uncount_lost(connection: Connection, limit: int) -> int:
+    """Files that are over in stores that no server reaches any more; how many. Their rows stay for a server that comes
+    back with the store and deletes them; they take no room of their projects until then."""
+    over = and_(_is_over, _f.counted, store_sql.is_lost(_f.store))
+    statement = select(_f.id, _f.project_id, _f.bytes).where(over).order_by(_f.expires_at).limit(limit)
+    found = connection.execute(statement.with_for_update(skip_locked=True)).all()
+    for row in found:
+        gone = update(batch_files).where(_f.id == row.id)
+        connection.execute(gone.values(complete=False, expires_at=0, counted=False))
+        _count(connection, row.project_id, files=-1, size=-row.bytes)
+    return len(found)
+
+
+def unplaced(connection: Connection, after: str, limit: int) -> list[str]:
+    """Files from before there were stores, by their ids."""
+    statement = select(_f.id).where(_f.store == "", _f.id > after).order_by(_f.id).limit(limit)
+    return list(connection.execute(statement).scalars())
+
+
+def place(connection: Connection, store: str, file_ids: Collection[str]) -> None:
+    """The store has the content of these, unless another one had it first."""
+    store_sql.see(connection, store)
+    connection.execute(update(batch_files).where(_f.id.in_(file_ids), _f.store == "").values(store=store))
+
+
 def delete_row(connection: Connection, file_id: str) -> None:
     """Of a file that is not on disk any more."""
-    gone = delete(batch_files).where(_f.id == file_id, ~_f.complete).returning(_f.project_id, _f.bytes)
-    for row in connection.execute(gone).all():
-        _count(connection, row.project_id, files=-1, size=-row.bytes)
+    gone = delete(batch_files).where(_f.id == file_id, ~_f.complete)
+    for row in connection.execute(gone.returning(_f.project_id, _f.bytes, _f.counted)).all():
+        if row.counted:
+            _count(connection, row.project_id, files=-1, size=-row.bytes)
 
 
 def count_result(connection: Connection, project_id: str, size: int) -> None:
@@ -188,5 +221,12 @@ _TAKE = {dialect: _taking(dialect) for dialect in ("sqlite", "postgresql")}
 
 def _stored(row: Row[Any]) -> StoredFile:
     return StoredFile(
-        row.id, row.project_id, row.filename, row.purpose, row.bytes, row.created_at, row.expires_at
+        row.id,
+        row.project_id,
+        row.filename,
+        row.purpose,
+        row.bytes,
+        row.created_at,
+        row.expires_at,
+        row.store,
     )

@@ -1,5 +1,6 @@
 """The files of projects in the ledger's database, in short writes that the money of requests never waits for."""
 
+from collections.abc import Collection
 from functools import partial
 from typing import TypeVar
 
@@ -12,6 +13,7 @@ T = TypeVar("T")
 # A file that nobody has written to for so long was left behind by a process that died.
 GRACE_S = 600.0
 EXPIRED_AT_ONCE = 100
+UNPLACED_AT_ONCE = 500
 
 
 class FileStore:
@@ -44,17 +46,29 @@ class FileStore:
         """One more than `page.limit` where there are more. Raises `UnknownFile` of `page.after`."""
         return await self._database.read(partial(file_sql.listed, project_id=project_id, page=page))
 
-    async def forget(self, project_id: str, file_id: str) -> None:
+    async def forget(self, project_id: str, file_id: str) -> StoredFile:
         """Nobody finds it from now on; unlink it, then `delete_row`. Raises `UnknownFile` or `FileInUse`."""
-        await self._write(partial(file_sql.forget, project_id=project_id, file_id=file_id))
+        return await self._write(partial(file_sql.forget, project_id=project_id, file_id=file_id))
 
     async def abandon(self, file_id: str) -> None:
         """As `forget`, of one that is not finished."""
         await self._write(partial(file_sql.abandon, file_id=file_id))
 
-    async def expired(self) -> list[str]:
-        """Some that are over and that no batch reads; unlink each, then `delete_row`."""
-        return await self._write(partial(file_sql.expired, limit=EXPIRED_AT_ONCE))
+    async def expired(self, store: str) -> list[str]:
+        """Some of this store that are over and that no batch reads; unlink each, then `delete_row`."""
+        return await self._write(partial(file_sql.expired, store=store, limit=EXPIRED_AT_ONCE))
+
+    async def uncount_lost(self) -> int:
+        """Some that are over in stores that no server reaches any more take no room now; how many."""
+        return await self._write(partial(file_sql.uncount_lost, limit=EXPIRED_AT_ONCE))
+
+    async def unplaced(self, after: str) -> list[str]:
+        """Some files from before there were stores, those whose ids come next."""
+        return await self._database.read(partial(file_sql.unplaced, after=after, limit=UNPLACED_AT_ONCE))
+
+    async def place(self, store: str, file_ids: Collection[str]) -> None:
+        """The store has their content, unless another one had it first."""
+        await self._write(partial(file_sql.place, store=store, file_ids=file_ids))
 
     async def delete_row(self, file_id: str) -> None:
         """Call it when the file is gone from the disk."""

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import BinaryIO
 
 from billing.batches.file_store import FileStore
@@ -50,10 +51,12 @@ class FileWriter:
 async def written_file(
     store: FileStore, folder: FileFolder, new: StoredFile, bounds: FileBounds | None
 ) -> AsyncIterator[FileWriter]:
-    """A file of at most `new.size` bytes. Unless the block ends well, having finished it, nothing of it is left.
+    """A file of at most `new.size` bytes, in the store that this server reaches. Unless the block ends well, having
+    finished it, nothing of it is left.
 
     Raises `FilesFull`, `LedgerUnavailable`, and what `FileWriter` raises.
     """
+    new = replace(new, store=await asyncio.to_thread(folder.store))
     await store.begin(new, bounds)
     file: BinaryIO | None = None
     try:
@@ -79,13 +82,29 @@ async def discard(store: FileStore, folder: FileFolder, file_id: str) -> None:
 
 
 async def delete_expired(store: FileStore, folder: FileFolder) -> int:
-    """Deletes all files that are over; how many. Raises `LedgerUnavailable` or `StorageUnavailable`."""
-    count = 0
-    while found := await store.expired():
+    """Deletes all files of this server's store that are over; how many. Raises `LedgerUnavailable` or
+    `StorageUnavailable`."""
+    own, count = await asyncio.to_thread(folder.store), 0
+    while found := await store.expired(own):
         for file_id in found:
             await asyncio.to_thread(folder.delete, file_id)
             await store.delete_row(file_id)
             count += 1
+    while await store.uncount_lost():
+        pass
+    return count
+
+
+async def take_in(store: FileStore, folder: FileFolder) -> int:
+    """Files from before there were stores belong to the folder that has them: this one, if it does; how many. Raises
+    `LedgerUnavailable` or `StorageUnavailable`."""
+    own, after, count = await asyncio.to_thread(folder.store), "", 0
+    while found := await store.unplaced(after):
+        after = found[-1]
+        there = await asyncio.to_thread(lambda ids: [id_ for id_ in ids if folder.has(id_)], found)
+        if there:
+            await store.place(own, there)
+            count += len(there)
     return count
 
 

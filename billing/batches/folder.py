@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from billing.errors import StorageFull, StorageUnavailable
+from billing.batches.errors import StorageFull, StorageUnavailable
+from billing.batches.kept_id import STORE, kept_id
 from billing.store.private_files import FILE_MODE, FOLDER_MODE
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -18,6 +19,16 @@ class FileFolder:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+
+    def store(self) -> str:
+        """The id of this file store."""
+        with _translated_errors():
+            return kept_id(self._path / STORE)
+
+    def has(self, file_id: str) -> bool:
+        """Whether the file is in this folder."""
+        with _translated_errors():
+            return self._of(file_id).exists()
 
     def create(self, file_id: str) -> BinaryIO:
         """A new empty file, for its owner alone."""

@@ -15,7 +15,7 @@ from billing.batches.batch import (
     NewLine,
     kept_bytes,
 )
-from billing.errors import LostClaim
+from billing.batches.errors import LostClaim
 from billing.store.batch_tables import batch_lines, batches
 from billing.store.database_clock import now_s
 

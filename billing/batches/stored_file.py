@@ -18,6 +18,8 @@ class StoredFile:
     size: int
     created_at: float
     expires_at: float
+    # The file store that has its content; empty for one from before there were stores.
+    store: str = ""
 
 
 @dataclass(frozen=True, slots=True)

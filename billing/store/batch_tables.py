@@ -13,6 +13,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    true,
 )
 
 from billing.store.stored_types import metadata
@@ -31,8 +32,20 @@ batch_files = Table(
     Column("complete", Boolean, nullable=False),
     Column("created_at", Double, nullable=False),
     Column("expires_at", Double, nullable=False),
+    # The file store that has its content; empty for one from before there were stores, until its folder takes it in.
+    Column("store", String(32), nullable=False, server_default=""),
+    # Whether it is in `batch_file_totals`.
+    Column("counted", Boolean, nullable=False, server_default=true()),
     Index("ix_batch_files_project_id", "project_id", "created_at", "id"),
     Index("ix_batch_files_expires_at", "expires_at"),
+)
+
+# Folders with files, each by the id that is kept in it, and when a server last said that it reaches it.
+file_stores = Table(
+    "file_stores",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    Column("seen_at", Double, nullable=False),
 )
 
 # The sums of `batch_files` of each project, so that its bounds are one conditional statement.
@@ -87,6 +100,9 @@ batches = Table(
     Column("error_file_id", String(64)),
     # Whether its lines were deleted.
     Column("cleared", Boolean, nullable=False),
+    # The file store that has its input, and the deployment whose servers run it; empty as in `batch_files`.
+    Column("store", String(32), nullable=False, server_default=""),
+    Column("deployment", String(64), nullable=False, server_default=""),
     Index("ix_batches_project_id", "project_id", "created_at", "id"),
     Index("ix_batches_cleared", "cleared", "status"),
     Index("ix_batches_input_file_id", "input_file_id"),

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from billing.batches.kept_id import DEPLOYMENT
 from serve.config.settings import Settings
 from serve.money.ledger_setup import sqlite_file
 from serve.money.pepper import PEPPER
@@ -35,6 +36,7 @@ def vital_files_of(settings: Settings) -> VitalFiles:
             PEPPER: settings.state_dir / PEPPER,
             "admin-key": settings.ops.admin_key_file or settings.state_dir / "admin-key",
             "demo-key": settings.demo.key_path,
+            DEPLOYMENT: settings.state_dir / DEPLOYMENT,
         },
         folder=settings.state_dir / "files",
         ledger_is_elsewhere=ledger is None,

@@ -6,8 +6,8 @@ import orjson
 
 from billing.batches.batch import Batch, NewBatch
 from billing.batches.batch_store import BatchStore
+from billing.batches.errors import UnknownBatch, UnknownFile
 from billing.caller import Caller
-from billing.errors import UnknownBatch, UnknownFile
 from models.errors import InvalidField
 from serve.batches.batch_request import BatchRequest
 from serve.batches.endpoints import Endpoints, plain_path

@@ -13,9 +13,9 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Send
 
+from billing.batches.errors import StorageUnavailable
 from billing.batches.stored_file import FilePage, StoredFile
 from billing.caller import Caller
-from billing.errors import StorageUnavailable
 from billing.rate_limits.rate_limits import RateLimits
 from serve.batches.files import FORM_BYTES, Files, pieces_of, too_large
 from serve.batches.form_data import FormReader

@@ -4,15 +4,16 @@ import asyncio
 import logging
 import unicodedata
 from collections.abc import AsyncIterable, AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import BinaryIO, Final
 
+from billing.batches.errors import StorageUnavailable, StoredElsewhere, UnknownFile
 from billing.batches.file_store import FileStore
-from billing.batches.file_writer import delete_expired, discard, written_file
+from billing.batches.file_writer import delete_expired, discard, take_in, written_file
 from billing.batches.folder import FileFolder
 from billing.batches.stored_file import FileBounds, FilePage, StoredFile
 from billing.caller import Caller
-from billing.errors import StorageUnavailable, UnknownFile
 from serve.batches.form_data import FormReader, refused
 from serve.batches.pages import is_id
 from serve.http.fresh_id import fresh_id
@@ -43,6 +44,8 @@ class Files:
         self.store = store
         self.folder = folder
         self.terms = terms
+        # The store that this server reached when it last looked for files from before there were stores.
+        self._taken_in_by: str | None = None
 
     async def upload(
         self, caller: Caller, form: FormReader, body: AsyncIterable[bytes], size: int
@@ -86,19 +89,33 @@ class Files:
             return []
         return await self.store.listed(caller.project_id, page)
 
+    async def store_id(self) -> str:
+        """The file store that this server reaches. Raises `StorageUnavailable`."""
+        return await asyncio.to_thread(self.folder.store)
+
     async def open(self, file: StoredFile) -> BinaryIO:
-        """Raises `StorageUnavailable`."""
+        """Raises `StorageUnavailable`, and `StoredElsewhere` where another server may have it."""
+        own = await self.store_id()
+        if file.store not in (own, ""):
+            raise StoredElsewhere(file.id, file.store, own)
         return await asyncio.to_thread(self.folder.open, file.id)
 
     async def delete(self, caller: Caller, file_id: str) -> None:
         """Raises `UnknownFile` or `FileInUse`."""
         _check_id(file_id)
-        await self.store.forget(caller.project_id, file_id)
-        # Nobody finds it any more: what is left now is deleted with the files that expire.
-        await discard(self.store, self.folder, file_id)
+        file = await self.store.forget(caller.project_id, file_id)
+        # Nobody finds it any more: what is left now is deleted with the files that expire, by who has them.
+        with suppress(StorageUnavailable):
+            if file.store == await self.store_id():
+                await discard(self.store, self.folder, file_id)
 
     async def delete_expired(self) -> None:
-        """Deletes all that are over. Raises `StorageUnavailable` too."""
+        """Deletes all that are over, and says that this server reaches its store. Raises `StorageUnavailable` too."""
+        own = await self.store_id()
+        if own != self._taken_in_by:
+            count = await take_in(self.store, self.folder)
+            log.info("files are kept in file store %s; %d of before were taken in", own, count)
+            self._taken_in_by = own
         if count := await delete_expired(self.store, self.folder):
             log.info("deleted %d files that were over", count)
 

@@ -14,9 +14,10 @@ from billing.accounts.accounts import Accounts
 from billing.accounts.powers import require_route
 from billing.batches.batch import ClaimedLine, LineTokens
 from billing.batches.batch_store import BatchStore
+from billing.batches.errors import LostClaim, StorageUnavailable
 from billing.batches.folder import FileFolder
 from billing.caller import Caller, PriceTerms
-from billing.errors import BillingError, LedgerUnavailable, LostClaim, PricesUnavailable, StorageUnavailable
+from billing.errors import BillingError, LedgerUnavailable, PricesUnavailable
 from billing.store.database import Work
 from compression.pipeline.errors import CompressorOverloaded, CompressorUnavailable
 from models.errors import EngineTimedOut, EngineUnavailable

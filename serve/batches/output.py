@@ -3,9 +3,9 @@
 from contextlib import AsyncExitStack
 
 from billing.batches.batch import Batch, EndedLine, kept_bytes
-from billing.batches.batch_sql import Job
 from billing.batches.batch_store import BatchStore, WrittenFile
 from billing.batches.file_writer import FileWriter, written_file
+from billing.batches.job_sql import Job
 from billing.batches.stored_file import StoredFile
 from serve.batches.files import Files
 from serve.batches.line_result import given_up_line

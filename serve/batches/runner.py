@@ -5,9 +5,10 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from billing.batches.batch import BatchStatus, ClaimedLine
-from billing.batches.batch_sql import Job
 from billing.batches.batch_store import BatchStore
-from billing.errors import BillingError, LedgerUnavailable, LostClaim, StorageFull, StorageUnavailable
+from billing.batches.errors import LostClaim, StorageFull, StorageUnavailable
+from billing.batches.job_sql import Job
+from billing.errors import BillingError, LedgerUnavailable
 from serve.batches.batch_turns import Turns
 from serve.batches.endpoints import Endpoints, plain_path
 from serve.batches.files import Files

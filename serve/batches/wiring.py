@@ -4,9 +4,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from billing.accounts.accounts import Accounts
+from billing.batches.batch import Home
 from billing.batches.batch_store import BatchStore
 from billing.batches.file_store import FileStore
 from billing.batches.folder import FileFolder
+from billing.batches.kept_id import DEPLOYMENT, kept_id
 from billing.batches.stored_file import FileBounds
 from billing.price import WHOLE_PPM
 from billing.store.database import Database
@@ -60,11 +62,12 @@ def open_batches(
     tracer: Tracer = NO_TRACER,
 ) -> BatchRoom:
     """The files and batches of this server's projects. What a process works on is its own for `lease_s`."""
-    asked, store, files = (
-        settings.batches,
-        BatchStore(database, lease_s=lease_s),
-        open_files(settings, database),
-    )
+    asked, files, deployment = settings.batches, open_files(settings, database), deployment_of(settings)
+
+    async def home() -> Home:
+        return Home(await files.store_id(), deployment)
+
+    store = BatchStore(database, lease_s=lease_s, home=home)
     terms = BatchTerms(
         price_ppm=int(asked.price_factor * WHOLE_PPM),
         window_s=timedelta(hours=asked.window_hours).total_seconds(),
@@ -80,6 +83,17 @@ def open_batches(
         jobs=BatchJobs(store, files, endpoints, bounds),
         runner=BatchRunner(store, lines, pace),
     )
+
+
+def deployment_of(settings: Settings) -> str:
+    """The deployment whose batches this server runs: that of its configuration, else one of its own."""
+    return settings.batches.deployment or kept_id(settings.state_dir / DEPLOYMENT)
+
+
+def with_deployment(settings: Settings) -> Settings:
+    """The same for the machines of a cluster, each with a `state_dir` of its own: they are one deployment."""
+    named = {"deployment": deployment_of(settings)}
+    return settings.model_copy(update={"batches": settings.batches.model_copy(update=named)})
 
 
 def open_files(settings: Settings, database: Database) -> Files:

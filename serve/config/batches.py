@@ -9,6 +9,12 @@ from serve.config.strict_section import Section
 
 
 class BatchSettings(Section):
+    deployment: str | None = Field(
+        None,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
+        description="Name shared by the servers that run one another's batches: they serve the same models and share "
+        "state_dir/files. By default what one `pith serve` starts is a deployment of its own.",
+    )
     price_factor: Annotated[Decimal, Field(ge=0, le=1, decimal_places=6)] = Field(
         Decimal("0.5"), description="The part of a model's prices that a line of a batch is charged."
     )

@@ -10,25 +10,28 @@ import orjson
 from starlette.responses import Response
 
 from billing.accounts.powers import ModelNotAllowed, RouteNotAllowed
-from billing.errors import (
+from billing.batches.errors import (
     BatchEnded,
-    BillingDisabled,
-    ClockBehind,
     FileInUse,
     FilesFull,
+    ResultsFull,
+    StorageFull,
+    StorageUnavailable,
+    StoredElsewhere,
+    TooManyBatches,
+    UnknownBatch,
+    UnknownFile,
+)
+from billing.errors import (
+    BillingDisabled,
+    ClockBehind,
     InvalidKey,
     LedgerUnavailable,
     LimitsUnavailable,
     PricesUnavailable,
     QuotaExceeded,
     RateLimited,
-    ResultsFull,
     SpoolFull,
-    StorageFull,
-    StorageUnavailable,
-    TooManyBatches,
-    UnknownBatch,
-    UnknownFile,
     UnknownOriginal,
     UsageNotRecorded,
 )
@@ -133,6 +136,7 @@ STATUSES: Mapping[type[Exception], _Row] = {
     ResultsFull: _Row(413, "invalid_request_error", "files_full"),
     StorageFull: _Row(507, "server_error", "storage_full"),
     StorageUnavailable: _Row(503, "server_error", "storage_unavailable"),
+    StoredElsewhere: _Row(503, "server_error", "stored_elsewhere"),
     UnsupportedOption: _Row(400, "invalid_request_error", "unsupported_option"),
     InvalidBody: _Row(422, "invalid_request_error", "invalid_body"),
     InvalidField: _Row(422, "invalid_request_error", "invalid_field"),

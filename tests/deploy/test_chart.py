@@ -21,7 +21,7 @@ from tests.deploy.chart import CHART, KUBERNETES, ROOT, WRITABLE, manifests, nee
 
 EVERYTHING: dict[str, Any] = {
     "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
-    "persistence": {"models": {"enabled": True}},
+    "persistence": {"models": {"enabled": True}, "files": {"enabled": True}},
     "networkPolicy": {"api": [{"namespaceSelector": {"matchLabels": {"a": "b"}}}]},
     "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
     "nodeSelector": {"gpu": "h100"},
@@ -29,6 +29,7 @@ EVERYTHING: dict[str, Any] = {
     "imagePullSecrets": [{"name": "registry"}],
     "podAnnotations": {"a": "b"},
 }
+FILES = "/opt/pith/var/files"
 MODES = ("servers", "ray")
 WITH_ALL = [pytest.param({"mode": mode, **more}) for mode in MODES for more in ({}, EVERYTHING)]
 
@@ -51,6 +52,22 @@ def test_every_manifest_is_what_kubernetes_takes(values: dict[str, Any]) -> None
                 validate(pod, KUBERNETES, strict=True)
         if kind not in ("RayService", "ServiceMonitor"):
             validate(manifest, KUBERNETES, strict=True)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_all_pods_run_one_anothers_batches_over_one_folder(mode: str, tmp_path: Path) -> None:
+    found = manifests({"mode": mode, "persistence": {"files": {"enabled": True}}})
+    assert settings_in(found, tmp_path).batches.deployment == "pith"
+    claim = found["PersistentVolumeClaim", "pith-files"]["spec"]
+    assert claim["accessModes"] == ["ReadWriteMany"]
+    (kind,) = {"RayService", "StatefulSet"} & {kind for kind, _ in found}
+    for pod in pods(found[kind, "pith"]).values():
+        (volume,) = [each for each in pod["spec"]["volumes"] if each["name"] == "files"]
+        assert volume["persistentVolumeClaim"] == {"claimName": "pith-files"}
+        for container in pod["spec"]["containers"]:
+            assert {"name": "files", "mountPath": FILES} in container["volumeMounts"]
+    named = manifests({"mode": mode, "config": {"batches": {"deployment": "mine"}}})
+    assert settings_in(named, tmp_path).batches.deployment == "mine"
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -103,7 +120,10 @@ def test_no_container_may_more_than_write_what_is_named(values: dict[str, Any]) 
                 assert security["readOnlyRootFilesystem"] and not security["allowPrivilegeEscalation"]
                 assert security["capabilities"] == {"drop": ["ALL"]}
                 mounts = container["volumeMounts"]
-                assert {each["mountPath"] for each in mounts if not each.get("readOnly")} <= WRITABLE
+                assert {each["mountPath"] for each in mounts if not each.get("readOnly")} <= {
+                    *WRITABLE,
+                    FILES,
+                }
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -32,7 +32,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if eq .Values.mode "ray" }}
 {{- $ours = merge (dict "ray" (dict "address" "auto") "server" (dict "ingress_replicas" (int .Values.replicas))) $ours }}
 {{- end }}
-{{- mergeOverwrite (deepCopy .Values.config) $ours | toYaml }}
+{{- /* All pods serve the same models, so they run one another's batches wherever they share the files. */}}
+{{- $default := dict "batches" (dict "deployment" (include "pith.name" .)) }}
+{{- mergeOverwrite (merge (deepCopy .Values.config) $default) $ours | toYaml }}
 {{- end }}
 
 {{/* What Ray reads once, when it is imported and when its processes start: as serve/cluster/ray_insides/ray_serve.py sets it. */}}
@@ -98,6 +100,9 @@ capabilities: {drop: [ALL]}
 {{/* All that a container may write: the rest of its root is read-only. */}}
 {{- define "pith.mounts" -}}
 - {name: state, mountPath: /opt/pith/var}
+{{- if .Values.persistence.files.enabled }}
+- {name: files, mountPath: /opt/pith/var/files}
+{{- end }}
 - {name: models, mountPath: /models}
 - {name: tmp, mountPath: /tmp}
 - {name: shared-memory, mountPath: /dev/shm}
@@ -116,6 +121,12 @@ capabilities: {drop: [ALL]}
   emptyDir: {}
 - name: shared-memory
   emptyDir: {medium: Memory, sizeLimit: {{ .Values.sharedMemory }}}
+{{- with .Values.persistence.files }}
+{{- if .enabled }}
+- name: files
+  persistentVolumeClaim: {claimName: {{ .existingClaim | default (printf "%s-files" (include "pith.name" $)) }}}
+{{- end }}
+{{- end }}
 - name: models
   {{- if .Values.persistence.models.enabled }}
   persistentVolumeClaim: {claimName: {{ .Values.persistence.models.existingClaim | default (printf "%s-models" (include "pith.name" .)) }}}

@@ -193,6 +193,9 @@ def build_ingress(
         **at_most(per_node),
         ray_actor_options={"num_cpus": 1, "runtime_env": {"env_vars": metrics_environment(settings)}},
     )
-    # Only in a cluster is there a machine with another one.
+    from serve.batches.wiring import with_deployment
+
+    # Only in a cluster is there a machine with another pepper, and another deployment's id.
     pepper = digest_of_pepper(settings.state_dir) if settings.ray.address else None
-    return deployment.bind(settings, places, run_folder, pepper)
+    given = with_deployment(settings) if settings.ray.address else settings
+    return deployment.bind(given, places, run_folder, pepper)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 
-from billing.batches.batch import NewBatch, NewLine
+from billing.batches.batch import Home, NewBatch, NewLine
 from billing.batches.batch_store import BatchStore
 from billing.batches.file_store import FileStore
 from billing.batches.stored_file import FileBounds, Purpose, StoredFile
@@ -15,12 +15,20 @@ ROOMY = FileBounds(files=100, bytes=10**9)
 DAY_S = 86_400.0
 
 
-def store_of(books: Books) -> BatchStore:
-    return BatchStore(books.database, lease_s=30)
+HERE = Home("5" * 32, "ours")
+
+
+def store_of(books: Books, home: Home = HERE) -> BatchStore:
+    async def at_home() -> Home:
+        return home
+
+    return BatchStore(books.database, lease_s=30, home=at_home)
 
 
 def new_file(caller: Caller, size: int = 100, purpose: Purpose = "batch") -> StoredFile:
-    return StoredFile(f"file-{secrets.token_hex(8)}", caller.project_id, "in.jsonl", purpose, size, 0, 0)
+    return StoredFile(
+        f"file-{secrets.token_hex(8)}", caller.project_id, "in.jsonl", purpose, size, 0, 0, HERE.store
+    )
 
 
 async def uploaded(books: Books, caller: Caller, size: int = 100) -> StoredFile:

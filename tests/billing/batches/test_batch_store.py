@@ -10,17 +10,17 @@ import pytest
 from billing.batches import batch_sql, line_sql
 from billing.batches.batch import ClaimedLine, Counts, LineTokens
 from billing.batches.batch_store import BatchStore, WrittenFile
-from billing.batches.file_store import FileStore
-from billing.caller import Caller
-from billing.errors import (
+from billing.batches.errors import (
     BatchEnded,
-    LedgerUnavailable,
     LostClaim,
     ResultsFull,
     TooManyBatches,
     UnknownBatch,
     UnknownFile,
 )
+from billing.batches.file_store import FileStore
+from billing.caller import Caller
+from billing.errors import LedgerUnavailable
 from billing.price import Cost
 from billing.store.fake_database import FakeOutageDatabase
 from billing.usage import Settlement, UsageFigures, Used

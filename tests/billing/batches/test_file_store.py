@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import pytest
 
+from billing.batches.errors import FileInUse, FilesFull, LostClaim, UnknownFile
 from billing.batches.file_store import FileStore
 from billing.batches.stored_file import FileBounds, FilePage
-from billing.errors import FileInUse, FilesFull, LostClaim, UnknownFile
-from tests.billing.batches.making import DAY_S, ROOMY, new_batch, new_file, store_of, uploaded
+from tests.billing.batches.making import DAY_S, HERE, ROOMY, new_batch, new_file, store_of, uploaded
 from tests.billing.conftest import NOW, Books
 
 
@@ -55,9 +55,9 @@ async def test_a_file_that_nobody_writes_to_any_more_expires_and_cannot_be_finis
     await books.at(NOW + timedelta(seconds=50))
     await files.keep_alive(file.id)
     await books.at(NOW + timedelta(seconds=100))
-    assert await files.expired() == []
+    assert await files.expired(HERE.store) == []
     await books.at(NOW + timedelta(seconds=111))
-    assert await files.expired() == [file.id]
+    assert await files.expired(HERE.store) == [file.id]
     for late in (files.keep_alive(file.id), files.finish(file.id, size=1, lifetime_s=DAY_S)):
         with pytest.raises(LostClaim):
             await late
@@ -73,11 +73,11 @@ async def test_the_input_of_a_batch_is_neither_deleted_nor_expired_before_that_h
     with pytest.raises(FileInUse, match=new.id):
         await files.forget(owner.project_id, file.id)
     await books.at(NOW + timedelta(days=2))
-    assert await files.expired() == []
+    assert await files.expired(HERE.store) == []
     job = await batches.take_job(["validating"])
     assert job is not None
     await batches.fail(job, "[]")
-    assert await files.expired() == [file.id]
+    assert await files.expired(HERE.store) == [file.id]
     with pytest.raises(UnknownFile):
         await batches.make(new_batch(owner, file))
 

@@ -85,8 +85,7 @@ async def serve(settings: Settings, at: int, when: str) -> None:
         database=FakeDyingDatabase(inner, at=at, when=when),
         lease=HASTY,
     )
-    store = BatchStore(inner, lease_s=HASTY.batch_s)
-    done = asyncio.create_task(until_done(store))
+    done = asyncio.create_task(until_done(service.batches.jobs._store))
     while not done.done():
         service.check()
         await asyncio.wait([done], timeout=1)

@@ -16,6 +16,7 @@ from sqlalchemy import text
 
 from billing.batches.file_writer import PIECE_BYTES
 from billing.batches.folder import FileFolder
+from billing.batches.kept_id import STORE
 from tests.serve.batches.uploading import FILES as PATH
 from tests.serve.batches.uploading import call
 from tests.serve.batches.uploading import upload as upload_of
@@ -44,7 +45,7 @@ def upload(served: Served, content: bytes = LINES, **given: Any) -> Client:
 
 def on_disk(served: Served) -> list[Path]:
     folder = served.settings.state_dir / "files"
-    return sorted(folder.iterdir()) if folder.exists() else []
+    return sorted(path for path in folder.iterdir() if path.name != STORE) if folder.exists() else []
 
 
 async def rows(served: Served) -> Sequence[Any]:

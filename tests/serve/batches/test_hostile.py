@@ -11,8 +11,8 @@ import pytest
 import pytest_asyncio
 from sqlalchemy import text
 
+from billing.batches.errors import StorageUnavailable
 from billing.books.books import Books
-from billing.errors import StorageUnavailable
 from compression.pipeline.errors import CompressionTimedOut
 from models.engine import EngineFault
 from models.errors import EngineTimedOut

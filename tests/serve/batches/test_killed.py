@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
+from billing.batches.kept_id import STORE
 from billing.books.books import Books
 from tests.billing.conftest import database_url, postgres_server
 from tests.faults.postgres import free_port
@@ -87,6 +88,6 @@ async def nothing_else_is_on_disk(served: Served, wanted: set[str | None]) -> No
     over = text("UPDATE batch_files SET expires_at = 0 WHERE NOT complete")
     await served.database.write(lambda c: c.execute(over) and None)
     await served.batches.files.delete_expired()
-    assert {path.name for path in (served.settings.state_dir / "files").iterdir()} == wanted
+    assert {path.name for path in (served.settings.state_dir / "files").iterdir()} == {*wanted, STORE}
     totals = text("SELECT sum(files) FROM batch_file_totals")
     assert await served.database.read(lambda c: c.execute(totals).scalar_one()) == len(wanted)

@@ -10,26 +10,29 @@ import pytest
 import billing.errors
 import models.errors
 from billing.accounts.powers import ModelNotAllowed, RouteNotAllowed
-from billing.caller import LimitState
-from billing.errors import (
+from billing.batches.errors import (
     BatchEnded,
-    BillingDisabled,
-    ClockBehind,
     FileInUse,
     FilesFull,
+    ResultsFull,
+    StorageFull,
+    StorageUnavailable,
+    StoredElsewhere,
+    TooManyBatches,
+    UnknownBatch,
+    UnknownFile,
+)
+from billing.caller import LimitState
+from billing.errors import (
+    BillingDisabled,
+    ClockBehind,
     InvalidKey,
     LedgerUnavailable,
     LimitsUnavailable,
     PricesUnavailable,
     QuotaExceeded,
     RateLimited,
-    ResultsFull,
     SpoolFull,
-    StorageFull,
-    StorageUnavailable,
-    TooManyBatches,
-    UnknownBatch,
-    UnknownFile,
     UnknownOriginal,
     UsageNotRecorded,
 )
@@ -128,6 +131,7 @@ ROWS: list[tuple[Exception, int, str, str, dict[str, str]]] = [
     (TooManyBatches(9), 429, "rate_limit_error", "too_many_batches", {"Retry-After": "5"}),
     (StorageFull("no space"), 507, "server_error", "storage_full", {}),
     (StorageUnavailable("read-only"), 503, "server_error", "storage_unavailable", {"Retry-After": "5"}),
+    (StoredElsewhere("f", "a", "b"), 503, "server_error", "stored_elsewhere", {"Retry-After": "5"}),
 ]
 
 

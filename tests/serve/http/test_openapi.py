@@ -11,7 +11,7 @@ import pytest
 from fastapi import FastAPI
 from jsonschema import Draft202012Validator
 
-from billing.errors import (
+from billing.batches.errors import (
     BatchEnded,
     FileInUse,
     FilesFull,
@@ -19,8 +19,8 @@ from billing.errors import (
     StorageFull,
     UnknownBatch,
     UnknownFile,
-    UnknownOriginal,
 )
+from billing.errors import UnknownOriginal
 from billing.ledger.ledger import Ledger
 from billing.spool.spool import Spool
 from billing.store.database import open_database
