@@ -83,7 +83,8 @@ def measure(config: Path) -> Run:
 
 
 def wait_until_ready(server: subprocess.Popen[str], on_step: Callable[[str], None]) -> str:
-    """Read what the server prints until the demo key. Raises `RuntimeError` when it ends or takes too long."""
+    """Read what the server prints until it names the demo key's file; returns the key. Raises `RuntimeError` when it
+    ends or takes too long."""
     assert server.stdout is not None
     watchdog = threading.Timer(READY_S, server.kill)
     watchdog.start()
@@ -92,8 +93,8 @@ def wait_until_ready(server: subprocess.Popen[str], on_step: Callable[[str], Non
             print(line, end="", file=sys.stderr)
             if step := re.fullmatch(r"\[.*?\] (?!still )(.*) …", line.strip()):
                 on_step(step[1])
-            if found := re.search(r"demo key\s+(\S+)", line):
-                return found[1]
+            if found := re.search(r"key file\s+(.+) \(mode", line):
+                return Path(found[1]).read_text(encoding="ascii").strip()
     finally:
         watchdog.cancel()
     raise RuntimeError(f"the server ended before it was ready (exit code {server.wait()})")

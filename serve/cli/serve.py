@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import socket
 import sys
 from contextlib import ExitStack
@@ -155,22 +156,25 @@ def announce(settings: Settings, key: str | None, progress: Progress, ending: st
     if settings.ops.port:
         progress.say(f"metrics: http://{settings.ops.host}:{settings.ops.port}/metrics")
     if settings.logs.format == "json":
-        # What follows is for a person at a terminal, and has a key in it.
+        # What follows is for a person.
         return
     if key is None:
         print("Make a key with: pith workspace create NAME, pith project create, pith key create", flush=True)
         print(ending, flush=True)
         return
+    # A file or a container's log keeps what is printed, and has other readers.
+    is_seen = sys.stdout.isatty()
+    bearer = key if is_seen else f"$(cat {shlex.quote(str(settings.demo.key_path))})"
+    said = f"  demo key  {key}\n" if is_seen else ""
     print(
         f"""
   address   {base}/v1
-  demo key  {key}
-  key file  {settings.demo.key_path} (mode 0600)
+{said}  key file  {settings.demo.key_path} (mode 0600)
 
 Try it:
 
   curl {base}/v1/chat/completions \\
-    -H "Authorization: Bearer {key}" -H "Content-Type: application/json" \\
+    -H "Authorization: Bearer {bearer}" -H "Content-Type: application/json" \\
     -d '{{"messages": [{{"role": "user", "content": "Tell me about the river."}}], "max_tokens": 60}}'
 
 {ending}

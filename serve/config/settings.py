@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from decimal import Decimal
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
@@ -143,6 +144,14 @@ class OpsSettings(Section):
 class DemoSettings(Section):
     enabled: bool = Field(True, description="Make a demo workspace and key at start.")
     key_path: Path = Field(Path("var/demo-key"), description="File that holds the demo key (mode 0600).")
+    monthly_limit_usd: Annotated[Decimal, Field(ge=0, le=1_000_000, decimal_places=9)] | None = Field(
+        Decimal(25),
+        description="Dollars that the demo workspace may spend in a month, set anew at each start; null: no limit.",
+    )
+
+    @property
+    def monthly_limit_nano_usd(self) -> int | None:
+        return None if self.monthly_limit_usd is None else int(self.monthly_limit_usd * 10**9)
 
 
 class Settings(Section):

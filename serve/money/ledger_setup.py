@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 from billing.accounts.accounts import Accounts
-from billing.errors import AccountExists, InvalidKey
+from billing.errors import AccountExists, InvalidKey, UnknownAccount
 from billing.ledger.ledger import Ledger
 from billing.price import ModelPrice
 from billing.spool.spool import Spool
@@ -20,7 +20,7 @@ from models.catalog import Catalog
 from serve.config.compression_models import CompressionModelSettings
 from serve.config.errors import ConfigError
 from serve.config.retrieval_models import RetrievalModelSettings
-from serve.config.settings import Settings
+from serve.config.settings import DemoSettings, Settings
 from serve.money.pepper import PEPPER, PEPPER_BYTES, read_pepper
 
 DEMO = "demo"
@@ -41,7 +41,7 @@ async def prepare_ledger(settings: Settings, catalog: Catalog, *, now: datetime)
         if not settings.demo.enabled:
             return None
         accounts = Accounts(database, pepper=pepper_of(settings))
-        return await demo_key(accounts, settings.demo.key_path, now=now)
+        return await demo_key(accounts, settings.demo, now=now)
     finally:
         await database.close()
 
@@ -165,23 +165,38 @@ def prices_of(
     )
 
 
-async def demo_key(accounts: Accounts, path: Path, *, now: datetime) -> str:
-    """The key in `path` while it is valid, else a new one, written there for its owner alone."""
-    kept = _kept_key(path)
+async def demo_key(accounts: Accounts, demo: DemoSettings, *, now: datetime) -> str:
+    """The key in the demo's file while it is valid, else a new one, written there for its owner alone. The demo's
+    workspace gets its limit."""
+    kept = _kept_key(demo.key_path)
     if kept is not None:
         try:
             await accounts.authenticate(kept, now=now)
+            await _limit(accounts, demo)
             return kept
         except InvalidKey:
             pass
     # Apart, since a start may have died between them.
     with suppress(AccountExists):
-        await accounts.create_workspace(DEMO, now=now)
+        limit = demo.monthly_limit_nano_usd
+        await accounts.create_workspace(DEMO, monthly_limit_nano_usd=limit, now=now)
+    await _limit(accounts, demo)
     with suppress(AccountExists):
         await accounts.create_project(DEMO, DEMO, now=now)
     _, key = await accounts.create_key(f"{DEMO}/{DEMO}", DEMO, now=now)
-    _keep_key(path, key)
+    _keep_key(demo.key_path, key)
     return key
+
+
+async def _limit(accounts: Accounts, demo: DemoSettings) -> None:
+    try:
+        workspace = await accounts.find_workspace(DEMO)
+    except UnknownAccount:
+        # The operator has put another workspace's key into the file.
+        return
+    limit = demo.monthly_limit_nano_usd
+    if workspace.monthly_limit_nano_usd != limit:
+        await accounts.change_workspace(DEMO, {"monthly_limit_nano_usd": limit})
 
 
 def _kept_key(path: Path) -> str | None:

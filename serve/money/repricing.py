@@ -38,7 +38,7 @@ async def put_in_force(
         )
         if settings.demo.enabled:
             accounts = Accounts(database, pepper=pepper_of(settings), actor=actor)
-            await demo_key(accounts, settings.demo.key_path, now=now)
+            await demo_key(accounts, settings.demo, now=now)
         return version
     finally:
         await database.close()

@@ -90,7 +90,7 @@ def settings_document(folder: Path, **fields: Any) -> dict[str, Any]:
             "database_url": f"sqlite:///{folder / 'pith.db'}",
             "spool_path": str(folder / "spool.db"),
         },
-        "demo": {"enabled": True, "key_path": str(folder / "demo-key")},
+        "demo": {"enabled": True, "key_path": str(folder / "demo-key"), "monthly_limit_usd": None},
         "models": [model_document(name) for name in ("alpha", "beta", "gamma", "delta")],
         **fields,
     }

@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from billing.spool.spool import Spool
 from billing.store.database import open_database
 from serve.catalog.configured import catalog_of
 from serve.config.errors import ConfigError
-from serve.config.settings import Settings
+from serve.config.settings import DemoSettings, Settings
 from serve.money.ledger_setup import open_accounts, prepare_ledger, prices_of
 from serve.money.pepper import PEPPER_BYTES, digest_of_pepper, read_pepper, require_pepper
 from tests.serve.served import settings_document
@@ -111,6 +112,49 @@ async def test_a_start_that_died_between_workspace_and_project_is_made_good(tmp_
     await accounts.create_workspace("demo", now=NOW)
     await database.close()
     assert await prepare(settings) is not None
+
+
+async def demo_limit(settings: Settings) -> int | None:
+    database, accounts = await open_accounts(settings)
+    workspace = await accounts.find_workspace("demo")
+    await database.close()
+    return workspace.monthly_limit_nano_usd
+
+
+def with_limit(settings: Settings, usd: str | None) -> Settings:
+    demo = DemoSettings(
+        key_path=settings.demo.key_path, monthly_limit_usd=None if usd is None else Decimal(usd)
+    )
+    return settings.model_copy(update={"demo": demo})
+
+
+async def test_the_demo_has_a_limit_of_its_own_and_one_that_was_there_before_gets_it(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path, demo={"key_path": str(tmp_path / "demo-key")})
+    assert settings.demo.monthly_limit_usd == 25
+    # As an earlier version left it.
+    key = await prepare(with_limit(settings, None))
+    assert await demo_limit(settings) is None
+    assert await prepare(settings) == key
+    assert await demo_limit(settings) == 25 * 10**9
+    await prepare(with_limit(settings, "0.5"))
+    assert await demo_limit(settings) == 5 * 10**8
+    await prepare(with_limit(settings, None))
+    assert await demo_limit(settings) is None
+
+
+async def test_another_workspaces_key_in_the_demos_file_is_left_without_the_demos_limit(
+    tmp_path: Path,
+) -> None:
+    settings = settings_in(tmp_path, demo={"key_path": str(tmp_path / "demo-key")})
+    database, accounts = await open_accounts(settings)
+    await accounts.create_workspace("mine", now=NOW)
+    await accounts.create_project("mine", "main", now=NOW)
+    _, key = await accounts.create_key("mine/main", "main", now=NOW)
+    settings.demo.key_path.write_text(key + "\n")
+    assert await prepare(settings) == key
+    (workspace,) = await accounts.list_workspaces()
+    assert (workspace.name, workspace.monthly_limit_nano_usd) == ("mine", None)
+    await database.close()
 
 
 async def test_without_a_demo_there_is_no_key(tmp_path: Path) -> None:

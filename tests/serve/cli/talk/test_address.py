@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -40,3 +41,21 @@ def test_a_start_on_nodes_says_where_they_listen(on_nodes: Path, monkeypatch: py
     said = "\n".join(lines)
     assert "ready: http://NODE:8000" in said and "NODE is the address of any node" in said
     assert "//node" not in said
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_the_demo_key_is_shown_on_a_terminal_alone_and_else_the_path_of_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], is_terminal: bool
+) -> None:
+    file = tmp_path / "pith.yaml"
+    file.write_text(yaml.safe_dump(settings_document(tmp_path / "a folder")))
+    settings = load_settings(file)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
+    announce(settings, "pith_id_secret", Progress(), "Ctrl-C stops everything.")
+    said = capsys.readouterr()
+    assert ("pith_id_secret" in said.out) == is_terminal
+    assert "pith_id_secret" not in said.err
+    assert str(settings.demo.key_path) in said.out
+    if not is_terminal:
+        # In a shell the quoted path is one word again.
+        assert f"Bearer $(cat '{settings.demo.key_path}')" in said.out
