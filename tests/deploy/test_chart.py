@@ -223,3 +223,18 @@ def models_of_every_kind() -> Any:
     """The models of configs/cpu.yaml, which has one of each kind."""
     document = yaml.safe_load((ROOT / "configs/cpu.yaml").read_text())
     return {key: document[key] for key in ("models", "compression")}
+
+
+def test_pods_of_gpu_nodes_may_name_their_runtime() -> None:
+    for mode in ("servers", "ray"):
+        for wanted in ("", "nvidia"):
+            found = manifests({"mode": mode, "runtimeClassName": wanted})
+            with_pods = [each for each in found.values() if each["kind"] in ("StatefulSet", "RayService")]
+            # Ray's head has no GPU.
+            named = [
+                pod["spec"].get("runtimeClassName", "")
+                for manifest in with_pods
+                for component, pod in pods(manifest).items()
+                if component != "head"
+            ]
+            assert named and set(named) == {wanted}

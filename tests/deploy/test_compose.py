@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -133,3 +134,11 @@ def test_images_of_others_have_an_exact_tag() -> None:
         assert "build" in service or re.fullmatch(
             r"[a-z/]+:v?\d+\.\d+(\.\d+)?(-\w+)?(@sha256:\w+)?", service["image"]
         )
+
+
+def test_kernels_that_are_compiled_on_a_gpu_stay_on_a_volume() -> None:
+    dockerfile = (ROOT / "Dockerfile.gpu").read_text()
+    (declared,) = re.findall(r"^VOLUME (.+)$", dockerfile, re.MULTILINE)
+    for name in ("XDG_CACHE_HOME", "TRITON_CACHE_DIR", "FLASHINFER_WORKSPACE_BASE"):
+        (folder,) = re.findall(rf"{name}=(\S+)", dockerfile)
+        assert any(folder.startswith(f"{volume}/") for volume in json.loads(declared)), name

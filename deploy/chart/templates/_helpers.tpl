@@ -137,6 +137,9 @@ capabilities: {drop: [ALL]}
 
 {{/* Where pods are put: of the component in .component. */}}
 {{- define "pith.placement" -}}
+{{- with .root.Values.runtimeClassName }}
+runtimeClassName: {{ . }}
+{{- end }}
 {{- with .root.Values.nodeSelector }}
 nodeSelector: {{- toYaml . | nindent 2 }}
 {{- end }}
