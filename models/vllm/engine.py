@@ -21,7 +21,7 @@ from models.vllm.client import CountingClient
 from models.vllm.faults import constrained_by, fault_of, located, refusal, unknown_form
 from models.vllm.forms import forms_of
 from models.vllm.grammars import trials_of
-from models.vllm.prompt_meters import PromptMeters, meters_of
+from models.vllm.prompt_meters import PromptMeters, meters_of, tokens_at_once
 from models.vllm.prompts.prompt import prompt_making
 
 RESTART_S = 10
@@ -41,6 +41,7 @@ class VLLMEngine:
         self._serving = serving_chat
         insides.refuse_what_cannot_be_rendered(serving_chat)
         self._forms = forms_of(serving_chat, self._client, coalesce_s=coalesce_s)
+        self._gathers = coalesce_s > 0
         self._counting_turns = asyncio.Lock()
 
     @property
@@ -67,7 +68,9 @@ class VLLMEngine:
             yield unknown_form(request)
             return
         external_ids = form.engine_ids(request)
-        meter = meters_of(request, external_ids, self._client, places=self.places)
+        # Who wants each token by itself gathers none.
+        at_once = tokens_at_once(request, len(self._client.meters)) if self._gathers else 1
+        meter = meters_of(request, external_ids, self._client, places=self.places, at_once=at_once)
         self._client.meters |= meter.parts
         if request.trace_headers:
             self._client.traces |= dict.fromkeys(external_ids, request.trace_headers)

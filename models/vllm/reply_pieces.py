@@ -67,7 +67,8 @@ async def streamed(
     )
     async with aclosing(pieces):
         async for piece in pieces:
-            yield EngineChunk(piece, meter.usage(), finished=False)
+            # Also what the engine has made and not handed out: a client that leaves pays for it.
+            yield EngineChunk(piece, meter.peek(), finished=False)
     if meter.failure is not None:
         raise meter.failure
     yield EngineChunk(closing(), meter.usage(), finished=True)

@@ -39,6 +39,8 @@ class UsageMeter:
     cut_off: set[int] = field(default_factory=set)
     failure: BaseException | None = None
     handed_over: asyncio.Future[None] = field(default_factory=_future)
+    # A stream's tokens come so many together, but for the first and the last.
+    tokens_at_once: int = 1
     # Held while the engine has it: of a request of many prompts, the engine is given some at a time.
     turns: AbstractAsyncContextManager[None] = field(default_factory=nullcontext)
 
@@ -46,6 +48,8 @@ class UsageMeter:
         """The engine is about to be given the prompt."""
         if sampling_params.max_tokens is None or sampling_params.max_tokens > self.most_tokens:
             sampling_params.max_tokens = self.most_tokens
+        if self.tokens_at_once > 1:
+            sampling_params.stream_interval = self.tokens_at_once
         self.prompt_tokens = len(prompt.get("prompt_token_ids") or ())
         self.choices = sampling_params.n
         if not self.handed_over.done():

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
+from models.embedded import ensure_checkpoints
+from models.engine import EngineRequest
 
 pytestmark = pytest.mark.integration
 PROMPT = [1, 2, 3]
@@ -14,21 +19,20 @@ PROMPT = [1, 2, 3]
 class Choices:
     """A request for several choices in vLLM's own bookkeeping, fed token by token as its engine core would."""
 
-    def __init__(self, n: int) -> None:
+    def __init__(self, n: int, *, tokenizer: Any = None, **params: Any) -> None:
         from vllm.sampling_params import RequestOutputKind, SamplingParams
         from vllm.v1.engine import EngineCoreRequest
         from vllm.v1.engine.output_processor import OutputProcessor
         from vllm.v1.engine.parallel_sampling import ParentRequest
 
-        self.processor = OutputProcessor(None, log_stats=False)
-        params = SamplingParams(
-            n=n, max_tokens=100, output_kind=RequestOutputKind.FINAL_ONLY, detokenize=False
-        )
+        self.processor = OutputProcessor(tokenizer, log_stats=False)
+        given = {"output_kind": RequestOutputKind.FINAL_ONLY, "detokenize": False, **params}
+        sampling = SamplingParams(n=n, max_tokens=100, **given)
         request = EngineCoreRequest(
             request_id="inner",
             prompt_token_ids=PROMPT,
             mm_features=None,
-            sampling_params=params,
+            sampling_params=sampling,
             pooling_params=None,
             arrival_time=0.0,
             lora_request=None,
@@ -147,3 +151,34 @@ async def test_choices_that_ended_before_anybody_looked_count_as_not_cached() ->
     (output,) = choices.make(1, 1, ends=True, cached=2)
     meter.count(output)
     assert meter.usage().cached_tokens == 0
+
+
+async def test_tokens_of_a_stream_that_are_not_handed_out_yet_are_counted(tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+    from vllm.sampling_params import RequestOutputKind
+
+    tokenizer = AutoTokenizer.from_pretrained(ensure_checkpoints(tmp_path)["pith-mini"])
+    kind = RequestOutputKind.DELTA
+    choices = Choices(1, tokenizer=tokenizer, output_kind=kind, detokenize=True, stream_interval=4)
+    meter, sizes = choices.meter(), []
+    for number in range(1, 11):
+        for output in choices.make(0, 1, ends=number == 10):
+            meter.count(output)
+            sizes.append(len(output.outputs[0].token_ids))
+        # A client that leaves here pays for all of them.
+        assert meter.peek().completion_tokens == number
+    assert sizes == [1, 4, 4, 1] and meter.usage().completion_tokens == 10
+
+
+async def test_a_crowd_of_streams_has_its_tokens_several_at_a_time() -> None:
+    from models.vllm.prompt_meters import meters_of, tokens_at_once
+
+    plain = EngineRequest("r", "m", ({"role": "user", "content": "hi"},), 9, stream=True, cache_salt="s")
+    assert [tokens_at_once(plain, others) for others in (0, 31, 32, 100, 10_000)] == [1, 1, 2, 4, 8]
+    for other in (replace(plain, options={"tools": [{}]}), replace(plain, stream=False)):
+        assert tokens_at_once(other, 10_000) == 1
+    for at_once, wanted in ((1, None), (3, 3)):
+        (meter,) = meters_of(plain, ["r"], None, places=4, at_once=at_once).parts.values()
+        params = SimpleNamespace(max_tokens=9, n=1, stream_interval=None)
+        meter.hand_over({"prompt_token_ids": PROMPT}, params)
+        assert params.stream_interval == wanted
