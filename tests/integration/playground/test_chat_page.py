@@ -12,6 +12,7 @@ from playwright.sync_api import expect
 
 from models.errors import EngineUnavailable
 from models.fake_engine import FakeEngine
+from serve.catalog import readiness
 from tests.integration.playground.watched import Watched
 from tests.serve.loopback_service import Running
 
@@ -91,11 +92,11 @@ def test_an_edited_question_takes_the_place_of_the_one_that_failed(chat: Watched
     assert chat.page.locator(".message.user .said").all_inner_texts() == ["Right?"]
 
 
-def test_a_model_that_starts_says_so_and_for_how_long(chat: Watched, engine: FakeEngine) -> None:
+def test_a_model_that_starts_says_so_and_for_how_long(
+    chat: Watched, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readiness, "TOLD_AGAIN_S", 0)
     engine.is_ready, engine.answers = False, False
-    for _ in range(200):  # the server tells the same for a second
-        if not httpx.get(f"{chat.url}/playground/running.json").json()["models"]["pith-mini"]:
-            break
     chat.page.locator("#chat-model").focus()
     first = chat.page.locator("#chat-model option").first
     expect(first).to_have_text("Pith Mini (embedded) · not running")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Route, expect
 
-from models.errors import EngineFailed
+from models.errors import EngineFailed, EngineUnavailable
 from models.fake_engine import FakeEngine
 from tests.integration.playground.usage_replies import usage_reply
 from tests.integration.playground.watched import DESKTOP, PHONE, Watched, watched
@@ -196,13 +196,23 @@ def test_everything_can_be_done_by_keyboard_alone(page: Watched, running: Runnin
 
 
 @pytest.mark.parametrize("look", ["phone", "dark"])
-def test_it_fits_a_phone_and_is_readable_in_the_dark(running: Running, browser: Browser, look: str) -> None:
+def test_it_fits_a_phone_and_is_readable_in_the_dark(
+    running: Running, browser: Browser, engine: FakeEngine, look: str
+) -> None:
     scheme: Any = "dark" if "dark" in look else "light"
     size = PHONE if "phone" in look else DESKTOP
     with watched(browser, running.url, size, color_scheme=scheme, reduced_motion="reduce") as page:
         give_usage(page)
         page.use_key(running.key)
         page.compress_example("Agent trace")
+        page.tab("Chat")
+        page.page.get_by_label("Most tokens").fill("3")
+        send(page, "Which is cut off?")
+        page.shows(".cut-off", "3 tokens")
+        engine.fails_with = EngineUnavailable("no replica", retry_after_s=7)
+        send(page, "Which fails?")
+        page.shows(".message.unsent", "Not answered")
+        page.page.locator("#chat-code summary").click()
         for tab in TABS:
             page.tab(tab)
             if tab == "Usage":
@@ -212,7 +222,10 @@ def test_it_fits_a_phone_and_is_readable_in_the_dark(running: Running, browser: 
         shade = page.page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
         assert (shade == "rgb(18, 21, 19)") == ("dark" in look)
         page.page.locator("#key-button").click()
-        assert page.violations() == []
+        page.page.get_by_label("Project key").fill("any text")
+        page.button("Use key").click()
+        page.page.locator("#key-fault").wait_for()
+        assert page.violations() == [] and not page.is_wider_than_the_screen()
 
 
 def test_hostile_names_replies_and_errors_are_text(
