@@ -40,6 +40,12 @@ class ModelPrice:
         _check("ppm", self.ppm, WHOLE_PPM)
 
     @property
+    def is_free(self) -> bool:
+        """Whether no request to it is charged anything."""
+        highest = self.input_micro_usd_per_mtok, self.output_micro_usd_per_mtok, self.minimum_nano_usd
+        return self.ppm == 0 or not any(highest)
+
+    @property
     def cheapest_input_micro_usd_per_mtok(self) -> int:
         """What a prompt token costs at least."""
         cached = self.cached_input_micro_usd_per_mtok

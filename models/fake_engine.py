@@ -7,7 +7,7 @@
 import asyncio
 import json
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from itertools import chain, cycle, islice
@@ -41,10 +41,9 @@ class FakePrefixCache:
     most: int = 10_000
     _blocks: OrderedDict[int, None] = field(default_factory=OrderedDict)
 
-    def take(self, request: EngineRequest) -> int:
+    def take(self, cache_salt: str, tokens: Sequence[str]) -> int:
         """How many of the prompt's tokens were there, in whole blocks and never all of them; now they are."""
-        tokens = _prompt(request)
-        found, before, hits = 0, hash(request.cache_salt), True
+        found, before, hits = 0, hash(cache_salt), True
         for end in range(self.block, len(tokens), self.block):
             before = hash((before, *tokens[end - self.block : end]))
             hits = hits and before in self._blocks
@@ -64,8 +63,8 @@ class FakeEngine:
     `min_tokens` make it say the text again. `fails_with` is raised before the first chunk, or after
     `fails_after` tokens. `answers` unset: no replica ever takes a request. `garbage` replaces the data of every chunk.
     `context_length` is what prompt and reply may have together. `bound` is what it says of its prompts, and
-    `prompt_tokens` what it counts of each when it generates, whatever it said. It has a prefix cache, as a real one
-    has; `cached_tokens` is what it says of that, whatever it has.
+    `prompt_tokens` what it counts of each when it generates, whatever it said; `tokens_of` is its tokenizer. It has a
+    prefix cache, as a real one has; `cached_tokens` is what it says of that, whatever it has.
     """
 
     text: str = TEXT
@@ -80,6 +79,8 @@ class FakeEngine:
     bound: PromptBound | None = WORDS_ARE_TOKENS
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
+    # Of a text, or of a message's content as JSON.
+    tokens_of: Callable[[str], Sequence[str]] = str.split
     prefix_cache: FakePrefixCache = field(default_factory=FakePrefixCache)
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     requests: list[EngineRequest] = field(default_factory=list)
@@ -91,7 +92,7 @@ class FakeEngine:
         if not self.answers:
             await asyncio.Event().wait()
         self._fail_at(0)
-        counted = prompt_tokens(request)
+        counted = len(_prompt(request, self.tokens_of))
         if not beyond_context:
             self._within_the_context(request, counted)
         return counted
@@ -121,13 +122,14 @@ class FakeEngine:
     async def _chunks(self, request: EngineRequest) -> AsyncGenerator[EngineChunk, None]:
         if not self.answers:
             await asyncio.Event().wait()
-        counted = prompt_tokens(request) if self.prompt_tokens is None else self.prompt_tokens
+        prompt = _prompt(request, self.tokens_of)
+        counted = len(prompt) if self.prompt_tokens is None else self.prompt_tokens
         request = self._within_the_context(request, counted)
         pieces, finish_reason = reply_pieces(self.text, request)
         choices, form = request.sequences, form_of(request)
         if self.fails_with is None or self.fails_after:
             yield EngineChunk(b"", TokenUsage(counted), finished=False)
-        found = min(counted, self.prefix_cache.take(request))
+        found = min(counted, self.prefix_cache.take(request.cache_salt, prompt))
         cached = found if self.cached_tokens is None else self.cached_tokens
         for index, piece in enumerate(pieces):
             self._fail_at(index)
@@ -225,14 +227,14 @@ def form_of(request: EngineRequest) -> FakeForm:
 
 def prompt_tokens(request: EngineRequest) -> int:
     """A word is a token, and each message costs one more; of a prompt of tokens, each is one."""
-    return len(_prompt(request))
+    return len(_prompt(request, str.split))
 
 
-def _prompt(request: EngineRequest) -> list[str]:
+def _prompt(request: EngineRequest, tokens_of: Callable[[str], Sequence[str]]) -> list[str]:
     tokens: list[str] = []
     for message in request.messages:
         text = json.dumps(message.get("content", ""), ensure_ascii=False)
-        tokens += [str(message.get("role")), *text.split()]
+        tokens += [str(message.get("role")), *tokens_of(text)]
     for prompt in request.prompts:
-        tokens += prompt.split() if isinstance(prompt, str) else map(str, prompt)
+        tokens += tokens_of(prompt) if isinstance(prompt, str) else map(str, prompt)
     return tokens

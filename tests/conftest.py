@@ -78,6 +78,7 @@ THOROUGH = (
     "models/template",
     "patterns",
     "serve/batches",
+    "serve/chat/test_compression_money.py",
     "serve/chat/test_stable_prefix.py",
     "serve/cli/batch",
     "serve/dialects/test_wrong_types.py",

@@ -23,8 +23,9 @@ from serve.prompt_compression.cutting import cut
 from serve.prompt_compression.options import PromptCompressionOptions
 from serve.prompt_compression.outcome import BlockOutcome, CompressedPrompt
 from serve.prompt_compression.report import block_fields
-from serve.prompt_compression.results import Compression, ResultCache
+from serve.prompt_compression.results import ResultCache
 from serve.prompt_compression.settings import settings_of
+from serve.prompt_compression.shared_result import Compression
 
 BODY = 8 * 2**20
 # What JSON has around the text of a marked part.

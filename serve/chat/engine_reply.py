@@ -60,6 +60,7 @@ class EngineReply:
         """Of a completed reply. Raises `UsageNotRecorded`."""
         if self.compressed is not None:
             await self.compressed.finish_aside()
+            await self.compressed.wait_for_payers()
         return await self.held.settle("completed")
 
     def headers(self, status: MeteringStatus) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """A chat request from checked body to settled cost: prepare, admit, hold, generate, settle or release."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,6 +21,7 @@ from serve.money.admission import Admissions, Admitted
 from serve.money.held_request import UNOBSERVED
 from serve.money.terms import MostTokens, TokenTerms
 from serve.prompt_compression.compressed_chat import CompressedChat, PreparedPrompt
+from serve.prompt_compression.engine_tokens import EngineTokens
 from serve.prompt_compression.service import PromptCompressor
 
 # What usage events call the request, by the form of its reply.
@@ -222,34 +223,51 @@ class ChatService:
         ):
             observed = self._metrics.begin(chat.model.id)
             compressed = await self._compressed(stack, chat, admitted, observed, client)
-            sent = chat if compressed is None else self._rewritten(chat, compressed)
-            if chat.prompt is not None:
-                tokens = self._terms(sent, is_shrunk=tokens.is_shrunk)
-            check = partial(check_grammars, sent.request.options)
-            held = await stack.enter_async_context(
-                admitted.hold(tokens, observed, stream=sent.request.stream, client=client, check=check)
-            )
+            give_way = None
             if compressed is not None:
-                held.saving_of = compressed.saving_of
-                held.observe_saving = compressed.observed.settle
-                held.compression = compressed.part
-            request = sent.held_to(held.most) if tokens.is_shrunk else sent.request
+                tokens = self._terms(self._rewritten(chat, compressed), is_shrunk=tokens.is_shrunk)
+                give_way = partial(self._give_way, chat, compressed, is_shrunk=tokens.is_shrunk)
+            check = partial(check_grammars, chat.request.options)
+            stream = chat.request.stream
+            held = await stack.enter_async_context(
+                admitted.hold(tokens, observed, stream=stream, client=client, check=check, give_way=give_way)
+            )
+            held.prompt = compressed
+            sent = chat if compressed is None else self._rewritten(chat, compressed)
+            request = sent.held_to(held.most) if held.terms.tokens.is_shrunk else sent.request
             yield EngineReply(engine, request, admitted, held, observed, compressed)
+
+    async def _give_way(
+        self, chat: PreparedChat, compressed: CompressedChat, *, is_shrunk: bool
+    ) -> TokenTerms | None:
+        """What it asks for with less of a hold for its compression, or with less of it compressed."""
+        if not await compressed.give_way():
+            return None
+        return self._terms(self._rewritten(chat, compressed), is_shrunk=is_shrunk)
 
     async def count(self, caller: Caller, chat: PreparedChat, request_id: str, client: Client) -> int:
         """The prompt's tokens. It counts as a request and is free; but who could not pay for the least of prompts has
         no replica started. Raises what `open` raises."""
-        nothing = MostTokens(1, 0)
-
-        async def count() -> MostTokens:
-            return nothing
-
-        tokens = TokenTerms(chat.model.id, nothing, nothing, count, counts_against_limits=False)
+        tokens = _least_of(chat)
         async with (
             self._admissions.admit(caller, request_id, [tokens], route=chat.route) as admitted,
             admitted.hold_part(tokens, UNOBSERVED, client=client),
         ):
             return await self._engines[chat.model.id].count_tokens(chat.request, beyond_context=True)
+
+    async def _count_messages(
+        self, chat: PreparedChat, admitted: Admitted, client: Client, messages: Sequence[Mapping[str, Any]]
+    ) -> int:
+        """The tokens of a prompt of these alone. As `count`, it starts a replica only for who could pay."""
+        engine = self._engines[chat.model.id]
+        request = replace(
+            chat.request, messages=tuple(messages), options={}, form="chat", form_options={}, max_tokens=1
+        )
+        async with AsyncExitStack() as stack:
+            if not await engine.ready():
+                least = _least_of(chat)
+                await stack.enter_async_context(admitted.hold_part(least, UNOBSERVED, client=client))
+            return await engine.count_tokens(request, beyond_context=True)
 
     async def _compressed(
         self,
@@ -262,7 +280,9 @@ class ChatService:
         """The compressed prompt. A refusal or a failure here is the chat's."""
         if chat.prompt is None:
             return None
-        compressing = self._compressor.compress(chat.prompt, admitted, chat.model.id, client)
+        count = partial(self._count_messages, chat, admitted, client)
+        tokens = EngineTokens(chat.model.id, chat.request.messages, count)
+        compressing = self._compressor.compress(chat.prompt, admitted, tokens, client)
         try:
             compressed = await stack.enter_async_context(compressing)
         except BaseException as failure:
@@ -295,3 +315,13 @@ class ChatService:
         if is_shrunk:
             terms.shrink()
         return terms
+
+
+def _least_of(chat: PreparedChat) -> TokenTerms:
+    """Of one who asks for nothing but a count."""
+    nothing = MostTokens(1, 0)
+
+    async def count() -> MostTokens:
+        return nothing
+
+    return TokenTerms(chat.model.id, nothing, nothing, count, counts_against_limits=False)

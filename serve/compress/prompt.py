@@ -7,15 +7,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice
+from typing import Self
 
 import orjson
 
 from billing.accounts.powers import require_models
 from billing.caller import Caller
-from billing.usage import MeteringStatus, Outcome
+from billing.price import Cost
+from billing.usage import MeteringStatus, Outcome, Saving
 from compression.flags import Flag
 from compression.pipeline.errors import CompressorUnavailable
 from compression.pipeline.receipt import Receipt
+from models.engine import TokenUsage
 from serve.compress.request import CompressMessagesRequest
 from serve.compress.service import ROUTE, use_receipt
 from serve.compressors.receipt_json import receipt_fields
@@ -25,6 +28,7 @@ from serve.http.disconnect import Client
 from serve.http.fresh_id import fresh_id
 from serve.metrics.compress import CompressMetrics
 from serve.money.admission import Admissions, Admitted
+from serve.money.held_request import ChargedPrompt
 from serve.money.terms import TokenTerms
 from serve.originals.originals import Original, Originals
 from serve.prompt_compression.blocks import Block, Message, find_blocks
@@ -144,36 +148,65 @@ class MessagesService:
         observed = self._metrics.begin(settings.model_id)
         async with admitted.hold(terms, observed, client=client) as held:
             found = await self._run(settings, due, admitted.caller)
-            receipts = self._receipts(found)
-            total = sum_of(receipts)
-            use_receipt(held, total)
-            for each in receipts:
-                observed.compressed(each)
-            written = None if total is None else orjson.dumps(receipt_fields(total)).decode()
-            outcome: Outcome = "completed" if receipts else "failed"
+            outcome: Outcome = "completed" if any(map(_receipt_of, found)) else "failed"
+            held.prompt = claims = Claims.of(found)
             try:
+                total = sum_of(claims.receipts)
+                use_receipt(held, total)
+                for each in claims.receipts:
+                    observed.compressed(each)
+                written = None if total is None else orjson.dumps(receipt_fields(total)).decode()
                 receipt = await held.settle(outcome, receipt=written)
             finally:
                 # A settlement that has begun goes on without its client.
-                if held.is_settled:
-                    self._blocks.cache.pay(each.id for each in found)
-            return found, receipt.settlement.status
+                if not held.is_settled:
+                    claims.end_settlement(is_paid=False)
+            return claims.marked(found), receipt.settlement.status
 
     async def _run(
         self, settings: PromptCompressionSettings, due: Sequence[BlockOutcome], caller: Caller
     ) -> list[BlockOutcome]:
         served = self._models[settings.model_id]
-        found = await self._blocks.compress(due, settings, caller, served, is_paid=False)
+        found = await self._blocks.compress(due, settings, caller, served, is_free=False)
         if settings.refuses_on_failure and any(outcome.reason in FAILURES for outcome in found):
             raise CompressorUnavailable(
                 f"{settings.model_id}: a part of the messages could not be compressed"
             )
         return found
 
-    def _receipts(self, outcomes: Iterable[BlockOutcome]) -> list[Receipt]:
-        """Of all work done for this request; a part that is left whole all the same has its receipt in the cache."""
-        found = (outcome.compression or self._blocks.cache.get(outcome.id) for outcome in outcomes)
-        return [compression.receipt for compression in found if compression is not None]
+
+@dataclass(frozen=True, slots=True)
+class Claims(ChargedPrompt):
+    """The work that a request is charged for: what no other one has paid for, or is about to."""
+
+    claimed: Mapping[str, BlockOutcome]
+
+    @classmethod
+    def of(cls, outcomes: Iterable[BlockOutcome]) -> Self:
+        """Of all work that was done; a part that is left whole all the same has a receipt too."""
+        return cls({each.id: each for each in outcomes if _receipt_of(each) and each.shared.claim()})
+
+    @property
+    def receipts(self) -> list[Receipt]:
+        return [receipt for each in self.claimed.values() if (receipt := _receipt_of(each))]
+
+    def marked(self, outcomes: Sequence[BlockOutcome]) -> list[BlockOutcome]:
+        return [replace(each, is_cached=each.is_cached or each.id not in self.claimed) for each in outcomes]
+
+    def saving_of(self, usage: TokenUsage, charged: Cost, minimum: bool) -> None: ...
+
+    def begin_settlement(self) -> None: ...
+
+    def end_settlement(self, *, is_paid: bool) -> None:
+        for each in self.claimed.values():
+            each.shared.end_claim(is_paid=is_paid)
+
+    def observe(self, saving: Saving, usage: TokenUsage, status: MeteringStatus) -> None: ...
+
+
+def _receipt_of(outcome: BlockOutcome) -> Receipt | None:
+    made = outcome.shared.compression
+    return None if made is None else made.receipt
 
 
 def sum_of(receipts: Sequence[Receipt]) -> Receipt | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -13,8 +13,9 @@ from billing.errors import QuotaExceeded
 from billing.ledger.ledger import Ledger
 from billing.ledger.price_list import PriceList
 from billing.rate_limits.rate_limits import RateLimits
-from billing.usage import MeteringStatus
+from billing.usage import Hold, MeteringStatus
 from billing.webhooks.refusals import Refusals
+from models.errors import EngineRejected
 from serve.http.disconnect import Client
 from serve.http.openapi import METERING_HEADER
 from serve.http.rate_limit_headers import rate_limit_headers
@@ -23,9 +24,12 @@ from serve.money.held_request import HeldRequest, Observed
 from serve.money.hold import HoldTerms, hold_worst_case
 from serve.money.interactive import Interactive
 from serve.money.price_book import PriceBook, price_of
-from serve.money.terms import TokenTerms
+from serve.money.terms import MostTokens, TokenTerms
 from serve.money.webhook_room import refused_limit
 from serve.tracing.spans import step
+
+# Other terms of a request for which the quota has no room; None: there are none.
+GiveWay = Callable[[], Awaitable[TokenTerms | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +118,13 @@ class Admitted:
         stream: bool = False,
         client: Client | None = None,
         check: Callable[[], object] | None = None,
+        give_way: GiveWay | None = None,
         is_part: bool = False,
     ) -> AsyncIterator[HeldRequest]:
         """Hold the worst-case cost, and on the way out settle or release, however that comes.
 
-        A part is settled with the request that it is part of (`HeldRequest.compression`), and released where it is not.
+        A part is settled with the request that it is part of (`HeldRequest.prompt`), and released where it is not.
+        Where the quota has no room, `give_way` is asked for other terms until it has none.
 
         `check` is work that can refuse the request: the limits bound it, and nothing is held before it. Raises what it
         raises, and what `Ledger.hold` and the terms' `count` raise.
@@ -130,11 +136,7 @@ class Admitted:
             with step("hold"):
                 if check is not None:
                     check()
-                price = price_of(self.prices, tokens.model_id)
-                terms = HoldTerms(
-                    self.caller, price, self.prices.version, self.request_id, tokens, self.route
-                )
-                hold, most = await hold_worst_case(ledger, terms, clock=clock)
+                terms, hold, most = await self._hold(tokens, give_way)
             who = client or Client()
             held = HeldRequest(hold, most, terms, stream, who, ledger, observed, clock, is_part)
             if stream and (notes := current_notes()) is not None:
@@ -157,3 +159,21 @@ class Admitted:
             observed.end()
             if held is not None:
                 self.used_tokens += held.limited_tokens
+
+    async def _hold(self, tokens: TokenTerms, give_way: GiveWay | None) -> tuple[HoldTerms, Hold, MostTokens]:
+        refused: QuotaExceeded | None = None
+        while True:
+            price = price_of(self.prices, tokens.model_id)
+            terms = HoldTerms(self.caller, price, self.prices.version, self.request_id, tokens, self.route)
+            try:
+                hold, most = await hold_worst_case(self.admissions.ledger, terms, clock=self.admissions.clock)
+                return terms, hold, most
+            except QuotaExceeded as error:
+                refused = error
+            except EngineRejected as error:
+                # If it cannot be had on other terms, it is still the money that it lacks.
+                raise refused or error from None
+            other = None if give_way is None else await give_way()
+            if other is None:
+                raise refused
+            tokens = other

@@ -14,12 +14,10 @@ from billing.usage import Hold, MeteringStatus, Outcome, Saving, Settlement, Usa
 from models.engine import TokenUsage
 from serve.http.disconnect import Client
 from serve.logs.request_notes import current_notes
-from serve.money.hold import HoldTerms
+from serve.money.hold import HoldTerms, open_hold
 from serve.money.terms import MostTokens
 from serve.tracing.spans import step
 
-SavingOf = Callable[[TokenUsage, Cost, bool], Saving]
-ObserveSaving = Callable[[Saving, TokenUsage, MeteringStatus], None]
 # What is written with a settlement, of the receipt that it will have.
 AlsoWrite = Callable[["Receipt"], Work[None]]
 
@@ -41,6 +39,27 @@ class Observed(Protocol):
 
     def end(self) -> None:
         """On every way out."""
+        ...
+
+
+class ChargedPrompt(Protocol):
+    """The compression of a request's prompt: what it saved, and a part for what it costs."""
+
+    def saving_of(self, usage: TokenUsage, charged: Cost, minimum: bool) -> Saving | None:
+        """By the request's usage, its cost and whether a minimum was asked; None if that is not asked."""
+        ...
+
+    def begin_settlement(self) -> "HeldRequest | None":
+        """The part that is settled with the request, in one transaction; None if nothing is to be paid. Asked after
+        `saving_of`."""
+        ...
+
+    def end_settlement(self, *, is_paid: bool) -> None:
+        """On every way out of a settlement that has begun. Paid is what is in the ledger or in the spool."""
+        ...
+
+    def observe(self, saving: Saving, usage: TokenUsage, status: MeteringStatus) -> None:
+        """What was settled."""
         ...
 
 
@@ -92,12 +111,8 @@ class HeldRequest:
     delivered: bool = field(default=False, init=False)
     # What was written of it, once it was settled.
     receipt: Receipt | None = field(default=None, init=False)
-    # What was saved of its prompt, if that was compressed: of its usage, its cost and whether a minimum was asked.
-    saving_of: SavingOf | None = field(default=None, init=False)
-    # Told of the saving that was settled.
-    observe_saving: ObserveSaving | None = field(default=None, init=False)
-    # The compression of its prompt, a part: what that used is settled with this request, in one transaction.
-    compression: "HeldRequest | None" = field(default=None, init=False)
+    # If that was compressed.
+    prompt: ChargedPrompt | None = field(default=None, init=False)
     # Written in the transaction of its settlement, which then never goes to the spool: both are there, or neither is.
     also_write: AlsoWrite | None = field(default=None, init=False)
     _settling: asyncio.Task[Receipt | BillingError] | None = field(default=None, init=False)
@@ -129,8 +144,9 @@ class HeldRequest:
         anything was written, and what `Ledger.settle_all` raises.
         """
         if self._settling is None:
+            used = [self._used(outcome, receipt)]
             held = [self, *self._used_parts()]
-            used = [one._used(outcome, receipt if one is self else None) for one in held]
+            used += [part._used(outcome, None) for part in held[1:]]
             also = self._also(held, used)
             self._settling = asyncio.create_task(self._write(outcome, held, used, also))
         written = await asyncio.shield(self._settling)
@@ -139,8 +155,8 @@ class HeldRequest:
         return written
 
     def _used_parts(self) -> "list[HeldRequest]":
-        part = self.compression
-        if part is None or part.usage.prompt_tokens == 0:
+        part = None if self.prompt is None else self.prompt.begin_settlement()
+        if part is None:
             return []
         part._is_settled_with_whole = True
         return [part]
@@ -157,7 +173,7 @@ class HeldRequest:
             cached_tokens=cached,
             minimum=minimum,
         )
-        saving = self.saving_of(self.usage, charged, minimum) if self.saving_of else None
+        saving = self.prompt.saving_of(self.usage, charged, minimum) if self.prompt else None
         figures = UsageFigures(prompt, completion, cached, self.stream, receipt, saving)
         return Used(self.hold, figures, charged, self.terms.price.ppm)
 
@@ -169,9 +185,11 @@ class HeldRequest:
         also: Work[None] | None,
     ) -> Receipt | BillingError:
         """A loss is returned rather than raised: after a client left, nobody awaits this task to see its exception."""
+        is_paid = False
         try:
             with step("settle"):
                 settlements = await self.ledger.settle_all(used, outcome=outcome, now=self.clock(), also=also)
+            is_paid = True
         except BillingError as lost:
             # With `also_write` it is not lost: neither was written, and nothing is owed.
             for one in held:
@@ -179,6 +197,8 @@ class HeldRequest:
                 if isinstance(lost, UsageNotRecorded):
                     one.observed.lose()
             return lost
+        finally:
+            self._end_settlement(is_paid=is_paid)
         for one, what, settlement in zip(held, used, settlements, strict=True):
             one.receipt = Receipt(one.usage, one.terms.price, what.cost, settlement)
             one.observed.settle(one.usage, what.cost, settlement.status)
@@ -186,6 +206,10 @@ class HeldRequest:
         assert self.receipt is not None
         self._observe_saving(used)
         return self.receipt
+
+    def _end_settlement(self, *, is_paid: bool) -> None:
+        if self.prompt is not None:
+            self.prompt.end_settlement(is_paid=is_paid)
 
     def _also(self, held: "Sequence[HeldRequest]", used: Sequence[Used]) -> Work[None] | None:
         """Of the receipts that they will have if all of it is written. What it raises leaves them as they were, to be
@@ -202,14 +226,15 @@ class HeldRequest:
         except BaseException:
             for one in held:
                 one.receipt, one._is_settled_with_whole = None, False
+            self._end_settlement(is_paid=False)
             raise
 
     def _observe_saving(self, used: Sequence[Used]) -> None:
         saving = used[0].figures.saving
-        if saving is not None and self.observe_saving is not None and self.receipt is not None:
+        if saving is not None and self.prompt is not None and self.receipt is not None:
             spent = sum(part.cost.nano_usd for part in used[1:])
             status = self.receipt.settlement.status
-            self.observe_saving(replace(saving, compression_nano_usd=spent), self.usage, status)
+            self.prompt.observe(replace(saving, compression_nano_usd=spent), self.usage, status)
 
     async def close(self, failure: BaseException) -> None:
         """Settle what was done before `failure`, or release the hold if nothing is owed."""
@@ -230,6 +255,13 @@ class HeldRequest:
         # The ledger's write goes on to its end when this is cancelled.
         with step("release"):
             await self.ledger.release(self.hold, now=self.clock())
+
+    async def hold_less(self, most: MostTokens) -> None:
+        """Hold no more than that. In between others may take what is given back: raises what `Ledger.hold` raises, and
+        then nothing is held."""
+        await self.release()
+        self.hold = await open_hold(self.ledger, self.terms, most, clock=self.clock)
+        self.most, self._released = most, False
 
     def _is_owed(self, is_our_fault: bool) -> bool:
         """A caller who left owes for the prompt given to the model and for what it generated; a reply of which only

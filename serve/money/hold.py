@@ -30,6 +30,21 @@ class HoldTerms:
         return worst.nano_usd
 
 
+async def open_hold(
+    ledger: Ledger, terms: HoldTerms, most: MostTokens, *, clock: Callable[[], datetime]
+) -> Hold:
+    """Hold what that many tokens cost. Raises what `Ledger.hold` raises."""
+    return await ledger.hold(
+        terms.caller,
+        model_id=terms.price.model_id,
+        pricing_version=terms.pricing_version,
+        amount_nano_usd=terms.amount_nano_usd(most),
+        request_id=terms.request_id,
+        now=clock(),
+        route=terms.route,
+    )
+
+
 async def hold_worst_case(
     ledger: Ledger, terms: HoldTerms, *, clock: Callable[[], datetime]
 ) -> tuple[Hold, MostTokens]:
@@ -40,16 +55,7 @@ async def hold_worst_case(
     """
 
     async def hold(most: MostTokens) -> tuple[Hold, MostTokens]:
-        held = await ledger.hold(
-            terms.caller,
-            model_id=terms.price.model_id,
-            pricing_version=terms.pricing_version,
-            amount_nano_usd=terms.amount_nano_usd(most),
-            request_id=terms.request_id,
-            now=clock(),
-            route=terms.route,
-        )
-        return held, most
+        return await open_hold(ledger, terms, most, clock=clock), most
 
     if terms.caller.metered and not terms.tokens.bound_is_proven:
         await terms.tokens.counted()

@@ -2,18 +2,21 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from logging import getLogger
 from typing import Any, TypeVar
 
+from billing.errors import BillingError
 from billing.price import Cost, ModelPrice, cost
-from billing.usage import PromptCompression, Saving
+from billing.usage import MeteringStatus, PromptCompression, Saving
 from models.engine import TokenUsage
 from serve.metrics.prompt_compression import ObservedPrompt
 from serve.money.held_request import HeldRequest, MoreThanHeld
+from serve.money.terms import MostTokens
 from serve.originals.originals import Kept, Original
 from serve.prompt_compression.blocks import Block
-from serve.prompt_compression.outcome import CompressedPrompt
+from serve.prompt_compression.outcome import BlockOutcome, CompressedPrompt
 from serve.prompt_compression.settings import PromptCompressionSettings
 
 # Counted from the end of the reply, when the work beside it has usually ended.
@@ -54,22 +57,16 @@ class CompressedChat:
     # As settled. `original_tokens` are those of the uncompressed prompt, as the engine counts them; None while unknown.
     original_tokens: int | None = field(default=None, init=False)
     saved_nano_usd: int = field(default=0, init=False)
+    # What this chat pays for, once its settlement has begun.
+    _claimed: list[BlockOutcome] | None = field(default=None, init=False)
+    _holds_its_cost: bool = field(default=False, init=False)
     _counting: asyncio.Task[int] | None = field(default=None, init=False)
     _keeping: asyncio.Task[Kept] | None = field(default=None, init=False)
 
     @property
-    def charged_usage(self) -> TokenUsage:
-        """The tokens of what was compressed for this request, in the receipts' tokenizer."""
-        receipts = [outcome.compression.receipt for outcome in self.result.charged if outcome.compression]
-        return TokenUsage(
-            sum(receipt.original_tokens for receipt in receipts),
-            sum(receipt.output_tokens for receipt in receipts),
-        )
-
-    @property
     def cost_nano_usd(self) -> int:
         """Of the compression itself."""
-        usage = self.charged_usage
+        usage = _used_by(self.result.charged if self._claimed is None else self._claimed)
         return cost(
             self.price,
             prompt_tokens=usage.prompt_tokens,
@@ -80,13 +77,63 @@ class CompressedChat:
     def charge(self, part: HeldRequest) -> None:
         """Charge this request for its compression. If it exceeds the hold, the prompt is sent whole and nothing is
         charged."""
+        usage = _used_by(self.result.charged)
         try:
-            part.use(self.charged_usage)
+            part.use(usage)
         except MoreThanHeld:
-            logger.critical("%s: %r exceeds the hold %r", self.price.model_id, self.charged_usage, part.most)
-            self.result = self.result.without_charged()
+            logger.critical("%s: %r exceeds the hold %r", self.price.model_id, usage, part.most)
+            self.result = self.result.without_charged("failed")
         else:
             self.part = part
+
+    async def give_way(self) -> bool:
+        """Need less money, since the quota has no room for this chat: hold of the compression what it costs, send
+        whole what is not paid for yet, and in the end all. False if there is nothing left to give."""
+        part, refuses = self.part, self.prompt.settings.refuses_on_failure
+        if part is not None and not self._holds_its_cost:
+            self._holds_its_cost = True
+            try:
+                await part.hold_less(MostTokens(part.usage.prompt_tokens, part.usage.completion_tokens))
+                return True
+            except BillingError as error:
+                logger.info("%s: the cost of a compression cannot be held: %s", self.price.model_id, error)
+        if refuses or not self.result.compressed:
+            return False
+        if part is None:
+            self.result = self.result.whole("quota_exceeded")
+            return True
+        self.part = None
+        await part.release()
+        self.result = self.result.without_charged("quota_exceeded")
+        return True
+
+    async def wait_for_payers(self, *, within_s: float = ASIDE_S) -> None:
+        """Wait, briefly, while other requests that pay for the same blocks are settled."""
+        charged = self.result.charged if self.part is not None else []
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while claimed := [each.shared for each in charged if each.shared.is_claimed]:
+                    await claimed[0].when_unclaimed()
+
+    def begin_settlement(self) -> HeldRequest | None:
+        """Claim what nobody else has paid for, or is about to. Nothing is charged where the engine's count of both
+        prompts shows that it would not have paid after all: the next request may pay."""
+        if self.part is None:
+            return None
+        charged = self.result.charged
+        is_dearer = self.original_tokens is not None and self.saved_nano_usd < self.cost_nano_usd
+        self._claimed = [] if is_dearer else [each for each in charged if each.shared.claim()]
+        others = {each.id for each in charged if each.shared.is_paid or each.shared.is_claimed}
+        self.result = self.result.paid_by_others(others - {each.id for each in self._claimed})
+        self.part.use(_used_by(self._claimed))
+        return self.part if self._claimed else None
+
+    def end_settlement(self, *, is_paid: bool) -> None:
+        for each in self._claimed or ():
+            each.shared.end_claim(is_paid=is_paid)
+
+    def observe(self, saving: Saving, usage: TokenUsage, status: MeteringStatus) -> None:
+        self.observed.settle(saving, usage, status)
 
     def begin_aside(self) -> None:
         """Count the uncompressed prompt and keep the originals while the engine generates: the reply needs both, the
@@ -169,6 +216,15 @@ class CompressedChat:
     @property
     def recorded_status(self) -> PromptCompression:
         return "holdout" if self.result.holdout else self.result.status
+
+
+def _used_by(outcomes: Sequence[BlockOutcome]) -> TokenUsage:
+    """Their tokens in the receipts' tokenizer."""
+    receipts = [outcome.compression.receipt for outcome in outcomes if outcome.compression]
+    return TokenUsage(
+        sum(receipt.original_tokens for receipt in receipts),
+        sum(receipt.output_tokens for receipt in receipts),
+    )
 
 
 def _result_of(task: asyncio.Task[Value] | None) -> Value | None:

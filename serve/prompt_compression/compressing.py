@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from billing.caller import Caller
 from compression.pipeline.errors import (
@@ -22,8 +23,9 @@ from serve.metrics.prompt_compression import Reason
 from serve.prompt_compression.blocks import Block, looks_like_json
 from serve.prompt_compression.cutting import cut
 from serve.prompt_compression.outcome import BlockOutcome
-from serve.prompt_compression.results import Compression, ResultCache, content_key
+from serve.prompt_compression.results import ResultCache, content_key
 from serve.prompt_compression.settings import PromptCompressionSettings
+from serve.prompt_compression.shared_result import Compression
 from serve.tracing.spans import step
 
 logger = logging.getLogger("pith.prompt_compression")
@@ -60,11 +62,12 @@ class BlockCompressor:
         reason = _reason_to_leave(block.text, settings, served)
         if reason is not None:
             return replace(outcome, reason=reason)
-        found = self.cache.get(outcome.id)
+        outcome = replace(outcome, shared=self.cache.of(outcome.id))
+        found = outcome.shared.compression
         if found is None:
             return outcome
-        # Work for a client that left before paying is charged to the first request that uses it.
-        return _finished(outcome, found, settings, is_cached=self.cache.is_paid(outcome.id))
+        # What nobody has paid for is charged to the first request that uses it and is settled.
+        return _finished(outcome, found, settings, is_cached=outcome.shared.is_paid)
 
     def _id_of(self, block: Block, settings: PromptCompressionSettings, caller: Caller) -> str:
         how = f"{block.is_tool_result}\0{chr(0).join(block.known)}"
@@ -79,10 +82,10 @@ class BlockCompressor:
         caller: Caller,
         served: ServedCompressor,
         *,
-        is_paid: bool,
+        is_free: bool,
     ) -> list[BlockOutcome]:
-        """The same outcomes in the same order, the pending ones compressed or failed. Unless `is_paid`, whoever uses
-        them first is charged.
+        """The same outcomes in the same order, the pending ones compressed or failed. Unless `is_free`, somebody is to
+        be charged for them.
 
         Raises `CompressionError` for settings of the request that the model does not take.
         """
@@ -90,7 +93,7 @@ class BlockCompressor:
         if not pending:
             return list(outcomes)
         try:
-            done = iter(await self._compress(pending, settings, caller, served, is_paid))
+            done = iter(await self._compress(pending, settings, caller, served, is_free))
         except CompressionError as error:
             if settings.is_asked:
                 raise
@@ -105,23 +108,29 @@ class BlockCompressor:
         settings: PromptCompressionSettings,
         caller: Caller,
         served: ServedCompressor,
-        is_paid: bool,
+        is_free: bool,
     ) -> list[BlockOutcome]:
         places = asyncio.Semaphore(AT_ONCE)
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + self.deadline_s
 
+        async def make(block: Block) -> Compression:
+            terms = JobTerms(payer=caller.project_id, deadline_s=max(0.001, ends_at - loop.time()))
+            with step("compress", "client"):
+                result = await served.model.compress(_request(block, settings), terms)
+            return _believed(block, result, settings, served)
+
         async def one(outcome: BlockOutcome) -> BlockOutcome | CompressionError:
+            shared = outcome.shared
             try:
                 async with asyncio.timeout_at(ends_at), places:
-                    terms = JobTerms(payer=caller.project_id, deadline_s=max(0.001, ends_at - loop.time()))
-                    with step("compress", "client"):
-                        result = await served.model.compress(_request(outcome.block, settings), terms)
-                found = _believed(outcome.block, result, settings, served)
+                    found = await shared.made(partial(make, outcome.block))
             except Exception as error:
                 return _failed(outcome, error)
-            self.cache.put(outcome.id, found, is_paid=is_paid)
-            return _finished(outcome, found, settings, is_cached=False)
+            self.cache.keep(outcome.id, shared)
+            is_cached = shared.is_paid
+            shared.is_paid = is_cached or is_free
+            return _finished(outcome, found, settings, is_cached=is_cached)
 
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one(outcome)) for outcome in pending]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from serve.metrics.prompt_compression import BlockEnd, Reason
 from serve.prompt_compression.blocks import Block
-from serve.prompt_compression.results import Compression
+from serve.prompt_compression.shared_result import Compression, SharedResult
 
 Status = Literal["applied", "skipped", "failed"]
 FAILURES: frozenset[Reason] = frozenset({"quota_exceeded", "failed", "timed_out"})
@@ -17,7 +17,7 @@ FAILURES: frozenset[Reason] = frozenset({"quota_exceeded", "failed", "timed_out"
 @dataclass(frozen=True, slots=True)
 class BlockOutcome:
     """A block with what it was compressed to, or the `reason` why it is sent whole; with neither it is pending.
-    `is_cached`: it had been compressed before.
+    `is_cached`: another request pays for it, or has paid.
 
     The `id` is the same in every turn, and another one in every workspace and project.
     """
@@ -29,6 +29,8 @@ class BlockOutcome:
     is_cached: bool = False
     # A last line with the id of the block's original, for the model.
     footer: str = ""
+    # With all requests that have this block now, or had it before.
+    shared: SharedResult = field(default_factory=SharedResult)
 
     @property
     def is_compressed(self) -> bool:
@@ -92,16 +94,37 @@ class CompressedPrompt:
 
     @property
     def charged(self) -> list[BlockOutcome]:
-        """Those that were compressed for this request, and not before."""
+        """Those for which no other request has paid."""
         return [outcome for outcome in self.compressed if not outcome.is_cached]
 
-    def without_charged(self) -> CompressedPrompt:
+    def each_charged_once(self) -> CompressedPrompt:
+        """A block that stands in the prompt several times is compressed once."""
+        outcomes = list(self.outcomes)
+        seen: set[str] = set()
+        for at, each in enumerate(outcomes):
+            if each.is_compressed and each.id in seen:
+                outcomes[at] = replace(each, is_cached=True)
+            seen.add(each.id)
+        return replace(self, outcomes=tuple(outcomes))
+
+    def without_charged(self, reason: Reason) -> CompressedPrompt:
         """The same with those sent whole."""
-        whole = [
-            replace(each, reason="failed") if each.is_compressed and not each.is_cached else each
+        return self._changed({each.id for each in self.charged}, reason=reason)
+
+    def paid_by_others(self, ids: Container[str]) -> CompressedPrompt:
+        """The same with these charged to other requests."""
+        return self._changed(ids, is_cached=True)
+
+    def _changed(self, ids: Container[str], **fields: Any) -> CompressedPrompt:
+        outcomes = (
+            replace(each, **fields) if each.is_compressed and each.id in ids else each
             for each in self.outcomes
-        ]
-        return replace(self, outcomes=tuple(whole))
+        )
+        return replace(self, outcomes=tuple(outcomes))
+
+    def whole(self, reason: Reason) -> CompressedPrompt:
+        """The same with nothing compressed."""
+        return self._changed({each.id for each in self.compressed}, reason=reason)
 
     def rewritten(self, messages: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
         """The messages with what their blocks became; the given ones stay as they are."""

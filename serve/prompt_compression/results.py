@@ -2,22 +2,13 @@
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Iterable
-from dataclasses import dataclass
+from weakref import WeakValueDictionary
 
-from compression.pipeline.receipt import Receipt
+from serve.prompt_compression.shared_result import SharedResult
 
 # The size of an entry beyond its text: key, receipt with flags, containers.
 ENTRY_BYTES = 2048
 DIGEST_BYTES = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Compression:
-    """What a block became: an output for each of its texts."""
-
-    outputs: tuple[str, ...]
-    receipt: Receipt
 
 
 def content_key(secret: bytes, *parts: str) -> str:
@@ -31,7 +22,8 @@ def content_key(secret: bytes, *parts: str) -> str:
 
 
 class ResultCache:
-    """The most recently used results, by key, within `most_bytes` of memory; safe in one event loop.
+    """The most recently used results, by key, within `most_bytes` of memory, and those that a request uses now; safe
+    in one event loop.
 
     A key must name the workspace: whether a text was compressed before must not show elsewhere.
     """
@@ -39,52 +31,46 @@ class ResultCache:
     def __init__(self, most_bytes: int) -> None:
         self._most = most_bytes
         self._size = 0
-        self._entries: OrderedDict[str, Compression] = OrderedDict()
-        self._unpaid: set[str] = set()
+        self._entries: OrderedDict[str, tuple[SharedResult, int]] = OrderedDict()
+        # Also what is being made, or was dropped while requests use it: they share it, and its charge.
+        self._known: WeakValueDictionary[str, SharedResult] = WeakValueDictionary()
 
-    def get(self, key: str) -> Compression | None:
-        found = self._entries.get(key)
-        if found is not None:
+    def of(self, key: str) -> SharedResult:
+        """The key's result, which may be yet to make."""
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = SharedResult()
+        elif key in self._entries:
             self._entries.move_to_end(key)
         return found
 
-    def is_paid(self, key: str) -> bool:
-        """Whether its work was charged, or is free."""
-        return key not in self._unpaid
-
-    def pay(self, keys: Iterable[str]) -> None:
-        """Their work was charged."""
-        self._unpaid.difference_update(keys)
-
-    def put(self, key: str, result: Compression, *, is_paid: bool) -> None:
-        """A result larger than the whole cache is not kept. What was paid for once stays so, if two did it at once."""
-        is_paid = is_paid or (key in self._entries and self.is_paid(key))
+    def keep(self, key: str, result: SharedResult) -> None:
+        """Keep what was made. A result larger than the whole cache is not kept."""
         self._drop(key)
         size = _size(result)
         if size > self._most:
             return
-        self._entries[key] = result
+        self._entries[key] = result, size
         self._size += size
-        if not is_paid:
-            self._unpaid.add(key)
         while self._size > self._most:
             self._drop(next(iter(self._entries)))
 
     def clear(self) -> None:
-        while self._entries:
-            self._drop(next(iter(self._entries)))
+        self._entries.clear()
+        self._known.clear()
+        self._size = 0
 
     def _drop(self, key: str) -> None:
         dropped = self._entries.pop(key, None)
         if dropped is not None:
-            self._size -= _size(dropped)
-            self._unpaid.discard(key)
+            self._size -= dropped[1]
 
     @property
     def size_bytes(self) -> int:
         return self._size
 
 
-def _size(result: Compression) -> int:
+def _size(result: SharedResult) -> int:
     # At most four bytes a character in memory.
-    return ENTRY_BYTES + sum(4 * len(output) for output in result.outputs)
+    outputs = () if result.compression is None else result.compression.outputs
+    return ENTRY_BYTES + sum(4 * len(output) for output in outputs)

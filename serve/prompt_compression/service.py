@@ -25,10 +25,11 @@ from serve.prompt_compression.compressed_chat import CompressedChat, PreparedPro
 from serve.prompt_compression.compressing import FAULTS, BlockCompressor, sent_whole
 from serve.prompt_compression.conversation import conversation_of, is_held_out
 from serve.prompt_compression.default import default_of
+from serve.prompt_compression.engine_tokens import EngineTokens
 from serve.prompt_compression.options import PromptCompressionOptions
 from serve.prompt_compression.outcome import BlockOutcome, CompressedPrompt
 from serve.prompt_compression.settings import Asked, PromptCompressionSettings, settings_of
-from serve.prompt_compression.worth import Worth
+from serve.prompt_compression.worth import BlockTokens, Worth
 
 Messages = Sequence[Mapping[str, Any]]
 # How many projects' settings are remembered.
@@ -103,42 +104,38 @@ class PromptCompressor:
 
     @asynccontextmanager
     async def compress(
-        self, prompt: PreparedPrompt, admitted: Admitted, chat_model_id: str, client: Client
+        self, prompt: PreparedPrompt, admitted: Admitted, tokens: EngineTokens, client: Client
     ) -> AsyncIterator[CompressedChat]:
-        """Compress the blocks. Their price, if there is one, is held meanwhile.
+        """Compress the blocks, of which the chat's engine counts the `tokens`. Their price, if there is one, is held
+        meanwhile.
 
         Raises what `Admitted.hold_part` raises, `CompressionError` for settings that the request asked for and
         the model does not take, and `CompressorUnavailable` where the request refuses to go out whole.
         """
-        observed = self._prompt_metrics.begin(chat_model_id)
-        chat_price = price_of(admitted.prices, chat_model_id)
-        price = price_of(admitted.prices, prompt.settings.model_id)
-        if prompt.holdout:
-            yield _done(CompressedChat(prompt, _held_out(prompt), chat_price, price, observed))
-            return
-        served = self._models[prompt.settings.model_id]
-        outcomes = self._blocks.known(prompt.blocks, prompt.settings, admitted.caller, served)
-        worth = Worth(chat_price, price)
-        keep = partial(self._originals.keep, admitted.caller, retain_s=prompt.settings.retain_s)
-        due = [each for each in outcomes if each.is_due and _may_pay(each, worth)]
-        if not price.input_micro_usd_per_mtok or not due:
-            result = await self._result(prompt, outcomes, admitted.caller, worth, is_paid=True)
-            yield _done(CompressedChat(prompt, result, chat_price, price, observed, keep=keep))
-            return
+        prices = (
+            price_of(admitted.prices, tokens.model_id),
+            price_of(admitted.prices, prompt.settings.model_id),
+        )
+        observed = self._prompt_metrics.begin(tokens.model_id)
         async with AsyncExitStack() as stack:
-            part, outcomes = await self._held(stack, prompt, outcomes, due, admitted, client)
-            result = await self._result(prompt, outcomes, admitted.caller, worth, is_paid=False)
-            compressed = CompressedChat(prompt, result, chat_price, price, observed, keep=keep)
-            if part is not None and result.charged:
-                compressed.charge(part)
-            if compressed.part is None:
-                # Nothing will be charged, and the chat may need the rest of the quota.
-                await stack.aclose()
+            if prompt.holdout:
+                compressed = CompressedChat(prompt, _held_out(prompt), *prices, observed)
+            else:
+                part, result = await self._result(stack, prompt, Worth(*prices), admitted, tokens, client)
+                keep = partial(self._originals.keep, admitted.caller, retain_s=prompt.settings.retain_s)
+                compressed = CompressedChat(prompt, result, *prices, observed, keep=keep)
+                if part is not None and result.charged:
+                    compressed.charge(part)
+                if compressed.part is None:
+                    # Nothing will be charged, and the chat may need the rest of the quota.
+                    await stack.aclose()
+            observed.compressed()
             try:
-                yield _done(compressed)
+                _refuse_failure(compressed)
+                yield compressed
             finally:
-                if part is not None and part.is_settled:
-                    self._blocks.cache.pay(outcome.id for outcome in compressed.result.charged)
+                for outcome in compressed.result.outcomes:
+                    observed.block(outcome.end)
 
     async def _held(
         self,
@@ -178,32 +175,37 @@ class PromptCompressor:
 
     async def _result(
         self,
+        stack: AsyncExitStack,
         prompt: PreparedPrompt,
-        outcomes: Sequence[BlockOutcome],
-        caller: Caller,
         worth: Worth,
-        *,
-        is_paid: bool,
-    ) -> CompressedPrompt:
-        settings = prompt.settings
+        admitted: Admitted,
+        tokens: EngineTokens,
+        client: Client,
+    ) -> tuple[HeldRequest | None, CompressedPrompt]:
+        """The compressed prompt, and the hold for what is to be charged of it."""
+        settings, part = prompt.settings, None
         served = self._models[settings.model_id]
-        found = await self._blocks.compress(outcomes, settings, caller, served, is_paid=is_paid)
-        return CompressedPrompt(tuple(_if_it_pays(outcome, worth) for outcome in found))
+        outcomes = self._blocks.known(prompt.blocks, settings, admitted.caller, served)
+        due = [each for each in outcomes if each.is_due and _may_pay(each, worth, tokens)]
+        if due and not worth.compression.is_free:
+            part, outcomes = await self._held(stack, prompt, outcomes, due, admitted, client)
+        is_free = worth.compression.is_free
+        found = await self._blocks.compress(outcomes, settings, admitted.caller, served, is_free=is_free)
+        counted = await tokens.of(found)
+        judged = (_if_it_pays(each, worth, count) for each, count in zip(found, counted, strict=True))
+        return part, CompressedPrompt(tuple(judged)).each_charged_once()
 
 
-def _may_pay(outcome: BlockOutcome, worth: Worth) -> bool:
-    return outcome.compression is None or worth.may_pay(outcome.compression.receipt)
+def _may_pay(outcome: BlockOutcome, worth: Worth, tokens: EngineTokens) -> bool:
+    known = tokens.known(outcome)
+    return known is None or outcome.compression is None or worth.may_pay(known, outcome.compression.receipt)
 
 
-def _done(compressed: CompressedChat) -> CompressedChat:
-    """Counted. Raises `CompressorUnavailable` where a block failed and the request will not go out whole."""
+def _refuse_failure(compressed: CompressedChat) -> None:
+    """Raises `CompressorUnavailable` where a block failed and the request will not go out whole."""
     settings = compressed.prompt.settings
-    for outcome in compressed.result.outcomes:
-        compressed.observed.block(outcome.end)
-    compressed.observed.compressed()
     if settings.refuses_on_failure and compressed.result.status == "failed":
         raise CompressorUnavailable(f"{settings.model_id}: a part of the prompt could not be compressed")
-    return compressed
 
 
 def _held_out(prompt: PreparedPrompt) -> CompressedPrompt:
@@ -211,14 +213,14 @@ def _held_out(prompt: PreparedPrompt) -> CompressedPrompt:
     return CompressedPrompt(outcomes, holdout=True)
 
 
-def _if_it_pays(outcome: BlockOutcome, worth: Worth) -> BlockOutcome:
-    if (
-        outcome.compression is None
-        or outcome.reason
-        or worth.pays(outcome.compression.receipt, added_tokens=outcome.footer_tokens)
-    ):
+def _if_it_pays(outcome: BlockOutcome, worth: Worth, tokens: BlockTokens | None) -> BlockOutcome:
+    if outcome.compression is None or not outcome.is_compressed:
         return outcome
-    reason: Reason = "not_worth" if outcome.compression.receipt.tokens_saved > 0 else "nothing_saved"
+    if tokens is None:
+        return replace(outcome, reason="failed")
+    if worth.pays(tokens, outcome.compression.receipt):
+        return outcome
+    reason: Reason = "not_worth" if tokens.saved > 0 else "nothing_saved"
     return replace(outcome, reason=reason)
 
 

@@ -7,6 +7,8 @@ from tests.mutants.mutant import SIMULATION, Mutant
 PARTS = "tests/serve/money/test_parts.py"
 PAIRS = "tests/billing/ledger/test_pairs.py"
 PRICED = "tests/serve/chat/test_priced_compression.py"
+SHARED = "tests/serve/chat/test_shared_compression.py"
+WORTH = "tests/serve/prompt_compression/test_worth.py"
 
 PAIR_MUTANTS = (
     Mutant(
@@ -102,23 +104,51 @@ PAIR_MUTANTS = (
     ),
     Mutant(
         "a block that was paid for is charged again",
-        "serve/prompt_compression/service.py",
-        "                if part is not None and part.is_settled:\n",
-        "                if False:\n",
+        "serve/prompt_compression/shared_result.py",
+        "        self.is_paid = is_paid\n",
+        "        self.is_paid = False\n",
         (f"{PRICED}::test_a_block_that_was_paid_for_is_free_in_later_turns",),
     ),
     Mutant(
         "a block that nobody paid for is free",
         "serve/prompt_compression/service.py",
-        "            result = await self._result(prompt, outcomes, admitted.caller, worth, is_paid=False)\n",
-        "            result = await self._result(prompt, outcomes, admitted.caller, worth, is_paid=True)\n",
+        "        is_free = worth.compression.is_free\n",
+        "        is_free = True\n",
         (f"{PRICED}::test_what_was_compressed_for_nobody_is_charged_to_who_uses_it",),
     ),
     Mutant(
         "a receipt above its hold is charged",
         "serve/prompt_compression/compressed_chat.py",
-        "            self.result = self.result.without_charged()\n",
+        '            self.result = self.result.without_charged("failed")\n',
         "            self.part = part\n",
         ("tests/serve/chat/test_broken_compressor.py",),
+    ),
+    Mutant(
+        "a compression whose usage was lost is paid",
+        "serve/money/held_request.py",
+        "            self._end_settlement(is_paid=is_paid)\n",
+        "            self._end_settlement(is_paid=True)\n",
+        (f"{SHARED}::test_what_was_lost_is_charged_to_the_next",),
+    ),
+    Mutant(
+        "two chats pay for one compression at a time",
+        "serve/prompt_compression/shared_result.py",
+        "        if self.is_paid or self._claimed is not None:\n",
+        "        if self.is_paid:\n",
+        ("tests/serve/prompt_compression/test_shared_result.py",),
+    ),
+    Mutant(
+        "a compression pays that rounding makes dearer",
+        "serve/prompt_compression/worth.py",
+        "ROUNDING_PICO_USD = 2 * PICO_PER_NANO\n",
+        "ROUNDING_PICO_USD = 0\n",
+        (f"{WORTH}::test_what_is_saved_covers_the_rounding_of_all_three_costs",),
+    ),
+    Mutant(
+        "a block that is sent whole does not count towards the minimum",
+        "serve/prompt_compression/worth.py",
+        "(tokens.sent if pays else tokens.whole) - BESIDE_TOKENS",
+        "(tokens.sent if pays else 0) - BESIDE_TOKENS",
+        (f"{WORTH}::test_a_block_that_is_sent_whole_counts_towards_the_request_s_minimum",),
     ),
 )

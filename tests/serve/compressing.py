@@ -21,13 +21,14 @@ from billing.accounts.accounts import Accounts
 from billing.books.reconciliation import differences
 from billing.caller import NO_LIMITS, ProjectLimits
 from billing.ledger.ledger import Ledger
+from billing.ledger.price_list import PriceList
 from billing.originals.original_store import OriginalStore
 from billing.price import ModelPrice
 from billing.rate_limits.counters import MemoryCounters
 from billing.rate_limits.rate_limits import RateLimits
 from billing.spool.spool import Spool
 from billing.store.database import open_database
-from compression.counting.counter import FakeCounter
+from compression.counting.counter import FakeCounter, TokenCounter
 from compression.pipeline.compressor import Compressor
 from compression.pipeline.request import CompressionRequest, CompressionResult
 from compression.pipeline.served import NO_TERMS, CompressionModel, JobTerms, LocalModel
@@ -103,6 +104,8 @@ class FakeModel:
         # Instead of counting: fail, or never answer.
         self.count_failure: Exception | None = None
         self.counts_never = False
+        # What it counts with beforehand.
+        self.counter: TokenCounter = FakeCounter()
 
     async def compress(self, request: CompressionRequest, terms: JobTerms = NO_TERMS) -> CompressionResult:
         self.started.append(request.input)
@@ -133,7 +136,7 @@ class FakeModel:
             raise self.count_failure
         if self.counts_never:
             await asyncio.Event().wait()
-        return FakeCounter().count(text)
+        return self.counter.count(text)
 
     async def close(self) -> None:
         await self.inner.close()
@@ -198,6 +201,15 @@ class Compressing:
         """The ratios that every compression model takes."""
         for name, served in self.served.items():
             self.served[name] = replace(served, lowest_ratio=lowest, highest_ratio=highest)
+
+    async def reprice(self, chat: ModelPrice, compression_micro_usd_per_mtok: int) -> None:
+        """These prices from now on, `chat` for every chat model and the other for `lexical`."""
+        compressors = [
+            ModelPrice("lexical", compression_micro_usd_per_mtok, 0, 0),
+            ModelPrice("free", 0, 0, 0),
+        ]
+        chats = [replace(chat, model_id=name) for name in ("alpha", "beta", "gamma", "delta")]
+        await self.ledger.publish_prices([*chats, *compressors], now=datetime.now(UTC))
 
     def forget(self) -> None:
         """Whatever was compressed before."""
@@ -268,8 +280,20 @@ class QueryClient(Client):
         return {**super().scope(), "query_string": self.query.encode()}
 
 
-def local_model() -> LocalModel:
-    return LocalModel(Compressor(BM25Scorer(), FakeCounter(), CompressionSettings()), max_waiting=64)
+def local_model(counter: TokenCounter | None = None) -> LocalModel:
+    compressor = Compressor(BM25Scorer(), counter or FakeCounter(), CompressionSettings())
+    return LocalModel(compressor, max_waiting=64)
+
+
+class LatestPrices(PriceBook):
+    """The last prices that were published, also while the service runs."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        super().__init__(ledger)
+        self.ledger = ledger
+
+    async def current(self) -> PriceList:
+        return await self.ledger.current_prices()
 
 
 def served_model() -> ServedCompressor:
@@ -309,7 +333,7 @@ async def compressing(
     limiter, accounts = RateLimits(counters), Accounts(database, pepper=b"p" * 32)
     model, time = FakeModel(local_model()), [datetime.now(UTC)]
     clock: Callable[[], datetime] = lambda: time[0]  # noqa: E731
-    book = PriceBook(ledger)
+    book = LatestPrices(ledger)
     registry = CollectorRegistry()
     metrics = ServiceMetrics(
         registry, chat_models=[each.id for each in catalog.models], compression_models=["lexical", "free"]

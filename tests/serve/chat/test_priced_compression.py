@@ -10,10 +10,11 @@ import pytest
 from sqlalchemy import text
 
 from billing.caller import ProjectLimits
+from billing.price import ModelPrice
 from compression.pipeline.errors import CompressorFailed
 from models.engine import EngineRequest
 from models.errors import EngineFailed
-from tests.serve.chat.test_compression import PASSAGES, agent, asked, sent
+from tests.serve.chat.test_compression import PASSAGES, QUESTION, agent, asked, sent
 from tests.serve.compressing import INPUT_NANO_USD, Compressing
 from tests.serve.served import eventually
 
@@ -105,6 +106,9 @@ async def test_a_count_that_comes_after_the_books_were_written_is_not_told(servi
     """What the reply says was saved is what the books say."""
 
     async def count_late(request: EngineRequest, *, beyond_context: bool = False) -> int:
+        if request.messages[0]["content"] != QUESTION:
+            # A block by itself.
+            return await counts(request, beyond_context=beyond_context)
         with suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(settling.wait()), COUNT_S)
         return 10**6
@@ -238,6 +242,116 @@ async def test_a_block_that_does_not_pay_is_held_for_once(service: Compressing) 
     finally:
         service.ledger.hold = hold  # type: ignore[method-assign]
     assert held == ["alpha"]
+
+
+@pytest.mark.parametrize("limit", range(35, 101, 5))
+async def test_asking_for_compression_makes_no_chat_a_402(service: Compressing, limit: int) -> None:
+    statuses = []
+    for compression in (False, PRICED):
+        await service.new_key(spend_limit_nano_usd=limit * 10**6)
+        service.forget()
+        reply = await service.chat(agent(), compression=compression, max_tokens=6).run()
+        statuses.append(reply.status)
+    assert statuses == [200 if limit >= 69.6 else 402, 200 if limit >= 39 else 402]
+
+
+async def test_compression_that_cannot_be_paid_for_is_left_out_of_a_chat_that_can(
+    service: Compressing,
+) -> None:
+    """The hold of a compression is so dear that there is no room for it, whatever it would save."""
+    await service.reprice(ModelPrice("chat", 100_000_000, 400_000_000, 0), 99_000_000)
+    try:
+        await service.new_key(spend_limit_nano_usd=70_000_000)
+        reply = await service.chat(agent(), compression=PRICED, max_tokens=6).run()
+        refused = {**PRICED, "on_failure": "refuse"}
+        other = await service.chat(agent(), compression=refused, max_tokens=6).run()
+    finally:
+        await service.reprice(ModelPrice("chat", 100_000_000, 400_000_000, 0), INPUT_NANO_USD * 1000)
+    assert (reply.status, reply.reply_headers["x-service-compression"]) == (200, "failed")
+    assert reply.json()["service"]["compression"]["blocks"][0]["reason"] == "quota_exceeded"
+    assert other.status == 402
+
+
+async def test_a_chat_that_is_held_gives_its_compression_s_hold_back(service: Compressing) -> None:
+    """Near the limit no more is held for a compression than it costs."""
+    await service.new_key(spend_limit_nano_usd=70_000_000)
+    service.engine.token_s = 3600
+    try:
+        client = service.chat(agent(), compression=PRICED, stream=True, max_tokens=6)
+        running = client.start()
+        await eventually(lambda: client.body)
+        held = text("SELECT amount_nano_usd FROM holds ORDER BY 1")
+        amounts = await service.database.read(lambda c: c.execute(held).scalars().all())
+        client.gone.set()
+        await running
+    finally:
+        service.engine.token_s = 0
+    (_, compression) = sorted(event["model_id"] for event in await service.events())
+    assert compression == "lexical"
+    assert min(amounts) == by_model(await service.events())["lexical"]["cost_nano_usd"]
+
+
+async def test_a_block_that_saves_less_than_it_costs_in_the_chat_s_tokens_is_sent_whole(
+    service: Compressing,
+) -> None:
+    """The receipt counts 780 tokens, of which it leaves 234; the engine counts 672 and 210."""
+    await service.reprice(ModelPrice("chat", 100_000_000, 400_000_000, 0), 65_000_000)
+    try:
+        said = (await service.chat(agent(), compression=PRICED, max_tokens=6).run()).json()["service"]
+    finally:
+        await service.reprice(ModelPrice("chat", 100_000_000, 400_000_000, 0), INPUT_NANO_USD * 1000)
+    assert said["billing"]["request_cost_usd"] == pytest.approx(0.0696)
+    assert (said["compression"]["net_usd"], said["compression"]["blocks"][0]["reason"]) == (0, "not_worth")
+
+
+async def test_nothing_is_charged_where_the_count_of_the_prompt_shows_that_it_did_not_pay(
+    service: Compressing,
+) -> None:
+    """The engine counts a block by itself otherwise than in its place."""
+    counts = service.engine.count_tokens
+
+    async def count(request: EngineRequest, *, beyond_context: bool = False) -> int:
+        counted = await counts(request, beyond_context=beyond_context)
+        return counted if request.messages[0]["content"] == QUESTION else 10 * counted
+
+    service.engine.count_tokens = count  # type: ignore[method-assign]
+    await service.reprice(ModelPrice("chat", 100_000_000, 400_000_000, 0), 65_000_000)
+    try:
+        said = (await service.chat(agent(), compression=PRICED, max_tokens=6).run()).json()["service"]
+    finally:
+        service.engine.count_tokens = counts  # type: ignore[method-assign]
+        await service.reprice(ModelPrice("chat", 100_000_000, 400_000_000, 0), INPUT_NANO_USD * 1000)
+    assert (said["compression"]["status"], said["compression"]["cost_usd"]) == ("applied", 0)
+    assert said["compression"]["saved_usd"] > 0
+    assert [event["model_id"] for event in await service.events()] == ["alpha"]
+
+
+async def test_a_block_that_the_engine_cannot_count_is_sent_whole(service: Compressing) -> None:
+    counts = service.engine.count_tokens
+
+    async def fails(request: EngineRequest, *, beyond_context: bool = False) -> int:
+        raise EngineFailed("it died")
+
+    service.engine.count_tokens = fails  # type: ignore[method-assign]
+    try:
+        reply = await service.chat(agent(), compression=PRICED, max_tokens=6).run()
+    finally:
+        service.engine.count_tokens = counts  # type: ignore[method-assign]
+    assert reply.status == 200
+    assert reply.json()["service"]["compression"]["blocks"][0]["reason"] == "failed"
+    assert sent(service)[2]["content"] == PASSAGES
+
+
+async def test_no_replica_is_started_to_count_for_who_cannot_pay(service: Compressing) -> None:
+    await service.new_key(spend_limit_nano_usd=1000)
+    service.engine.is_ready = False
+    service.engine.counted.clear()
+    try:
+        reply = await service.chat(agent(), compression={**PRICED, "model": "free"}, max_tokens=6).run()
+    finally:
+        service.engine.is_ready = True
+    assert reply.status == 402
+    assert service.engine.counted == []
 
 
 async def test_a_quota_that_has_room_for_the_chat_alone_is_no_402(service: Compressing) -> None:

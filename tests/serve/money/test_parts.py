@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from billing.errors import QuotaExceeded, UsageNotRecorded
-from billing.usage import Saving
+from billing.price import Cost
+from billing.usage import MeteringStatus, Saving
 from models.engine import TokenUsage
 from serve.http.disconnect import Client
-from serve.money.held_request import HeldRequest
+from serve.money.held_request import ChargedPrompt, HeldRequest
 from tests.serve.money.test_held_request import (
     BOUND,
     TOKEN_NANO_USD,
@@ -35,11 +36,31 @@ PART_WORDS = 3
 
 
 @dataclass
+class PartToPay(ChargedPrompt):
+    """A fake: its part is to be paid if it used anything. `ends` says of each settlement whether it was."""
+
+    part: HeldRequest
+    ends: list[bool] = field(default_factory=list)
+
+    def saving_of(self, usage: TokenUsage, charged: Cost, minimum: bool) -> Saving:
+        return Saving("applied", 50, 0, 1)
+
+    def begin_settlement(self) -> HeldRequest | None:
+        return self.part if self.part.usage.prompt_tokens else None
+
+    def end_settlement(self, *, is_paid: bool) -> None:
+        self.ends.append(is_paid)
+
+    def observe(self, saving: Saving, usage: TokenUsage, status: MeteringStatus) -> None: ...
+
+
+@dataclass
 class Whole:
     """A request with a part, on a real ledger."""
 
     kind: Embeddings
     part: Counted = field(default_factory=Counted)
+    prompts: list[PartToPay] = field(default_factory=list)
 
     async def run(
         self, work: Work = done, *, part_words: int = PART_WORDS, client: Client | None = None
@@ -52,8 +73,8 @@ class Whole:
                 if part_words:
                     part.use(TokenUsage(prompt_tokens=part_words))
                 async with admitted.hold(terms, kind.observed, client=client) as held:
-                    held.compression = part
-                    held.saving_of = lambda usage, charged, minimum: Saving("applied", 50, 0, 1)
+                    held.prompt = prompt = PartToPay(part)
+                    self.prompts.append(prompt)
                     held.use(TokenUsage(prompt_tokens=WORDS))
                     await work(held)
                     await held.settle("completed")
