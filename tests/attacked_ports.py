@@ -12,6 +12,7 @@ from pathlib import Path
 
 import httpx
 from prometheus_client import CollectorRegistry
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from models.engine import EngineRequest
 from models.fake_engine import FakeEngine
@@ -24,19 +25,20 @@ from tests.integration.running import free_port
 from tests.serve.http.serving import WAIT_S, FakeApplication, Raw, listening
 from tests.serve.served import settings_document
 
-TIMES = {"idle_timeout_s": 1.5, "head_timeout_s": 1, "body_timeout_s": 1, "send_timeout_s": 1}
-PUBLIC_CONNECTIONS = 50
+TIMES = {"idle_timeout_s": 1.5, "head_timeout_s": 1, "body_timeout_s": 1, "send_timeout_s": 60}
+CONNECTIONS = 30
 
 
 @dataclass(frozen=True)
 class Attacked:
     """A port, and whether it serves who may use it, over a connection of its own. `get` is a request to it that needs
-    no key, `post` one whose body it reads or refuses."""
+    no key, `large` one whose reply is, `post` one whose body it reads or refuses."""
 
     name: str
     address: tuple[str, int]
     serves: Callable[[], bool]
     get: bytes = b""
+    large: bytes = b""
     post: bytes = b""
 
     def connect(self) -> Raw:
@@ -45,13 +47,25 @@ class Attacked:
 
 @contextmanager
 def public_port(folder: Path) -> Iterator[Attacked]:
-    api = BodyLimitMiddleware(FakeApplication(), 4096)
-    with listening(folder, api=api, allowed_hosts=[], max_connections=PUBLIC_CONNECTIONS, **TIMES) as server:
+    api = BodyLimitMiddleware(with_large_reply(FakeApplication()), 4096)
+    with listening(folder, api=api, allowed_hosts=[], max_connections=CONNECTIONS, **TIMES) as server:
 
         def serves() -> bool:
             return httpx.get(f"http://127.0.0.1:{server.address[1]}/quick").status_code == 200
 
-        yield Attacked("public", server.address, serves, b"GET /quick", b"POST /echo")
+        yield Attacked("public", server.address, serves, b"GET /quick", b"GET /large", b"POST /echo")
+
+
+def with_large_reply(app: ASGIApp) -> ASGIApp:
+    async def served(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] != "/large":
+            await app(scope, receive, send)
+            return
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for left in reversed(range(256)):
+            await send({"type": "http.response.body", "body": bytes(2**16), "more_body": left > 0})
+
+    return served
 
 
 @contextmanager
@@ -69,7 +83,12 @@ def ops_port(folder: Path) -> Iterator[Attacked]:
 
     try:
         yield Attacked(
-            "ops", ("127.0.0.1", settings.ops.port), serves, b"GET /metrics", b"POST /admin/v1/workspaces"
+            "ops",
+            ("127.0.0.1", settings.ops.port),
+            serves,
+            b"GET /metrics",
+            b"GET /docs/swagger-ui-bundle.js",
+            b"POST /admin/v1/workspaces",
         )
     finally:
         close()
