@@ -9,11 +9,13 @@ from pydantic import (
     PlainValidator,
     ValidationInfo,
     field_validator,
+    model_validator,
 )
 from pydantic_core import PydanticCustomError, PydanticKnownError
 
 from compression.pipeline.sizes import LONGEST_SIZED_BYTES, MAX_SIZES, MOST_SIZED_UNITS
 from serve.compress.messages import EXAMPLE, MessagesText
+from serve.compressors.misplaced import refuse_beside
 from serve.compressors.size import SizeOptions
 from serve.http.body import RequestShape
 from serve.originals.retention import MAX_RETAIN_S
@@ -73,6 +75,12 @@ class Asked(RequestShape):
         fail_fast=True,
         description="Extra fields to include in the response: `spans` adds `kept`.",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _options_are_in_compression(cls, body: Any) -> Any:
+        refuse_beside(body, cls.model_fields, CompressOptions.model_fields)
+        return body
 
 
 class CompressInput(Asked):
@@ -191,6 +199,12 @@ class CompressMessagesRequest(RequestShape):
     compression: PromptCompressionOptions | None = Field(
         default=None, description="How to compress; as in a chat request, but `scope` is `all` by default."
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _options_are_in_compression(cls, body: Any) -> Any:
+        refuse_beside(body, cls.model_fields, PromptCompressionOptions.model_fields)
+        return body
 
 
 class BatchItem(CompressInput):

@@ -1,13 +1,19 @@
 """How small a compression's output is to be, as every request and default says it."""
 
-from pydantic import Field, ValidationInfo, field_validator
+from typing import Any
+
+from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from serve.compressors.misplaced import refuse_unknown
 from serve.http.body import RequestShape
 
 
 class SizeOptions(RequestShape):
-    """`target_ratio` or `keep`, or neither for the model's own ratio."""
+    """`target_ratio` or `keep`, or neither for the model's own ratio. An unknown option is refused: misspelt, it
+    would change what is kept and charged without a word."""
+
+    model_config = ConfigDict(extra="forbid")
 
     target_ratio: float | None = Field(
         default=None,
@@ -23,6 +29,13 @@ class SizeOptions(RequestShape):
         description="Instead of `target_ratio`: the minimum probability that a text's evidence is kept; the output is "
         "as small as that allows. A model without a calibration refuses it.",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _all_are_known(cls, given: Any) -> Any:
+        # Before pydantic makes an error of each of thousands.
+        refuse_unknown(given, cls.model_fields)
+        return given
 
     @field_validator("keep")
     @classmethod

@@ -63,8 +63,5 @@ def _is_calibrated(model: CompressionModelSettings) -> bool:
 
 
 def _described(issue: Issue) -> str:
-    if issue.type == "extra_forbidden":
-        known = ", ".join(ProjectCompression.model_fields)
-        return f"{issue.loc[-1]}: unknown key; there are {known}"
     path = [str(step) for step in issue.loc[1:] if isinstance(step, str)]
     return ": ".join([*path, issue.msg])

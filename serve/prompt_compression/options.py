@@ -57,6 +57,6 @@ class PromptCompressionOptions(SizeOptions):
 
 
 class ProjectCompression(PromptCompressionOptions):
-    """A project's default. Unknown keys are refused: a typo would go unnoticed for months."""
+    """A project's default."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(frozen=True)

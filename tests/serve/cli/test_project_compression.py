@@ -92,7 +92,7 @@ def test_changes_are_in_the_audit_log_and_what_changes_nothing_is_not(config: Pa
         ('{"scope": "some"}', "scope: Input should be 'marked' or 'all'"),
         (
             '{"target_ration": 0.5}',
-            "target_ration: unknown key; there are target_ratio, keep, model, scope, ",
+            "target_ration: unknown option; did you mean target_ratio?",
         ),
         ('{"model": "none"}', "model: there is no 'none', only lexical, words"),
         ('{"target_ratio": 0.05}', "target_ratio: lexical takes 0.1 to 0.9, not 0.05"),

@@ -182,6 +182,16 @@ async def test_a_bad_item_never_fails_the_others(served: Compressing, lines: boo
     await served.assert_nothing_is_left_open()
 
 
+async def test_an_items_misspelt_option_fails_that_item(served: Compressing) -> None:
+    items = [item("ratio", ratio=0.5), item("inside", compression={"kept": 0.9}), item("good", user="u")]
+    results, _ = answers(await served.batch(items).run())
+    assert [each["status"] for each in results] == ["error", "error", "ok"]
+    assert [each["error"]["message"] for each in results[:2]] == [
+        "body.items.0.ratio: belongs in compression, as compression.target_ratio",
+        "body.items.1.compression.kept: unknown option; did you mean keep?",
+    ]
+
+
 @FORMS
 async def test_a_compressor_that_fails_at_one_item_fails_that_one(served: Compressing, lines: bool) -> None:
     names = ["full", "dead", "bug", "good"]
@@ -238,6 +248,8 @@ async def test_256_items_are_taken_and_257_are_not(served: Compressing) -> None:
         ({"model": "omega"}, ["body", "model"]),
         ({"model": 1}, ["body", "model"]),
         ({"compression": {"target_ratio": 0}}, ["body", "compression", "target_ratio"]),
+        ({"compression": {"ratio": 0.5}}, ["body", "compression", "ratio"]),
+        ({"keep": 0.9}, ["body", "keep"]),
         ({"items": None}, ["body", "items"]),
     ],
 )

@@ -114,7 +114,14 @@ async def test_null_counts_as_absent_and_unknown_properties_have_no_effect(serve
     plain = (await served.compress().run()).json()
     for fields in (
         {"model": None, "compression": None},
-        {"compression": {"target_ratio": None, "preserve_order": None, "level": 11}, "user": "u"},
+        {"compression": {"target_ratio": None, "preserve_order": None, "level": None}, "user": "u"},
+        {
+            "max_tokens": 100,
+            "config": {"target_ratio": 0.1},
+            "token_budget": 5,
+            "keep_alive": 3,
+            "keep": None,
+        },
     ):
         assert (await served.compress(**fields).run()).json()["output"] == plain["output"]
 
@@ -123,6 +130,16 @@ async def test_an_empty_query_is_compressed_and_flagged(served: Compressing) -> 
     client = await served.compress(query="").run()
     assert client.status == 200
     assert "query_missing" in {flag["code"] for flag in client.json()["receipt"]["risk_flags"]}
+
+
+async def test_a_misplaced_option_is_found_among_any_number_of_unknown_ones(served: Compressing) -> None:
+    many = {f"user{number}": 1 for number in range(10_000)}
+    client = await served.compress(**many, mark_gaps=True).run()
+    assert client.status == 422
+    assert (
+        client.json()["error"]["message"]
+        == "body.mark_gaps: belongs in compression, as compression.mark_gaps"
+    )
 
 
 @BOTH
@@ -142,6 +159,14 @@ async def test_an_empty_query_is_compressed_and_flagged(served: Compressing) -> 
         ({"compression": {"keep": 0.9, "target_ratio": 0.5}}, ["body", "compression", "keep"], "two_sizes"),
         ({"compression": {"preserve_order": 1}}, ["body", "compression", "preserve_order"], "bool_type"),
         ({"compression": [0.5]}, ["body", "compression"], "model_type"),
+        ({"compression": {"ratio": 0.5}}, ["body", "compression", "ratio"], "unknown_option"),
+        ({"compression": {"level": 11}}, ["body", "compression", "level"], "unknown_option"),
+        ({"ratio": 0.5}, ["body", "ratio"], "misplaced_option"),
+        ({"target_ratio": 0.5}, ["body", "target_ratio"], "misplaced_option"),
+        ({"targetRatio": 0.5}, ["body", "targetRatio"], "misplaced_option"),
+        ({"keep": 0.9}, ["body", "keep"], "misplaced_option"),
+        ({"preserve_order": False}, ["body", "preserve_order"], "misplaced_option"),
+        ({"preserve_ordr": False}, ["body", "preserve_ordr"], "misplaced_option"),
         ({"input": ""}, ["body", "input"], "string_too_short"),
         ({"input": None}, ["body", "input"], "missing"),
         ({"input": ["a", "b"]}, ["body", "input"], "string_type"),

@@ -193,6 +193,8 @@ async def test_more_parts_than_the_bound_are_left_whole(served: Compressing) -> 
         ({"model": 7}, ["model"]),
         ({"compression": {"target_ratio": 0.5, "keep": 0.9}}, ["compression", "keep"]),
         ({"compression": {"target_ratio": 2}}, ["compression", "target_ratio"]),
+        ({"compression": {"ratio": 0.5}}, ["compression", "ratio"]),
+        ({"scope": "all"}, ["scope"]),
         ({"compression": {"model": "gpt-4o"}}, ["compression", "model"]),
         ({"compression": {"keep": 0.9}}, ["compression", "keep"]),
     ],

@@ -66,8 +66,21 @@ def test_null_counts_as_absent() -> None:
     assert found.model_dump(exclude_none=True) == {"keep": 0.9}
 
 
-def test_an_unknown_key_is_ignored_in_a_request_and_refused_in_a_projects_default() -> None:
-    typo = {"target_ration": 0.3}
-    assert check_shape(typo, PromptCompressionOptions) == PromptCompressionOptions()
-    with pytest.raises(InvalidBody, match=r"body\.target_ration"):
-        check_shape(typo, ProjectCompression)
+@pytest.mark.parametrize("shape", [PromptCompressionOptions, ProjectCompression])
+def test_an_unknown_option_is_refused_with_the_one_that_was_meant(
+    shape: type[PromptCompressionOptions],
+) -> None:
+    with pytest.raises(
+        InvalidBody, match=r"body\.target_ration: unknown option; did you mean target_ratio\?"
+    ):
+        check_shape({"target_ration": 0.3}, shape)
+    with pytest.raises(
+        InvalidBody, match=r"body\.level: unknown option; there are target_ratio, keep, model, "
+    ):
+        check_shape({"level": 11}, shape)
+
+
+def test_of_thousands_of_unknown_options_one_is_named() -> None:
+    with pytest.raises(InvalidBody) as refused:
+        check_shape({f"o{number}": 1 for number in range(60_000)}, PromptCompressionOptions)
+    assert [issue.loc for issue in refused.value.issues] == [("body", "o0")]
