@@ -12,6 +12,9 @@ from models.engine import MAX_STOP_STRINGS, ReplicaEngine
 ENGINE_LIMITS: Mapping[str, str] = {"VLLM_MAX_STOP_STRINGS": str(MAX_STOP_STRINGS)}
 # Seconds that vLLM's processes spin when they wait for each other (`models.vllm.plugin`).
 SPIN_VARIABLE = "PITH_ENGINE_SPIN_S"
+# Part of a GPU that vLLM's core asks Ray for, for each worker; default: 1, which does not fit into a share
+# (`vllm.v1.executor.ray_executor_v2`). Ray Serve LLM sets it for its own tasks alone.
+WORKER_SHARE_VARIABLE = "VLLM_RAY_PER_WORKER_GPUS"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from models.catalog import ToolUse
-from models.engine_kinds import ENGINE_KINDS, ENGINE_LIMITS, SPIN_VARIABLE, VLLM
+from models.engine_kinds import ENGINE_KINDS, ENGINE_LIMITS, SPIN_VARIABLE, VLLM, WORKER_SHARE_VARIABLE
 from serve.config.adapters import AdapterSettings, without_its_bases
 from serve.config.engine_features import problems_of
 from serve.config.strict_section import ReplicaCounts, Section
@@ -255,7 +255,9 @@ class ModelSettings(Section):
         if spin_s is None and self.accelerator.kind == "cpu":
             spin_s = 0.0
         spin = {} if spin_s is None else {SPIN_VARIABLE: str(spin_s)}
-        return {**ENGINE_LIMITS, **spin, **self.environment}
+        share = self.accelerator.share
+        part = {WORKER_SHARE_VARIABLE: str(share)} if share < 1 else {}
+        return {**ENGINE_LIMITS, **spin, **self.environment, **part}
 
     @model_validator(mode="before")
     @classmethod

@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle
 
+# From which Ray takes `ray_constants.ENABLE_RAY_CLUSTER` in a process that imports it.
+CLUSTERS_VARIABLE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+
 
 class InsidesChanged(RuntimeError):
     """This Ray does not have what is relied on here."""
@@ -48,12 +51,18 @@ RAY_ENVIRONMENT = {
 
 def stay_on_this_machine() -> None:
     """Before `ray.init`: what Ray does on desktops, where no cluster spans machines
-    (`ray_constants.ENABLE_RAY_CLUSTER`). Without it its processes listen on all interfaces. Raises `InsidesChanged`."""
+    (`ray_constants.ENABLE_RAY_CLUSTER`). Without it its processes listen on all interfaces, and those that join the
+    cluster from outside Ray's workers, as vLLM's engine cores do, take the machine's outer address for 127.0.0.1,
+    where nothing answers (`services.canonicalize_bootstrap_address`). In the environment for the latter: Ray reads it
+    when it is imported. Raises `InsidesChanged`."""
+    import os
+
     from ray._private import ray_constants
 
     if not isinstance(getattr(ray_constants, "ENABLE_RAY_CLUSTER", None), bool):
         raise InsidesChanged("ray._private.ray_constants.ENABLE_RAY_CLUSTER is gone")
     ray_constants.ENABLE_RAY_CLUSTER = False
+    os.environ[CLUSTERS_VARIABLE] = "0"
 
 
 def away_from_here() -> AbstractContextManager[None]:

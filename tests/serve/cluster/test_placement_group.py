@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from models.engine_kinds import WORKER_SHARE_VARIABLE
 from serve.config.capacity.demand import placement_group
 from serve.config.chat_models import ModelSettings
+from tests.vendor_source import text
 
 GPU = {"kind": "gpu", "type": "H100"}
 MODELS: dict[str, dict[str, Any]] = {
@@ -35,6 +37,18 @@ def model(given: dict[str, Any]) -> ModelSettings:
     price = {"input_usd_per_mtok": "1", "output_usd_per_mtok": "1", "minimum_request_usd": "0"}
     names = {"id": "m", "name": "M", "blurb": "b", "checkpoint": "org/m", "context_length": 1024}
     return ModelSettings.model_validate({**names, "price": price, **given})
+
+
+ON_GPUS = {name: given for name, given in MODELS.items() if given.get("accelerator", {}).get("kind") == "gpu"}
+
+
+@pytest.mark.parametrize("given", ON_GPUS.values(), ids=ON_GPUS)
+def test_a_worker_asks_ray_for_the_part_of_a_gpu_that_its_bundle_has(given: dict[str, Any]) -> None:
+    asked = text("vllm.v1.executor.ray_executor_v2", "RayExecutorV2._get_actor_resource_kwargs")
+    assert f"num_devices = envs.{WORKER_SHARE_VARIABLE}" in asked and "{'num_gpus': num_devices}" in asked
+    described = model(given)
+    part = float(described.engine_environment().get(WORKER_SHARE_VARIABLE, 1))
+    assert part == placement_group(described)["placement_group_bundles"][0]["GPU"]
 
 
 def test_a_deployment_is_described_without_vllm() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from serve.cluster.ray_insides.loopback import (
     loopback_address,
     refuse_open_ports,
 )
-from serve.cluster.ray_insides.ray_serve import stay_on_this_machine, wrap_grpc_port
+from serve.cluster.ray_insides.ray_serve import CLUSTERS_VARIABLE, stay_on_this_machine, wrap_grpc_port
 
 
 def fake_ray(monkeypatch: pytest.MonkeyPatch, **modules: dict[str, Any]) -> None:
@@ -84,10 +85,15 @@ def test_the_start_fails_where_rays_constant_is_gone(monkeypatch: pytest.MonkeyP
         stay_on_this_machine()
 
 
-def test_the_start_turns_rays_constant_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_start_turns_rays_constant_off_here_and_in_what_it_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     fake_ray(monkeypatch, _private__ray_constants={"ENABLE_RAY_CLUSTER": True})
+    # Put back at the end.
+    monkeypatch.setenv(CLUSTERS_VARIABLE, "")
     stay_on_this_machine()
     assert sys.modules["ray._private.ray_constants"].ENABLE_RAY_CLUSTER is False
+    assert os.environ[CLUSTERS_VARIABLE] == "0"
 
 
 def listening_on(host: str) -> socket.socket:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from serve.cluster.ray_insides.ray_serve import RAY_ENVIRONMENT
+from serve.cluster.ray_insides.ray_serve import CLUSTERS_VARIABLE, RAY_ENVIRONMENT
 from tests.vendor_source import found, parameters, source, text
 
 ROUTER = "ray.serve._private.router"
@@ -23,6 +23,18 @@ def test_without_clusters_ray_calls_this_machine_loopback() -> None:
     assert isinstance(found("ray._private.ray_constants", "ENABLE_RAY_CLUSTER"), ast.Assign)
     address = text("ray._private.services", "get_node_ip_address")
     assert "if not ray_constants.ENABLE_RAY_CLUSTER:\n        return get_localhost_ip()" in address
+
+
+def test_a_process_that_joins_takes_the_machines_address_for_loopback_unless_its_environment_says_otherwise() -> (
+    None
+):
+    services, constants = "ray._private.services", ast.unparse(source("ray._private.ray_constants"))
+    assert "resolve_ip_for_localhost(host)" in text(services, "canonicalize_bootstrap_address")
+    assert "if is_localhost(host):\n        return get_node_ip_address()" in text(
+        services, "resolve_ip_for_localhost"
+    )
+    assert f"ENABLE_RAY_CLUSTERS_ENV_VAR = '{CLUSTERS_VARIABLE}'" in constants
+    assert "ENABLE_RAY_CLUSTER = env_bool(ENABLE_RAY_CLUSTERS_ENV_VAR," in constants
 
 
 def test_ray_takes_an_address_and_a_folder_of_ours() -> None:
