@@ -1,7 +1,7 @@
 """What pith changes of vLLM in each of its processes, engine cores and workers included: vLLM calls `register` there.
 
-The entry point `vllm.general_plugins` of pyproject.toml names it. Nothing is changed without `SPIN_VARIABLE`, which
-`engine.spin_s` of a model sets in its processes alone.
+The entry point `vllm.general_plugins` of pyproject.toml names it. How they wait is not changed without
+`SPIN_VARIABLE`, which `engine.spin_s` of a model sets in its processes alone.
 """
 
 import os
@@ -17,8 +17,27 @@ ACTIVE_S = 1.0
 
 def register() -> None:
     """Raises `ValueError` where the variable is no number."""
+    unlink_open_queues()
     if (spin_s := os.environ.get(SPIN_VARIABLE)) is not None:
         spin_at_most(float(spin_s))
+
+
+def unlink_open_queues() -> None:
+    """Let a queue in shared memory lose its name once all who use it have it open (`MessageQueue.wait_until_ready` of
+    `vllm.distributed.device_communicators.shm_broadcast`): what has no name goes with its last process. Ray kills a
+    worker with the process that would remove it, so each engine that stopped left 160 MB or more for each of its
+    queues in `/dev/shm`, until nothing fitted there any more."""
+    from vllm.distributed.device_communicators.shm_broadcast import MessageQueue
+
+    wait = MessageQueue.wait_until_ready
+
+    def wait_and_unlink(self: Any) -> None:
+        wait(self)
+        if self.buffer is not None and self.buffer.is_creator:
+            self.buffer.is_creator = False
+            self.buffer.shared_memory.unlink()
+
+    MessageQueue.wait_until_ready = wait_and_unlink
 
 
 def spin_at_most(spin_s: float) -> None:

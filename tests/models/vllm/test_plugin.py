@@ -1,9 +1,11 @@
-"""The plugin that lets vLLM's core and workers sleep while they wait for each other."""
+"""The plugin that lets vLLM's core and workers sleep while they wait for each other, and leave no shared memory."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from models.vllm import plugin
 from tests.vendor_source import parameters, text
 
 QUEUE = "vllm.distributed.device_communicators.shm_broadcast"
+READY = "wait_until_ready"
 MESSAGES = 300
 # Below the time after which vLLM's reader looks by itself for what it was not told of.
 LOST_S = 4
@@ -23,8 +26,9 @@ def test_vllm_finds_it_in_every_process() -> None:
     assert found == ["models.vllm.plugin:register"]
 
 
-def test_without_the_variable_nothing_is_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_variable_they_wait_as_vllm_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(SPIN_VARIABLE, raising=False)
+    monkeypatch.setattr(plugin, "unlink_open_queues", lambda: None)
     monkeypatch.setattr(plugin, "spin_at_most", lambda spin_s: pytest.fail(f"spins for {spin_s}"))
     plugin.register()
 
@@ -39,9 +43,23 @@ def test_a_waiting_reader_is_what_is_relied_on() -> None:
     assert "self._spin_condition.notify()" in text(QUEUE, "MessageQueue.enqueue")
 
 
-@pytest.mark.integration
-def test_no_message_is_lost_on_a_reader_that_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One by one and in pairs, as a core and its worker have them; the second of a pair comes at once."""
+def test_a_queue_in_shared_memory_is_what_is_relied_on() -> None:
+    assert "self.shared_memory.close()" in text(QUEUE, "ShmRingBuffer.__del__")
+    assert "if self.is_creator:\n            self.shared_memory.unlink()" in text(
+        QUEUE, "ShmRingBuffer.__del__"
+    )
+    # The reader has it open before it says so to the writer, who waits for all of them.
+    assert "self.buffer = ShmRingBuffer(*handle.buffer_handle)" in text(
+        QUEUE, "MessageQueue.create_from_handle"
+    )
+    assert "for i in range(self.n_local_reader):\n            self.local_socket.recv()" in text(
+        QUEUE, "MessageQueue.wait_until_ready"
+    )
+
+
+@pytest.fixture
+def queues(monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Callable[[], None]]:
+    """vLLM's module, which is put back as it was, and what closes its sockets while the queues are still there."""
     from vllm.distributed.device_communicators import shm_broadcast
 
     contexts: list[Any] = []
@@ -52,10 +70,47 @@ def test_no_message_is_lost_on_a_reader_that_sleeps(monkeypatch: pytest.MonkeyPa
         return contexts[-1]
 
     monkeypatch.setattr(shm_broadcast, "Context", context)
-    cls, spins = shm_broadcast.SpinCondition, []
+    changed = ((shm_broadcast.SpinCondition, ("wait", "notify")), (shm_broadcast.MessageQueue, (READY,)))
+    for cls, names in changed:
+        for name in names:
+            monkeypatch.setattr(cls, name, getattr(cls, name))
+
+    def close() -> None:
+        for each in contexts:
+            each.destroy(linger=0)
+
+    return shm_broadcast, close
+
+
+@pytest.mark.integration
+def test_a_queue_that_both_sides_have_open_has_no_name_that_could_outlive_them(
+    queues: tuple[Any, Callable[[], None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shm_broadcast, close = queues
+    monkeypatch.delenv(SPIN_VARIABLE, raising=False)
+    plugin.register()
+    queue = shm_broadcast.MessageQueue(1, 1)
+    path = Path("/dev/shm", queue.buffer.shared_memory.name)
+    reader = shm_broadcast.MessageQueue.create_from_handle(queue.export_handle(), 0)
+    assert path.exists()
+    ready = threading.Thread(target=reader.wait_until_ready)
+    ready.start()
+    queue.wait_until_ready()
+    ready.join(LOST_S)
+    assert not path.exists()
+    queue.enqueue("still there")
+    assert reader.dequeue(timeout=LOST_S) == "still there"
+    close()
+
+
+@pytest.mark.integration
+def test_no_message_is_lost_on_a_reader_that_sleeps(
+    queues: tuple[Any, Callable[[], None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One by one and in pairs, as a core and its worker have them; the second of a pair comes at once."""
+    shm_broadcast, close = queues
+    spins: list[int] = []
     monkeypatch.setattr(shm_broadcast, "sched_yield", lambda: spins.append(1))
-    for name in ("wait", "notify"):
-        monkeypatch.setattr(cls, name, getattr(cls, name))
     monkeypatch.setenv(SPIN_VARIABLE, "0")
     plugin.register()
     asked, answered = (shm_broadcast.MessageQueue(1, 1) for _ in range(2))
@@ -78,6 +133,5 @@ def test_no_message_is_lost_on_a_reader_that_sleeps(monkeypatch: pytest.MonkeyPa
         assert [of_core.dequeue(timeout=LOST_S) for _ in range(2)] == [number, number + 1]
     worker.join(LOST_S)
     assert not worker.is_alive()
-    for each in contexts:
-        each.destroy(linger=0)
+    close()
     assert not spins, "neither side had to wait for room, and a reader sleeps"
