@@ -23,8 +23,8 @@ from serve.cluster.descendants import (
 )
 from serve.cluster.hangup import reload_on_hangup
 from serve.cluster.joined import REST_S, JoinedCluster, quiet_loggers
-from serve.cluster.lineup import Lineup, Run, checkpoints_of, delete_ingress, first_lineup, wait_until_running
-from serve.cluster.nodes import check_nodes
+from serve.cluster.lineup import Lineup, Run, checkpoints_of, delete_ingress, first_lineup, within
+from serve.cluster.nodes import check_nodes, check_room
 from serve.cluster.progress import Progress
 from serve.cluster.ray_insides.loopback import SETUP_HOOK, PortsOpen, refuse_open_ports
 from serve.cluster.ray_insides.ray_serve import (
@@ -42,7 +42,14 @@ from serve.logs.relay import relay
 from serve.logs.setup import outlet_of_process, take_others
 from serve.processes.control import control_socket
 from serve.processes.coordinator import Coordinator, open_coordinator
-from serve.processes.run_folder import LOGS_SOCKET, RAY_FOLDER, TEMPORARY_FOLDER, FolderInUse, run_folder
+from serve.processes.run_folder import (
+    LOGS_SOCKET,
+    RAY_FOLDER,
+    TEMPORARY_FOLDER,
+    FolderInUse,
+    logs_folder,
+    run_folder,
+)
 
 REAP_EVERY_S = 2.0
 # Beyond the drain time and what the ingress gets to settle: for Ray to say so to the replicas.
@@ -182,10 +189,13 @@ def start(
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     open_ray(settings, progress, folder, joined)
     run, lineup = Run(folder if has_coordinator else None, progress), first_lineup(settings)
+    in_time = within(settings.ray.start_limit_s, says=" (ray.start_limit_s)")
     if joined is not None and (running := joined.begin()):
-        wait_until_running(running, progress)
+        run.wait(running, in_time)
         return run, lineup
-    if joined is not None:
+    if joined is None:
+        check_room(settings)
+    else:
         progress.begin("asking the cluster's nodes")
         check_nodes(settings)
     run.deploy_models(lineup, lineup.places, checkpoints)
@@ -193,7 +203,13 @@ def start(
     if (outlet := outlet_of_process()) is not None:
         # Ray has put its own in place.
         take_others(outlet)
-    wait_until_running([lineup.ingress, *lineup.kept_up(lineup.places)], progress, run.folder)
+    try:
+        run.wait([lineup.ingress, *lineup.kept_up(lineup.places)], in_time)
+    except StartError as error:
+        if joined is not None:
+            raise
+        written = logs_folder(settings.state_dir, settings.server.port)
+        raise StartError(f"{error}; what its processes wrote is in {written}") from error
     return run, lineup
 
 

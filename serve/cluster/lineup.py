@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -208,6 +209,17 @@ def warn_of_fake_engines(models: Iterable[ModelSettings], progress: Says) -> Non
         if not ENGINE_KINDS[model.engine.kind].computes:
             fake = "is a fake engine, for tests: every reply is the same made-up text"
             progress.say(f"WARNING: {model.id} {fake}")
+
+
+def within(limit_s: float, *, says: str = "") -> Callable[[str], None]:
+    """What raises `StartError` once so much time is over, from now on, with what is missing; then `says`."""
+    until = time.monotonic() + limit_s
+
+    def go_on(missing: str) -> None:
+        if time.monotonic() > until:
+            raise StartError(f"not running after {limit_s:g} s: {missing}{says}")
+
+    return go_on
 
 
 def wait_until_running(

@@ -13,6 +13,7 @@ from typing import Any
 
 from serve.cluster.checkpoints import StartError
 from serve.cluster.replicas.port import Ports
+from serve.config.capacity.fit import without_a_place
 from serve.config.paths import ROOT
 from serve.config.settings import Settings
 from serve.metrics.machine.installed import version_of
@@ -118,6 +119,19 @@ def differences(own: Marks, others: Mapping[str, Marks], state_dir: Path) -> Ite
             yield f"node {node} has no {state_dir / PEPPER}: copy this machine's there (mode 0600)"
         elif marks.pepper != own.pepper:
             yield f"node {node} has another {state_dir / PEPPER} than this machine: it would know none of its keys"
+
+
+def check_room(settings: Settings) -> None:
+    """That this machine, on which all runs, has what is asked for by all that is kept up: Ray would wait for it without
+    end. Raises `StartError`. To a cluster of others nodes may still be added."""
+    from serve.cluster.deployments.spread import nodes_of
+    from serve.cluster.ray_insides.cluster_nodes import usable_nodes
+
+    for node in nodes_of(usable_nodes()):
+        if homeless := without_a_place(settings, node):
+            kind = f" of type {node.gpu_type}" if node.gpu_type else ""
+            counted = f"Ray counts {node.gpus} GPUs{kind} and {node.cpus} CPUs"
+            raise StartError(f"no room on this machine, where {counted}: {'; '.join(homeless)}")
 
 
 def check_nodes(settings: Settings) -> None:

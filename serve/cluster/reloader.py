@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
@@ -19,7 +18,7 @@ from billing.clock import now
 from billing.errors import BillingError
 from billing.store.migration import current_revision
 from serve.cluster.checkpoints import StartError
-from serve.cluster.lineup import Lineup, Run, checkpoints_of
+from serve.cluster.lineup import Lineup, Run, checkpoints_of, within
 from serve.cluster.progress import Both
 from serve.cluster.reload.asked import Asked, asked_by
 from serve.cluster.reload.new_code import BrokenCode, newest_revision_on_disk
@@ -172,13 +171,12 @@ class Reloader:
 
     def _until(self, within_s: float) -> Callable[[str], None]:
         """What raises `StartError` once the time is over, or the server stops."""
-        until = time.monotonic() + within_s
+        in_time = within(within_s)
 
         def go_on(missing: str) -> None:
             if self._is_closed.is_set():
                 raise StartError("the server is stopping")
-            if time.monotonic() > until:
-                raise StartError(f"not running after {within_s:g} s: {missing}")
+            in_time(missing)
 
         return go_on
 

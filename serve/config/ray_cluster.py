@@ -16,6 +16,12 @@ class RaySettings(Section):
     address: str | None = Field(
         None, description="A running cluster to join; default: one is started for this server."
     )
+    start_limit_s: float = Field(
+        7200,
+        gt=0,
+        description="Seconds until the models that are kept up must run, downloads included; then the start ends and "
+        "says which do not.",
+    )
     replica_ports: tuple[int, int] | None = Field(
         None,
         description="First and last port that engines' replicas listen on, one each, on the nodes of `address`; "

@@ -41,7 +41,7 @@ def run_folder(state_dir: Path, port: int) -> Iterator[Path]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise FolderInUse(f"another server runs with {state_dir} on port {port}") from None
-        logs = state_dir / "logs" / str(port)
+        logs = logs_folder(state_dir, port)
         _remove_left(lock.name, runs / str(port), logs)
         folder = _made(runs / str(port))
         _note(lock.name, folder)
@@ -49,6 +49,11 @@ def run_folder(state_dir: Path, port: int) -> Iterator[Path]:
             yield folder
         finally:
             _remove(folder, logs)
+
+
+def logs_folder(state_dir: Path, port: int) -> Path:
+    """Where the logs of Ray's processes are, engines' included, when a run has ended."""
+    return state_dir / "logs" / str(port)
 
 
 def _remove(folder: Path, logs: Path) -> None:

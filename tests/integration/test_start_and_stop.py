@@ -8,11 +8,13 @@ import socket
 import stat
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+import yaml
 
-from tests.integration.running import PITH, ROOT, STOP_S, Server, stop_server
+from tests.integration.running import PITH, ROOT, STOP_S, Server, free_port, stop_server, write_config
 
 # How Ray, vLLM, torch and pith call what they leave behind.
 OURS = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-|vllm|ray$|torchinductor|pith-[a-z0-9_]{8}$")
@@ -107,6 +109,34 @@ def test_a_broken_config_ends_with_one_line_and_exit_code_2(tmp_path: Path, text
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert named in done.stderr
+
+
+FAKE = {"engine": {"kind": "fake"}, "capabilities": {}}
+ON_GPUS = {**FAKE, "accelerator": {"kind": "gpu", "type": "H100"}}
+
+
+@pytest.mark.parametrize(
+    ("model", "server", "said"),
+    [
+        (ON_GPUS, {}, "model:pith-mini has no place: it asks for 1 x 1 GPU of type H100"),
+        (
+            FAKE,
+            {"start_limit_s": 0.01},
+            "not running after 0.01 s: ingress, pith-mini (server.start_limit_s)",
+        ),
+    ],
+)
+def test_a_start_that_cannot_come_up_ends_and_says_why(
+    tmp_path: Path, model: dict[str, Any], ray: dict[str, Any], said: str
+) -> None:
+    config = write_config(tmp_path)
+    given = yaml.safe_load(config.read_text())
+    given |= {"models": [{**given["models"][0], **model}], "compression": {}}
+    given["ray"] |= ray
+    config.write_text(yaml.safe_dump(given))
+    done = pith("serve", "--config", str(config), "--port", str(free_port()))
+    assert done.returncode == 1 and "ready: http" not in done.stdout
+    assert said in done.stderr, done.stderr
 
 
 def test_what_its_processes_share_is_in_a_folder_for_its_owner_alone(server: Server) -> None:

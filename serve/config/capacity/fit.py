@@ -98,6 +98,17 @@ def check_fit(settings: Settings, nodes: Sequence[Node]) -> list[Verdict]:
     return verdicts + [_on_demand(machines, kept, demand) for demand in demands if demand.kept == 0]
 
 
+def without_a_place(settings: Settings, node: Node) -> list[str]:
+    """What is kept up and finds no place on this one machine, where all of it is to run: each with what it asks for."""
+    cluster = Cluster.of([node], cpus=settings.ray.logical_cpus)
+    return [
+        f"{demand.name} has {_asked(demand, None)}"
+        for demand in demands_of(settings)
+        for _ in range(demand.kept)
+        if cluster.place(demand.bundles, strategy=demand.strategy, gpu_type=demand.gpu_type) is None
+    ]
+
+
 def _on_demand(machines: _Machines, kept: _Machines, demand: Demand) -> Verdict:
     if _verdict(deepcopy(machines), demand, "on demand").fits:
         return _verdict(machines, demand, "on demand")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from serve.config.capacity.fit import Verdict, check_fit
+from serve.config.capacity.fit import Verdict, check_fit, without_a_place
 from serve.config.capacity.placement import Bundle, Cluster, Place
 from serve.config.errors import ConfigError
 from serve.config.settings import Settings, load_settings
@@ -87,6 +87,25 @@ def test_a_shipped_configuration_fits_the_machine_that_it_names(
     assert applications >= {f"compress:{model.id}" for model in settings.compression.models}
     own = {f"retrieval:{model.id}" for model in settings.retrieval_models if not model.is_hosted}
     assert {name for name in applications if name.startswith("retrieval:")} == own
+
+
+@pytest.mark.parametrize(
+    ("machine", "homeless"),
+    [
+        (Node(8, "H100", cpus=16), []),
+        (Node(8, "A100", cpus=16), ["gpt-oss-120b has no place: it asks for 2 x 1 GPU of type H100"]),
+        (Node(7, "H100", cpus=16), ["qwen3-30b-a3b has no place: it asks for 1 x 0."]),
+        (Node(8, "H100", cpus=8), ["ingress has no place: it asks for 1 CPU"]),
+        (Node(0, None, cpus=16), ["glm-4.7-flash has no place", "bge-reranker-v2-m3 has no place"]),
+    ],
+)
+def test_what_a_machine_lacks_for_what_is_kept_up_is_said_by_application(
+    machine: Node, homeless: list[str]
+) -> None:
+    found = "; ".join(without_a_place(load_settings(GPU), machine))
+    assert bool(found) == bool(homeless) and all(each in found for each in homeless)
+    # What starts on a request waits for a place that another model leaves.
+    assert "open-provence-base" not in found
 
 
 def test_each_machine_of_a_cluster_gets_its_share() -> None:
