@@ -220,6 +220,17 @@ usage_events = Table(
     Index("ix_usage_events_conversation", "workspace_id", "month", **_OF_CONVERSATIONS),
 )
 
+# Requests that administrators sent with idempotency keys, for a day: digests alone, since answers hold secrets.
+administrators_requests = Table(
+    "administrators_requests",
+    metadata,
+    Column("actor", String(128), primary_key=True),
+    Column("idempotency_key", String(128), primary_key=True),
+    Column("digest", String(64), nullable=False),
+    # By the database's clock, in seconds.
+    Column("began_at", Double, nullable=False),
+)
+
 collections = Table(
     "collections",
     metadata,

@@ -6,7 +6,7 @@ from typing import Any, BinaryIO
 import aiohttp
 
 from serve.client.errors import PithError
-from serve.client.pith_client import CONNECT_S, PithClient, answer_of
+from serve.client.pith_client import CONNECT_S, PithClient, answer_of, bounded_body
 
 # Between two pieces of a file, in either direction.
 SILENCE_S = 300.0
@@ -48,7 +48,7 @@ class BatchClient(PithClient):
         """Writes the file's content, piece by piece."""
         async with self._reply("GET", f"{FILES}/{file_id}/content", timeout=_TIMEOUT) as reply:
             if reply.status != 200:
-                answer_of(reply.status, await reply.read())
+                answer_of(reply.status, await bounded_body(reply))
             async for piece in reply.content.iter_chunked(PIECE_BYTES):
                 try:
                     to.write(piece)

@@ -13,6 +13,8 @@ from serve.client.events import events_of
 # Above pith's own deadline for a compression (`deadline_s`, 60), whose error says more than a timeout here.
 DEADLINE_S = 90.0
 CONNECT_S = 10.0
+# A compression's output is no longer than its input, of 2 MiB unless a configuration says otherwise.
+MOST_REPLY_BYTES = 64 * 2**20
 # Above the time that pith itself waits for a model to start, or for its next token (`progress_s`, 300).
 SILENCE_S = 330.0
 
@@ -48,7 +50,7 @@ class PithClient:
         given = {"json": body | {"stream": True}, "timeout": timeout}
         async with self._reply("POST", "/v1/chat/completions", **given) as reply:
             if reply.status != 200:
-                answer_of(reply.status, await reply.read())
+                answer_of(reply.status, await bounded_body(reply))
             async with aclosing(events_of(reply.content.iter_any())) as events:
                 async for event in events:
                     yield event
@@ -58,11 +60,11 @@ class PithClient:
         async with self._reply("GET", "/metrics") as reply:
             if reply.status != 200:
                 raise PithError("this address answers, but not as the ops port of pith does", reply.status)
-            return await reply.text(errors="replace")
+            return (await bounded_body(reply)).decode(errors="replace")
 
     async def _ask(self, method: str, path: str, **sent: Any) -> dict[str, Any]:
         async with self._reply(method, path, **sent) as reply:
-            return answer_of(reply.status, await reply.read())
+            return answer_of(reply.status, await bounded_body(reply))
 
     @asynccontextmanager
     async def _reply(self, method: str, path: str, **sent: Any) -> AsyncIterator[aiohttp.ClientResponse]:
@@ -77,6 +79,18 @@ class PithClient:
             raise PithError(f"pith at {self._url} did not answer in time") from error
         except (aiohttp.ClientError, OSError) as error:
             raise PithError(f"pith at {self._url} cannot be reached: {error}") from error
+
+
+async def bounded_body(reply: aiohttp.ClientResponse) -> bytes:
+    """The body. Raises `PithError` for one that is longer than any of pith's: who answers may be somebody else."""
+    body = bytearray()
+    async for piece in reply.content.iter_any():
+        body += piece
+        if len(body) > MOST_REPLY_BYTES:
+            raise PithError(
+                f"this address answers with more than {MOST_REPLY_BYTES:,} bytes, which pith never does"
+            )
+    return bytes(body)
 
 
 def answer_of(status: int, body: bytes) -> dict[str, Any]:

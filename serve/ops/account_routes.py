@@ -37,7 +37,7 @@ def workspace_routes(gate: Gate, made: Made) -> APIRouter:
             )
             return workspace_fields(workspace)
 
-        return await made.once(key, f"workspace {body!r}", make)
+        return await made.once(admin, key, f"workspace {body!r}", make)
 
     @routes.get("", **answers(shapes.Workspaces, 404))
     async def list_workspaces(admin: Caller, cursor: Cursor = None, limit: Limit = LIMIT) -> Record:
@@ -82,7 +82,7 @@ def project_routes(gate: Gate, made: Made) -> APIRouter:
             )
             return with_objects(fields_of(project))
 
-        return await made.once(key, f"project {body!r}", make)
+        return await made.once(admin, key, f"project {body!r}", make)
 
     @routes.get("", **answers(shapes.Projects, 404))
     async def list_projects(

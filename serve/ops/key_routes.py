@@ -29,7 +29,7 @@ def key_routes(gate: Gate, made: Made) -> APIRouter:
             )
             return {**key_fields(record), "key": token}
 
-        return await made.once(key, f"key {body!r}", make)
+        return await made.once(admin, key, f"key {body!r}", make)
 
     @routes.get("", **answers(shapes.Keys, 404))
     async def list_keys(
@@ -68,7 +68,7 @@ def _of_one_key(routes: APIRouter, Caller: Any, made: Made) -> None:
             record, token, old = await admin.accounts.keys.rotate(key_id, overlap=overlap, now=admin.now)
             return {**key_fields(record), "key": token, "replaces": key_fields(old)}
 
-        return await made.once(key, f"rotate {key_id} {body!r}", make)
+        return await made.once(admin, key, f"rotate {key_id} {body!r}", make)
 
     @routes.post("/{key_id}/revoke", **answers(shapes.Key, 404))
     async def revoke_key(key_id: str, admin: Caller) -> Record:

@@ -55,7 +55,7 @@ def collection_routes(gate: Gate, made: Made) -> APIRouter:
             cut = await admin.collector.cut_now(body.workspace, now=admin.now)
             return {"data": [collection_fields(cut)] if cut else []}
 
-        return await made.once(key, f"cut {body!r}", make)
+        return await made.once(admin, key, f"cut {body!r}", make)
 
     @routes.get("/export", **files(("text/csv", "application/jsonl")))
     async def export_collections(

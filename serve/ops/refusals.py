@@ -33,7 +33,7 @@ from billing.webhooks.errors import UnknownEvent as UnknownWebhookEvent
 from serve.http.error_body import ErrorBody
 from serve.http.errors import STATUSES, Problem, http_problem, problem_of, unexpected_problem
 from serve.http.openapi import REQUEST_ID_HEADER
-from serve.ops.idempotency import IdempotencyKeyReused
+from serve.ops.idempotency import AnswerNotKept, IdempotencyKeyReused
 from serve.ops.reconciling import AnotherRuns, UnknownJob
 from serve.prompt_compression.configured import BadDefault
 
@@ -54,6 +54,7 @@ OPERATORS: Mapping[type[Exception], tuple[int, str]] = {
     AccountRevoked: (409, "account_revoked"),
     IllegalMove: (409, "illegal_move"),
     IdempotencyKeyReused: (409, "idempotency_key_reused"),
+    AnswerNotKept: (409, "answer_not_kept"),
     AdjustmentKeyReused: (409, "idempotency_key_reused"),
     AdjustmentRefused: (409, "adjustment_refused"),
     AmbiguousRequest: (409, "ambiguous_request"),

@@ -27,7 +27,7 @@ def webhook_routes(gate: Gate, made: Made) -> APIRouter:
             added, secret = await admin.webhooks.add(body.url, workspace=body.workspace, events=body.events)
             return {**_fields(added), "secret": secret}
 
-        return await made.once(key, f"webhook {body!r}", make)
+        return await made.once(admin, key, f"webhook {body!r}", make)
 
     @routes.get("", **answers(shapes.Webhooks, 404))
     async def list_webhooks(
@@ -67,7 +67,7 @@ def _changes(routes: APIRouter, Caller: Any, made: Made) -> None:
             changed, secret = await admin.webhooks.rotate_secret(webhook)
             return {**_fields(changed), "secret": secret}
 
-        return await made.once(key, f"rotate webhook {webhook}", make)
+        return await made.once(admin, key, f"rotate webhook {webhook}", make)
 
     @routes.post("/{webhook}/test", **answers(shapes.Delivery, 404, status=202))
     async def test_webhook(webhook: str, admin: Caller) -> Record:

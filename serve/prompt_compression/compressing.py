@@ -127,7 +127,7 @@ class BlockCompressor:
                     found = await shared.made(partial(make, outcome.block))
             except Exception as error:
                 return _failed(outcome, error)
-            self.cache.keep(outcome.id, shared)
+            self.cache.keep(outcome.id, shared, owner=caller.workspace_id)
             is_cached = shared.is_paid
             shared.is_paid = is_cached or is_free
             return _finished(outcome, found, settings, is_cached=is_cached)

@@ -1,7 +1,7 @@
 """A cache of compressions, so that a block that comes again in every turn is compressed once."""
 
 import hashlib
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from weakref import WeakValueDictionary
 
 from serve.prompt_compression.shared_result import SharedResult
@@ -25,13 +25,16 @@ class ResultCache:
     """The most recently used results, by key, within `most_bytes` of memory, and those that a request uses now; safe
     in one event loop.
 
-    A key must name the workspace: whether a text was compressed before must not show elsewhere.
+    A key must name the workspace: whether a text was compressed before must not show elsewhere. Room is made by who has
+    most in it: what one workspace puts in drops its own, and never those of workspaces with less.
     """
 
     def __init__(self, most_bytes: int) -> None:
         self._most = most_bytes
-        self._size = 0
-        self._entries: OrderedDict[str, tuple[SharedResult, int]] = OrderedDict()
+        self._sizes: Counter[str] = Counter()
+        # By who has them, and by key: the result and its bytes.
+        self._entries: dict[str, OrderedDict[str, tuple[SharedResult, int]]] = {}
+        self._owners: dict[str, str] = {}
         # Also what is being made, or was dropped while requests use it: they share it, and its charge.
         self._known: WeakValueDictionary[str, SharedResult] = WeakValueDictionary()
 
@@ -40,34 +43,40 @@ class ResultCache:
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = SharedResult()
-        elif key in self._entries:
-            self._entries.move_to_end(key)
+        elif key in self._owners:
+            self._entries[self._owners[key]].move_to_end(key)
         return found
 
-    def keep(self, key: str, result: SharedResult) -> None:
-        """Keep what was made. A result larger than the whole cache is not kept."""
+    def keep(self, key: str, result: SharedResult, *, owner: str) -> None:
+        """Keep what was made, for a workspace. A result larger than the whole cache is not kept."""
         self._drop(key)
         size = _size(result)
         if size > self._most:
             return
-        self._entries[key] = result, size
-        self._size += size
-        while self._size > self._most:
-            self._drop(next(iter(self._entries)))
+        self._entries.setdefault(owner, OrderedDict())[key] = result, size
+        self._owners[key] = owner
+        self._sizes[owner] += size
+        while self.size_bytes > self._most:
+            largest = max(self._sizes, key=lambda one: self._sizes[one])
+            self._drop(next(iter(self._entries[largest])))
 
     def clear(self) -> None:
         self._entries.clear()
+        self._owners.clear()
+        self._sizes.clear()
         self._known.clear()
-        self._size = 0
 
     def _drop(self, key: str) -> None:
-        dropped = self._entries.pop(key, None)
-        if dropped is not None:
-            self._size -= dropped[1]
+        owner = self._owners.pop(key, None)
+        if owner is None:
+            return
+        self._sizes[owner] -= self._entries[owner].pop(key)[1]
+        if not self._entries[owner]:
+            del self._entries[owner], self._sizes[owner]
 
     @property
     def size_bytes(self) -> int:
-        return self._size
+        return self._sizes.total()
 
 
 def _size(result: SharedResult) -> int:

@@ -1,6 +1,8 @@
 """`/anthropic/v1/messages` and its count of tokens: chats in Anthropic's words, on the same limits, holds and bills."""
 
 import logging
+from collections.abc import Mapping
+from typing import Any
 
 import orjson
 from fastapi import APIRouter, Request
@@ -18,6 +20,7 @@ from serve.dialects.anthropic.message_reply import MessageForm
 from serve.dialects.documentation import GENERATING, anthropic_operation
 from serve.dialects.replies import AnthropicMessage, TokenCount
 from serve.http.auth import MAX_KEY_LENGTH, Authenticate, authenticated_request, bearer_key
+from serve.http.body import InvalidBody, Issue
 from serve.http.disconnect import Client, WorkingReply
 from serve.http.errors import MissingKey
 from serve.http.fresh_id import fresh_id
@@ -25,6 +28,8 @@ from serve.http.openapi import BEARER
 from serve.http.plain_route import PlainRoute
 
 logger = logging.getLogger("pith.messages")
+# A token of a text that people or programs wrote has a third of that.
+MOST_COUNTED_CHARS_PER_TOKEN = 16
 
 
 def anthropic_key(request: StarletteRequest) -> str:
@@ -70,6 +75,24 @@ class CountReply(WorkingReply):
         return Response(orjson.dumps({"input_tokens": counted}), media_type="application/json")
 
 
+def _refuse_far_beyond(chat: PreparedChat) -> None:
+    """A count is free, and takes seconds for megabytes. Raises `InvalidBody` for texts that no context has room for."""
+    most = MOST_COUNTED_CHARS_PER_TOKEN * chat.model.context_length
+    if sum(map(_text_chars, chat.request.messages)) > most:
+        context = f"a context of {chat.model.context_length:,} tokens"
+        message = f"prompt is too long: more than {most:,} characters, for {context}"
+        raise InvalidBody(
+            (Issue("prompt_too_long", ("body", "messages"), message, ctx={"max_characters": most}),)
+        )
+
+
+def _text_chars(message: Mapping[str, Any]) -> int:
+    content = message.get("content") or ""
+    if isinstance(content, str):
+        return len(content)
+    return sum(len(part["text"]) for part in content if part["type"] == "text")
+
+
 def anthropic_message_routes(service: ChatService, authenticate: Authenticate) -> APIRouter:
     """The routes; what they do is `ChatService`'s."""
     routes = APIRouter(
@@ -108,6 +131,7 @@ def anthropic_message_routes(service: ChatService, authenticate: Authenticate) -
     async def count_message_tokens(request: Request) -> Response:
         """The prompt's tokens, tools included, as the model would be fed them. Free; it counts as a request."""
         caller, chat, _ = await prepared(request)
+        _refuse_far_beyond(chat)
         return CountReply(service, caller, chat, request.state.request_id)
 
     return routes

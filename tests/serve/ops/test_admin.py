@@ -668,8 +668,8 @@ READ_ALONE = {
     *("reconciliations/{job_id}", "archive"),
 }
 NOT_OVER_HTTP = {
-    *("serve", "stop", "drain", "reload", "status", "models", "chat", "mcp", "backup", "restore", "archive"),
-    *("config check", "compress", "tune"),
+    *("init", "serve", "stop", "drain", "reload", "status", "models", "chat", "mcp", "backup", "restore"),
+    *("archive", "config check", "compress", "tune"),
     *(f"batch {verb}" for verb in ("submit", "status", "cancel", "output", "list")),
 }
 

@@ -1,11 +1,20 @@
-"""What is kept of `Idempotency-Key`: so many answers, for so long."""
+"""What is kept of `Idempotency-Key`: so many answers, for so long, and in the ledger that something was begun."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from billing.errors import InvalidAccount, LedgerUnavailable
+from billing.store.database import Database, open_database
+from billing.store.fake_database import FakeOutageDatabase
 from serve.ops import idempotency
-from serve.ops.idempotency import KEPT_S, Made
+from serve.ops.idempotency import KEPT_S, AnswerNotKept, IdempotencyKeyReused, Made
+from tests.migrated import migrated_file
 
 
 class Counting:
@@ -19,16 +28,86 @@ class Counting:
         return {"number": self.made}
 
 
-async def test_an_answer_is_kept_for_a_day() -> None:
-    moment, things = [0.0], Counting()
-    made = Made(clock=lambda: moment[0])
+class Ledger:
+    """One whose clock stands still until a test sets it, and its administrators."""
+
+    def __init__(self, database: Database, moment: list[float]) -> None:
+        self.database, self.moment = database, moment
+
+    def admin(self, name: str = "one") -> Any:
+        return SimpleNamespace(actor=f"admin:{name}", ledgers=SimpleNamespace(database=self.database))
+
+
+@pytest.fixture
+async def ledger(tmp_path: Path) -> AsyncIterator[Ledger]:
+    path, moment = tmp_path / "pith.db", [1.0e9]
+    path.write_bytes(await migrated_file())
+    database = open_database(f"sqlite:///{path}", clock=lambda: moment[0])
+    yield Ledger(database, moment)
+    await database.close()
+
+
+async def test_an_answer_is_kept_for_a_day(ledger: Ledger) -> None:
+    began, things = ledger.moment[0], Counting()
+    made = Made(clock=lambda: ledger.moment[0])
     for at, number in ((0.0, 1), (KEPT_S - 1, 1), (KEPT_S, 2), (2 * KEPT_S - 1, 2)):
-        moment[0] = at
-        assert await made.once("k", "request", things.make) == {"number": number}
+        ledger.moment[0] = began + at
+        assert await made.once(ledger.admin(), "k", "request", things.make) == {"number": number}
 
 
-async def test_the_oldest_answer_makes_room(monkeypatch: Any) -> None:
+async def test_each_administrator_has_keys_of_its_own(ledger: Ledger) -> None:
+    made, things = Made(), Counting()
+    for name, number in (("one", 1), ("two", 2), ("one", 1)):
+        assert await made.once(ledger.admin(name), "k", "request", things.make) == {"number": number}
+    with pytest.raises(IdempotencyKeyReused):
+        await made.once(ledger.admin(), "k", "another request", things.make)
+
+
+async def test_nothing_is_made_twice_after_a_restart_or_by_another_server(ledger: Ledger) -> None:
+    things = Counting()
+    await Made().once(ledger.admin(), "k", "request", things.make)
+    for request, refusal in (("request", AnswerNotKept), ("another", IdempotencyKeyReused)):
+        with pytest.raises(refusal):
+            await Made().once(ledger.admin(), "k", request, things.make)
+    assert things.made == 1
+    assert await Made().once(ledger.admin(), "new", "request", things.make) == {"number": 2}
+
+
+async def test_an_answer_that_made_room_for_others_is_not_made_again(
+    ledger: Ledger, monkeypatch: Any
+) -> None:
     monkeypatch.setattr(idempotency, "MOST_KEPT", 2)
     made, things = Made(), Counting()
-    for key, number in (("a", 1), ("b", 2), ("b", 2), ("c", 3), ("b", 2), ("a", 4)):
-        assert await made.once(key, "request", things.make) == {"number": number}
+    for key, number in (("a", 1), ("b", 2), ("b", 2), ("c", 3), ("b", 2)):
+        assert await made.once(ledger.admin(), key, "request", things.make) == {"number": number}
+    with pytest.raises(AnswerNotKept):
+        await made.once(ledger.admin(), "a", "request", things.make)
+
+
+async def test_what_was_refused_may_be_sent_again_and_what_nobody_knows_of_may_not(ledger: Ledger) -> None:
+    made, things = Made(), Counting()
+
+    async def refused() -> dict[str, Any]:
+        raise InvalidAccount("name", "is taken")
+
+    async def unknown() -> dict[str, Any]:
+        await things.make()
+        raise LedgerUnavailable("the answer was lost")
+
+    with pytest.raises(InvalidAccount):
+        await made.once(ledger.admin(), "k", "request", refused)
+    assert await made.once(ledger.admin(), "k", "request", things.make) == {"number": 1}
+    with pytest.raises(LedgerUnavailable):
+        await made.once(ledger.admin(), "lost", "request", unknown)
+    with pytest.raises(AnswerNotKept):
+        await made.once(ledger.admin(), "lost", "request", things.make)
+    assert things.made == 2
+
+
+async def test_without_a_ledger_nothing_is_begun(ledger: Ledger) -> None:
+    things, outage = Counting(), FakeOutageDatabase(ledger.database)
+    ledger.database, outage.is_down = outage, True
+    with pytest.raises(LedgerUnavailable):
+        await Made().once(ledger.admin(), "k", "request", things.make)
+    outage.is_down = False
+    assert await Made().once(ledger.admin(), "k", "request", things.make) == {"number": 1}

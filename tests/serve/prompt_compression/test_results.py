@@ -14,10 +14,10 @@ def result(output: str) -> Compression:
     return Compression((output,), Receipt(10, 3, 0.3, 1.0, "words", ()))
 
 
-def put(cache: ResultCache, key: str, output: str) -> None:
+def put(cache: ResultCache, key: str, output: str, owner: str = "one") -> None:
     made = cache.of(key)
     made.compression = result(output)
-    cache.keep(key, made)
+    cache.keep(key, made, owner=owner)
 
 
 def get(cache: ResultCache, key: str) -> Compression | None:
@@ -47,12 +47,29 @@ def test_a_cache_of_no_size_keeps_nothing() -> None:
     assert get(cache, "a") is None
 
 
-@given(st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 4000)), max_size=60))
-def test_it_never_holds_more_than_it_may(puts: list[tuple[str, int]]) -> None:
+def test_a_workspace_that_fills_the_cache_drops_its_own() -> None:
+    cache = ResultCache(8 * ENTRY_BYTES)
+    put(cache, "a", "a", owner="small")
+    for number in range(40):
+        put(cache, f"large {number}", "x" * (ENTRY_BYTES // 4), owner="large")
+    assert get(cache, "a") == result("a")
+    # The small one may have as much as the large one, which makes room for it.
+    for number in range(40):
+        put(cache, f"small {number}", "x" * (ENTRY_BYTES // 4), owner="small")
+    kept = [get(cache, f"large {number}") is not None for number in range(40)]
+    assert kept[-1] and 1 <= sum(kept) <= 3
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 4000), st.sampled_from("xyz")), max_size=60)
+)
+def test_it_never_holds_more_than_it_may(puts: list[tuple[str, int, str]]) -> None:
     cache = ResultCache(3 * ENTRY_BYTES)
-    for key, size in puts:
-        put(cache, key, "x" * size)
+    for key, size, owner in puts:
+        put(cache, owner + key, "x" * size, owner)
         assert 0 <= cache.size_bytes <= 3 * ENTRY_BYTES
+    cache.clear()
+    assert cache.size_bytes == 0
 
 
 @given(st.lists(st.text(max_size=5), max_size=4), st.lists(st.text(max_size=5), max_size=4))
@@ -68,6 +85,6 @@ def test_what_a_request_still_uses_is_found_though_the_cache_has_no_room_for_it(
     assert get(cache, "a") is None
     used = cache.of("a")
     used.compression = result("a")
-    cache.keep("a", used)
+    cache.keep("a", used, owner="one")
     assert cache.of("a") is used
     assert cache.size_bytes == 0

@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 
 from models.errors import EngineFailed, EngineUnavailable
 from models.fake_engine import FakeEngine
+from serve.dialects.anthropic import message_routes
 from tests.serve.served import HI, Client, Event, Served, eventually, serving, token_cost
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -144,6 +145,20 @@ async def test_tokens_are_counted_for_nothing_and_the_count_ends_with_its_client
     await running
     assert leaving.sent == [] and await served.events() == [] and not served.engine.requests
     await served.assert_nothing_is_left_open()
+
+
+async def test_what_no_context_has_room_for_is_not_counted(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = f"{PATH}/count_tokens"
+    # Of a context of 4,096 tokens; the body may have no more bytes.
+    monkeypatch.setattr(message_routes, "MOST_COUNTED_CHARS_PER_TOKEN", 0.5)
+    for chars, status in ((2048, 200), (2049, 400)):
+        messages = [{"role": "user", "content": [{"type": "text", "text": "a" * chars}]}]
+        client = await request(served, path, messages=messages).run()
+        assert client.status == status
+    assert "prompt is too long" in client.json()["error"]["message"]
+    assert len(served.engine.counted) == 1
 
 
 async def test_models_are_listed_as_anthropics_clients_read_them(served: Served) -> None:
