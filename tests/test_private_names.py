@@ -23,6 +23,7 @@ INSIDES = {
     # Only loads them, so that a process forked from it has them.
     "models/vllm/core_imports.py": "vLLM and torch",
     "models/vllm/stat_logger.py": "vLLM's statistics",
+    "models/vllm/reading/misread_streams.py": "vLLM's parsers",
     "serve/metrics/histograms/tally.py": "prometheus_client's histogram",
 }
 # Documented as public by those who made them.

@@ -14,6 +14,8 @@ from vllm.entrypoints.serve.engine.protocol import ErrorResponse
 from models.engine import EngineChunk, EngineFault, EngineRequest
 from models.vllm import insides
 from models.vllm.prompts.options import vllm_fields
+from models.vllm.reading.cut_off import told_end
+from models.vllm.reading.plain_reply import ReadRequest
 from models.vllm.reply_pieces import Meter, completed, openai_events, reasoning_tokens, reply_bytes, streamed
 
 
@@ -34,6 +36,8 @@ class ChatForm:
         if request.stream and self._reasons and asked.stream_options is None:
             # Only there vLLM tells how much of a streamed reply was reasoning.
             asked.stream_options = StreamOptions(include_usage=True)
+        if not request.stream and insides.has_markup(self._serving, asked):
+            asked = ReadRequest(**vllm_fields(request))
         creating = self._serving.create_chat_completion(asked)
         if not request.stream:
             return completed(creating, meter, write=partial(_written, meter))
@@ -49,4 +53,6 @@ class ChatForm:
 
 def _written(meter: Meter, reply: ChatCompletionResponse) -> bytes:
     meter.reasoning_tokens = reasoning_tokens(reply.usage.model_dump())
+    for choice in reply.choices:
+        choice.finish_reason = told_end(choice, meter.cut_off)
     return reply_bytes(reply)

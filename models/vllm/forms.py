@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from models.engine import EngineChunk, EngineFault, EngineRequest, ReplyFormName
+from models.vllm import insides
 from models.vllm.chat_form import ChatForm
 from models.vllm.completion_form import CompletionForm
 from models.vllm.message_form import MessageForm
@@ -34,6 +35,8 @@ class Form(Protocol):
 
 def forms_of(serving_chat: Any, client: Any, *, coalesce_s: float) -> Mapping[ReplyFormName, Form]:
     """The forms that this engine offers. `client` is what is called in the engine's place."""
+    insides.read_right(serving_chat)
+    insides.read_whole_replies(serving_chat)
     return {
         "chat": ChatForm(serving_chat, client, coalesce_s=coalesce_s),
         "completion": CompletionForm(serving_chat, client, coalesce_s=coalesce_s),

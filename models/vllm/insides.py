@@ -2,15 +2,17 @@
 
 `tests/models/vllm/test_insides.py` reads the pinned vLLM's source and says which of them no longer means what is relied
 on here. Part of this rim are `models/vllm/prompts/prompt.py`, which reads the renderer's settings, and
-`long_prompt.py`, which tokenizes with it; `models/vllm/stat_logger.py`, which gives its statistics another place; and
+`long_prompt.py`, which tokenizes with it; `models/vllm/stat_logger.py`, which gives its statistics another place;
 `models/vllm/core_imports.py`, which loads modules and uses nothing of them; `core_process.py`, which foresees what
-vLLM will set; and `plugin.py`, which vLLM calls in its cores and workers.
+vLLM will set; `reading/misread_streams.py`, which stands before vLLM's parsers; and `plugin.py`, which vLLM calls in
+its cores and workers.
 """
 
 import asyncio
 import copy
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +22,15 @@ from vllm.entrypoints.openai.models.protocol import LoRAModulePath
 from vllm.entrypoints.openai.responses.serving import OpenAIServingResponses
 from vllm.entrypoints.serve.engine.protocol import ErrorResponse
 from vllm.exceptions import GracefulHTTPError
+from vllm.parser.abstract_parser import DelegatingParser
 from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 from vllm.v1.structured_output.backend_types import StructuredOutputOptions
 from vllm.v1.structured_output.request import get_structured_output_key
 
 from models.errors import UnrenderablePrompt
 from models.vllm.prompts.long_prompt import one_at_a_time, without_a_limit
+from models.vllm.reading.misread_streams import reading_right
+from models.vllm.reading.plain_reply import read_reply
 
 __all__ = ["EngineDeadError", "EngineGenerateError", "StructuredOutputOptions"]
 
@@ -91,15 +96,26 @@ class RenderedResponses(OpenAIServingResponses):  # type: ignore[misc]
     """vLLM's Responses API for requests that are rendered already, as chat completions are (`._make_request`,
     `._make_request_with_harmony`). Without it a prompt could differ from the one that was counted and held for."""
 
+    chat: Any
+
     async def _make_request(self, request: Any, prev_response: Any) -> Any:
         return request.rendered
 
     def _make_request_with_harmony(self, request: Any, prev_response: Any) -> Any:
         return request.rendered
 
+    def _make_response_parser(self, request: Any, tokenizer: Any, chat_template_kwargs: Any) -> Any:
+        """Of the same request as a chat completion: some parsers know the tools of no other."""
+        if self.parser is None:
+            return None
+        parser = reply_parser(self.chat, request.chat)
+        read = parser.parse_delta
+        parser.parse_delta = lambda **given: read(**{**given, "request": request.chat})
+        return parser
+
     def _make_response_output_items(self, request: Any, *given: Any, **options: Any) -> Any:
-        """A stream's items are those that were streamed: vLLM reads the whole text again, and gives them other ids."""
-        return [] if request.stream else super()._make_response_output_items(request, *given, **options)
+        """The items are those that were streamed: vLLM reads the whole text again, and gives them other ids."""
+        return []
 
 
 def responses_layer(serving_chat: Any, client: Any) -> RenderedResponses:
@@ -114,8 +130,44 @@ def responses_layer(serving_chat: Any, client: Any) -> RenderedResponses:
         enable_auto_tools=serving_chat.enable_auto_tools,
         default_chat_template_kwargs=serving_chat.default_chat_template_kwargs,
     )
-    layer.parser = serving_chat.parser_cls
+    layer.parser, layer.chat = serving_chat.parser_cls, serving_chat
     return layer
+
+
+def read_whole_replies(serving_chat: Any) -> None:
+    """Let `read_reply` stand before `OpenAIServingChat.chat_completion_full_generator`. Without it a reply in one piece
+    is read by other code than a stream of the same tokens, and has its calls where that finds none."""
+    answer = type(serving_chat).chat_completion_full_generator.__get__(serving_chat)
+    new_parser = partial(reply_parser, serving_chat)
+    serving_chat.chat_completion_full_generator = partial(read_reply, answer, new_parser)
+
+
+def read_right(serving_chat: Any) -> None:
+    """Let parsers of `models.vllm.reading.misread_streams` take the place of vLLM's (`.parser_cls`). Without it a
+    reply has broken calls where vLLM misreads its stream."""
+    if serving_chat.parser_cls is not None:
+        serving_chat.parser_cls = reading_right(serving_chat.parser_cls)
+
+
+def reply_parser(serving_chat: Any, request: Any) -> Any:
+    """What reads one choice of a stream (`OpenAIServingChat.parser_cls`, `._effective_chat_template_kwargs`). Without
+    it none could read a reply in one piece."""
+    return serving_chat.parser_cls(
+        serving_chat.renderer.tokenizer,
+        request.tools,
+        chat_template_kwargs=serving_chat._effective_chat_template_kwargs(request),
+        model_config=serving_chat.model_config,
+    )
+
+
+def has_markup(serving_chat: Any, request: Any) -> bool:
+    """Whether a reply to this request may be more than its text (`DelegatingParser`, which passes on what it has no
+    parser for). Without it every reply in one piece is read token by token."""
+    parser = serving_chat.parser_cls
+    if parser is None or request.tools:
+        return parser is not None
+    engine_based = getattr(parser.tool_parser_cls, "engine_based_streaming", False)
+    return bool(parser.reasoning_parser_cls or engine_based or not issubclass(parser, DelegatingParser))
 
 
 def tells_reasoning(serving_chat: Any) -> bool:

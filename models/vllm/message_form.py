@@ -5,26 +5,36 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 import orjson
 from pydantic_core import from_json
-from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest, ChatCompletionResponse
+from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.exceptions import GenerationError
 
 from models.engine import EngineChunk, EngineFault, EngineRequest, TokenUsage
 from models.vllm import insides
 from models.vllm.chat_form import ChatForm
 from models.vllm.prompts.options import vllm_fields
-from models.vllm.reply_pieces import Meter, completed, reasoning_tokens, streamed, told_reasoning
+from models.vllm.reply_pieces import Meter, completed, read_to_its_end, streamed, told_reasoning
 
 ERROR_EVENT = "event: error\n"
 START_EVENT = "event: message_start\n"
-CLOSING_EVENTS = ("event: message_delta\n", "event: message_stop\n")
+DELTA_EVENT = "event: message_delta\n"
+CLOSING_EVENTS = (DELTA_EVENT, "event: message_stop\n")
 BLOCK_START = "event: content_block_start\n"
 UNSIGNED, SIGNED = '"thinking":""}', '"thinking":"","signature":""}'
 TOOL_USE = '"type":"tool_use"'
-END_TURN, CALLS_TOOLS = '"stop_reason":"end_turn"', '"stop_reason":"tool_use"'
+# Clients read the first block of any message.
+EMPTY_TEXT = (
+    b'event: content_block_start\ndata: {"type":"content_block_start","index":0,'
+    b'"content_block":{"type":"text","text":""}}\n\n'
+    b'event: content_block_stop\ndata: {"type":"content_block_stop","index":0}\n\n'
+)
+# Where a delta, and where a block, has its text.
+DELTAS = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}
+INPUTS = {"text": "text", "thinking": "thinking", "tool_use": "input"}
 # vLLM ends a stream of messages by the usage that it asks the chat for.
 WITH_USAGE = {"stream_options": {"include_usage": True}}
 
@@ -37,25 +47,16 @@ class MessageForm(ChatForm):
         self._converters = insides.message_converters()
 
     def pieces(self, request: EngineRequest, meter: Meter) -> AsyncGenerator[EngineChunk | EngineFault, None]:
-        fields = vllm_fields(request)
-        if not request.stream:
-            creating = self._serving.create_chat_completion(ChatCompletionRequest(**fields))
-            return completed(creating, meter, write=self._writer(request, meter))
+        fields = vllm_fields(replace(request, stream=True))
         creating = self._serving.create_chat_completion(ChatCompletionRequest(**fields, **WITH_USAGE))
         events = MessageEvents(request, meter, self._converters.message_stream_converter)
+        if not request.stream:
+            message = WholeMessage(request)
+            reading = read_to_its_end(creating, events.read, message.add)
+            return completed(reading, meter, write=lambda _: message.written(events.closing()))
         return streamed(
             creating, meter, read=events.read, coalesce_s=self._coalesce_s, closing=events.closing
         )
-
-    def _writer(self, request: EngineRequest, meter: Meter) -> Callable[[ChatCompletionResponse], bytes]:
-        def write(reply: ChatCompletionResponse) -> bytes:
-            for call in reply.choices[0].message.tool_calls:
-                call.function.arguments = whole_object(call.function.arguments)
-            meter.reasoning_tokens = reasoning_tokens(reply.usage.model_dump())
-            message = self._converters.messages_full_converter(reply)
-            return message_bytes(message.model_dump(exclude_none=True), request)
-
-        return write
 
 
 class MessageEvents:
@@ -70,11 +71,12 @@ class MessageEvents:
         self._request = request
         self._meter = meter
         self._convert = convert
+        self._is_empty = True
         self._calls_tools = False
-        self._closing: list[str] = []
+        self._closing: list[bytes] = []
 
     def closing(self) -> bytes:
-        return "".join(self._closing).encode()
+        return b"".join(self._closing)
 
     async def read(self, reply: AsyncGenerator[str, None]) -> AsyncGenerator[bytes, None]:
         async with aclosing(self._convert(told_reasoning(reply, self._meter))) as events:
@@ -82,6 +84,8 @@ class MessageEvents:
                 if event.startswith(ERROR_EVENT):
                     self._meter.failure = self._meter.failure or GenerationError(event)
                 elif event.startswith(CLOSING_EVENTS):
+                    if self._is_empty and event.startswith(DELTA_EVENT):
+                        yield EMPTY_TEXT
                     self._closing.append(self._closed(event))
                 elif event.startswith(START_EVENT):
                     yield self._started(event)
@@ -91,19 +95,80 @@ class MessageEvents:
     def _told(self, event: str) -> str:
         if not event.startswith(BLOCK_START):
             return event
+        self._is_empty = False
         self._calls_tools |= TOOL_USE in event
         # Anthropic's type has a signature from the first; vLLM tells it when the thoughts have ended.
         return event.replace(UNSIGNED, SIGNED, 1)
 
     def _started(self, event: str) -> bytes:
         """The first event, with the id of a message and what is known of the usage."""
-        start = orjson.loads(event.partition("data: ")[2])
+        start = fields_of(event.encode())
         start["message"] |= {"id": message_id(self._request), "usage": message_usage(self._meter.usage())}
-        return f"{START_EVENT}data: ".encode() + orjson.dumps(start) + b"\n\n"
+        return _event(START_EVENT, start)
 
-    def _closed(self, event: str) -> str:
+    def _closed(self, event: str) -> bytes:
+        if not event.startswith(DELTA_EVENT):
+            return event.encode()
+        ended = fields_of(event.encode())
+        delta = ended["delta"]
         # vLLM says so of a call that the model was free to make, not of one that it was made to make.
-        return event.replace(END_TURN, CALLS_TOOLS, 1) if self._calls_tools else event
+        if self._calls_tools and delta["stop_reason"] == "end_turn":
+            delta["stop_reason"] = "tool_use"
+        # It is never missing in Anthropic's.
+        delta.setdefault("stop_sequence", None)
+        return _event(DELTA_EVENT, ended)
+
+
+class WholeMessage:
+    """Anthropic's message object, put together from the events of its stream, without usage."""
+
+    def __init__(self, request: EngineRequest) -> None:
+        self._request = request
+        self._blocks: list[dict[str, Any]] = []
+        # Of each block, the text, the thoughts or the JSON of its input.
+        self._parts: list[list[str]] = []
+
+    def add(self, events: bytes) -> None:
+        for event in events.split(b"\n\n")[:-1]:
+            fields = fields_of(event)
+            if fields["type"] == "content_block_start":
+                self._blocks.append(fields["content_block"])
+                self._parts.append([])
+            elif fields["type"] == "content_block_delta":
+                self._add_delta(fields["delta"])
+
+    def _add_delta(self, delta: dict[str, Any]) -> None:
+        if delta["type"] == "signature_delta":
+            self._blocks[-1]["signature"] = delta["signature"]
+        else:
+            self._parts[-1].append(delta[DELTAS[delta["type"]]])
+
+    def written(self, closing: bytes) -> bytes:
+        """The message as JSON, with the end that its closing events tell."""
+        for block, parts in zip(self._blocks, self._parts, strict=True):
+            whole = "".join(parts)
+            block[INPUTS[block["type"]]] = whole_object(whole) if block["type"] == "tool_use" else whole
+        # Not orjson: the integers in a call's input may be of any size.
+        return json.dumps(
+            {
+                "id": message_id(self._request),
+                "type": "message",
+                "role": "assistant",
+                "model": self._request.model_id,
+                "content": self._blocks,
+                **fields_of(closing.partition(b"\n\n")[0])["delta"],
+            }
+        ).encode()
+
+
+def fields_of(event: bytes) -> dict[str, Any]:
+    """The data of one server-sent event."""
+    fields: dict[str, Any] = orjson.loads(event.partition(b"data: ")[2])
+    return fields
+
+
+def _event(line: str, fields: dict[str, Any]) -> bytes:
+    return line.encode() + b"data: " + orjson.dumps(fields) + b"\n\n"
 
 
 def message_id(request: EngineRequest) -> str:
@@ -121,33 +186,14 @@ def message_usage(usage: TokenUsage) -> dict[str, int]:
     }
 
 
-def message_bytes(message: dict[str, Any], request: EngineRequest) -> bytes:
-    """Anthropic's message object as JSON, without vLLM's own fields and without usage."""
-    calls_tools = any(block["type"] == "tool_use" for block in message["content"])
-    reason = message.get("stop_reason")
-    # Not orjson: the integers in a call's input may be of any size.
-    return json.dumps(
-        {
-            "id": message_id(request),
-            "type": "message",
-            "role": "assistant",
-            "model": request.model_id,
-            "content": message["content"],
-            "stop_reason": "tool_use" if calls_tools and reason == "end_turn" else reason,
-            "stop_sequence": message.get("stop_sequence"),
-        }
-    ).encode()
-
-
-def whole_object(arguments: str) -> str:
+def whole_object(arguments: str) -> dict[str, Any]:
     """The arguments of a call as a JSON object: as much of one as was generated before the limit."""
     try:
         value = json.loads(arguments, parse_constant=lambda _: None)
     except (ValueError, RecursionError):
         value = _beginning_of(arguments)
-    text = json.dumps(value if isinstance(value, dict) else {}, ensure_ascii=False)
     # Half a surrogate pair is no character.
-    return text.encode("utf-8", "replace").decode()
+    return value if isinstance(value, dict) else {}
 
 
 def _beginning_of(arguments: str) -> Any:

@@ -12,8 +12,8 @@ from vllm.exceptions import GenerationError
 
 from models.engine import EngineChunk, EngineFault, TokenUsage
 from models.vllm.coalesce import coalesce
-from models.vllm.cut_off import told_cut_off
 from models.vllm.faults import fault_of
+from models.vllm.reading.cut_off import told_cut_off
 
 HEARTBEAT_S = 0.5
 JSON_PROGRESS_S = 0.2
@@ -96,6 +96,17 @@ async def completed(
         yield fault_of(reply)
         return
     yield EngineChunk(write(reply), meter.usage(), finished=True)
+
+
+async def read_to_its_end(creating: Awaitable[Reply | Any], read: Read, take: Callable[[bytes], None]) -> Any:
+    """For `completed`, where a reply is put together from its stream: `take` is given all that `read` gives."""
+    reply = await creating
+    if isinstance(reply, ErrorResponse):
+        return reply
+    async with aclosing(read(reply)) as events:
+        async for event in events:
+            take(event)
+    return None
 
 
 async def unbroken(reply: Reply, meter: Meter) -> Reply:

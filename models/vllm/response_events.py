@@ -44,6 +44,8 @@ class ResponseEvents:
         # The end of an item waits for the next event, which may say that it was cut off.
         self._done: dict[str, Any] | None = None
         self.closing = b""
+        # The response as the closing event has it, which is the reply in one piece.
+        self.ended: dict[str, Any] = {}
 
     def of(self, event: dict[str, Any]) -> bytes:
         """Server-sent events, none or several; their numbers are those of what is sent."""
@@ -117,10 +119,10 @@ class ResponseEvents:
             self._done = None
 
     def _close(self, response: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        ended = self._response.ended(response, self._items)
+        self.ended = self._response.ended(response, self._items)
         yield from self._held_back()
-        kind = CLOSING if ended["status"] == "completed" else "response.incomplete"
-        self.closing = self._written({"type": kind, "response": ended})
+        kind = CLOSING if self.ended["status"] == "completed" else "response.incomplete"
+        self.closing = self._written({"type": kind, "response": self.ended})
 
     @property
     def _open_item(self) -> dict[str, Any]:
@@ -154,15 +156,6 @@ class ResponseObject:
 
     def begun(self, response: Mapping[str, Any]) -> dict[str, Any]:
         return self._object(response, status="in_progress", output=[])
-
-    def whole(self, response: Mapping[str, Any]) -> dict[str, Any]:
-        """A reply in one piece."""
-        output: list[dict[str, Any]] = []
-        for found in response["output"]:
-            item = self.item(found, len(output))
-            if not self.passes_over(item, output):
-                output.append(item)
-        return self.ended(response, output)
 
     def ended(self, response: Mapping[str, Any], output: list[dict[str, Any]]) -> dict[str, Any]:
         """The last item of an answer that was cut off is marked as incomplete. `usage` waits for the settlement, but

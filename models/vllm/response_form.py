@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -17,7 +18,7 @@ from vllm.exceptions import GenerationError
 from models.engine import EngineChunk, EngineFault, EngineRequest
 from models.vllm import insides
 from models.vllm.prompts.options import vllm_fields
-from models.vllm.reply_pieces import Meter, completed, streamed
+from models.vllm.reply_pieces import Meter, completed, read_to_its_end, streamed
 from models.vllm.response_events import ResponseEvents, ResponseObject
 
 # vLLM tells them before it gives its engine the prompt, which may be refused there.
@@ -41,16 +42,16 @@ class ResponseForm:
         return [insides.response_engine_id(_id(request))]
 
     def pieces(self, request: EngineRequest, meter: Meter) -> AsyncGenerator[EngineChunk | EngineFault, None]:
-        creating, response = self._created(request), _object(request)
+        creating, events = self._created(replace(request, stream=True)), ResponseEvents(_object(request))
+
+        def read(reply: AsyncGenerator[Any, None]) -> AsyncGenerator[bytes, None]:
+            return _written(reply, meter, events)
+
         if not request.stream:
-            return completed(creating, meter, write=lambda reply: _whole(reply, response))
-        events = ResponseEvents(response)
+            reading = read_to_its_end(creating, read, lambda _: None)
+            return completed(reading, meter, write=lambda _: orjson.dumps(events.ended))
         return streamed(
-            creating,
-            meter,
-            read=lambda reply: _written(reply, meter, events),
-            coalesce_s=self._coalesce_s,
-            closing=lambda: events.closing,
+            creating, meter, read=read, coalesce_s=self._coalesce_s, closing=lambda: events.closing
         )
 
     async def count_tokens(
@@ -88,10 +89,6 @@ async def _written(
         yield beginning
 
 
-def _whole(reply: Any, response: ResponseObject) -> bytes:
-    return orjson.dumps(response.whole(reply.model_dump(mode="json", by_alias=True)))
-
-
 def _object(request: EngineRequest) -> ResponseObject:
     repeated: Mapping[str, Any] = request.form_options.get("response", {})
     return ResponseObject(
@@ -116,6 +113,11 @@ class RenderedRequest(ResponsesRequest):  # type: ignore[misc]
     @property
     def rendered(self) -> Any:
         return self._rendered
+
+    @property
+    def chat(self) -> ChatCompletionRequest:
+        """The same request as a chat completion."""
+        return self._chat
 
     def to_sampling_params(self, default_max_tokens: int, default_sampling_params: Any = None) -> Any:
         """Those of the same request as a chat completion."""

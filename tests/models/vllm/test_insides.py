@@ -60,7 +60,7 @@ def test_a_response_is_made_of_what_was_rendered() -> None:
     assert "sub_request_id = f'{request_id}_{sub_request}'" in whole
     assert "request_id=request.request_id" in whole
     assert "request.to_sampling_params(default_max_tokens, self.default_sampling_params)" in whole
-    # A stream's response is built of no items, and each of its items is built by this method.
+    # The response is built of no items, and each of its items is built by this method.
     items = text(RESPONSES, "OpenAIServingResponses.responses_full_generator")
     assert items.count("self._make_response_output_items(") == 1
 
@@ -79,6 +79,50 @@ def test_a_chat_tells_its_reasoning_tokens_where_a_parser_counts_them() -> None:
     assert "self._include_reasoning_tokens_details = bool(reasoning_parser)" in made
     stream = text(CHAT, "OpenAIServingChat.chat_completion_stream_generator")
     assert "_make_completion_tokens_details(sum(previous_reasoning_tokens))" in stream
+
+
+def test_a_reply_in_one_piece_is_made_of_outputs_by_a_method_that_can_be_replaced() -> None:
+    create = text(CHAT, "OpenAIServingChat._create_chat_completion")
+    assert "return await self.chat_completion_full_generator(request, result_generator, request_id," in create
+    assert "parser=parser, mm_token_counts=mm_token_counts)" in create
+    made = text(CHAT, "OpenAIServingChat.chat_completion_full_generator")
+    assert "parser.parse(output.text, request, enable_auto_tools=self.enable_auto_tools" in made
+    assert "parser.count_reasoning_tokens(token_ids)" in made
+    # As a stream's parsers are made, and told each delta.
+    stream = text(CHAT, "OpenAIServingChat.chat_completion_stream_generator")
+    given = "chat_template_kwargs=chat_template_kwargs, model_config=self.model_config)"
+    assert f"self.parser_cls(tokenizer, request.tools, {given}" in stream
+    assert "not delta_text and (not output.token_ids) and (not previous_num_tokens[i])" in stream
+    told = (
+        "parser.parse_delta(delta_text=delta_text, delta_token_ids=as_list(output.token_ids), request=request"
+    )
+    assert (
+        f"{told}, prompt_token_ids=res.prompt_token_ids, finished=output.finish_reason is not None)" in stream
+    )
+    kinds = ast.unparse(source("vllm.entrypoints.openai.chat_completion.protocol"))
+    assert "output_kind=RequestOutputKind.DELTA if self.stream else RequestOutputKind.FINAL_ONLY" in kinds
+
+
+def test_a_response_is_read_by_a_parser_that_is_told_the_request_by_name() -> None:
+    assert parameters(RESPONSES, "OpenAIServingResponses._make_response_parser") == [
+        "request",
+        "tokenizer",
+        "chat_template_kwargs",
+    ]
+    stream = text(RESPONSES, "OpenAIServingResponses._process_simple_streaming_events")
+    assert "ctx.response_parser.parse_delta(delta_text=delta_text," in stream and "request=request" in stream
+
+
+def test_a_parser_ends_a_stream_and_keeps_what_was_before_by_methods_that_can_be_stood_before() -> None:
+    """What `models.vllm.reading.misread_streams` stands before."""
+    parser = "vllm.parser.abstract_parser"
+    assert parameters(parser, "DelegatingParser.finalize_generation") == ["delta_message", "request", "state"]
+    told = text(parser, "DelegatingParser.parse_delta")
+    assert "delta_message = self.finalize_generation(delta_message, request, state)" in told
+    assert "state = self._stream_state" in told
+    advance = text(parser, "StreamState.advance")
+    assert "if self.engine_based:\n        return (delta_text, delta_token_ids)" in advance
+    assert "self._tool_parser = " in text(parser, "Parser.__init__")
 
 
 def test_nothing_of_a_response_is_stored_that_does_not_ask_for_it() -> None:
@@ -234,8 +278,7 @@ def test_a_completions_prompts_are_tokenized_by_the_method_that_is_replaced() ->
 def test_the_converters_of_messages_read_nothing_but_the_reasons_to_stop() -> None:
     read = {
         ast.unparse(node)
-        for name in ("message_stream_converter", "messages_full_converter")
-        for node in ast.walk(found(ANTHROPIC, f"AnthropicServingMessages.{name}"))
+        for node in ast.walk(found(ANTHROPIC, "AnthropicServingMessages.message_stream_converter"))
         if isinstance(node, ast.Attribute)
         and ast.unparse(node.value) == "self"
         # The state of its own inner class.

@@ -136,13 +136,18 @@ def test_what_no_item_has_is_left_out_and_an_item_of_another_type_is_told() -> N
     assert (other["type"], other["id"]) == ("mcp_call", "item_1_1")
 
 
+def test_a_reply_in_one_piece_is_what_the_closing_event_has() -> None:
+    events = ResponseEvents(response())
+    for event in (*text(0, "Hello."), {"type": "response.completed", "response": DONE}):
+        events.of(event)
+    assert events.ended == json.loads(events.closing.split(b"data: ")[1])["response"]
+
+
 def test_who_wants_one_call_gets_one() -> None:
     said = [*call(0), *call(1), *text(2, "Done.")]
     events = told(said, DONE, response(parallel_calls=False))
     assert [each["type"] for each in events[-1]["response"]["output"]] == ["function_call", "message"]
     assert {event["output_index"] for event in events if "output_index" in event} == {0, 1}
-    whole = {**DONE, "output": [said[3]["item"], said[7]["item"]]}
-    assert len(response(parallel_calls=False).whole(whole)["output"]) == 1
 
 
 def test_a_text_is_done_with_its_log_probabilities() -> None:

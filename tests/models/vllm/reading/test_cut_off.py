@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import orjson
 
-from models.vllm.cut_off import told_cut_off
+from models.vllm.reading.cut_off import told_cut_off, told_end
 
 
 def event(reason: str, index: int = 0, **delta: Any) -> str:
@@ -24,3 +25,15 @@ def test_whatever_else_ends_a_choice_is_left_as_it_is() -> None:
         assert told_cut_off(ended, set()) is ended
     quoted = event("stop", content='"finish_reason":"tool_calls"')
     assert told_cut_off(quoted, {0}) is quoted
+
+
+def test_a_reply_in_one_piece_ends_as_its_stream_does() -> None:
+    def ended(reason: str, *calls: str) -> str:
+        choice = SimpleNamespace(
+            finish_reason=reason, index=1, message=SimpleNamespace(tool_calls=list(calls))
+        )
+        return told_end(choice, {1}) + " " + told_end(choice, {0})
+
+    assert ended("tool_calls", "f") == "length tool_calls"
+    assert ended("tool_calls") == "length stop"
+    assert ended("stop", "f") == "stop stop"
