@@ -77,5 +77,9 @@ class GrammarTooCostly(ValueError):
     """Compiling the grammar of a reply takes more than a request may."""
 
 
+class GrammarRefused(ValueError):
+    """The grammar of a reply is malformed."""
+
+
 class GrammarTrialsBusy(Exception):
     """A grammar could not be tried out now. Nothing was generated."""

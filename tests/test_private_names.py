@@ -22,6 +22,7 @@ INSIDES = {
     "models/vllm/pooling/insides.py": "vLLM's pooling runner",
     # Only loads them, so that a process forked from it has them.
     "models/vllm/core_imports.py": "vLLM and torch",
+    "models/vllm/plugin.py": "vLLM, in its cores and workers",
     "models/vllm/stat_logger.py": "vLLM's statistics",
     "models/vllm/reading/misread_streams.py": "vLLM's parsers",
     "serve/metrics/histograms/tally.py": "prometheus_client's histogram",

@@ -10,6 +10,7 @@ from models.catalog import Capabilities
 from models.errors import InvalidField, UnsupportedOption
 from models.options.schemas import check_schemas
 from models.options.unsupported import MAX_NAMED_CHARS, refuse_custom_tools, refuse_unsupported
+from models.structured_outputs import OPTIONS, constraint_of, select_constraint
 
 # The service acts on these itself: they are fields of the engine request, or of its own events.
 HANDLED_BY_THE_SERVICE = frozenset({"messages", "model", "max_tokens", "max_completion_tokens", "stream"})
@@ -61,9 +62,11 @@ def select_options(
     capabilities: Capabilities,
     default_temperature: float | None = DEFAULT_TEMPERATURE,
     drops_effort: bool = False,
+    takes_constraints: bool = False,
 ) -> dict[str, Any]:
     """Of a request's properties, the options that may reach an engine; `None` counts as absent. Without a default the
     engine has its own. `drops_effort`: one of reasoning has no effect on a model that takes none, and is not refused.
+    `takes_constraints`: `structured_outputs` and `guided_*` are, which the contract refuses.
 
     Fields that the contract types have its types; of others nothing is assumed. Raises `UnsupportedOption`
     for what is refused here or by this model, and `InvalidField` for a value that could harm an engine.
@@ -71,10 +74,12 @@ def select_options(
     given = {name: value for name, value in fields.items() if value is not None}
     if drops_effort and not capabilities.reasoning_effort:
         given.pop("reasoning_effort", None)
-    refuse_unsupported(given)
+    constraint = select_constraint(given) if takes_constraints else {}
+    refuse_unsupported({name: given[name] for name in given if not (takes_constraints and name in OPTIONS)})
     options = {name: value for name, value in given.items() if name in FORWARDED}
     for rule in (_response_format, _tools, _stream_options, _reasoning_effort, _template_kwargs):
         options |= rule(given, capabilities)
+    options |= constraint
     if default_temperature is not None:
         options.setdefault("temperature", default_temperature)
     return options
@@ -98,6 +103,9 @@ def _schemas(options: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], tu
     wanted = options.get("response_format", {})
     if wanted.get("type") == "json_schema":
         yield wanted["json_schema"]["schema"], ("response_format", "json_schema", "schema")
+    constraint = constraint_of(options)
+    if constraint is not None and constraint.kind == "json":
+        yield constraint.value, constraint.loc
     for index, tool in enumerate(options.get("tools", [])):
         yield tool["function"].get("parameters") or {}, ("tools", index, "function", "parameters")
 

@@ -10,6 +10,9 @@ ACCEPTED_WITHOUT_EFFECT = frozenset(
 )
 
 _ENGINE_INTERNAL = "is internal to the engine and cannot be set by callers"
+_HELD_ELSEWHERE = (
+    "use response_format; chats and completions under /openai/v1 take regex, choice, grammar and json"
+)
 _TEMPLATE = "the chat template belongs to the model and cannot be set by callers"
 
 REFUSED: Mapping[str, str] = {
@@ -22,7 +25,7 @@ REFUSED: Mapping[str, str] = {
     "chat_template": _TEMPLATE,
     "documents": "no model here takes documents apart from messages",
     "echo": "a reply never repeats the prompt",
-    "structured_outputs": "use response_format",
+    "structured_outputs": _HELD_ELSEWHERE,
     "use_beam_search": "beam search is not offered",
     "prompt_logprobs": "log probabilities are given for generated tokens only",
     "mm_processor_kwargs": _ENGINE_INTERNAL,
@@ -37,7 +40,7 @@ REFUSED: Mapping[str, str] = {
 }
 
 REFUSED_PREFIXES: Mapping[str, str] = {
-    "guided_": "use response_format",
+    "guided_": _HELD_ELSEWHERE,
     "return_": "token ids and other internals of the engine are not returned",
 }
 

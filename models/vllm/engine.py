@@ -15,6 +15,7 @@ from vllm.exceptions import GenerationError, GracefulHTTPError, VLLMClientError
 
 from models.engine import EngineChunk, EngineFault, EngineRequest
 from models.errors import GrammarTrialsBusy
+from models.grammar.trials import TrialTerms, TrialTurns
 from models.prompt_bound import PromptMaking
 from models.vllm import insides
 from models.vllm.client import CountingClient
@@ -35,9 +36,18 @@ WARM_UP_OPTIONS: tuple[dict[str, Any], ...] = (
 class VLLMEngine:
     """The `models.engine.ReplicaEngine` of one vLLM engine."""
 
-    def __init__(self, model_id: str, serving_chat: Any, engine_client: Any, *, coalesce_s: float) -> None:
+    def __init__(
+        self,
+        model_id: str,
+        serving_chat: Any,
+        engine_client: Any,
+        *,
+        coalesce_s: float,
+        trial_turns: TrialTurns,
+        trial_terms: TrialTerms,
+    ) -> None:
         self._model_id = model_id
-        self._client = CountingClient(engine_client, trials_of(engine_client))
+        self._client = CountingClient(engine_client, trials_of(engine_client, trial_turns, trial_terms))
         self._serving = serving_chat
         insides.refuse_what_cannot_be_rendered(serving_chat)
         self._forms = forms_of(serving_chat, self._client, coalesce_s=coalesce_s)
@@ -72,8 +82,7 @@ class VLLMEngine:
         at_once = tokens_at_once(request, len(self._client.meters)) if self._gathers else 1
         meter = meters_of(request, external_ids, self._client, places=self.places, at_once=at_once)
         self._client.meters |= meter.parts
-        if request.trace_headers:
-            self._client.traces |= dict.fromkeys(external_ids, request.trace_headers)
+        self._client.requests |= dict.fromkeys(external_ids, request)
         try:
             async with aclosing(form.pieces(request, meter)) as items:
                 async for item in items:
@@ -87,13 +96,16 @@ class VLLMEngine:
         finally:
             for external_id in external_ids:
                 self._client.meters.pop(external_id, None)
-                self._client.traces.pop(external_id, None)
+                self._client.requests.pop(external_id, None)
 
     def _broken(self, request: EngineRequest, meter: PromptMeters) -> EngineFault:
-        """What vLLM's exception means: it is the same for its own death and for a grammar that it cannot handle."""
+        """What vLLM's exception means: it is the same for its own death, for a grammar that it cannot handle, and for
+        one that `models.vllm.plugin` has given up."""
         field = constrained_by(request)
-        if not self.dead and meter.usage().completion_tokens == 0 and field is not None:
-            return EngineFault("rejected", "the engine cannot hold a reply to this schema", field)
+        if not self.dead and field is not None:
+            begun = meter.usage().completion_tokens > 0
+            reason = "to the end: its grammar takes too long to follow" if begun else "to this schema"
+            return EngineFault("rejected", f"the engine cannot hold a reply {reason}", field)
         return EngineFault("failed", "the engine failed while it worked on this request")
 
     async def count_tokens(
@@ -120,4 +132,4 @@ class VLLMEngine:
                 pass
 
     async def stop(self) -> None:
-        self._client.shutdown()
+        await self._client.close()

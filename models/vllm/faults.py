@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from models.engine import EngineFault, EngineRequest
+from models.structured_outputs import OPTIONS
 
 if TYPE_CHECKING:
     from vllm.entrypoints.serve.engine.protocol import ErrorResponse
@@ -62,7 +63,8 @@ def located(fault: EngineFault, request: EngineRequest) -> EngineFault:
 
 def constrained_by(request: EngineRequest) -> str | None:
     """The field that holds the reply to a grammar, if one does: what vLLM chokes on without naming it."""
-    return next((name for name in ("response_format", "tools") if name in request.options), None)
+    fields = ("response_format", "tools", *OPTIONS)
+    return next((name for name in fields if name in request.options), None)
 
 
 def without_internals(message: str) -> str:

@@ -2,20 +2,25 @@
 
 from typing import Any
 
-from models.grammar.trials import GrammarTrials, Kind
+from models.grammar.trials import GrammarTrials, Kind, TrialTerms, TrialTurns
 from models.vllm.insides import StructuredOutputOptions, any_whitespace
 
 # The grammars that a caller's schemas become. What else there is, callers cannot ask for.
 TRIED: dict[StructuredOutputOptions, Kind] = {
     StructuredOutputOptions.JSON: "json",
+    StructuredOutputOptions.REGEX: "regex",
+    StructuredOutputOptions.GRAMMAR: "grammar",
     StructuredOutputOptions.STRUCTURAL_TAG: "structural_tag",
 }
 
 
-def trials_of(engine_client: Any) -> GrammarTrials:
+def trials_of(engine_client: Any, turns: TrialTurns, terms: TrialTerms) -> GrammarTrials:
     """Trials as the engine behind one of vLLM's clients would compile."""
     return GrammarTrials(
-        lambda: serialized_tokenizer(engine_client), any_whitespace=any_whitespace(engine_client)
+        lambda: serialized_tokenizer(engine_client),
+        turns,
+        any_whitespace=any_whitespace(engine_client),
+        terms=terms,
     )
 
 

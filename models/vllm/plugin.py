@@ -13,11 +13,14 @@ from models.engine_kinds import SPIN_VARIABLE
 # While there is work, a reader looks by itself this often: a notification may be lost where a subscription is new.
 LOOK_AGAIN_MS = 5
 ACTIVE_S = 1.0
+# What following a grammar may take of the core's thread, in which all requests wait for it: at once, and a token.
+FOLLOW_S, FOLLOW_TOKEN_S = 0.5, 0.002
 
 
 def register() -> None:
     """Raises `ValueError` where the variable is no number."""
     unlink_open_queues()
+    give_up_slow_grammars()
     if (spin_s := os.environ.get(SPIN_VARIABLE)) is not None:
         spin_at_most(float(spin_s))
 
@@ -61,3 +64,32 @@ def spin_at_most(spin_s: float) -> None:
         notify(self)
 
     SpinCondition.wait, SpinCondition.notify = wait_asleep, notify_surely
+
+
+def give_up_slow_grammars() -> None:
+    """End the reply to a grammar that takes too long to follow (`vllm.v1.structured_output.backend_xgrammar`): one that
+    is ambiguous takes longer from token to token, and its trial cannot foresee all that a model may write. Without it
+    one request takes seconds of each step of all others."""
+    from vllm.v1.structured_output.backend_xgrammar import XgrammarGrammar
+
+    fill, accept = XgrammarGrammar.fill_bitmask, XgrammarGrammar.accept_tokens
+    if fill.__name__ == "fill_timed":
+        # vLLM calls a plugin more than once.
+        return
+
+    def fill_timed(self: Any, bitmask: Any, idx: int) -> None:
+        began_s = time.thread_time()
+        fill(self, bitmask, idx)
+        self.followed_s = getattr(self, "followed_s", 0.0) + time.thread_time() - began_s
+
+    def accept_timed(self: Any, request_id: str, tokens: list[int]) -> bool:
+        spent_s = getattr(self, "followed_s", 0.0)
+        if spent_s > FOLLOW_S + FOLLOW_TOKEN_S * self.num_processed_tokens:
+            # The scheduler ends the request.
+            return False
+        began_s = time.thread_time()
+        accepted = bool(accept(self, request_id, tokens))
+        self.followed_s = spent_s + time.thread_time() - began_s
+        return accepted
+
+    XgrammarGrammar.fill_bitmask, XgrammarGrammar.accept_tokens = fill_timed, accept_timed

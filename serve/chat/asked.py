@@ -28,6 +28,10 @@ class AskedChat(Protocol):
         """Whether an effort of reasoning has no effect on a model that takes none, and is not refused."""
 
     @property
+    def takes_constraints(self) -> bool:
+        """Whether `structured_outputs` and `guided_*` are options."""
+
+    @property
     def token_limit(self) -> int | None:
         """For each choice; None: what the prompt leaves of the context."""
 

@@ -201,6 +201,8 @@ class ChatCompletionRequest(RequestShape):
     default_temperature: ClassVar[float | None] = DEFAULT_TEMPERATURE
     # False: one that the model does not take is refused.
     drops_effort: ClassVar[bool] = False
+    # False: `structured_outputs` and `guided_*` are refused.
+    takes_constraints: ClassVar[bool] = False
 
     compression: Compression | None = Field(
         default=None,

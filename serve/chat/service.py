@@ -153,6 +153,7 @@ class ChatService:
             capabilities=model.capabilities,
             default_temperature=body.default_temperature,
             drops_effort=body.drops_effort,
+            takes_constraints=body.takes_constraints,
         )
         given = body.message_fields()
         messages = engine_messages(given, capabilities=model.capabilities)
@@ -177,6 +178,9 @@ class ChatService:
     def prepare_completion(self, caller: Caller, asked: AskedCompletion, completion_id: str) -> PreparedChat:
         """`prepare` for prompts without a conversation, of which nothing is compressed."""
         model = self.model(asked.model)
+        options = select_options(
+            asked.options, capabilities=model.capabilities, default_temperature=None, takes_constraints=True
+        )
         request = EngineRequest(
             request_id=completion_id,
             model_id=model.id,
@@ -184,7 +188,7 @@ class ChatService:
             max_tokens=asked.max_tokens,
             stream=asked.stream,
             cache_salt=caller.workspace_id,
-            options=select_options(asked.options, capabilities=model.capabilities, default_temperature=None),
+            options=options,
             project_id=caller.project_id,
             project_weight=caller.limits.weight,
             background=caller.background,
@@ -289,8 +293,8 @@ class ChatService:
             observed.fail(failure)
             observed.end()
             raise
-        engine = self._engines[chat.model.id]
-        compressed.count = partial(engine.count_tokens, chat.request, beyond_context=True)
+        count_tokens = self._engines[chat.model.id].count_tokens
+        compressed.count = partial(count_tokens, chat.request, beyond_context=True)
         stack.callback(compressed.close)
         return compressed
 
@@ -298,8 +302,7 @@ class ChatService:
         """The chat with the compressed messages and their worst-case cost."""
         if not compressed.result.compressed:
             return chat
-        messages = compressed.result.rewritten(chat.request.messages)
-        request = replace(chat.request, messages=messages)
+        request = replace(chat.request, messages=compressed.result.rewritten(chat.request.messages))
         return replace(chat, request=request, prompt_tokens_bound=self._prompt_bound(chat.model, request))
 
     def _terms(self, chat: PreparedChat, *, may_be_long: bool = False, is_shrunk: bool = False) -> TokenTerms:

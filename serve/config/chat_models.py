@@ -81,6 +81,13 @@ class EngineSettings(Section):
         description="Seconds that an engine's processes spin when they wait for each other, before they sleep; "
         "default: 0 on CPUs, where spinning takes cores from the model, and vLLM's own second on GPUs.",
     )
+    grammar_s: float = Field(
+        0.5,
+        ge=0.1,
+        le=30,
+        description="CPU seconds that compiling one request's grammar may take; what takes longer is refused. Every "
+        "caller may make an engine spend them, and others wait that long for their own.",
+    )
     enable_expert_parallel: bool | None = None
     gpu_memory_utilization: float | None = Field(None, gt=0, le=1)
     kv_cache_dtype: str | None = None
@@ -137,7 +144,7 @@ class EngineSettings(Section):
 
     def vllm_arguments(self) -> dict[str, Any]:
         """Those that are given."""
-        return self.model_dump(exclude_none=True, exclude={"kind", "options", "spin_s"})
+        return self.model_dump(exclude_none=True, exclude={"kind", "options", "spin_s", "grammar_s"})
 
 
 class AcceleratorSettings(Section):

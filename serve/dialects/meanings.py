@@ -29,6 +29,8 @@ MEANINGS = {
     "thinking": "Whether the model reasons before its reply.",
     "reasoning": "How much to reason before the reply, if the model supports it.",
     "output_config": "How much effort, and the form of the reply.",
+    "structured_outputs": "vLLM's: one of `regex`, `choice`, `grammar` and `json`, which the reply is held to; "
+    "`guided_regex` and the others are the same.",
     "text": "The form of the reply: text, or JSON by a schema.",
     "mcp_servers": "Not offered: null or empty.",
     "chat_template_kwargs": "For the model's chat template.",

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from models.engine import CONTINUES, EngineRequest
+from models.structured_outputs import constraint_of, engine_constraint
 
 # vLLM takes temperatures below 1e-5 for greedy sampling, and lifts those below 0.01 to that.
 GREEDY_BELOW = 1e-5
@@ -46,6 +47,9 @@ def vllm_options(request: EngineRequest) -> dict[str, Any]:
         options |= {"temperature": COLDEST, "top_k": 1}
     if options.get("seed") == NO_SEED:
         options["seed"] = STAND_IN_SEED
+    if (constraint := constraint_of(options)) is not None:
+        options.pop(constraint.loc[0])
+        options["structured_outputs"] = engine_constraint(constraint)
     if "tools" in options:
         options["tools"] = [
             {**tool, "function": _held_to_its_schema(tool["function"])} for tool in options["tools"]

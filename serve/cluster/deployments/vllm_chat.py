@@ -15,6 +15,7 @@ from ray import serve
 
 from models.adapters import read_adapter
 from models.engine_kinds import EngineSpec
+from models.grammar.trials import TrialTerms
 from models.vllm.core_process import fork_cores, start_forking
 from serve.cluster.deployments.chat import ChatReplica
 from serve.cluster.replicas.port import Ports
@@ -22,6 +23,7 @@ from serve.config.adapters import max_rank_of
 from serve.config.capacity.demand import placement_group
 from serve.config.chat_models import ModelSettings
 from serve.fairness.places import Shares
+from serve.fairness.trials import FairTrials
 from serve.logs.setup import LogPlan, begin_logs, take_others
 from serve.metrics.engines.replica import open_replica_metrics
 from serve.processes.start_steps import teller
@@ -74,6 +76,7 @@ class VLLMChatReplica(ChatReplica):
         if spec.adapters:
             serve_adapters(config, folders_of(spec, max_rank=max_rank_of(model)))
         self._server, self._coalesce_s = unstarted_server(config), spec.coalesce_s
+        self._grammar_s = model.engine.grammar_s
         tell("starting the engine")
         await self._server.start()
         # Ray Serve LLM has put its own in place.
@@ -92,7 +95,12 @@ class VLLMChatReplica(ChatReplica):
 
         started = started_engine(self._server)
         engine = VLLMEngine(
-            started.model_id, started.serving_chat, started.client, coalesce_s=self._coalesce_s
+            started.model_id,
+            started.serving_chat,
+            started.client,
+            coalesce_s=self._coalesce_s,
+            trial_turns=FairTrials(),
+            trial_terms=TrialTerms(cpu_s=self._grammar_s),
         )
         await engine.warm_up()
         return engine

@@ -35,6 +35,7 @@ class AskedMessage:
     origins: Sequence[int]
     default_temperature: float | None = None
     drops_effort: bool = True
+    takes_constraints: bool = False
     # The limit caps what the prompt leaves, and is never too much for the context.
     token_limit_field: Literal["max_tokens", "max_completion_tokens"] | None = None
 

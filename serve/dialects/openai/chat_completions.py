@@ -57,8 +57,10 @@ class OpenAIChatRequest(ChatCompletionRequest):
     n: int | None = Field(default=None, ge=1, le=MAX_CHOICES)
     stop: ManyStops | None = None
     tool_choice: OpenAIToolChoice | None = None  # type: ignore[assignment]
+    structured_outputs: dict[str, Any] | None = None
     default_temperature: ClassVar[float | None] = None
     drops_effort: ClassVar[bool] = True
+    takes_constraints: ClassVar[bool] = True
 
     @property
     def form_options(self) -> dict[str, Any]:

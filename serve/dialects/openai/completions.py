@@ -104,6 +104,7 @@ class CompletionRequest(RequestShape):
     repetition_penalty: float | None = Field(default=None, ge=0.01, le=10)
     logit_bias: LogitBias | None = None
     response_format: ResponseFormat | None = None
+    structured_outputs: dict[str, Any] | None = None
     min_tokens: int | None = Field(default=None, ge=0, le=MAX_TOKENS_BOUND)
     ignore_eos: bool | None = None
 

@@ -10,6 +10,8 @@ import pytest
 
 from models.engine import EngineFault, EngineRequest
 from models.errors import GrammarTooCostly, GrammarTrialsBusy
+from models.grammar.trials import TrialTerms
+from serve.fairness.trials import FairTrials
 
 pytestmark = pytest.mark.integration
 
@@ -39,6 +41,7 @@ class FakeServing:
 
     engine_client: Any
     _include_reasoning_tokens_details = False
+    online_renderer = SimpleNamespace(render_chat=None, render_completion=None)
 
     async def create_chat_completion(self, request: Any) -> Any:
         from vllm.sampling_params import SamplingParams, StructuredOutputsParams
@@ -76,7 +79,8 @@ async def test_a_grammar_that_fails_its_trial_is_refused_and_the_engine_is_left_
 
     tried: list[tuple[str, str]] = []
 
-    async def check(self: GrammarTrials, kind: str, spec: str) -> None:
+    async def check(self: GrammarTrials, kind: str, spec: str, asking: EngineRequest) -> None:
+        assert asking is request
         tried.append((kind, spec))
         raise error
 
@@ -88,7 +92,9 @@ async def test_a_grammar_that_fails_its_trial_is_refused_and_the_engine_is_left_
 
     # The other forms take along more of vLLM's layer than this fake has.
     monkeypatch.setattr("models.vllm.engine.forms_of", chat_alone)
-    chat = VLLMEngine("m", FakeServing(), client, coalesce_s=0.0)
+    chat = VLLMEngine(
+        "m", FakeServing(), client, coalesce_s=0.0, trial_turns=FairTrials(), trial_terms=TrialTerms()
+    )
     request = EngineRequest("1", "m", ({"role": "user", "content": "hi"},), 5, stream, "ws", OPTIONS)
     items = [item async for item in chat.generate(request)]
     last = items[-1]

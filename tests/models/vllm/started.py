@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from models.grammar.trials import TrialTerms
+from serve.fairness.trials import FairTrials
+
 if TYPE_CHECKING:
     from models.vllm.engine import VLLMEngine
 
@@ -42,7 +45,14 @@ async def started(
             state: Any = type("State", (), {})()
             await init_app_state(client, state, parsed, await client.get_supported_tasks())
         sockets.append(client.engine_core.resources.ctx)
-        yield VLLMEngine(model_id, state.openai_serving_chat, client, coalesce_s=0)
+        yield VLLMEngine(
+            model_id,
+            state.openai_serving_chat,
+            client,
+            coalesce_s=0,
+            trial_turns=FairTrials(),
+            trial_terms=TrialTerms(),
+        )
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The plugin that lets vLLM's core and workers sleep while they wait for each other, and leave no shared memory."""
+"""The plugin in vLLM's processes: they sleep while they wait, leave no shared memory, and give up slow grammars."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ def test_without_the_variable_they_wait_as_vllm_has_it(monkeypatch: pytest.Monke
     monkeypatch.delenv(SPIN_VARIABLE, raising=False)
     monkeypatch.setattr(plugin, "unlink_open_queues", lambda: None)
     monkeypatch.setattr(plugin, "spin_at_most", lambda spin_s: pytest.fail(f"spins for {spin_s}"))
+    monkeypatch.setattr(plugin, "give_up_slow_grammars", lambda: None)
     plugin.register()
 
 
@@ -135,3 +136,45 @@ def test_no_message_is_lost_on_a_reader_that_sleeps(
     assert not worker.is_alive()
     close()
     assert not spins, "neither side had to wait for room, and a reader sleeps"
+
+
+def test_what_follows_a_grammar_is_what_is_relied_on() -> None:
+    backend = "vllm.v1.structured_output.backend_xgrammar"
+    assert parameters(backend, "XgrammarGrammar.fill_bitmask") == ["bitmask", "idx"]
+    assert parameters(backend, "XgrammarGrammar.accept_tokens") == ["request_id", "tokens"]
+    assert "self.num_processed_tokens += 1" in text(backend, "XgrammarGrammar.accept_tokens")
+    scheduler = text("vllm.v1.core.sched.scheduler", "Scheduler.update_from_output")
+    rejected = scheduler.partition("not grammar.accept_tokens(")[2]
+    assert "request.status = RequestStatus.FINISHED_ERROR" in rejected[:600]
+    assert "self._fill_bitmasks(((grammar, cumulative_index" in text(
+        "vllm.v1.structured_output", "StructuredOutputManager.grammar_bitmask"
+    )
+
+
+@pytest.mark.integration
+def test_a_grammar_that_takes_longer_from_token_to_token_is_given_up() -> None:
+    import xgrammar
+    from vllm.v1.structured_output.backend_xgrammar import XgrammarGrammar
+
+    words = [bytes([each]) for each in range(256)] + [b"ab" * at for at in range(1, 40)]
+    compiler = xgrammar.GrammarCompiler(xgrammar.TokenizerInfo(words, vocab_size=len(words)), max_threads=1)
+    plugin.give_up_slow_grammars()
+    plugin.give_up_slow_grammars()
+
+    def followed_s(ebnf: str) -> float:
+        """How long 400 tokens took until it was given up, or else."""
+        compiled = compiler.compile_grammar(ebnf)
+        grammar = XgrammarGrammar(len(words), xgrammar.GrammarMatcher(compiled), compiled)
+        mask = xgrammar.allocate_token_bitmask(1, len(words))
+        for _ in range(400):
+            grammar.fill_bitmask(mask, 0)
+            if not grammar.accept_tokens("r", [256 + 5]):
+                break
+        else:
+            assert grammar.num_processed_tokens == 400
+        return float(grammar.followed_s)
+
+    assert followed_s("root ::= [a-z]*") < plugin.FOLLOW_S
+    ambiguous = followed_s('root ::= s\\ns ::= [a-z] s [a-z] | s s | ""'.replace("\\n", "\n"))
+    # A little more than it may: no step before the last was much longer than all others together.
+    assert plugin.FOLLOW_S < ambiguous < 10 * plugin.FOLLOW_S

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, field_validator, model_validator
 from pydantic_core import PydanticCustomError
@@ -126,6 +126,8 @@ class ResponseRequest(RequestShape):
 
 class ResponseChat(OpenAIChatRequest):
     """The chat that a response is. Its token limit caps what the prompt leaves, and never refuses a prompt."""
+
+    takes_constraints: ClassVar[bool] = False
 
     @property
     def token_limit_field(self) -> None:
