@@ -29,7 +29,7 @@ from benchmarks.load.loop import Closed, Target, Window, measure
 from benchmarks.load.machine import Facts
 from benchmarks.load.processes import Cpu, tree
 from benchmarks.load.report import Report, cpu_ms_per_request, no_report_on_failure, spans, table
-from benchmarks.load.sample import Figures, Run
+from benchmarks.load.sample import Figures, Run, mean_tokens_per_s
 from benchmarks.load.text import QUERY, made_up
 
 PATH = "/v1/compress"
@@ -175,14 +175,14 @@ def report(options: argparse.Namespace, facts: Facts, runs: Runs) -> Report:
 
 
 def picture(runs: Runs) -> plots.Picture:
-    """Medians by size: above of the latency, below of the throughput, a panel a ratio."""
+    """By size: above medians of the latency, below the mean throughput, a panel a ratio."""
     ratios = sorted({scenario.ratio for scenario in runs}, reverse=True)
     latency: dict[float, Lines] = {ratio: defaultdict(list) for ratio in ratios}
     rates: dict[float, Lines] = {ratio: defaultdict(list) for ratio in ratios}
     for scenario, samples in runs.items():
         name = f"{scenario.model or 'default'}, {Closed(scenario.clients)}"
         latency_ms = statistics.median(ms for run in samples for ms in run.latencies_ms())
-        rate = statistics.median(run.tokens_per_s for run in samples)
+        rate = mean_tokens_per_s(samples)
         latency[scenario.ratio][name].append((scenario.tokens, latency_ms))
         rates[scenario.ratio][name].append((scenario.tokens, rate))
     panels = [
@@ -202,7 +202,7 @@ def picture(runs: Runs) -> plots.Picture:
 
 def takeaway(runs: Runs) -> str:
     """Of the run that took in the most tokens a second."""
-    rates = {scenario: statistics.median(run.tokens_per_s for run in some) for scenario, some in runs.items()}
+    rates = {scenario: mean_tokens_per_s(some) for scenario, some in runs.items()}
     best = max(rates, key=lambda scenario: rates[scenario])
     return (
         f"Up to {rates[best]:,.0f} tokens/s are compressed: {best.tokens:,} tokens to {best.ratio:g} of them, "

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks import prefix_cache, scaling
@@ -18,6 +18,7 @@ from benchmarks.overhead import picture as overhead
 from benchmarks.savings import picture as savings
 
 SEEN = "other questions seen"
+LAST = "last quarter"
 
 
 def calibration(page: Path) -> plots.Picture:
@@ -31,7 +32,11 @@ def calibration(page: Path) -> plots.Picture:
         kind: {SEEN: [(_share(said), _share(kept)) for _, said, kept in rows]}
         for kind, (_, rows) in zip(kinds, tables(page, "of outputs", "kept"), strict=True)
     }
-    return plots.calibrations(found, dict(zip(kinds, map(float, errors), strict=True)))
+    shares = {
+        kind: {SEEN: [_share(of_all) for of_all, *_ in rows]}
+        for kind, (_, rows) in zip(kinds, tables(page, "of outputs", "kept"), strict=True)
+    }
+    return plots.calibrations(found, shares, dict(zip(kinds, map(float, errors), strict=True)))
 
 
 def prefix(page: Path) -> plots.Picture:
@@ -41,26 +46,31 @@ def prefix(page: Path) -> plots.Picture:
 
 
 def soak(page: Path) -> plots.Picture:
-    """Of performance.md: from the second quarter of each run to the last; a cell without two figures is left out."""
+    """Of performance.md: a process in a row, its second quarter and its last; a cell without both has no mark."""
     [(_, rows)] = tables(page, "process", "memory, MiB")
-    memory: dict[str, plots.Points] = {}
-    sockets: dict[str, plots.Points] = {}
-    rate = ""
-    for run, process, held, opened, *_ in rows:
+    names, rate = [], ""
+    for run, process, *_ in rows:
         rate = run.split()[0] if run else rate
-        memory[f"{process}, {rate}/s"] = _quarters(held)
-        sockets[f"{process}, {rate}/s"] = _quarters(opened)
-    panels = [
-        plots.Panel("memory", "quarter of the run", "MiB", memory),
-        plots.Panel("TCP sockets (at 400/s with open files)", "quarter of the run", "at once", sockets),
-    ]
-    grown = max(late - early for (_, early), (_, late) in memory.values())
-    return plots.Picture(f"In 100,000 requests no process's memory grew by more than {grown:.1f} MiB", panels)
+        names.append(f"{process}, {rate}/s")
+    memory = _quarters("memory, MiB", [held for _, _, held, *_ in rows], names)
+    sockets = _quarters(
+        "TCP sockets at once (at 400/s with open files)", [opened for _, _, _, opened, *_ in rows], names
+    )
+    grown = max(end - start for start, end, _ in memory.spans[LAST])
+    title = (
+        f"From the second quarter of a run to its last, no process's memory grew by more than {grown:.1f} MiB"
+    )
+    return plots.Picture(title, [memory, sockets])
 
 
-def _quarters(cell: str) -> plots.Points:
-    found = re.search(r"([0-9.]+) → ([0-9.]+)", cell)
-    return [(2.0, float(found[1])), (4.0, float(found[2]))] if found else []
+def _quarters(title: str, cells: Sequence[str], names: Sequence[str]) -> plots.Panel:
+    found = [re.search(r"([0-9.]+) → ([0-9.]+)", cell) for cell in cells]
+    spans = [(float(one[1]), float(one[2]), float(at)) for at, one in enumerate(found) if one]
+    marks = {
+        "second quarter": [(start, at) for start, _, at in spans],
+        LAST: [(end, at) for _, end, at in spans],
+    }
+    return plots.Panel(title, "", "", marks, continuous_x=True, rows=names, spans={LAST: spans})
 
 
 def _share(cell: str) -> float:

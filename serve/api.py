@@ -54,6 +54,7 @@ from serve.http.rate_limit_headers import rate_limit_headers
 from serve.http.request_id import RequestIdMiddleware
 from serve.logs.request_notes import current_notes
 from serve.metrics.http import HttpMetrics, MetricsMiddleware
+from serve.metrics.machine.installed import version_of
 from serve.money.price_book import PriceBook
 from serve.originals.route import OriginalsRoute, original_routes
 from serve.playground.about import About
@@ -172,6 +173,8 @@ def _empty_api(metrics: HttpMetrics) -> FastAPI:
     api = FastAPI(
         title="pith",
         version=INTERFACE_VERSION,
+        # The viewers put the interface's version beside the title, where it looks like the program's.
+        summary=f"interface {INTERFACE_VERSION} · pith {version_of('pith') or '(not installed)'}",
         description=DESCRIPTION,
         redirect_slashes=False,
         # FastAPI's own pages load their viewers from a CDN.

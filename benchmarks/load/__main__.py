@@ -29,7 +29,7 @@ from benchmarks.load.report import (
     run_cells,
     table,
 )
-from benchmarks.load.sample import Run
+from benchmarks.load.sample import Run, mean_tokens_per_s
 
 Runs = dict[Pattern, list[Run]]
 
@@ -80,11 +80,11 @@ def report(options: argparse.Namespace, facts: Facts, runs: Runs) -> Report:
             cells = [[role, f"{ms:.2f}"] for role, ms in cpu_ms_per_request(samples).items()]
             lines += ["", f"CPU at {name}:", "", *table(["process", "CPU ms a request"], cells)]
     rates = [
-        (pattern.clients, statistics.median(run.tokens_per_s for run in samples))
+        (pattern.clients, mean_tokens_per_s(samples))
         for pattern, samples in runs.items()
         if isinstance(pattern, Closed)
     ]
-    panels = [plots.throughput("tokens/s", {what: rates}), *plots.times(named)]
+    panels = [plots.throughput("mean tokens/s", {what: rates}), *plots.times(named)]
     picture = plots.Picture(takeaway(what, runs), panels)
     body = {"runs": {name: [asdict(run) for run in samples] for name, samples in named.items()}}
     return Report("load", f"Load on {options.url}", facts, lines, body, {"load": picture})
@@ -92,10 +92,10 @@ def report(options: argparse.Namespace, facts: Facts, runs: Runs) -> Report:
 
 def takeaway(what: str, runs: Runs) -> str:
     """Of the load that brought the most tokens."""
-    rates = {pattern: statistics.median(run.tokens_per_s for run in some) for pattern, some in runs.items()}
+    rates = {pattern: mean_tokens_per_s(some) for pattern, some in runs.items()}
     most = max(rates, key=lambda pattern: rates[pattern])
     half_ms = statistics.median(ms for run in runs[most] for ms in run.latencies_ms())
-    return f"{what}: {rates[most]:,.0f} tokens/s at {most}, half of the requests within {half_ms:,.0f} ms"
+    return f"{what}: {rates[most]:,.0f} tokens/s on the mean at {most}, half of the requests within {half_ms:,.0f} ms"
 
 
 def main() -> None:

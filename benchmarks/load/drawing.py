@@ -11,7 +11,7 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from benchmarks.load.plots import Panel, Picture
+from benchmarks.load.plots import Panel, Picture, Points
 
 # Inches, of which a page of 900 pixels shows a hundred pixels each.
 WIDTH, NARROW = 9.0, 6.0
@@ -23,6 +23,10 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 GREY, GUIDES = "#999999", ("--", ":", "-.", "-")
 FEW = 20  # points that are marked one by one
+LEAST_AREA, AREA = (
+    6,
+    150,
+)  # square points of a mark that stands for no sample, and what is added for one of all
 SMALL, MIDDLE, LARGE = 8.5, 9.5, 12
 Style = dict[str, object]
 
@@ -75,11 +79,11 @@ def _styles(panels: Sequence[Panel]) -> dict[str, Style]:
     lines = dict.fromkeys(name for panel in panels for name, points in panel.lines.items() if points)
     guides = dict.fromkeys(name for panel in panels for name, points in panel.guides.items() if points)
     few = {name for panel in panels for name, points in panel.lines.items() if points and len(points) < FEW}
-    rows = any(panel.rows for panel in panels)
+    apart = any(panel.rows or not panel.joined for panel in panels)
     found: dict[str, Style] = {}
     for at, name in enumerate(lines):
         again, of = divmod(at, len(COLOURS))
-        dash = "" if rows else "--" if again else "-"
+        dash = "" if apart else "--" if again else "-"
         marker = MARKERS[of] if name in few else ""
         inside = "white" if again else COLOURS[of]
         found[name] = {
@@ -102,7 +106,14 @@ def _draw_panel(axes: Axes, panel: Panel, styles: Mapping[str, Style], width: fl
     for name, points in [*panel.guides.items(), *panel.lines.items()]:
         if points:
             marked = {} if len(points) < FEW else {"marker": ""}
+            if name in panel.shares:
+                marked = {"marker": ""}
+                _draw_by_share(axes, points, panel.shares[name], styles[name])
             axes.plot(*zip(*points, strict=True), **styles[name] | marked)  # type: ignore[arg-type]
+    for name, spans in panel.spans.items():
+        for start, end, y in spans:
+            colour = styles[name]["color"]
+            axes.plot([start, end], [y, y], color=colour, linewidth=2.2, alpha=0.45, zorder=2)
     axes.set_title(panel.title, size=MIDDLE, loc="left")
     axes.set_xlabel(panel.x, size=SMALL)
     axes.set_ylabel(panel.y, size=SMALL)
@@ -111,6 +122,13 @@ def _draw_panel(axes: Axes, panel: Panel, styles: Mapping[str, Style], width: fl
     axes.spines[["top", "right"]].set_visible(False)
     _scale_x(axes, panel, width)
     _scale_y(axes, panel)
+
+
+def _draw_by_share(axes: Axes, points: Points, shares: Sequence[float], style: Style) -> None:
+    axes.scatter(
+        *zip(*points, strict=True), s=[LEAST_AREA + AREA * share for share in shares], color=style["color"],
+        marker=style["marker"] or "o", alpha=0.8, zorder=style["zorder"], clip_on=False,
+    )  # fmt: skip
 
 
 def _scale_x(axes: Axes, panel: Panel, width: float) -> None:

@@ -26,7 +26,9 @@ class Panel:
 
     Its x values were chosen by whoever measured (clients, ratios), and are its ticks; `continuous_x` where they were
     not, as times and probabilities. `top` is where the y axis ends, if not above the highest point. `rows` name the y
-    values 0, 1, … from the top, and then points are not joined.
+    values 0, 1, … from the top, and then points are not joined, nor are those of shares that few samples make up
+    (`joined`). `spans` are intervals of a line's points: from, to and y. `shares` say how much of all samples each
+    point of a line stands for, from 0 to 1: its mark's area.
     """
 
     title: str
@@ -39,6 +41,9 @@ class Panel:
     top: float | None = None
     guides: Mapping[str, Points] = field(default_factory=dict)
     rows: Sequence[str] = ()
+    joined: bool = True
+    spans: Mapping[str, Sequence[tuple[float, float, float]]] = field(default_factory=dict)
+    shares: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,17 +81,21 @@ def throughput(what: str, lines: Mapping[str, Points]) -> Panel:
     return Panel("throughput", "clients", what, lines, log_x=True)
 
 
-def reliability(title: str, lines: Mapping[str, Points]) -> Panel:
-    """Shares that came true against the probabilities that were said."""
+def reliability(title: str, lines: Mapping[str, Points], shares: Mapping[str, Sequence[float]]) -> Panel:
+    """Shares that came true against the probabilities that were said, and the `shares` of outputs that each is of."""
     exact = {"exact": [(0.0, 0.0), (1.0, 1.0)]}
     return Panel(title, "probability said", "share that kept its evidence", lines,
-                 continuous_x=True, top=1, guides=exact)  # fmt: skip
+                 continuous_x=True, top=1, guides=exact, joined=False, shares=shares)  # fmt: skip
 
 
-def calibrations(lines: Mapping[str, Mapping[str, Points]], errors: Mapping[str, float]) -> Picture:
+def calibrations(
+    lines: Mapping[str, Mapping[str, Points]],
+    shares: Mapping[str, Mapping[str, Sequence[float]]],
+    errors: Mapping[str, float],
+) -> Picture:
     """A reliability diagram for each kind of model, and its calibration error from 0 to 1."""
     said = ", ".join(f"{100 * error:.1f} points ({kind})" for kind, error in errors.items())
-    panels = [reliability(kind, of_kind) for kind, of_kind in lines.items()]
+    panels = [reliability(kind, of_kind, shares[kind]) for kind, of_kind in lines.items()]
     return Picture(f"Probabilities are off by {said} on average", panels)
 
 

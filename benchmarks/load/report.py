@@ -14,7 +14,7 @@ import orjson
 from benchmarks.load import plots
 from benchmarks.load.exchange import Failed
 from benchmarks.load.machine import Facts
-from benchmarks.load.sample import Run, percentile
+from benchmarks.load.sample import Run, mean_tokens_per_s, percentile
 from benchmarks.load.server import CannotRun
 
 Table = list[str]
@@ -33,7 +33,7 @@ def spans(samples: Sequence[float], digits: int = 1) -> str:
 
 
 RUN_HEAD = (
-    "requests", "requests/s", "tokens/s", "latency p50 / p99 ms", "TTFT p50 / p99 ms", "per token p50 / p99 ms",
+    "requests", "requests/s", "mean tokens/s", "latency p50 / p99 ms", "TTFT p50 / p99 ms", "per token p50 / p99 ms",
     "between events p50 / p99 ms",
 )  # fmt: skip
 
@@ -45,7 +45,7 @@ def run_cells(runs: Sequence[Run]) -> list[str]:
     return [
         f"{requests:,}",
         f"{requests / seconds:,.1f}",
-        f"{sum(run.tokens_per_s * run.seconds for run in runs) / seconds:,.0f}",
+        f"{mean_tokens_per_s(runs):,.0f}",
         spans([ms for run in runs for ms in run.latencies_ms()]),
         spans([ms for run in runs for ms in run.ttfts_ms()]),
         spans([ms for run in runs for ms in run.per_token_ms()], 2),

@@ -89,3 +89,8 @@ def percentile(samples: Sequence[float], percent: int) -> float:
     if len(samples) == 1:
         return samples[0]
     return statistics.quantiles(samples, n=100, method="inclusive")[percent - 1]
+
+
+def mean_tokens_per_s(runs: Sequence[Run]) -> float:
+    """All tokens of the runs in all of their time: the one rate that tables, plots and titles give."""
+    return sum(run.tokens_per_s * run.seconds for run in runs) / sum(run.seconds for run in runs)

@@ -77,10 +77,18 @@ def picture(outcomes: Sequence[Outcome], selector: str) -> plots.Picture | None:
     if error is None:
         return None
     panels = [
-        plots.reliability(name, {"receipts": points})
+        _panel(name, found)
         for name, group in {"all suites": everything, **groups}.items()
-        if (points := [(each.said, each.kept) for each in bins(group)])
+        if (found := bins(group))
     ]
     return plots.Picture(
         f"The probability on {selector}'s receipts is off by {100 * error:.1f} points on average", panels
     )
+
+
+def _panel(name: str, found: Sequence[Bin]) -> plots.Panel:
+    """Marks of areas by the outputs that they stand for: a tenth of one output is no finding."""
+    outputs = sum(each.outputs for each in found)
+    points = [(each.said, each.kept) for each in found]
+    shares = [each.outputs / outputs for each in found]
+    return plots.reliability(f"{name}, {outputs:,} outputs", {"receipts": points}, {"receipts": shares})

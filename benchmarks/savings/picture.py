@@ -18,21 +18,19 @@ def picture(rows: Sequence[Sequence[str]]) -> plots.Picture:
     """Of the table's rows, under the head `SHARES`."""
     names = [f"{row[0]}, {row[1].replace('target_ratio', 'ratio')}" for row in rows]
     panels = [
-        plots.Panel(title, "of without", "", _points([row[SHARES.index(column)] for row in rows]),
-                    continuous_x=True, rows=names)
-        for column, title in PANELS.items()
-    ]  # fmt: skip
+        _panel(title, [row[SHARES.index(column)] for row in rows], names) for column, title in PANELS.items()
+    ]
     return plots.Picture(_takeaway(rows), panels)
 
 
-def _points(cells: Sequence[str]) -> dict[str, plots.Points]:
-    """A cell without figures, as of a hit rate where nothing was cached, has no points."""
+def _panel(title: str, cells: Sequence[str], names: Sequence[str]) -> plots.Panel:
+    """A cell has what was measured and the ends of its interval; one without figures, as of a hit rate where nothing
+    was cached, has no point."""
     figures = [[float(figure) for figure in re.findall(r"[0-9.]+", cell)] for cell in cells]
-    names = ("measured", "least of the 95% interval", "greatest of it")
-    return {
-        name: [(found[number], at) for at, found in enumerate(figures) if number < len(found)]
-        for number, name in enumerate(names)
-    }
+    measured = [(found[0], float(at)) for at, found in enumerate(figures) if found]
+    spans = [(found[1], found[2], float(at)) for at, found in enumerate(figures) if len(found) > 2]
+    return plots.Panel(title, "of without, with the 95% interval", "", {"measured": measured}, continuous_x=True,
+                       rows=names, spans={"measured": spans})  # fmt: skip
 
 
 def _takeaway(rows: Sequence[Sequence[str]]) -> str:

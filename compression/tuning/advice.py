@@ -8,6 +8,7 @@ import numpy as np
 
 from compression.calibration.boosting import sigmoid
 from compression.calibration.fitting import WARNED_KEPT, WARNED_LOSSES, Curves, Floats, rates
+from compression.scorers.kinds import KINDS
 from compression.tuning.artefact import Fitted, entry_of
 from compression.tuning.curves import Point, curve, interval, recommended
 from compression.tuning.observing import RATIOS, Observed
@@ -16,6 +17,8 @@ from compression.tuning.progress import Bars
 # With fewer, what is fitted says more about the rows than about their kind.
 FEWEST_QUESTIONS, FEWEST_LOSSES = 50, 10
 _GRAVE = 0.75
+# With fewer losses than this, thresholds say more about those that there are.
+_FEW_LOSSES = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +43,27 @@ class Thresholds:
     losses_warned: float
     kept_warned: float
 
+    def cautions(self, losses: int) -> list[str]:
+        """Reasons not to adopt them as they are; `losses`: outputs that they were found on and that lost evidence."""
+        said = []
+        if self.warning < 0.5:
+            said.append(
+                f"an output that keeps its evidence with a probability of {self.warning:g} to 0.5 gets no warning, "
+                "though it is likelier to have lost it"
+            )
+        if self.losses_warned < WARNED_LOSSES or self.kept_warned > WARNED_KEPT:
+            said.append(
+                f"they miss the aim: {100 * WARNED_LOSSES:.0f}% of the losses, {100 * WARNED_KEPT:.0f}% of the others"
+            )
+        if losses < _FEW_LOSSES:
+            said.append(f"they rest on {losses} losses")
+        return said
+
 
 @dataclass(frozen=True)
 class Advice:
-    """For one model. What a calibration is needed for is None where there were too few questions, and `why_not` says
-    so."""
+    """For one model. What a calibration is needed for is None where there is none, and `why_not` says why. `ms`:
+    milliseconds of one compression, the median of the questions. `cautions`: reasons not to adopt the thresholds."""
 
     model: str
     kind: str
@@ -55,19 +74,27 @@ class Advice:
     thresholds: Thresholds | None
     entry: dict[str, Any] | None
     why_not: str = ""
+    ms: float = 0.0
+    cautions: tuple[str, ...] = ()
 
 
 def advise(model: str, kind: str, found: Sequence[Observed], keep: float, bars: Bars) -> Advice:
     """`keep`: the share of questions whose evidence is to survive."""
     points = curve(found)
     best = recommended(points, keep)
+    ms = float(np.median([one.ms for one in found]))
     lost = sum(int((~one.kept).sum()) for one in found)
+    if KINDS[kind].chooses_words:
+        why = "it chooses words, so no calibration can be fitted"
+        return Advice(model, kind, len(found), points, best, None, None, None, why, ms)
     if len(found) < FEWEST_QUESTIONS or lost < FEWEST_LOSSES:
         why = f"{len(found)} questions, {lost} losses: a calibration needs {FEWEST_QUESTIONS} and {FEWEST_LOSSES}"
-        return Advice(model, kind, len(found), points, best, None, None, None, why)
+        return Advice(model, kind, len(found), points, best, None, None, None, why, ms)
     fitted = entry_of(model, _apart(found), bars)
+    promise, thresholds = promise_of(fitted, keep), thresholds_of(fitted)
+    cautions = tuple(thresholds.cautions(lost))
     return Advice(
-        model, kind, len(found), points, best, promise_of(fitted, keep), thresholds_of(fitted), fitted.entry
+        model, kind, len(found), points, best, promise, thresholds, fitted.entry, ms=ms, cautions=cautions
     )
 
 
@@ -90,8 +117,10 @@ def thresholds_of(fitted: Fitted) -> Thresholds:
     """Plain probabilities: with one kind of data thresholds need not depend on the input."""
     chances, kept = sigmoid(fitted.apart[0]), fitted.rows.kept
     candidates = np.round(np.linspace(0.02, 0.99, 98), 2)
-    # The lowest of those that do equally well.
-    warning = float(min(candidates, key=lambda at: round(_shortfall(chances, kept, float(at)), 3)))
+    # Of those that do equally well the one next to even odds: where losses are told well, that is a wide range.
+    warning = float(
+        min(candidates, key=lambda at: (round(_shortfall(chances, kept, float(at)), 3), abs(float(at) - 0.5)))
+    )
     grave = [at for at in candidates if at < warning and _lost_below(chances, kept, float(at)) >= _GRAVE]
     critical = float(grave[-1]) if grave else round(warning / 3, 2)
     warned = rates(chances < warning, kept)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from time import perf_counter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +47,10 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """One question at each of `RATIOS`: a row of signals a ratio, what came out, and whether that kept the evidence."""
+    """One question at each of `RATIOS`: a row of signals a ratio, what came out, and whether that kept the evidence.
+
+    Of a model that chooses words there are no signals. `ms`: milliseconds that one compression took, on the mean.
+    """
 
     suite: str
     group: str
@@ -56,6 +60,7 @@ class Observed:
     signals: NDArray[np.float32]
     ratios: Floats
     kept: NDArray[np.bool_]
+    ms: float = 0.0
 
 
 class _Recorder:
@@ -89,7 +94,7 @@ def observe(
     question: Question, score: Score, counter: TokenCounter, settings: CompressionSettings
 ) -> Observed:
     """Raises a `CompressionError` where the question cannot be compressed."""
-    recorder = _Recorder()
+    recorder, began = _Recorder(), perf_counter()
     pipeline = Pipeline(counter, settings, calibration=recorder, of_records=recorder)
     prepared = pipeline.prepare(
         CompressionRequest(
@@ -97,13 +102,42 @@ def observe(
         )
     )
     scores = score(question.query, prepared.text) if prepared.text.units else []
-    kept, ratios = [], []
+    scored = perf_counter()
+    results = []
     for ratio in RATIOS:
         budget = budget_for(prepared.original_tokens, ratio)
-        result = pipeline.finish(replace(prepared, target_ratio=ratio, budget=budget), list(scores))
-        kept.append(question.holds(result))
-        ratios.append(result.receipt.compression_ratio)
+        results.append(pipeline.finish(replace(prepared, target_ratio=ratio, budget=budget), list(scores)))
+    took_s = scored - began + (perf_counter() - scored) / len(RATIOS)
+    signals = np.array(recorder.rows, np.float32).reshape(len(RATIOS), len(NAMES))
+    return _observed(question, recorder.kind, signals, results, took_s)
+
+
+def observe_words(
+    question: Question, compress: Callable[[Sequence[CompressionRequest]], Sequence[CompressionResult]]
+) -> Observed:
+    """For a model that chooses words, to which no calibration can be fitted: what comes out, and in what time. Raises
+    what `compress` does."""
+    requests = [
+        CompressionRequest(
+            question.query, question.text, ratio, is_tool_result=question.is_tool_result, known=question.known
+        )
+        for ratio in RATIOS
+    ]
+    began = perf_counter()
+    results = compress(requests)
+    took_s = (perf_counter() - began) / len(RATIOS)
+    return _observed(question, "", np.empty((len(RATIOS), 0), np.float32), results, took_s)
+
+
+def _observed(
+    question: Question,
+    kind: str,
+    signals: NDArray[np.float32],
+    results: Sequence[CompressionResult],
+    took_s: float,
+) -> Observed:
     return Observed(
-        question.suite, question.group, recorder.kind, scripts_of(question.text), prepared.original_tokens,
-        np.array(recorder.rows, np.float32).reshape(len(RATIOS), len(NAMES)), np.array(ratios), np.array(kept, bool),
+        question.suite, question.group, kind, scripts_of(question.text), results[0].receipt.original_tokens, signals,
+        np.array([result.receipt.compression_ratio for result in results]),
+        np.array([question.holds(result) for result in results], bool), 1000 * took_s,
     )  # fmt: skip

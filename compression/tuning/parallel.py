@@ -1,11 +1,14 @@
 """Observes questions in processes of their own, each of which loads the model once."""
 
+import asyncio
 import os
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import get_context
 from typing import Any, TypeVar
 
+from compression.pipeline.request import CompressionRequest, CompressionResult
 from compression.pipeline.spec import ModelSpec
+from compression.scorers.kinds import KINDS
 from compression.source.units import Segmentation
 
 Item = TypeVar("Item")
@@ -65,6 +68,8 @@ def _observer(
     from compression.pipeline.errors import CompressionError
     from compression.tuning.observing import observe
 
+    if KINDS[spec.kind].chooses_words:
+        return _word_observer(spec, question_of)
     score = (scoring_of or build_scoring)(spec)
     counter = load_counter(spec.tokenizer, name=spec.tokenizer_name, revision=spec.tokenizer_revision)
 
@@ -72,6 +77,25 @@ def _observer(
         try:
             return observe(question_of(item), score, counter, spec.settings)
         except CompressionError as error:
+            raise CannotObserve(str(error)) from None
+
+    return run
+
+
+def _word_observer(spec: ModelSpec, question_of: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    from compression.build import build_model
+    from compression.pipeline.errors import CompressionError, CompressorFailed, CompressorUnavailable
+    from compression.tuning.observing import observe_words
+
+    model = build_model(spec)
+
+    async def each(requests: Sequence[CompressionRequest]) -> list[CompressionResult]:
+        return [await model.compress(request) for request in requests]
+
+    def run(item: Any) -> Any:
+        try:
+            return observe_words(question_of(item), lambda requests: asyncio.run(each(requests)))
+        except (CompressionError, CompressorFailed, CompressorUnavailable) as error:
             raise CannotObserve(str(error)) from None
 
     return run

@@ -76,6 +76,9 @@ def compress_file(
         show(console, source, result)
     else:
         write_text(result.output)
+        if not result.output.endswith("\n"):
+            # On standard error, so that the two are apart where both go to one place.
+            console.print()
         report(console, source, result)
     if spans:
         console.print(span_table(spans_of(source, result)))

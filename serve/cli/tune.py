@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from compression.scorers.kinds import KINDS
 from serve.cli.compress import model_of
+from serve.cli.options import Json
 from serve.cli.verbs.completion import compression_models
 from serve.config.errors import ConfigError
 from serve.config.paths import DEFAULT_CONFIG
@@ -44,6 +47,7 @@ def tune(
     rows: Annotated[int | None, typer.Option(help="Use the first rows only.")] = None,
     skip_bad: Annotated[bool, typer.Option(help="Go on without the rows that are wrong.")] = False,
     workers: Annotated[int | None, typer.Option(help="Processes; default: one per core, at most 4.")] = None,
+    as_json: Json = False,
 ) -> None:
     """Measure models on your own questions, recommend a ratio or a promise, and fit its calibration."""
     from rich.console import Console
@@ -55,16 +59,13 @@ def tune(
         raise ConfigError(f"--keep: must be greater than 0 and less than 1, not {keep:g}")
     settings = load_anchored(config).compression.models
     models = [model_of(settings, name, config) for name in model or _FIRST]
-    for chosen in models:
-        if KINDS[chosen.kind].chooses_words:
-            raise ConfigError(f"--model: {chosen.id} selects words, so it cannot be calibrated")
     known = good_rows(data, skip_bad=skip_bad)[:rows]
     console = Console(stderr=True)
     bar = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*bar, console=console) as progress:
         processes = workers or min(4, os.cpu_count() or 1)
         advices = [advice_of(chosen, known, keep, processes, progress) for chosen in models]
-    publish(advices, keep, out)
+    publish(advices, keep, out, as_json)
 
 
 def good_rows(data: Path, *, skip_bad: bool) -> list[Row]:
@@ -110,43 +111,71 @@ def advice_of(
     return advise(model.id, model.kind, found, keep, progress)
 
 
-def publish(advices: Sequence[Advice], keep: float, out: Path) -> None:
-    """Write the plot and the calibrations, and print the tables and what to paste."""
-    from rich.console import Console
-
+def publish(advices: Sequence[Advice], keep: float, out: Path, as_json: bool) -> None:
+    """Write plot, calibrations and report, and print the report: as JSON, or tables and what to paste."""
     from compression.tuning.artefact import write
     from compression.tuning.chart import chart, takeaway
 
     out.mkdir(parents=True, exist_ok=True)
-    plot = out / "curves.svg"
     curves = {one.model: one.points for one in advices}
-    plot.write_text(chart(curves, takeaway(curves, keep)))
-    console = Console(soft_wrap=True)
+    (out / "curves.svg").write_text(chart(curves, takeaway(curves, keep)))
+    written: dict[str, Path] = {}
+    for advice in advices:
+        if advice.entry is not None:
+            written[advice.model] = (out / f"calibration-{_safe(advice.model)}.json").absolute()
+            write(written[advice.model], {advice.kind: advice.entry})
+    found = json.dumps(document(advices, keep, written), ensure_ascii=False, indent=2)
+    (out / "report.json").write_text(found + "\n", encoding="utf-8")
+    text = report(advices, keep, written) + f"plot: {out / 'curves.svg'}\n"
+    (out / "report.txt").write_text(text, encoding="utf-8")
+    typer.echo(found if as_json else f"{text}report: {out / 'report.txt'}, {out / 'report.json'}")
+
+
+def document(advices: Sequence[Advice], keep: float, written: Mapping[str, Path]) -> dict[str, Any]:
+    """All that was found, with the paths of the calibrations that were written."""
+    models = []
+    for advice in advices:
+        found = asdict(advice) | {"calibration": str(written.get(advice.model, "")) or None}
+        del found["entry"]
+        models.append(found)
+    return {"keep": keep, "models": models}
+
+
+def report(advices: Sequence[Advice], keep: float, written: Mapping[str, Path]) -> str:
+    """Curves, advice and what to paste for each model; of several, how they compare first."""
+    from rich.console import Console
+
+    text = StringIO()
+    console = Console(file=text, soft_wrap=True, highlight=False, markup=False)
+    if len(advices) > 1:
+        console.print(comparison(advices, keep))
+        console.print()
     for advice in advices:
         console.print(curve_table(advice))
         for line in summary(advice, keep):
-            console.print(line, highlight=False)
-        path = None
-        if advice.entry is not None:
-            path = (out / f"calibration-{_safe(advice.model)}.json").absolute()
-            write(path, {advice.kind: advice.entry})
-        console.print(f"\n# {advice.model}: paste under its entry of compression.models", highlight=False)
-        console.print(pasted(advice, path), highlight=False, markup=False)
-    console.print(f"plot: {plot}", highlight=False)
+            console.print(line)
+        lines = pasted(advice, written.get(advice.model))
+        console.print(f"\n# {advice.model}: paste under its entry of compression.models\n{lines}")
+    return text.getvalue()
+
+
+def comparison(advices: Sequence[Advice], keep: float) -> Table:
+    """Each model at the smallest ratio that keeps enough."""
+    from rich.table import Table
+
+    table = Table("model", "smallest ratio", "kept", "median ms", box=None, title=f"{100 * keep:g}% kept")
+    for advice in advices:
+        best = advice.ratio
+        found = (f"{best.target_ratio:g}", f"{100 * best.kept:.1f}%") if best else ("none", "")
+        table.add_row(advice.model, *found, f"{advice.ms:.1f}")
+    return table
 
 
 def curve_table(advice: Advice) -> Table:
     from rich.table import Table
 
     title = f"{advice.model}, {advice.questions} questions"
-    table = Table(
-        "target ratio",
-        "ratio",
-        "kept",
-        "95% interval",
-        box=None,
-        title=title,
-    )
+    table = Table("target ratio", "ratio", "kept", "95% interval", box=None, title=title)
     for point in advice.points:
         table.add_row(
             f"{point.target_ratio:g}", f"{point.ratio:.3f}", f"{100 * point.kept:.1f}%",
@@ -163,7 +192,7 @@ def summary(advice: Advice, keep: float) -> list[str]:
         else f"ratio: none up to {advice.points[-1].target_ratio:g} keeps {100 * keep:g}%"
     ]
     if promise is None or thresholds is None:
-        return [*said, f"keep: {advice.why_not}"]
+        return [*said, f"keep: {advice.why_not}", _time(advice)]
     said.append(
         f"keep: {promise.keep:g} keeps {100 * promise.covered:.1f}% "
         f"({100 * promise.low:.1f} to {100 * promise.high:.1f}) at a mean ratio of {promise.ratio:.3f}, "
@@ -173,12 +202,18 @@ def summary(advice: Advice, keep: float) -> list[str]:
         f"flags: a warning below {thresholds.warning:g} is raised by {100 * thresholds.losses_warned:.0f}% "
         f"of the losses and {100 * thresholds.kept_warned:.0f}% of the others"
     )
+    said += [f"caution: {caution}" for caution in advice.cautions]
+    said.append(_time(advice))
     better = ratio is None or promise.ratio < ratio.ratio
     return [*said, f"recommended: {'keep' if better else 'ratio'}"]
 
 
+def _time(advice: Advice) -> str:
+    return f"time: {advice.ms:.1f} ms for a compression, the median of the questions"
+
+
 def pasted(advice: Advice, calibration: Path | None) -> str:
-    """Lines of YAML for the model's entry."""
+    """Lines of YAML for the model's entry; thresholds that call for caution are commented out."""
     lines = []
     if advice.ratio is not None:
         lines.append(f"ratio: {{default: {advice.ratio.target_ratio:g}}}")
@@ -186,8 +221,11 @@ def pasted(advice: Advice, calibration: Path | None) -> str:
         lines.append(f"calibration: {calibration}")
     if advice.thresholds is not None:
         found = advice.thresholds
-        lines.append("flags:")
-        lines += [f"  at_risk_{name}: {getattr(found, name):g}" for name in ("critical", "warning", "info")]
+        flags = ["flags:"]
+        flags += [f"  at_risk_{name}: {getattr(found, name):g}" for name in ("critical", "warning", "info")]
+        if advice.cautions:
+            flags = ["# see the caution before adopting these:", *(f"# {line}" for line in flags)]
+        lines += flags
     return "\n".join(lines)
 
 

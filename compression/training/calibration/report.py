@@ -102,7 +102,8 @@ def reliability_table(fitted: Fitted) -> str:
 
 
 def diagram(found: Mapping[str, Fitted]) -> dict[str, Any]:
-    """For each kind its calibration error and its points, by either way of leaving out what is judged."""
+    """For each kind its calibration error, its points and the share of outputs behind each, by either way of leaving
+    out."""
     ways = {"other questions seen": "apart", "no suite of the family seen": "other"}
     lines = {
         kind: {
@@ -112,7 +113,18 @@ def diagram(found: Mapping[str, Fitted]) -> dict[str, Any]:
         }
         for kind, fitted in found.items()
     }
-    return {"lines": lines, "errors": {kind: overall_error(fitted) for kind, fitted in found.items()}}
+    shares = {
+        kind: {
+            name: [weight for weight, *_ in reliability(getattr(fitted, ways[name])[0], fitted)]
+            for name in names
+        }
+        for (kind, fitted), names in zip(found.items(), lines.values(), strict=True)
+    }
+    return {
+        "lines": lines,
+        "shares": shares,
+        "errors": {kind: overall_error(fitted) for kind, fitted in found.items()},
+    }
 
 
 def overall_error(fitted: Fitted) -> float:

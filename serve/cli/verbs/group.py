@@ -5,7 +5,7 @@ from typing import Any
 from typer.core import TyperCommand, TyperGroup, TyperOption
 from typer.main import get_command
 
-from serve.cli.verbs.verb import VERBS, Verb
+from serve.cli.verbs.verb import GROUPS, VERBS, Verb
 
 
 class LightGroup(TyperGroup):
@@ -26,6 +26,13 @@ class VerbGroup(LightGroup):
         super().__init__(**given)
         for verb in VERBS:
             self.add_command(StandIn(verb))
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """The verbs under the headings of their tasks, all lines beginning at one column."""
+        longest = max(len(verb.name) for verb in VERBS)
+        for task, verbs in GROUPS.items():
+            with formatter.section(task):
+                formatter.write_dl([(verb.name.ljust(longest), verb.help) for verb in verbs])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The name, the command itself and its arguments, for a call and for the completion of one."""

@@ -36,6 +36,11 @@ async def test_a_report_has_every_sample_cpu_by_process_facts_and_a_plot(tmp_pat
     assert picture.read_bytes().startswith(b"\x89PNG")
     throughput, *times = made.pictures["load"].panels
     assert [clients for clients, _ in throughput.lines["4 tokens, SSE"]] == [1, 3]
+    in_all = {name: sum(len(run["samples"]) for run in some) * 4 / sum(run["seconds"] for run in some)
+              for name, some in body["runs"].items()}  # fmt: skip
+    assert [rate for _, rate in throughput.lines["4 tokens, SSE"]] == pytest.approx(list(in_all.values()))
+    assert f"| {in_all['1 client']:,.0f} |" in as_text.read_text()
+    assert f" {max(in_all.values()):,.0f} tokens/s on the mean at " in made.pictures["load"].title
     assert [panel.title for panel in times] == ["latency", "TTFT", "between events"]
     assert all(set(panel.lines) == {"1 client", "3 clients"} for panel in times)
 

@@ -128,3 +128,19 @@ def test_a_picture_carries_its_figures_so_that_it_can_be_drawn_anew(tmp_path: Pa
     )
     again = plots.draw(tmp_path / "b.png", found.panels, title=found.title)
     assert again.read_bytes() == path.read_bytes()
+
+
+def test_an_interval_is_a_bar_through_its_mark() -> None:
+    panel = Panel("bill", "of without", "", {"measured": [(0.6, 0)]}, continuous_x=True, rows=["free"],
+                  spans={"measured": [(0.5, 0.7, 0)]})  # fmt: skip
+    mark, bar = drawn(panel).axes[0].lines
+    assert list(mark.get_xdata()) == [0.6] and mark.get_marker() == "o"
+    assert list(bar.get_xdata()) == [0.5, 0.7] and bar.get_marker() == "None"
+
+
+def test_a_share_is_marked_by_the_outputs_that_it_is_of_and_not_joined() -> None:
+    panel = plots.reliability("nq", {"receipts": [(0.1, 1.0), (0.9, 0.9)]}, {"receipts": [0.01, 0.99]})
+    (axes,) = drawn(panel).axes
+    few, many = axes.collections[0].get_sizes()
+    assert many > 10 * few
+    assert all(line.get_linestyle() == "None" for line in axes.lines if line.get_color() != "#999999")

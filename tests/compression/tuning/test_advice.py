@@ -7,8 +7,10 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 
+from compression.calibration.fitting import Rows
 from compression.calibration.signals import NAMES
-from compression.tuning.advice import FEWEST_QUESTIONS, advise
+from compression.tuning.advice import FEWEST_QUESTIONS, Thresholds, advise, thresholds_of
+from compression.tuning.artefact import Fitted
 from compression.tuning.chart import chart, takeaway
 from compression.tuning.curves import curve, interval, recommended
 from compression.tuning.observing import RATIOS, Observed
@@ -69,6 +71,27 @@ def test_thresholds_catch_most_losses_and_spare_most_of_the_rest() -> None:
     assert thresholds is not None
     assert thresholds.critical < thresholds.warning < thresholds.info
     assert thresholds.losses_warned >= 0.7 and thresholds.kept_warned <= 0.15
+
+
+def test_of_equally_good_thresholds_the_one_next_to_even_odds_is_taken() -> None:
+    """All losses are told apart from the rest, so that any threshold from 0.08 on would do as well."""
+    chances = np.array([0.07] * 60 + [0.95] * 60)
+    rows = Rows(
+        np.zeros((120, 1)), np.array([0.0] * 60 + [1.0] * 60), np.array([""] * 120), np.array([""] * 120)
+    )
+    logits = np.log(chances / (1 - chances))
+    found = thresholds_of(Fitted({}, rows, chances, (logits, logits), None))
+    assert found.warning == 0.5 and found.cautions(60) == []
+    assert found.cautions(12) == ["they rest on 12 losses"]
+
+
+def test_thresholds_that_leave_likely_losses_unmarked_or_miss_their_aim_call_for_caution() -> None:
+    low = Thresholds(0.07, 0.08, 0.39, 0.9, 0.1)
+    assert "0.08 to 0.5 gets no warning" in low.cautions(100)[0] and len(low.cautions(100)) == 1
+    assert (
+        "miss the aim: 70% of the losses, 15% of the others"
+        in Thresholds(0.3, 0.6, 0.7, 0.4, 0.1).cautions(100)[0]
+    )
 
 
 @pytest.mark.parametrize("found", [FOUND[: FEWEST_QUESTIONS - 1], [observed(n, 0) for n in range(80)]])

@@ -107,6 +107,8 @@ def test_nothing_is_wrapped_escaped_or_added_on_the_way_to_a_file(tmp_path: Path
             check=True,
         )
     assert (tmp_path / "out").read_bytes() == text.encode()
+    # What ends without a line end is not run together with what is said of it, where both are shown.
+    assert done.stderr.startswith(b"\n")
     (receipt,) = [line for line in done.stderr.decode().splitlines() if "tokens" in line]
     assert "ratio 1.000" in re.sub(r"\x1b\[[0-9;]*m", "", receipt)
 

@@ -83,12 +83,30 @@ def test_rows_become_a_curve_a_plot_a_calibration_and_what_to_paste(
     assert code == 0, err
     assert "pith-lexical, 60 questions" in out and "recommended: " in out
     assert (tmp_path / "out/curves.svg").read_text().startswith("<svg")
+    assert (tmp_path / "out/report.txt").read_text() in out
+    (found,) = json.loads((tmp_path / "out/report.json").read_text())["models"]
+    assert found["questions"] == 60 and found["ms"] > 0 and found["calibration"].endswith("lexical.json")
     pasted = yaml.safe_load(out[out.index("# pith-lexical: paste") : out.index("plot: ")])
     assert 0 < pasted["flags"]["at_risk_critical"] < pasted["flags"]["at_risk_warning"] < 1
     document = settings_document(tmp_path, compression={"models": [{**LEXICAL, **pasted}]})
     config.write_text(yaml.safe_dump(document))
     (model,) = load_anchored(config).compression.models
     assert spec_of(model).calibration == str(tmp_path / "out/calibration-pith-lexical.json")
+
+
+def test_a_model_that_chooses_words_is_measured_beside_others_and_json_is_printed(
+    tune: Run, tmp_path: Path
+) -> None:
+    code, out, err = tune([row(1), row(2)], "--model", "words", "--model", "pith-lexical", "--json")
+    assert code == 0, err
+    words, lexical = json.loads(out)["models"]
+    assert json.loads(out) == json.loads((tmp_path / "out/report.json").read_text())
+    assert words["thresholds"] is None and "no calibration can be fitted" in words["why_not"]
+    for found in (words, lexical):
+        assert found["ms"] > 0 and len(found["points"]) == 14
+        assert all(point["ratio"] <= point["target_ratio"] for point in found["points"])
+    text = (tmp_path / "out/report.txt").read_text()
+    assert "smallest ratio" in text and text.index("words") < text.index("pith-lexical, 2 questions")
 
 
 async def test_a_model_with_the_calibration_takes_a_promise_and_names_it(tune: Run, tmp_path: Path) -> None:
@@ -115,7 +133,7 @@ def test_few_rows_give_a_curve_and_say_what_a_calibration_needs(tune: Run, tmp_p
     code, out, _ = tune([row(seed) for seed in range(5)])
     assert code == 0
     assert "keep: 5 questions" in out and "a calibration needs 50" in out
-    assert not list((tmp_path / "out").glob("*.json"))
+    assert not list((tmp_path / "out").glob("calibration-*"))
 
 
 def test_every_bad_row_is_named_with_its_line_and_nothing_is_compressed(tune: Run, tmp_path: Path) -> None:
@@ -137,7 +155,6 @@ def test_bad_rows_can_be_passed_over_and_are_named_all_the_same(tune: Run) -> No
     [
         (["--keep", "1"], "--keep: must be greater than 0 and less than 1"),
         (["--model", "nope"], "has no compression model 'nope'"),
-        (["--model", "words"], "words selects words"),
     ],
 )
 def test_what_cannot_be_tuned_is_refused_before_anything_runs(tune: Run, words: list[str], said: str) -> None:

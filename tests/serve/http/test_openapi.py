@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from importlib.metadata import version
 from typing import Any
 
 import pytest
@@ -89,6 +90,7 @@ def nodes(value: Any) -> Iterator[dict[str, Any]]:
 def test_the_document_says_what_it_is(document: Any) -> None:
     assert document["openapi"].startswith("3.1")
     assert document["info"]["title"] == "pith" and document["info"]["version"] == INTERFACE_VERSION == "1.2.1"
+    assert document["info"]["summary"] == f"interface 1.2.1 · pith {version('pith')}"
     assert document["info"]["description"]
 
 

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from serve.cli.main import app
-from serve.cli.verbs.verb import VERBS
+from serve.cli.verbs.verb import GROUPS, VERBS
 from serve.cli.verbs.version import recorded_commit
 
 ROOT = Path(__file__).parents[4]
@@ -44,6 +44,11 @@ def test_help_and_version_import_no_verb_and_a_verbs_help_nothing_heavy() -> Non
 
 def test_the_line_of_each_verb_fits_into_the_help() -> None:
     shown = CliRunner().invoke(app, ["--help"]).stdout
+    assert [line[:-1] for line in shown.splitlines() if line.endswith(":")][-len(GROUPS) :] == list(GROUPS)
+    assert (
+        len({line.index(verb.help) for verb in VERBS for line in shown.splitlines() if verb.help in line})
+        == 1
+    )
     assert all(f"  {verb.name} " in shown and verb.help in shown for verb in VERBS)
 
 
