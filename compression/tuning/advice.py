@@ -121,7 +121,10 @@ def thresholds_of(fitted: Fitted) -> Thresholds:
     warning = float(
         min(candidates, key=lambda at: (round(_shortfall(chances, kept, float(at)), 3), abs(float(at) - 0.5)))
     )
-    grave = [at for at in candidates if at < warning and _lost_below(chances, kept, float(at)) >= _GRAVE]
+    # Next to each other, every warning would be critical.
+    grave = [
+        at for at in candidates if at <= 0.75 * warning and _lost_below(chances, kept, float(at)) >= _GRAVE
+    ]
     critical = float(grave[-1]) if grave else round(warning / 3, 2)
     warned = rates(chances < warning, kept)
     return Thresholds(critical, warning, round(min(0.99, (1 + 2 * warning) / 3), 2), *warned)

@@ -82,6 +82,7 @@ def test_of_equally_good_thresholds_the_one_next_to_even_odds_is_taken() -> None
     logits = np.log(chances / (1 - chances))
     found = thresholds_of(Fitted({}, rows, chances, (logits, logits), None))
     assert found.warning == 0.5 and found.cautions(60) == []
+    assert found.critical <= 0.75 * found.warning
     assert found.cautions(12) == ["they rest on 12 losses"]
 
 
