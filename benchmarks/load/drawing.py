@@ -125,10 +125,10 @@ def _draw_panel(axes: Axes, panel: Panel, styles: Mapping[str, Style], width: fl
 
 
 def _draw_by_share(axes: Axes, points: Points, shares: Sequence[float], style: Style) -> None:
-    axes.scatter(
-        *zip(*points, strict=True), s=[LEAST_AREA + AREA * share for share in shares], color=style["color"],
-        marker=style["marker"] or "o", alpha=0.8, zorder=style["zorder"], clip_on=False,
-    )  # fmt: skip
+    x, y = zip(*points, strict=True)
+    areas = [LEAST_AREA + AREA * share for share in shares]
+    own = {"color": style["color"], "marker": style["marker"] or "o", "zorder": style["zorder"]}
+    axes.scatter(x, y, s=areas, alpha=0.8, clip_on=False, **own)  # type: ignore[arg-type]
 
 
 def _scale_x(axes: Axes, panel: Panel, width: float) -> None:
