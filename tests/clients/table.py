@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import sys
+from itertools import groupby
 
 from tests.clients.environments import ROOT
-from tests.clients.record import Row, read, rows_of_tests
+from tests.clients.record import WORKS, Row, read, rows_of_tests
 
 PAGE = ROOT / "docs/clients.md"
 HEAD = "| client | version | what was done | result |\n|---|---|---|---|\n"
 
 
 def table(rows: list[Row]) -> str:
-    """One row a test."""
-    return HEAD + "".join(f"| {row.package} | {row.version} | {row.done} | {row.result} |\n" for row in rows)
+    """One row a client, with what each of its tests did."""
+    lines = [HEAD]
+    for (package, version), tests in groupby(rows, key=lambda row: (row.package, row.version)):
+        done = list(tests)
+        others = [f"{row.result}: {row.done}" for row in done if row.result != WORKS]
+        said = "<br>".join(row.done for row in done)
+        lines.append(f"| {package} | {version} | {said} | {'<br>'.join(others) or WORKS} |\n")
+    return "".join(lines)
 
 
 def committed(page: str) -> str:

@@ -45,3 +45,26 @@ def test_vectors_come_one_by_one_and_together(client_run: ClientRun) -> None:
     found = client_run("embed.mjs")
     assert len(found["many"]) == 2 and len(found["one"]) == len(found["many"][0]) > 1
     assert found["usage"]["tokens"] > 0
+
+
+@pytest.mark.client("ai-sdk-anthropic", "`generateText`, `streamText`, a tool that the SDK runs")
+def test_its_provider_for_anthropic_speaks_messages(client_run: ClientRun) -> None:
+    found = client_run("messages.mjs", ANTHROPIC_BASE_URL=f"{client_run.url}/anthropic/v1")
+    assert found["text"] and found["usage"]["outputTokens"] > 0 and found["finish"] in ("stop", "length")
+    assert len(found["pieces"]) > 2 and found["streamed_usage"]["outputTokens"] > 0
+    assert found["ran"] and set(found["ran"]) <= {"Berlin", "Paris"}
+    assert found["steps"][0] == "tool-calls" and len(found["steps"]) == 2
+
+
+@pytest.mark.client(
+    "ai-sdk-compatible",
+    "chat: `generateText`, `streamText`, a tool that the SDK runs, `generateObject`; `embedMany`",
+)
+def test_its_provider_for_others_speaks_chat(client_run: ClientRun) -> None:
+    found = client_run("chat.mjs")
+    assert found["text"] and found["usage"]["outputTokens"] > 0
+    assert len(found["pieces"]) > 2 and found["streamed_usage"]["outputTokens"] > 0
+    assert found["ran"] and set(found["ran"]) <= {"Berlin", "Paris"}
+    assert found["steps"][0] == "tool-calls" and len(found["steps"]) == 2
+    assert found["object"]["name"] in ("Elbe", "Rhine") and found["object"]["is_long"] in (True, False)
+    assert found["sizes"][0] == found["sizes"][1] > 16

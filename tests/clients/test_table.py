@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.clients.environments import LOCKS, NPM, pinned
-from tests.clients.record import rows_of_tests
+from tests.clients.record import WORKS, Row, rows_of_tests
 from tests.clients.table import PAGE, committed, table
 
 
@@ -17,3 +17,18 @@ def test_each_lock_names_the_client_that_it_is_for() -> None:
         path.name for path in NPM.glob("*") if path.is_dir()
     ]
     assert names and all(all(pinned(name)) for name in names)
+
+
+def test_a_client_has_one_row_which_says_what_did_not_work() -> None:
+    rows = [
+        Row("one", "1.0", "chats", WORKS),
+        Row("one", "1.0", "tools", "failed"),
+        Row("two", "2.0", "x", WORKS),
+    ]
+    lines = table(rows).splitlines()[2:]
+    assert lines == ["| one | 1.0 | chats<br>tools | failed: tools |", "| two | 2.0 | x | works |"]
+
+
+def test_a_client_in_anothers_environment_has_its_own_package_and_version() -> None:
+    assert pinned("langgraph")[0] == "langgraph" and pinned("langgraph") != pinned("langchain")
+    assert pinned("ai-sdk-compatible")[0] == "@ai-sdk/openai-compatible (npm)"
