@@ -2,7 +2,7 @@
 
 import resource
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from enum import IntEnum
 from time import monotonic
 
@@ -29,12 +29,14 @@ class Rest(IntEnum):
 class Place:
     """The place of one connection. `refused` names the bound that left none for it."""
 
-    __slots__ = ("client", "is_taken", "refused", "rest", "shed", "since")
+    __slots__ = ("client", "counts", "is_taken", "refused", "rest", "shed", "since")
 
     def __init__(self, client: str | None, shed: Callable[[Rest], None]) -> None:
         self.client = client
         self.shed = shed
         self.refused: str | None = None
+        # Those that it is taken under.
+        self.counts: tuple[_Count, ...] = ()
         self.is_taken = False
         self.rest: Rest | None = None
         self.since = 0.0
@@ -81,9 +83,8 @@ class Connections:
             place.refused = self.ALL
         else:
             place.is_taken = True
-            if client is not None:
-                self._of.setdefault(client, _Count(self.most_per_client))
-            for count in self._counts(place):
+            place.counts = self._counts(client)
+            for count in place.counts:
                 count.taken += 1
             self.rests(place, Rest.NEW)
         self._refused += not place.is_taken
@@ -98,15 +99,18 @@ class Connections:
         """From now on it may be shed."""
         self.works(place)
         if place.is_taken:
-            place.rest, place.since = rest, monotonic()
-            for count in self._counts(place):
+            place.rest = rest
+            if rest is Rest.UNREAD:
+                place.since = monotonic()
+            for count in place.counts:
                 count.resting[rest][place] = None
 
     def works(self, place: Place) -> None:
         """From now on it may not be shed."""
-        if place.rest is not None:
-            for count in self._counts(place):
-                del count.resting[place.rest][place]
+        rest = place.rest
+        if rest is not None:
+            for count in place.counts:
+                del count.resting[rest][place]
             place.rest = None
 
     def close(self, place: Place) -> None:
@@ -118,15 +122,15 @@ class Connections:
         if not place.is_taken:
             return
         place.is_taken = False
-        for count in self._counts(place):
+        for count in place.counts:
             count.taken -= 1
         if place.client is not None and not self._of[place.client].taken:
             del self._of[place.client]
 
-    def _counts(self, place: Place) -> Iterator[_Count]:
-        yield self._all
-        if place.client is not None:
-            yield self._of[place.client]
+    def _counts(self, client: str | None) -> tuple[_Count, ...]:
+        if client is None:
+            return (self._all,)
+        return self._all, self._of.setdefault(client, _Count(self.most_per_client))
 
     def _makes_room(self, count: _Count | None) -> bool:
         if count is None or count.taken < count.most:

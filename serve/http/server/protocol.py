@@ -210,17 +210,23 @@ class BoundedHttp(HttpToolsProtocol):
 
     def _check_names(self) -> list[bytes]:
         """Returns the `Host`, if there is one. Of two of these, a proxy in front of us may have read the other."""
-        hosts = [value for name, value in self.headers if name == b"host"]
+        hosts, keys = list[bytes](), 0
+        for name, value in self.headers:
+            if name == b"host":
+                hosts.append(value)
+            elif name == b"authorization":
+                keys += 1
         if len(hosts) > 1 or not (hosts or self.parser.get_http_version() == "1.0"):
             self._fail(400, f"the request has {len(hosts)} Host headers, and needs one")
-        if sum(name == b"authorization" for name, _ in self.headers) > 1:
+        if keys > 1:
             self._fail(400, "the request has more than one Authorization header")
         return hosts
 
     def _is_ours(self, hosts: list[bytes]) -> bool:
         """Whether the request names this server, wherever it names one. Every browser does."""
         names = self._bounds.hosts
-        return all(map(names.has, hosts)) and (self.url.startswith(b"/") or names.has_target(self.url))
+        is_named = not hosts or names.has(hosts[0])
+        return is_named and (self.url[:1] == b"/" or names.has_target(self.url))
 
     def on_body(self, body: bytes) -> None:
         self._around_body = max(0, self._around_body - len(body))
