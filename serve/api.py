@@ -39,10 +39,11 @@ from serve.dialects.openai.responses.response_body import ResponseRequest
 from serve.dialects.openai.responses.response_routes import ResponseRoutes, openai_response_routes
 from serve.dialects.openai.responses.stored_responses import StoredResponses
 from serve.http.auth import Authenticate, authenticator
+from serve.http.base_urls import right_base
 from serve.http.body_limit import BodyLimitMiddleware
 from serve.http.counted_refusals import REFUSALS, count_refusals, counted
 from serve.http.docs_pages import docs_routes
-from serve.http.error_dialects import response_of
+from serve.http.error_dialects import misplaced_response, response_of
 from serve.http.errors import STATUSES, Problem, http_problem, problem_of, unexpected_problem
 from serve.http.health import health_routes
 from serve.http.middleware.cross_origin import open_to
@@ -289,7 +290,10 @@ async def _answer_unexpected(request: Request, error: Exception) -> Response:
 
 async def _answer_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    problem = http_problem(error.status_code, f"{error.detail}: {request.method} {request.url.path}")
-    response = _response(request, problem)
+    path, detail = request.url.path, f"{error.detail}: {request.method} {request.url.path}"
+    if error.status_code == 404 and (base := right_base(path)) is not None:
+        problem = http_problem(404, f"{detail}; {base.hint}")
+        return misplaced_response(problem, base, path, request.state.request_id)
+    response = _response(request, http_problem(error.status_code, detail))
     response.headers.update(error.headers or {})
     return response

@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 from starlette.responses import Response
 
+from serve.http.base_urls import Base
 from serve.http.errors import Problem
 
 # OpenAI's and Anthropic's SDKs go by it; without it they send a request again after 409 and 5xx.
@@ -62,6 +63,19 @@ def response_of(problem: Problem, path: str, request_id: str | None) -> Response
     if problem.status in _FINAL:
         headers[SHOULD_RETRY] = "false"
     return Response(orjson.dumps(body), problem.status, headers=headers, media_type="application/json")
+
+
+def misplaced_response(problem: Problem, base: Base, path: str, request_id: str | None) -> Response:
+    """The answer to a request that belongs under another base URL, in the words of the client that sent it. Under no
+    dialect's path it has what the contract's errors have as well."""
+    body = {} if path.startswith((OPENAI, ANTHROPIC)) else problem.body()
+    if base.dialect == "anthropic":
+        body |= anthropic_body(anthropic_problem(problem), request_id)
+    elif base.dialect == "ollama":
+        body |= {"error": problem.message}
+    else:
+        body |= openai_body(openai_problem(problem))
+    return Response(orjson.dumps(body), problem.status, media_type="application/json")
 
 
 def openai_problem(problem: Problem) -> Problem:

@@ -1,4 +1,5 @@
-"""Paths of the dialects as clients put them together: with a slash at the end, or two where one belongs."""
+"""Paths of the dialects as clients put them together: with a slash at the end, or two where one belongs, and with
+Anthropic's version once, twice or not at all, since some clients have it in their base URL and others do not."""
 
 import re
 
@@ -7,14 +8,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from serve.http.error_dialects import ANTHROPIC, OPENAI
 
 _SLASHES = re.compile(r"//+")
+_VERSION = re.compile(rf"{ANTHROPIC}(?:v1/)*(?=(?:messages|models)(?:/|\Z))")
 
 
 def plain_dialect_path(path: str) -> str:
     """The path that has a route; one of the contract is what it is."""
-    if "//" not in path and not path.endswith("/"):
+    plain = path if "//" not in path else _SLASHES.sub("/", path)
+    if not plain.startswith((OPENAI, ANTHROPIC)):
         return path
-    plain = _SLASHES.sub("/", path)
-    return plain.rstrip("/") if plain.startswith((OPENAI, ANTHROPIC)) else path
+    return _VERSION.sub(f"{ANTHROPIC}v1/", plain.rstrip("/"), count=1)
 
 
 class DialectPathMiddleware:
