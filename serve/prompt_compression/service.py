@@ -184,6 +184,8 @@ class PromptCompressor:
     ) -> tuple[HeldRequest | None, CompressedPrompt]:
         """The compressed prompt, and the hold for what is to be charged of it."""
         settings, part = prompt.settings, None
+        if not prompt.blocks:
+            return None, CompressedPrompt(())
         served = self._models[settings.model_id]
         outcomes = self._blocks.known(prompt.blocks, settings, admitted.caller, served)
         due = [each for each in outcomes if each.is_due and _may_pay(each, worth, tokens)]
