@@ -27,6 +27,7 @@ html_theme = "furo"
 html_title = "pith"
 html_static_path = [str(Path(__file__).parent / "static")]
 html_css_files = ["site.css"]
+html_search_scorer = str(Path(__file__).parent / "scorer.js")
 html_copy_source = False
 html_show_sourcelink = False
 html_use_index = False

@@ -82,6 +82,21 @@ def test_search_finds_a_page_from_a_file(site: Path, page: Page) -> None:
     expect(page.locator("article")).to_contain_text("project_share")
 
 
+@pytest.mark.parametrize(
+    ("asked", "first"), [("batches", "batches"), ("webhooks", "webhooks"), ("sizing", "sizing")]
+)
+def test_search_puts_the_page_of_that_name_first(site: Path, page: Page, asked: str, first: str) -> None:
+    page.goto(f"{site.as_uri()}/search.html?q={asked}")
+    # The number of results is told once all are there.
+    expect(page.locator(".search-summary")).to_contain_text("found")
+    links = page.locator("#search-results li > a:first-child")
+    places = [
+        link.split("#")[0].split("?")[0] for link in links.evaluate_all("all => all.map(one => one.href)")
+    ]
+    assert places[0].endswith(f"/docs/{first}.html")
+    assert len(places) > 3
+
+
 def test_the_pages_are_dark_where_the_reader_wants_it(site: Path, page: Page) -> None:
     page.goto(f"{site.as_uri()}/docs/billing.html")
     colour = page.evaluate("getComputedStyle(document.body).backgroundColor")

@@ -162,6 +162,11 @@ def test_usage_is_drawn_with_a_table_behind_each_plot(page: Watched, running: Ru
     assert page.page.locator("#usage figure").first.locator("tbody tr").count() == 30
     page.page.locator("#usage-days").select_option("7")
     expect(page.page.locator("#usage figure").first.locator("tbody tr")).to_have_count(7)
+    # The highest day says its value, and every bar when it is pointed at.
+    drawn = page.page.locator("#usage figure").first
+    cells = drawn.locator("tbody td").all_text_contents()
+    values = [one for one in drawn.locator("svg text.axis").all_text_contents() if one in cells]
+    assert values and drawn.locator("svg rect title").count() == 7
     assert page.violations() == []
 
 

@@ -8,6 +8,7 @@ const WIDE = 560;
 const NARROW = 320;
 const widthNow = () => (matchMedia("(max-width: 600px)").matches ? NARROW : WIDE);
 const ROW = 34;
+const ROOM_FOR_VALUE = 72;
 let plots = 0;
 
 // `series`: one or two of {name, value(row)}; two are stacked.
@@ -17,9 +18,10 @@ export function dayPlot(title, rows, series, shown) {
   const width = widthNow();
   const step = (width - LEFT) / rows.length;
   const height = HEIGHT - BOTTOM - TOP;
-  const marks = rows.flatMap((row, at) => bars(row, series, { x: LEFT + at * step, step, height, scale }));
+  const marks = rows.flatMap((row, at) => bars(row, series, { x: LEFT + at * step, step, height, scale, shown }));
+  const values = dayValues(rows.map((row) => sum(row, series)), { step, height, scale, shown, width });
   const ticks = [0, 0.5, 1].map((part) => tick(part * scale, HEIGHT - BOTTOM - part * height, width, shown));
-  return figure(title, [width, HEIGHT], [...ticks.flat(), ...marks, ...dayLabels(rows, step)], table("Day", (row) => row.day, title, rows, series, shown), series);
+  return figure(title, [width, HEIGHT], [...ticks.flat(), ...marks, ...values, ...dayLabels(rows, step)], table("Day", (row) => row.day, title, rows, series, shown), series);
 }
 
 export function namePlot(title, name, rows, series, shown) {
@@ -31,13 +33,27 @@ export function namePlot(title, name, rows, series, shown) {
 
 const sum = (row, series) => series.reduce((total, one) => total + Math.max(0, one.value(row)), 0);
 
-function bars(row, series, { x, step, height, scale }) {
+// Of each day where there is room for them, else of the highest; every bar says its own when it is pointed at.
+function dayValues(values, { step, height, scale, shown, width }) {
+  const most = Math.max(...values);
+  const first = values.indexOf(most);
+  const told = (value, at) => value > 0 && (step >= ROOM_FOR_VALUE || at === first);
+  return values.flatMap((value, at) => {
+    if (!told(value, at)) return [];
+    const x = Math.min(Math.max(LEFT + (at + 0.5) * step, LEFT + ROOM_FOR_VALUE / 2), width - ROOM_FOR_VALUE / 2);
+    const y = HEIGHT - BOTTOM - (value / scale) * height - 4;
+    return [makeSvg("text", { class: "axis", ...rounded({ x, y: Math.max(y, TOP) }), "text-anchor": "middle" }, shown(value))];
+  });
+}
+
+function bars(row, series, { x, step, height, scale, shown }) {
   let bottom = HEIGHT - BOTTOM;
   return series.map((one, at) => {
     const size = scale ? (Math.max(0, one.value(row)) / scale) * height : 0;
     bottom -= size;
     const box = { x: x + step * 0.14, y: bottom, width: step * 0.72, height: size, rx: Math.min(2, size / 2) };
-    return makeSvg("rect", { class: at ? "mark second" : "mark", ...rounded(box) });
+    const said = makeSvg("title", {}, `${dayName(row.day)}, ${one.name}: ${shown(one.value(row))}`);
+    return makeSvg("rect", { class: at ? "mark second" : "mark", ...rounded(box) }, said);
   });
 }
 
