@@ -100,7 +100,7 @@ def create_api(
     api = _empty_api(metrics)
     callers = Callers(accounts, limiter, clock)
     _include_contract(api, callers, catalog, prices, chat, ready, collection_threshold_cents)
-    _include_dialects(api, callers, catalog, chat, retrieval, responses)
+    _include_dialects(api, callers, catalog, prices, chat, retrieval, responses)
     if account is not None:
         api.include_router(account_routes(AccountRoutes(account, limiter, callers.bearer, clock)))
     if playground is not None:
@@ -198,6 +198,7 @@ def _include_dialects(
     api: FastAPI,
     callers: Callers,
     catalog: Catalog,
+    prices: PriceBook,
     chat: ChatService,
     retrieval: RetrievalService | None,
     responses: StoredResponses | None,
@@ -207,7 +208,7 @@ def _include_dialects(
     api.include_router(completion_routes(chat, bearer))
     api.include_router(openai_response_routes(ResponseRoutes(chat, limiter, clock, responses), bearer))
     others = retrieval.models if retrieval is not None else RetrievalModels(())
-    api.include_router(openai_model_routes(listed_models(catalog, others), limiter, bearer, clock))
+    api.include_router(openai_model_routes(listed_models(catalog, others), prices, limiter, bearer, clock))
     api.include_router(anthropic_message_routes(chat, either))
     api.include_router(anthropic_model_routes(catalog, limiter, either, clock))
     if retrieval is not None and others.models:

@@ -36,12 +36,8 @@ class PithClient:
         return await self._ask("GET", f"/v1/compress/{compression_id}/original", params=span)
 
     async def models(self) -> list[dict[str, Any]]:
-        """The models of every kind, of `GET /openai/v1/models`; needs no key. Raises `PithError`."""
+        """The models of every kind with their prices, of `GET /openai/v1/models`; needs no key. Raises `PithError`."""
         return _objects(await self._ask("GET", "/openai/v1/models"), "data")
-
-    async def priced_models(self) -> list[dict[str, Any]]:
-        """The chat models with their prices, of `GET /v1/catalog`; needs no key. Raises `PithError`."""
-        return _objects(await self._ask("GET", "/v1/catalog"), "models")
 
     async def chat(self, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
         """The events of a streamed `POST /v1/chat/completions`: the last one has `usage` and `service`. Raises

@@ -45,6 +45,12 @@ def document_cached_price(schema: dict[str, Any]) -> None:
     }
 
 
+def input_price_fields(price: ModelPrice) -> dict[str, float]:
+    """Of a model that generates nothing."""
+    fields = price_fields(price)
+    return {name: fields[name] for name in ("input_price_per_mtok", "minimum_request_charge_usd")}
+
+
 def price_fields(price: ModelPrice) -> dict[str, float]:
     """In USD, as they are charged. Cached input is named only where it has a price of its own."""
     cached, part = price.cached_input_micro_usd_per_mtok, price.ppm / WHOLE_PPM

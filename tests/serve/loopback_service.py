@@ -19,6 +19,7 @@ from billing.store.database import Work, open_database
 from billing.store.fake_database import FakeOutageDatabase
 from models.engine import Engine, EngineChunk, EngineRequest
 from models.fake_engine import FakeEngine
+from models.retrieval import RetrievalModel
 from serve.app import PithServer, build_api, http_config
 from serve.catalog.configured import catalog_of
 from serve.compressors.served import RunningModel
@@ -81,12 +82,14 @@ def service(
     engine: Engine,
     *,
     compressor: RunningModel | None = None,
+    retriever: RetrievalModel | None = None,
     demo: DemoCompressionSettings | None = None,
     tools: bool = False,
     cors_origins: Sequence[str] = (),
 ) -> Iterator[Running]:
-    """Listen until the block ends. All four models are answered by `engine`, and those that compress, if they are to be
-    served, by `compressor`. `tools`: the chat models can call some."""
+    """Listen until the block ends. All four models are answered by `engine`, and, if they are to be served, those that
+    compress by `compressor`, and those of embeddings and ranks by `retriever`. `tools`: the chat models can call some.
+    """
     settings = load_settings(CONFIG).anchored(state_dir)
     if cors_origins:
         server = settings.server.model_copy(update={"cors_origins": list(cors_origins)})
@@ -106,7 +109,7 @@ def service(
     up, stop = threading.Event(), threading.Event()
 
     async def serve() -> None:
-        async with _listening(settings, engines, database, listener, compressor):
+        async with _listening(settings, engines, database, listener, compressor, retriever):
             up.set()
             await asyncio.to_thread(stop.wait)
 
@@ -131,6 +134,7 @@ class _listening:
         database: FakeFaultyDatabase,
         listener: Listener,
         compressor: RunningModel | None,
+        retriever: RetrievalModel | None,
     ) -> None:
         self._ledger = Ledger(database, Spool(settings.billing.spool_path))
         self._database = database
@@ -139,6 +143,7 @@ class _listening:
             settings,
             engines=dict(engines),
             compressors=compressors,
+            retrievers={model.id: retriever for model in settings.retrieval_models if retriever},
             database=database,
             ledger=self._ledger,
         )

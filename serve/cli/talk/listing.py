@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 PRICES = ("input_usd_per_mtok", "cached_input_usd_per_mtok", "output_usd_per_mtok", "minimum_request_usd")
 COLUMNS = ("id", "kind", "context_length", *PRICES, "name")
-# What `/v1/catalog` calls the prices.
-OF_CATALOG = {
+# What a server calls the prices.
+SERVED = {
     "input_usd_per_mtok": "input_price_per_mtok",
     "cached_input_usd_per_mtok": "cached_input_price_per_mtok",
     "output_usd_per_mtok": "output_price_per_mtok",
@@ -80,20 +80,18 @@ def rows_of(settings: Settings) -> list[Row]:
 
 
 async def served(url: str) -> list[Row]:
-    """Raises `PithError`. Prices are of chat models alone: those of others are not public."""
+    """Raises `PithError`."""
     from serve.client.pith_client import PithClient
 
-    client = PithClient(url, None)
     with hints():
-        listed, priced = await asyncio.gather(client.models(), client.priced_models())
-    prices = {model["id"]: {name: model.get(field) for name, field in OF_CATALOG.items()} for model in priced}
+        listed = await PithClient(url, None).models()
     return [
         _row(
             model["id"],
             model.get("kind", "chat"),
             model.get("max_model_len"),
             model.get("name"),
-            prices.get(model["id"], {}),
+            {name: model.get(field) for name, field in SERVED.items()},
         )
         for model in listed
     ]

@@ -10,6 +10,8 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from billing.caller import ALL_POWERS, KeyPowers
+from billing.errors import PricesUnavailable
+from billing.price import ModelPrice
 from billing.rate_limits.rate_limits import RateLimits
 from models.catalog import Catalog
 from models.errors import UnknownModel
@@ -17,6 +19,8 @@ from serve.dialects.documentation import openai_operation
 from serve.http.auth import Authenticate
 from serve.http.openapi import BEARER
 from serve.http.rate_limit_headers import rate_limit_headers
+from serve.money.price_book import PriceBook
+from serve.money.service_block import input_price_fields, price_fields
 from serve.retrieval.served import RetrievalModels
 
 ModelKind = Literal["chat", "embedding", "rerank"]
@@ -34,8 +38,8 @@ class ListedModel:
     # Of an adapter: the model that serves it.
     parent: str | None = None
 
-    def fields(self, created: int) -> dict[str, Any]:
-        """OpenAI's model object, with vLLM's `root`, `parent` and `max_model_len`, and what it is for."""
+    def fields(self, created: int, price: ModelPrice | None) -> dict[str, Any]:
+        """OpenAI's model object, with vLLM's `root`, `parent` and `max_model_len`, what it is for and what it costs."""
         return {
             "id": self.id,
             "object": "model",
@@ -46,6 +50,13 @@ class ListedModel:
             "max_model_len": self.max_model_len,
             "kind": self.kind,
             "name": self.name,
+            **(
+                {}
+                if price is None
+                else price_fields(price)
+                if self.kind == "chat"
+                else input_price_fields(price)
+            ),
         }
 
 
@@ -62,6 +73,7 @@ def listed_models(catalog: Catalog, retrieval: RetrievalModels) -> list[ListedMo
 
 def openai_model_routes(
     models: Sequence[ListedModel],
+    prices: PriceBook,
     limiter: RateLimits,
     authenticate: Authenticate,
     clock: Callable[[], datetime],
@@ -72,7 +84,15 @@ def openai_model_routes(
     """
     routes = APIRouter(prefix="/openai/v1", tags=["openai"], dependencies=[BEARER])
     created = int(clock().timestamp())
-    objects = {model.id: model.fields(created) for model in models}
+    ids = [model.id for model in models]
+
+    async def objects() -> dict[str, dict[str, Any]]:
+        try:
+            price_of = (await prices.current()).of
+        except PricesUnavailable:
+            # Clients need the list before anything else: while the ledger is away it is without prices.
+            return {model.id: model.fields(created, None) for model in models}
+        return {model.id: model.fields(created, price_of(model.id)) for model in models}
 
     allowed = _Allowed(limiter, authenticate, clock)
 
@@ -81,7 +101,7 @@ def openai_model_routes(
     async def list_models(request: Request) -> Response:
         """The models of every kind, the default chat model first."""
         powers, headers = await allowed.powers(request)
-        found = [one for id, one in objects.items() if powers.allows_model(id)]
+        found = [one for id, one in (await objects()).items() if powers.allows_model(id)]
         return _answer({"object": "list", "data": found}, headers)
 
     @routes.head("/models/{model_id:path}", include_in_schema=False)
@@ -100,9 +120,9 @@ def openai_model_routes(
         """One model; 404 where there is none of this id."""
         model_id = request.path_params["model_id"]
         powers, headers = await allowed.powers(request)
-        if model_id not in objects or not powers.allows_model(model_id):
-            raise UnknownModel(model_id, tuple(filter(powers.allows_model, objects)))
-        return _answer(objects[model_id], headers)
+        if model_id not in ids or not powers.allows_model(model_id):
+            raise UnknownModel(model_id, tuple(filter(powers.allows_model, ids)))
+        return _answer((await objects())[model_id], headers)
 
     return routes
 

@@ -11,15 +11,20 @@ import pytest
 from typer.testing import CliRunner
 
 from models.fake_engine import FakeEngine
+from models.retrieval import RetrievalModel
 from serve.cli.main import app
 from serve.client.errors import PithError
 from tests.integration.running import free_port
 from tests.serve.loopback_service import CONFIG, Running, service
 
 
+class UnaskedRetriever(RetrievalModel):
+    """It is listed, and nothing else."""
+
+
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[Running]:
-    with service(tmp_path, FakeEngine()) as found:
+    with service(tmp_path, FakeEngine(), retriever=UnaskedRetriever()) as found:
         yield found
 
 
@@ -41,13 +46,18 @@ def test_the_models_of_a_configuration() -> None:
     assert [row["id"] for row in table] == list(kinds)
 
 
-def test_a_running_server_says_the_same_of_its_chat_models_without_a_key(running: Running) -> None:
+def test_a_running_server_says_the_same_of_all_that_it_lists_without_a_key(running: Running) -> None:
     served = json.loads(run("--url", f"{running.url}/v1/", "--json"))
     configured = json.loads(run("--config", str(CONFIG), "--json"))
-    assert [row for row in served if row["kind"] == "chat"] == [
-        row for row in configured if row["kind"] == "chat"
-    ]
-    assert {row["kind"] for row in served} <= {row["kind"] for row in configured}
+    assert served == [row for row in configured if row["kind"] != "compression"]
+    assert {row["kind"] for row in served} == {"chat", "embedding", "rerank"}
+    assert all(row["input_usd_per_mtok"] and row["minimum_request_usd"] for row in served)
+
+
+def test_while_the_ledger_is_away_models_are_listed_without_prices(running: Running) -> None:
+    running.database.is_down = True
+    served = json.loads(run("--url", running.url, "--json"))
+    assert len(served) > 1 and all(row["input_usd_per_mtok"] is None for row in served)
 
 
 def test_a_server_that_is_away_and_two_formats_at_once_are_refused() -> None:
