@@ -29,9 +29,17 @@ class RayNodes:
     """A cluster whose first node is its head. `kill` and `start` take a node away and bring it back. `programs`: by
     address, the folder of `ray` of an environment with an installed pith; the others have this checkout."""
 
-    def __init__(self, folder: Path, programs: Mapping[str, Path]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        programs: Mapping[str, Path],
+        also: Mapping[str, str],
+        dashboard: int | None,
+    ) -> None:
         self._folder = folder
         self._programs = programs
+        self._also = also
+        self._dashboard = dashboard
         self._port = free_port()
         self._started: dict[str, subprocess.Popen[bytes]] = {}
         self._token = secrets.token_hex(32)
@@ -50,14 +58,15 @@ class RayNodes:
         """With which Ray's own commands and pith reach it."""
         ours = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self._token, "RAY_USAGE_STATS_ENABLED": "0"}
         code = {} if self._programs else {"PYTHONPATH": str(ROOT)}
-        return {**os.environ, **ours, **code, "RAY_worker_niceness": "0"}
+        return {**os.environ, **ours, **code, "RAY_worker_niceness": "0", **self._also}
 
     def start(self, ip: str) -> None:
         """Returns when the node says that it runs."""
         head = [
             "--head",
             f"--port={self._port}",
-            "--include-dashboard=false",
+            f"--include-dashboard={str(self._dashboard is not None).lower()}",
+            *([f"--dashboard-port={self._dashboard}"] if self._dashboard is not None else []),
             f"--temp-dir={self._folder / 'ray'}",
         ]
         options = head if ip == HEAD else [f"--address={self.address}"]
@@ -109,10 +118,16 @@ def _kill(processes: list[psutil.Process]) -> None:
 
 
 @contextmanager
-def ray_nodes(*ips: str, programs: Mapping[str, Path] = MappingProxyType({})) -> Iterator[RayNodes]:
-    """Nodes at these addresses of loopback, `HEAD` first."""
+def ray_nodes(
+    *ips: str,
+    programs: Mapping[str, Path] = MappingProxyType({}),
+    also: Mapping[str, str] = MappingProxyType({}),
+    dashboard: int | None = None,
+) -> Iterator[RayNodes]:
+    """Nodes at these addresses of loopback, `HEAD` first, with `also` in their environment, and with Ray's dashboard
+    where a port is given for it."""
     with tempfile.TemporaryDirectory(prefix="pith-nodes-", dir="/tmp") as folder:
-        nodes = RayNodes(Path(folder), programs)
+        nodes = RayNodes(Path(folder), programs, also, dashboard)
         try:
             for ip in ips:
                 nodes.start(ip)

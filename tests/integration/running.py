@@ -88,14 +88,14 @@ class Server:
         hooks = {"response": [check_openai_types]}
         return httpx.Client(base_url=self.url, headers=headers, timeout=timeout_s, event_hooks=hooks)
 
-    def pith(self, *arguments: str) -> Any:
+    def pith(self, *arguments: str, within_s: float = PITH_S) -> Any:
         """Run `pith ARGUMENTS --json` on this server's ledger and return what it printed. In this process, where it
         takes a twentieth of the time, and in a thread: a command has a loop of its own, as an asynchronous test has."""
         from serve.cli.main import app
 
         with ThreadPoolExecutor(1) as thread:
             words = [*arguments, "--config", str(self.config), "--json"]
-            done = thread.submit(CliRunner().invoke, app, words).result(PITH_S)
+            done = thread.submit(CliRunner().invoke, app, words).result(within_s)
         assert done.exit_code == 0, f"{done.output}{done.exception!r}"
         return json.loads(done.stdout)
 
@@ -189,13 +189,17 @@ def start_server(
     environment: Mapping[str, str] = os.environ,
     code: Path = ROOT,
     installed: tuple[Path, Path] | None = None,
+    within_s: float = START_S,
 ) -> Server:
     """Start `pith serve` of the checkout `code` and wait until it says that it is ready. `installed`: in place of a
-    checkout the program `pith` of an environment, and the folder in which it is started."""
+    checkout the program `pith` of an environment, and the folder in which it is started. Folders that `environment` has
+    in `PYTHONPATH` come after the checkout."""
     port = free_port()
     temporary = frozenset(os.listdir("/tmp"))
     program: Sequence[str] = PITH if installed is None else [str(installed[0])]
-    folder, path = (code, {"PYTHONPATH": str(code)}) if installed is None else (installed[1], {})
+    also = environment.get("PYTHONPATH", "")
+    path = {"PYTHONPATH": os.pathsep.join([str(code), also]).rstrip(os.pathsep)} if installed is None else {}
+    folder = code if installed is None else installed[1]
     process = subprocess.Popen(
         [*program, "serve", "--config", str(config), "--port", str(port), *options],
         cwd=folder,
@@ -225,10 +229,12 @@ def start_server(
     server.reader = threading.Thread(target=reader, daemon=True)
     server.reader.start()
     try:
-        wait_for(is_up, timeout_s=START_S, what="the server is ready", every_s=0.2)
-    except AssertionError as error:
+        wait_for(is_up, timeout_s=within_s, what="the server is ready", every_s=0.2)
+    except BaseException as error:
         stop_server(server)
-        raise AssertionError("".join(server.lines)) from error
+        if isinstance(error, AssertionError):
+            raise AssertionError("".join(server.lines)) from error
+        raise
     server.key = (state_dir / "demo-key").read_text().strip()
     return server
 

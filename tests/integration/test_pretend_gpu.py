@@ -1,0 +1,147 @@
+"""`configs/gpu.yaml` on eight GPUs that only Ray and vLLM's executor believe in: its placement groups, vLLM's Ray
+executor and its worker actors are real, and the workers compute on CPUs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+import yaml
+
+from tests.integration.running import STOP_S, Server, start_server, stop_server, wait_for
+from tests.pretend_gpu.configuration import ON_DEMAND, with_gpus, write_gpu_config
+from tests.pretend_gpu.processes import Found, engine_processes, gone, nothing_is_left_of, shared_by
+
+# Some forty processes that import vLLM, on two cores.
+START_S = 700
+AGAIN_S = 240
+pytestmark = pytest.mark.timeout(START_S + AGAIN_S)
+# One of a group of two, and the one with a part of a GPU.
+GROUP, PART = "gpt-oss-120b", "qwen3-30b-a3b"
+WORKERS = {GROUP: 2, "qwen3-235b-a22b": 4, PART: 1, ON_DEMAND: 1}
+ASKED = {"messages": [{"role": "user", "content": "Tell me about the river."}], "max_tokens": 4}
+LONG = {**ASKED, "max_tokens": 1800, "ignore_eos": True, "stream": True}
+
+
+@pytest.fixture(scope="module")
+def gpus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    state = tmp_path_factory.mktemp("gpus")
+    environment = with_gpus(os.environ, state / "plugin")
+    config = write_gpu_config(state)
+    server = start_server(config, state, environment=environment, within_s=START_S)
+    try:
+        yield server
+    finally:
+        stop_server(server)
+
+
+def ask(server: Server, model: str, **fields: Any) -> httpx.Response:
+    with server.client(timeout_s=AGAIN_S) as http:
+        return http.post("/v1/chat/completions", json={**ASKED, "model": model, **fields})
+
+
+def found(server: Server, model: str) -> Found:
+    return engine_processes(psutil.Process(server.pid), model)
+
+
+def answers_again(server: Server, model: str) -> Found:
+    """Its processes once it does."""
+    wait_for(
+        lambda: ask(server, model).status_code == 200, timeout_s=AGAIN_S, what=f"{model} answers", every_s=0.5
+    )
+    return found(server, model)
+
+
+@pytest.mark.parametrize("model", WORKERS)
+def test_each_model_answers_from_as_many_worker_actors_as_it_has_gpus(gpus: Server, model: str) -> None:
+    reply = ask(gpus, model)
+    assert reply.status_code == 200, reply.text
+    assert reply.json()["service"]["metering"]["persisted"]
+    there = found(gpus, model)
+    assert [len(there.replicas), len(there.cores), len(there.workers)] == [1, 1, WORKERS[model]]
+
+
+def test_models_for_texts_and_a_compressor_answer_from_the_gpu_that_they_share(gpus: Server) -> None:
+    with gpus.client() as http:
+        vectors = http.post(
+            "/openai/v1/embeddings", json={"model": "qwen3-embedding-0.6b", "input": ["a river", "a hill"]}
+        )
+        assert len(vectors.raise_for_status().json()["data"]) == 2
+        ranked = http.post(
+            "/openai/v1/rerank",
+            json={"model": "bge-reranker-v2-m3", "query": "a river", "documents": ["a hill", "a river"]},
+        )
+        assert len(ranked.raise_for_status().json()["results"]) == 2
+        text = "The plan was not ready. The committee met to discuss the budget. " * 20
+        compressed = http.post(
+            "/v1/compress", json={"model": "llmlingua-2-xlmr", "query": "What was ready?", "input": text}
+        )
+        assert compressed.raise_for_status().json()["output"]
+
+
+def test_a_model_that_started_on_its_first_request_leaves_nothing_when_it_is_idle(gpus: Server) -> None:
+    assert ask(gpus, ON_DEMAND).status_code == 200
+    shared = shared_by(found(gpus, ON_DEMAND).all)
+    assert shared
+    wait_for(lambda: not found(gpus, ON_DEMAND).all, timeout_s=90, what=f"{ON_DEMAND} is gone", every_s=0.5)
+    nothing_is_left_of(shared)
+
+
+def test_a_worker_killed_under_a_request_ends_it_with_an_error_and_its_engine_is_replaced(
+    gpus: Server,
+) -> None:
+    before = found(gpus, GROUP)
+    with (
+        gpus.client(timeout_s=AGAIN_S) as http,
+        http.stream("POST", "/v1/chat/completions", json={**LONG, "model": GROUP}) as reply,
+    ):
+        events = []
+        for line in reply.iter_lines():
+            if line.startswith("data: {"):
+                events.append(json.loads(line.removeprefix("data: ")))
+            if len(events) == 5:
+                before.workers[1].send_signal(signal.SIGKILL)
+    assert events[-1]["error"]["type"] == "server_error"
+    after = answers_again(gpus, GROUP)
+    assert len(after.workers) == 2 and not {*before.all} & {*after.all}
+    gone(before.all)
+
+
+def test_a_killed_replica_leaves_neither_core_nor_worker_and_is_replaced(gpus: Server) -> None:
+    before = found(gpus, PART)
+    before.replicas[0].send_signal(signal.SIGKILL)
+    gone(before.all)
+    after = answers_again(gpus, PART)
+    assert len(after.workers) == 1 and not {*before.all} & {*after.all}
+
+
+def test_a_reload_starts_a_changed_engine_beside_the_old_one_which_then_leaves_nothing(gpus: Server) -> None:
+    before = found(gpus, PART)
+    document = yaml.safe_load(gpus.config.read_text())
+    model = next(model for model in document["models"] if model["id"] == PART)
+    model["engine"]["max_num_seqs"] = 32
+    gpus.config.write_text(yaml.safe_dump(document))
+    outcome = gpus.pith("reload", within_s=AGAIN_S)
+    assert outcome["started"] == [f"model:{PART}"]
+    assert ask(gpus, PART).status_code == 200
+    gone(before.all)
+    after = found(gpus, PART)
+    assert len(after.workers) == 1 and not {*before.all} & {*after.all}
+
+
+def test_ctrl_c_leaves_no_process_and_nothing_that_they_shared(gpus: Server) -> None:
+    family = psutil.Process(gpus.pid).children(recursive=True)
+    folder = gpus.run_folder
+    shared = shared_by(family)
+    assert shared
+    took_s = stop_server(gpus)
+    assert gpus.process is not None and gpus.process.returncode == 0 and took_s < STOP_S
+    assert not [process for process in family if process.is_running()]
+    assert not shared & {*os.listdir("/dev/shm")}
+    assert not folder.exists()

@@ -1,0 +1,140 @@
+"""Engines on pretend GPUs of a Ray cluster that others run: joined by `pith serve`, and from a file of Ray Serve."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+import yaml
+
+from serve.cluster.lineup import first_lineup
+from serve.config.settings import load_settings
+from tests.integration.ray_nodes import HEAD, RayNodes, ray_nodes
+from tests.integration.running import free_port, start_server, stop_server, wait_for
+from tests.pretend_gpu.configuration import with_gpus, write_gpu_config
+from tests.pretend_gpu.processes import Found, engine_processes, gone, nothing_is_left_of, shared_by
+
+START_S = 300
+pytestmark = pytest.mark.timeout(3 * START_S)
+# A group of two on GPUs of its own, and a model with a part of one.
+GROUP, PART = "gpt-oss-120b", "qwen3-30b-a3b"
+ASKED = {"messages": [{"role": "user", "content": "Tell me about the river."}], "max_tokens": 4}
+
+
+@pytest.fixture(scope="module")
+def dashboard() -> int:
+    return free_port()
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory, dashboard: int) -> Iterator[RayNodes]:
+    gpus = with_gpus({}, tmp_path_factory.mktemp("plugin"))
+    with ray_nodes(HEAD, also=gpus, dashboard=dashboard) as started:
+        yield started
+
+
+def write_config(folder: Path, nodes: RayNodes, *models: str, port: int) -> Path:
+    """With these models alone, and no compressor."""
+    path = write_gpu_config(
+        folder, ray={"address": nodes.address}, server={"port": port, "ingress_replicas": 1}
+    )
+    given = yaml.safe_load(path.read_text())
+    given["models"] = [model for model in given["models"] if model["id"] in models]
+    path.write_text(yaml.safe_dump({**given, "compression": {}}))
+    return path
+
+
+def found(nodes: RayNodes, model: str) -> Found:
+    return engine_processes(nodes.processes(HEAD)[0], model)
+
+
+def asks(url: str, key: str) -> Any:
+    """What asks a model and returns the status."""
+
+    def ask(model: str) -> int:
+        with suppress(httpx.TransportError):
+            headers = {"Authorization": f"Bearer {key}"}
+            body = {**ASKED, "model": model}
+            return httpx.post(
+                f"{url}/v1/chat/completions", json=body, headers=headers, timeout=START_S
+            ).status_code
+        return 0
+
+    return ask
+
+
+def of_pith(nodes: RayNodes) -> list[str]:
+    """Replicas and engines on the node."""
+    names = []
+    for process in nodes.processes(HEAD):
+        with suppress(psutil.Error):
+            names.append(process.name())
+    return [
+        name for name in names if any(kind in name for kind in ("ServeReplica", "EngineCore", "WorkerProc"))
+    ]
+
+
+def test_engines_of_a_joined_cluster_answer_are_replaced_and_leave_nothing(
+    nodes: RayNodes, tmp_path: Path
+) -> None:
+    config = write_config(tmp_path, nodes, GROUP, PART, port=free_port())
+    server = start_server(config, tmp_path, environment=nodes.environment, within_s=START_S)
+    try:
+        ask = asks(server.url, server.key)
+        assert ask(GROUP) == 200 and ask(PART) == 200
+        assert [len(found(nodes, model).workers) for model in (GROUP, PART)] == [2, 1]
+        before = found(nodes, PART)
+        before.replicas[0].send_signal(signal.SIGKILL)
+        gone(before.all)
+        wait_for(lambda: ask(PART) == 200, timeout_s=START_S, what="it is replaced", every_s=0.5)
+        left = [*found(nodes, GROUP).all, *found(nodes, PART).all]
+        shared = shared_by(left)
+        assert shared
+    finally:
+        stop_server(server)
+    gone(left)
+    nothing_is_left_of(shared)
+    assert not of_pith(nodes)
+
+
+def test_an_engine_that_serve_deploys_from_a_file_answers_is_replaced_and_leaves_nothing(
+    nodes: RayNodes, tmp_path: Path, dashboard: int
+) -> None:
+    port = free_port()
+    config = write_config(tmp_path, nodes, PART, port=port)
+    names = ("ingress", *first_lineup(load_settings(config)).places)
+    build = {"import_path": "serve.cluster.import_path:build", "route_prefix": None}
+    applications = [{**build, "name": name, "args": {"config": str(config), "app": name}} for name in names]
+    deploy(nodes, dashboard, applications)
+    url = f"http://127.0.0.1:{port}"
+    key = tmp_path / "demo-key"
+    wait_for(key.exists, timeout_s=START_S, what="the ledger is there")
+    ask = asks(url, key.read_text().strip())
+    wait_for(lambda: ask(PART) == 200, timeout_s=START_S, what="it answers", every_s=0.5)
+    before = found(nodes, PART)
+    assert len(before.workers) == 1
+    before.workers[0].send_signal(signal.SIGKILL)
+    gone(before.all)
+    wait_for(lambda: ask(PART) == 200, timeout_s=START_S, what="it is replaced", every_s=0.5)
+    left = found(nodes, PART)
+    shared = shared_by(left.all)
+    deploy(nodes, dashboard, [])
+    gone(left.all)
+    nothing_is_left_of(shared)
+    wait_for(lambda: not of_pith(nodes), timeout_s=60, what="nothing of pith is left")
+
+
+def deploy(nodes: RayNodes, dashboard: int, applications: list[dict[str, Any]]) -> None:
+    """As KubeRay's operator does, or `serve deploy`."""
+    headers = {"Authorization": f"Bearer {nodes.environment['RAY_AUTH_TOKEN']}"}
+    document = {"proxy_location": "Disabled", "applications": applications}
+    reply = httpx.put(
+        f"http://127.0.0.1:{dashboard}/api/serve/applications/", json=document, headers=headers, timeout=60
+    )
+    assert reply.is_success, reply.text

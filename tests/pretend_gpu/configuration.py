@@ -1,0 +1,131 @@
+"""`configs/gpu.yaml` on stand-ins: its models, shares, sizes of tensor parallel groups and compressors as they are,
+with checkpoints of some thousand weights, contexts that such can hold, and engines that compute on CPUs."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from benchmarks.sample_checkpoints import config_of, make_checkpoint, make_query_classifier, train_tokenizer
+from models.embedded import ensure_checkpoints
+from tests.integration.running import ROOT, free_port
+from tests.pretend_gpu.plugin import VARIABLE
+
+GPUS, KIND = 8, "H100"
+# Four heads and four of keys and values, which a group of four workers can share.
+DIVISIBLE = "embedded:pith-mini"
+CHECKPOINTS = {
+    "gpt-oss-120b": DIVISIBLE,
+    "qwen3-235b-a22b": DIVISIBLE,
+    "glm-4.7-flash": "embedded:pith-wide",
+    "qwen3-30b-a3b": "embedded:pith-base",
+}
+# A GPU of its own, and no other model waits for it.
+ON_DEMAND, IDLE_S = "glm-4.7-flash", 15
+CONTEXT = 2048
+ENVIRONMENT = {
+    "TORCH_COMPILE_DISABLE": "1",
+    "HF_HUB_OFFLINE": "1",
+    "OMP_NUM_THREADS": "1",
+}
+
+
+def plugin_path(folder: Path) -> Path:
+    """A folder for `PYTHONPATH` with which vLLM finds the pretend GPU, by the metadata of a package."""
+    metadata = folder / "pretend_gpu-0.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: pretend-gpu\nVersion: 0\n")
+    (metadata / "entry_points.txt").write_text(
+        "[vllm.platform_plugins]\npretend_gpu = tests.pretend_gpu.plugin:chosen\n"
+    )
+    return folder
+
+
+def with_gpus(environment: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """The environment of a Ray node that has them, as far as Ray and vLLM are told."""
+    resources = {"GPU": GPUS, f"accelerator_type:{KIND}": 1}
+    path = os.pathsep.join([str(ROOT), str(plugin_path(folder))])
+    return {**environment, "RAY_OVERRIDE_RESOURCES": json.dumps(resources), "PYTHONPATH": path}
+
+
+def write_gpu_config(state_dir: Path, **also: Any) -> Path:
+    """The file, with its state in `state_dir`."""
+    given = yaml.safe_load((ROOT / "configs/gpu.yaml").read_text())
+    folders = make_checkpoints(state_dir / "made")
+    given["models"] = [_stand_in(model, folders) for model in given["models"]]
+    for compressor in given["compression"]["models"]:
+        _stand_in_compressor(compressor, folders)
+    given |= {
+        "state_dir": str(state_dir),
+        "billing": {
+            "database_url": f"sqlite:///{state_dir}/pith.db",
+            "spool_path": str(state_dir / "spool.db"),
+        },
+        "demo": {"enabled": True, "key_path": str(state_dir / "demo-key")},
+        "ops": {"port": free_port()},
+        **also,
+    }
+    path = state_dir / "config.yaml"
+    path.write_text(yaml.safe_dump(given))
+    return path
+
+
+def make_checkpoints(folder: Path) -> dict[str, Path]:
+    """By what each is for."""
+    from transformers import AutoModel, AutoModelForSequenceClassification
+
+    reranker, encoder = folder / "reranker", folder / "encoder"
+    torch.manual_seed(3)
+    for made, architecture, labels, kind in (
+        (reranker, "xlm-roberta", 1, AutoModelForSequenceClassification),
+        (encoder, "bert", 2, AutoModel),
+    ):
+        tokenizer = train_tokenizer(architecture)
+        config = config_of(architecture, tokenizer, layers=2, width=64)
+        config.num_labels = labels
+        kind.from_config(config).save_pretrained(str(made))
+        tokenizer.save_pretrained(str(made))
+    return {
+        "reranker": reranker,
+        "encoder": encoder,
+        "tokens": make_checkpoint(folder / "tokens", "xlm-roberta"),
+        "query": make_query_classifier(folder / "query", "modernbert"),
+        "embedder": ensure_checkpoints(folder / "embedded")["pith-base"],
+    }
+
+
+def _stand_in(model: dict[str, Any], folders: Mapping[str, Path]) -> dict[str, Any]:
+    """Of one model: nothing else is changed than what its checkpoint and the CPUs behind the GPU want otherwise."""
+    model = {**model, "context_length": CONTEXT, "environment": {VARIABLE: model["id"], **ENVIRONMENT}}
+    for key in ("revision", "size", "weights_gb"):
+        model.pop(key, None)
+    engine = model["engine"] = {**model["engine"], "dtype": "float32", "enforce_eager": True}
+    engine["kv_cache_memory_bytes"] = 2**27
+    if model.get("kind", "chat") == "chat":
+        model["checkpoint"] = CHECKPOINTS[model["id"]]
+        # The parsers of the models' own dialects look for tokens that the stand-ins lack.
+        engine["tool_call_parser"] = "hermes"
+        engine.pop("reasoning_parser", None)
+    elif model["kind"] == "embedding":
+        model["checkpoint"] = str(folders["embedder"])
+    else:
+        model |= {"checkpoint": str(folders["reranker"]), "context_length": 256}
+    if model["id"] == ON_DEMAND:
+        model["replicas"] = {**model["replicas"], "min": 0, "idle_s": IDLE_S}
+    return model
+
+
+def _stand_in_compressor(compressor: dict[str, Any], folders: Mapping[str, Path]) -> None:
+    by_kind = {"query_classifier": "query", "encoder": "encoder", "token_classifier": "tokens"}
+    for key in ("tokenizer", "tokenizer_revision", "tokenizer_name", "revision", "weights_gb", "overlap"):
+        compressor.pop(key, None)
+    if compressor["kind"] in by_kind:
+        # Ray gives it its share all the same.
+        compressor |= {"checkpoint": str(folders[by_kind[compressor["kind"]]]), "device": "cpu", "threads": 1}
+        compressor["dtype"] = "float32"
