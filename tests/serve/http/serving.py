@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 import threading
 import time
@@ -109,6 +110,23 @@ class Raw:
         except OSError:
             pass
         return sent
+
+    def answer(self) -> bytes:
+        """One whole response, which says how long it is; the connection may go on."""
+        received = b""
+        while b"\r\n\r\n" not in received:
+            received += self._some()
+        head, _, body = received.partition(b"\r\n\r\n")
+        (length,) = re.findall(rb"(?i)\r\ncontent-length: (\d+)", head)
+        while len(body) < int(length):
+            more = self._some()
+            received, body = received + more, body + more
+        return received
+
+    def _some(self) -> bytes:
+        some = self.socket.recv(65_536)
+        assert some, "the connection ended before its response"
+        return some
 
     def reply(self) -> bytes:
         """All that comes until the server closes."""

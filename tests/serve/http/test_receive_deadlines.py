@@ -75,7 +75,7 @@ def test_a_request_that_is_whole_is_waited_for(server: Listening) -> None:
         # The silent one came later, and has gone by now: the one that waits for its reply has not.
         assert silent.reply() == b""
         server.release()
-        assert client.socket.recv(65_536).startswith(b"HTTP/1.1 200")
+        assert client.answer().startswith(b"HTTP/1.1 200")
 
 
 def test_a_connection_in_use_is_kept(server: Listening) -> None:
@@ -84,7 +84,7 @@ def test_a_connection_in_use_is_kept(server: Listening) -> None:
         asked = 0
         while _is_open(silent) or asked < 2:
             client.send(GET)
-            assert client.socket.recv(65_536).startswith(b"HTTP/1.1 200")
+            assert client.answer().startswith(b"HTTP/1.1 200")
             asked += 1
 
 
@@ -157,20 +157,20 @@ def test_silent_connections_go_first_then_idle_ones_and_those_at_work_never(
         (working,) = busy(server, opened, 1)
         idle, silent = opened.enter_context(server.connect()), opened.enter_context(server.connect())
         idle.send(GET)
-        assert idle.socket.recv(65_536).startswith(b"HTTP/1.1 200")
+        assert idle.answer().startswith(b"HTTP/1.1 200")
         silent.send(b"GET /half HTT")
         eventually(lambda: len(server.server.server_state.connections) == 3)
         newest = opened.enter_context(server.connect())
         newest.send(GET)
-        assert newest.socket.recv(65_536).startswith(b"HTTP/1.1 200")
+        assert newest.answer().startswith(b"HTTP/1.1 200")
         assert detail(silent.reply())[0] == 503
         idle.send(GET)
-        assert idle.socket.recv(65_536).startswith(b"HTTP/1.1 200")
+        assert idle.answer().startswith(b"HTTP/1.1 200")
         # Now `newest` is the one that rests for the longest.
         assert server.answers()
         assert newest.reply() == b""
         server.release()
-        assert working.socket.recv(65_536).startswith(b"HTTP/1.1 200")
+        assert working.answer().startswith(b"HTTP/1.1 200")
 
 
 def test_a_client_that_does_not_read_its_reply_is_shed_too(tmp_path_factory: pytest.TempPathFactory) -> None:
