@@ -22,10 +22,11 @@ def mcp(
         raise ConfigError(f"--url: must begin with http:// or https://, not {url!r}")
     key = key_of(key_file)
     # Here, because the protocol's packages take half a second to import.
+    from serve.cli.verbs.version import installed_version
     from serve.client.pith_client import PithClient
     from serve.mcp_server.server import mcp_server
 
-    mcp_server(PithClient(url, key)).run("stdio")
+    mcp_server(PithClient(url, key), installed_version()).run("stdio")
 
 
 def key_of(file: Path | None) -> str:

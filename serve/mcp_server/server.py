@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import CallToolResult, TextContent
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from serve.client.errors import PithError
 from serve.client.pith_client import PithClient
@@ -52,9 +52,27 @@ End = Annotated[
 ]
 
 
-def mcp_server(pith: PithClient) -> MCPServer[Any]:
-    """A server whose tools `compress` and `retrieve` ask `pith`."""
-    server: MCPServer[Any] = MCPServer("pith", instructions=_INSTRUCTIONS, log_level="WARNING")
+class ToolServer(MCPServer[Any]):
+    """An MCP server that says in words what is wrong with a tool's arguments, where the package prints pydantic's."""
+
+    async def call_tool(self, name: str, arguments: dict[str, Any], *given: Any, **options: Any) -> Any:
+        try:
+            return await super().call_tool(name, arguments, *given, **options)
+        except ToolError as error:
+            if not isinstance(error.__cause__, ValidationError):
+                raise
+            raise ToolError(f"{name}: {_wrong(error.__cause__)}") from error.__cause__
+
+
+def _wrong(error: ValidationError) -> str:
+    """Not what was given: it may be long, and whoever called has it."""
+    found = error.errors(include_url=False, include_input=False)
+    return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in found)
+
+
+def mcp_server(pith: PithClient, version: str) -> MCPServer[Any]:
+    """A server of this version whose tools `compress` and `retrieve` ask `pith`."""
+    server = ToolServer("pith", version=version, instructions=_INSTRUCTIONS, log_level="WARNING")
 
     @server.tool(structured_output=False)
     async def compress(

@@ -22,7 +22,7 @@ def rerank_writer(model_id: str, body: RerankRequest) -> Write:
 
     def write(computed: Computed, charged: dict[str, Any], request_id: str) -> Iterator[bytes]:
         scores = np.frombuffer(computed.data, "<f4")
-        order = np.argsort(-scores, kind="stable")[: body.top_n].tolist()
+        order = np.argsort(-scores, kind="stable")[: body.most_results].tolist()
         usage = input_usage(charged)
         tokens = {"input_tokens": usage["prompt_tokens"]}
         yield _json(

@@ -1,6 +1,6 @@
 """The body of `POST rerank`, as Cohere's (v1 and v2), Jina's and vLLM's clients send it."""
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
 from models.retrieval import RetrievalJob
@@ -26,6 +26,7 @@ class RerankRequest(RequestShape):
     top_n: int | None = Field(
         default=None, ge=1, le=MOST, description="How many results are returned; default: all."
     )
+    top_k: int | None = Field(default=None, ge=1, le=MOST, description="Another name of `top_n`.")
     return_documents: bool = Field(default=False, description="Whether each result has its text.")
     max_tokens_per_doc: int | None = Field(
         default=None,
@@ -43,6 +44,21 @@ class RerankRequest(RequestShape):
                 f"documents must hold at most {MOST_DOCUMENTS} items, not {len(given)}",
             )
         return given
+
+    @field_validator("top_k")
+    @classmethod
+    def _same_as_top_n(cls, given: int | None, info: ValidationInfo) -> int | None:
+        top_n = info.data.get("top_n")
+        if given is not None and top_n is not None and given != top_n:
+            raise PydanticCustomError(
+                "conflict", f"top_k is another name of top_n, which is {top_n}: give one"
+            )
+        return given
+
+    @property
+    def most_results(self) -> int | None:
+        """None: all."""
+        return self.top_n if self.top_n is not None else self.top_k
 
     @property
     def texts(self) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -97,11 +97,12 @@ def output(
     key_file: KeyFile = None,
     config: Config = DEFAULT_CONFIG,
 ) -> None:
-    """Print what became of a batch's requests, one a line."""
+    """Print what became of a batch's requests, one a line. Exit code 1: the batch failed before any was run."""
 
     async def copied(client: BatchClient) -> None:
-        file_id = _file_of(await client.find(batch_id), errors)
+        file_id = _file_of(batch := await client.find(batch_id), errors)
         if file_id is None:
+            _tell_why_none(batch, errors)
             return
         if to is None:
             await client.copy(file_id, sys.stdout.buffer)
@@ -147,14 +148,30 @@ def _file_of(batch: dict[str, Any], errors: bool) -> str | None:
     return found
 
 
+def _tell_why_none(batch: dict[str, Any], errors: bool) -> None:
+    """Of a batch without this file. Raises `PithError` where its input was refused."""
+    if batch["status"] == "failed":
+        reasons = "; ".join(_reasons(batch)) or "its input was refused"
+        raise PithError(f"batch {batch['id']} failed, and has no files: {reasons}")
+    told = (
+        "failed: there is no file of errors" if errors else "completed: --errors prints what became of them"
+    )
+    typer.echo(f"batch {batch['id']} is {batch['status']}, and none of its requests {told}", err=True)
+
+
+def _reasons(batch: dict[str, Any]) -> Iterator[str]:
+    for error in (batch["errors"] or {}).get("data", []):
+        where = f"line {error['line']}: " if error["line"] else ""
+        yield f"{where}{error['message']}"
+
+
 def _show(batch: dict[str, Any], as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(batch))
         return
     typer.echo(as_table(_ROW, [_row(batch)], numbers=("total", "completed", "failed")))
-    for error in (batch["errors"] or {}).get("data", []):
-        where = f"line {error['line']}: " if error["line"] else ""
-        typer.echo(f"{where}{error['message']}", err=True)
+    for reason in _reasons(batch):
+        typer.echo(reason, err=True)
 
 
 def _exit_code(batch: dict[str, Any]) -> int:

@@ -16,6 +16,14 @@ def print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def installed_version() -> str:
+    """Such as `0.1.0`; `not installed` where pith runs from files alone."""
+    try:
+        return distribution(NAME).version
+    except PackageNotFoundError:
+        return "not installed"
+
+
 def version_line() -> str:
     """Such as `pith 0.1.0 (commit 0123456789ab)`."""
     try:

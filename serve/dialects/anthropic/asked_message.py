@@ -77,7 +77,7 @@ def asked_message(body: AnthropicRequest, model: ChatModel) -> AskedMessage:
     """Raises `InvalidField` or `UnsupportedOption` for what cannot be asked of a chat."""
     if body.mcp_servers:
         raise UnsupportedOption("mcp_servers", "this service calls no other; give the tools themselves")
-    turns = chat_turns(body)
+    turns = chat_turns(body, takes_images="image_url" in model.capabilities.media)
     return AskedMessage(
         model=model.id,
         stream=body.stream,

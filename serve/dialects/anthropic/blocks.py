@@ -87,7 +87,9 @@ def _source(block: Block, loc: Loc) -> Block:
 
 def _url(source: Block, loc: Loc) -> str:
     if source.get("type") == "url":
-        return text_of(source, loc, "url")
+        if not (url := text_of(source, loc, "url")).startswith("data:"):
+            raise UnsupportedOption(dotted((*loc, "url")), "nothing is fetched; send the data as base64")
+        return url
     if source.get("type") != "base64":
         raise UnsupportedOption(dotted((*loc, "type")), "send the data as base64")
     return f"data:{name_of(source, loc, 'media_type')};base64,{text_of(source, loc, 'data')}"

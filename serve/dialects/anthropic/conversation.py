@@ -27,8 +27,15 @@ ERROR = "Error: "
 class ChatTurns:
     """Chat messages, and the turn of the caller's that each was made of; -1 is the system prompt."""
 
+    takes_images: bool
     messages: list[dict[str, Any]] = field(default_factory=list)
     origins: list[int] = field(default_factory=list)
+
+    def parts_of(self, block: Block, loc: Loc) -> list[Part]:
+        """What a block becomes. An image that the model cannot see is refused here, under its own name and place."""
+        if block.get("type") == "image" and not self.takes_images:
+            raise UnsupportedOption(dotted(loc), "this model does not accept blocks of type image")
+        return parts_of(block, loc)
 
     def add(self, origin: int, **message: Any) -> None:
         self.messages.append(message)
@@ -44,9 +51,9 @@ class ChatTurns:
             self.add(origin, role="user", content=_content(parts))
 
 
-def chat_turns(body: AnthropicRequest) -> ChatTurns:
+def chat_turns(body: AnthropicRequest, *, takes_images: bool) -> ChatTurns:
     """The conversation, oldest first. Raises `InvalidField` or `UnsupportedOption` for a block that cannot be read."""
-    turns = ChatTurns()
+    turns = ChatTurns(takes_images)
     system = list(_instructions(body.system or "", ("system",)))
     for index, turn in enumerate(body.messages):
         loc: Loc = ("messages", index, "content")
@@ -81,7 +88,7 @@ def _add_user(turns: ChatTurns, index: int, content: str | list[dict[str, Any]],
         if block.get("type") == "tool_result":
             parts += _add_result(turns, index, block, place)
         elif block.get("type") not in DROPPED:
-            parts += parts_of(block, place)
+            parts += turns.parts_of(block, place)
     if parts or not turns.messages or turns.origins[-1] != index:
         turns.say(index, parts)
 
@@ -94,7 +101,7 @@ def _add_result(turns: ChatTurns, index: int, block: Block, loc: Loc) -> list[Pa
         found = [{"type": "text", "text": given}]
     elif isinstance(given, list):
         for each, place in blocks_of(given, (*loc, "content")):
-            found += parts_of(each, place)
+            found += turns.parts_of(each, place)
     texts = [part for part in found if part["type"] == "text"]
     if block.get("is_error") is True:
         texts = [{"type": "text", "text": ERROR}, *texts]
@@ -113,7 +120,7 @@ def _add_assistant(turns: ChatTurns, index: int, content: str | list[dict[str, A
         if block.get("type") == "tool_use":
             calls.append(tool_call(block, place))
         elif block.get("type") not in DROPPED:
-            parts += parts_of(block, place)
+            parts += turns.parts_of(block, place)
     made = {"tool_calls": calls} if calls else {}
     turns.add(index, role="assistant", content=_content(parts), **made)
 

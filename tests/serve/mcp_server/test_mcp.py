@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,17 @@ async def test_whatever_answers_in_place_of_pith_is_a_tools_error_and_the_key_go
             fake.answers({}, 307, Location=other.url)
             assert "pith refused (307)" in complaint(await client.call_tool("compress", asked))
     assert other.asked == []
+
+
+async def test_a_client_is_told_the_version_and_in_words_what_is_wrong_with_its_arguments() -> None:
+    async with tools("http://127.0.0.1:1", key=SECRET_KEY) as client:
+        version = client.server_info.version
+        wrong = complaint(await client.call_tool("compress", {"query": QUERY, "target_ratio": 7}))
+        path = complaint(await client.call_tool("retrieve", {"id": "../secret"}))
+    assert version == distribution("pith").version
+    assert wrong == "compress: text: Field required; target_ratio: Input should be less than or equal to 1"
+    assert path.startswith("retrieve: id: String should match pattern")
+    assert "secret" not in path and "pydantic" not in wrong + path
 
 
 async def test_a_pith_that_does_not_run_is_a_tools_error() -> None:

@@ -34,6 +34,12 @@ async def test_the_best_come_first_and_the_query_is_paid_for_with_each(here: Ret
     assert here.fake.payers and here.fake.jobs[0].cut == 32
 
 
+async def test_the_number_of_results_has_two_names(here: Retrieving) -> None:
+    for named in ({"top_k": 2}, {"top_k": 2, "top_n": 2}, {"top_k": 2, "top_n": None}):
+        body = (await here.post("rerank", query="the blue pump", documents=DOCUMENTS, **named).run()).json()
+        assert [result["index"] for result in body["results"]] == [2, 1]
+
+
 async def test_documents_may_be_objects_are_cut_and_come_back_if_asked_for(here: Retrieving) -> None:
     documents = [{"text": "the sea", "id": 7}, "pump"]
     body = {"query": "sea", "documents": documents, "return_documents": True, "max_tokens_per_doc": 1}
@@ -84,6 +90,12 @@ async def test_scores_are_of_one_text_with_all_or_of_pairs(
         ("rerank", {"query": "q", "documents": ["a"], "top_n": 0}, "top_n"),
         ("rerank", {"query": "q", "documents": ["a"], "max_tokens_per_doc": 0}, "max_tokens_per_doc"),
         ("rerank", {"query": "q", "documents": ["a"], "top_n": 2**64}, "top_n"),
+        ("rerank", {"query": "q", "documents": ["a"], "top_k": 0}, "top_k"),
+        (
+            "rerank",
+            {"query": "q", "documents": ["a"], "top_n": 1, "top_k": 2},
+            "top_k is another name of top_n",
+        ),
         ("rerank", {"query": "q", "documents": ["a"], "max_tokens_per_doc": 2**64}, "max_tokens_per_doc"),
         ("score", {"text_1": "a"}, "text_2"),
         ("score", {"text_1": [], "text_2": ["b"]}, "text_1: must not be empty"),

@@ -64,6 +64,26 @@ def test_a_file_that_is_refused_says_which_line(server: Running, tmp_path: Path)
     assert "line 2: custom_id: 'a' is an earlier line's" in submitted.stderr
 
 
+def test_the_output_of_a_batch_that_failed_is_why(server: Running, tmp_path: Path) -> None:
+    file = tmp_path / "in.jsonl"
+    file.write_bytes(jsonl([chat_line("a"), chat_line("a")]))
+    batch = json.loads(server.pith("submit", str(file), "--wait", "--json").stdout)
+    for more in ((), ("--errors",), ("--to", str(tmp_path / "out.jsonl"))):
+        printed = server.pith("output", batch["id"], *more)
+        assert (printed.exit_code, printed.stdout) == (1, "")
+        assert "line 2: custom_id: 'a' is an earlier line's" in str(printed.exception)
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_a_file_that_is_not_there_is_told_of(server: Running, tmp_path: Path) -> None:
+    file = tmp_path / "in.jsonl"
+    file.write_bytes(jsonl([chat_line("a")]))
+    batch = json.loads(server.pith("submit", str(file), "--wait", "--json").stdout)
+    printed = server.pith("output", batch["id"], "--errors")
+    assert (printed.exit_code, printed.stdout) == (0, "")
+    assert "is completed, and none of its requests failed" in printed.stderr
+
+
 def test_what_cannot_be_done_is_one_sentence(server: Running, tmp_path: Path) -> None:
     unknown = server.pith("status", "batch_none")
     assert unknown.exit_code == 1 and "no such batch: batch_none" in str(unknown.exception)

@@ -19,9 +19,11 @@ def model(**capabilities: Any) -> ChatModel:
     return ChatModel("m", "M", "", 1000, 1, 1, 0, True, capabilities=Capabilities(tools=True, **capabilities))
 
 
-def asked(*messages: dict[str, Any], reasons: bool = False, **fields: Any) -> AskedMessage:
+def asked(
+    *messages: dict[str, Any], reasons: bool = False, media: tuple[str, ...] = ("image_url",), **fields: Any
+) -> AskedMessage:
     body = check_shape({"messages": list(messages), "max_tokens": 9, **fields}, AnthropicRequest)
-    return asked_message(body, model(reasoning_effort=reasons))
+    return asked_message(body, model(reasoning_effort=reasons, media=frozenset(media)))
 
 
 def user(*content: Any) -> dict[str, Any]:
@@ -173,6 +175,25 @@ def test_what_cannot_be_asked_is_named(message: Any, fields: Any, place: Any) ->
         asked(message, **fields)
     error: Any = refused.value
     assert (error.option if isinstance(place, str) else error.loc) == place
+
+
+@pytest.mark.parametrize("within", [False, True])
+def test_an_image_is_refused_under_its_own_name_and_place(within: bool) -> None:
+    image: Any = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": [text("seen"), image]}
+    turn = user(text("Look."), result if within else image)
+    with pytest.raises(UnsupportedOption) as refused:
+        asked(turn, media=())
+    place = "messages.0.content.1.content.1" if within else "messages.0.content.1"
+    assert str(refused.value) == f"{place}: this model does not accept blocks of type image"
+
+
+def test_an_image_elsewhere_is_not_fetched() -> None:
+    image = {"type": "image", "source": {"type": "url", "url": "http://169.254.169.254/"}}
+    with pytest.raises(UnsupportedOption) as refused:
+        asked(user(image))
+    assert refused.value.option == "messages.0.content.0.source.url"
+    assert refused.value.reason == "nothing is fetched; send the data as base64"
 
 
 def test_an_error_of_the_chat_is_told_at_the_callers_own_place() -> None:
