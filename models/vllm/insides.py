@@ -21,7 +21,7 @@ from vllm.entrypoints.openai.completion.serving import OpenAIServingCompletion
 from vllm.entrypoints.openai.models.protocol import LoRAModulePath
 from vllm.entrypoints.openai.responses.serving import OpenAIServingResponses
 from vllm.entrypoints.serve.engine.protocol import ErrorResponse
-from vllm.exceptions import GracefulHTTPError
+from vllm.exceptions import VLLMError
 from vllm.parser.abstract_parser import DelegatingParser
 from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 from vllm.v1.structured_output.backend_types import StructuredOutputOptions
@@ -193,7 +193,7 @@ def _refusing(render: Callable[..., Any], field: str) -> Callable[..., Any]:
     async def rendered(*given: Any, **options: Any) -> Any:
         try:
             return await render(*given, **options)
-        except (ValueError, GracefulHTTPError, OSError, MemoryError):
+        except (ValueError, VLLMError, OSError, MemoryError):
             # Told already, or nothing that the request has done.
             raise
         except Exception as error:

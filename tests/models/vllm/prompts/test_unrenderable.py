@@ -128,6 +128,14 @@ def test_a_template_that_refuses_leaves_no_traceback(
     assert not caplog.records
 
 
+def test_what_vllm_itself_refuses_keeps_its_words(renderers: dict[str, Any]) -> None:
+    from vllm.exceptions import VLLMValidationError
+
+    conversation = ({"role": "user", "content": "word " * 4096},)
+    with pytest.raises(VLLMValidationError, match="maximum context length is 2048 tokens"):
+        rendered(renderers["embedded"], conversation, {})
+
+
 # What JSON can hold, and a little more of what breaks those who read it.
 TEXT = st.text(st.characters(codec="utf-8"), max_size=8)
 ODD = st.sampled_from(
