@@ -16,6 +16,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 OK = "ok"
@@ -57,13 +58,20 @@ def main() -> None:
 
 
 def compiler(tokenizer: str) -> Compiler:
+    import llguidance
     import xgrammar
 
     info = xgrammar.TokenizerInfo.deserialize_json(tokenizer)
     grammars = xgrammar.GrammarCompiler(info, max_threads=1, cache_enabled=False)
 
+    def begin_schema(schema: str) -> None:
+        with suppress(ValueError):
+            # vLLM asks this one where a schema has what xgrammar does not know.
+            llguidance.LLMatcher.validate_grammar(llguidance.LLMatcher.grammar_from_json_schema(schema))
+        xgrammar.Grammar.from_json_schema(schema)
+
     kinds: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
-        "json": (xgrammar.Grammar.from_json_schema, grammars.compile_json_schema),
+        "json": (begin_schema, grammars.compile_json_schema),
         "structural_tag": (xgrammar.Grammar.from_structural_tag, grammars.compile_structural_tag),
         "regex": (xgrammar.Grammar.from_regex, grammars.compile_regex),
         "grammar": (xgrammar.Grammar.from_ebnf, grammars.compile_grammar),

@@ -183,8 +183,13 @@ def refuse_what_cannot_be_rendered(serving_chat: Any) -> None:
     vLLM logs each template's error with its traceback before it raises it: the caller is told, so nobody else is.
     """
     renderer = copy.copy(serving_chat.online_renderer)
-    renderer.render_chat = _refusing(renderer.render_chat, "messages")
-    renderer.render_completion = _refusing(renderer.render_completion, "prompt")
+    kind: Any = type(renderer)
+    # Of the class, so that a copy with another tokenizer (`long_prompt`) renders with its own.
+    methods = {
+        "render_chat": _refusing(kind.render_chat, "messages"),
+        "render_completion": _refusing(kind.render_completion, "prompt"),
+    }
+    renderer.__class__ = type(kind.__name__, (kind,), methods)
     serving_chat.online_renderer = renderer
     logging.getLogger("vllm.renderers.hf").addFilter(_is_no_template_error)
 

@@ -94,3 +94,23 @@ def test_the_contract_goes_on_refusing_them(server: Server) -> None:
         for extra in ({"structured_outputs": {"regex": "a"}}, {"guided_choice": ["a"]}):
             reply = http.post("/v1/chat/completions", json={"messages": ASK, **extra})
             assert reply.status_code == 400 and next(iter(extra)) in reply.json()["detail"]
+
+
+def test_a_reply_whose_grammar_gets_slower_with_its_text_is_given_up(client: openai.OpenAI) -> None:
+    # Its trial sees digits alone.
+    ambiguous = 'root ::= [0-9]{250} s\ns ::= [a-z ] s [a-z ] | s s | ""'
+    with pytest.raises(openai.BadRequestError, match="takes too long to follow") as caught:
+        client.chat.completions.create(
+            model=MODEL,
+            messages=ASK,
+            max_tokens=3000,
+            temperature=1,
+            seed=7,
+            extra_body={"guided_grammar": ambiguous, "min_tokens": 3000},
+        )
+    assert caught.value.param == "guided_grammar"
+    # Nobody else has anything of it.
+    again = client.chat.completions.create(
+        model=MODEL, messages=ASK, max_tokens=50, extra_body={"guided_choice": COLOURS}
+    )
+    assert again.choices[0].message.content in COLOURS

@@ -261,6 +261,12 @@ COSTLY: dict[str, dict[str, Any]] = {
     "texts of two letters": {"enum": [f"{at:0600b}" for at in range(100)]},
     "many properties": named(1600, lambda _: {"type": "string"}, required=[f"p{at}" for at in range(1600)]),
     "some of many properties": named(120, lambda _: {}, minProperties=40, maxProperties=60),
+    "what another library is asked for": {
+        "properties": {
+            "n": {"type": "integer", "multipleOf": 7},
+            "x": {"allOf": [{"type": "string", "pattern": f"(a|b)*a(a|b){{{at}}}"} for at in range(2, 14)]},
+        }
+    },
     "arrays in arrays": json.loads('{"type":"array","minItems":99,"items":' * 28 + "{}" + "}" * 28),
 }
 

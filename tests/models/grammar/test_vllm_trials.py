@@ -36,12 +36,21 @@ class FakeEngineClient:
         yield SimpleNamespace(prompt_token_ids=[1], num_cached_tokens=0, outputs=[])
 
 
+class FakeRenderer:
+    """Nothing is rendered."""
+
+    render_chat = render_completion = None
+
+
 class FakeServing:
     """vLLM's OpenAI layer, as far as it passes on what its engine client raises."""
 
     engine_client: Any
     _include_reasoning_tokens_details = False
-    online_renderer = SimpleNamespace(render_chat=None, render_completion=None)
+    parser_cls = None
+
+    def __init__(self) -> None:
+        self.online_renderer = FakeRenderer()
 
     async def create_chat_completion(self, request: Any) -> Any:
         from vllm.sampling_params import SamplingParams, StructuredOutputsParams
