@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,13 +24,15 @@ from serve.config.paths import DEFAULT_CONFIG
 COLUMNS = ("model", "replicas", "in_flight", "waiting", "tokens_per_s", "generated_per_s")
 TODAY = ("requests_today", "spend_today_usd")
 CLEAR = "\x1b[H\x1b[J"
+# Requests and US dollars, by model.
+Spent = Mapping[str, tuple[int, str]]
 
 
 def status(
     watch: Annotated[bool, typer.Option("--watch", help="Again and again, until Ctrl-C.")] = False,
     every: Annotated[
         float, typer.Option(min=0.2, max=3600, help="Seconds over which tokens per second are counted.")
-    ] = 2.0,
+    ] = 1.0,
     metrics: Annotated[
         str | None, typer.Option(help="The ops port, such as http://127.0.0.1:9464; default: the file's.")
     ] = None,
@@ -40,17 +42,30 @@ def status(
     """Models with their replicas, queues and tokens per second, requests in flight, and what was spent today (UTC)."""
     url = ops_url(config) if metrics is None else checked_url(metrics)
     try:
-        before, began = scrape(url), time.monotonic()
-        while True:
-            time.sleep(every)
-            now, at = scrape(url), time.monotonic()
-            found = report(now, before, at - began, spent_today(config))
+        for found in reports(lambda: scrape(url), lambda: spent_today(config), every):
             show(found, url, as_json, clears=watch and sys.stdout.isatty() and not as_json)
-            before, began = now, at
             if not watch:
                 return
     except KeyboardInterrupt:
         return
+
+
+def reports(
+    scraped: Callable[[], Readings],
+    spent: Callable[[], Spent | None],
+    every: float,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Iterator[dict[str, Any]]:
+    """A report for each `every` seconds. The ledger is read meanwhile: its imports alone take half a second."""
+    before, began = scraped(), clock()
+    while True:
+        today = spent()
+        sleep(max(0.0, began + every - clock()))
+        now, at = scraped(), clock()
+        yield report(now, before, at - began, today)
+        before, began = now, at
 
 
 def ops_url(config: Path) -> str:
@@ -75,7 +90,7 @@ def scrape(url: str) -> Readings:
             raise PithError("this address answers, but not as the ops port of pith does") from error
 
 
-def spent_today(config: Path) -> Mapping[str, tuple[int, str]] | None:
+def spent_today(config: Path) -> Spent | None:
     """Requests and US dollars by model since midnight (UTC); None where the ledger cannot be read from here."""
     from billing.books.books import Books
     from billing.clock import now
@@ -91,9 +106,7 @@ def spent_today(config: Path) -> Mapping[str, tuple[int, str]] | None:
     return {line.group["model"]: (line.requests, exact_usd(line.cost_nano_usd)) for line in sums}
 
 
-def report(
-    now: Readings, before: Readings, seconds: float, spent: Mapping[str, tuple[int, str]] | None
-) -> dict[str, Any]:
+def report(now: Readings, before: Readings, seconds: float, spent: Spent | None) -> dict[str, Any]:
     """The server's figures, and those of each model: all that have metrics, or were used today."""
     from decimal import Decimal
 

@@ -19,7 +19,8 @@ from billing.price import Cost, ModelPrice
 from billing.spool.spool import Spool
 from billing.usage import UsageFigures
 from serve.cli.main import app
-from serve.cli.talk.load import model_load, readings_of
+from serve.cli.talk.load import Readings, model_load, readings_of
+from serve.cli.talk.overview import reports
 from serve.client.errors import PithError
 from serve.config.settings import load_settings
 from serve.money.ledger_setup import open_accounts
@@ -148,3 +149,32 @@ def test_an_ops_port_that_is_away_or_something_else_is_one_line(config: Path, op
     url = f"http://127.0.0.1:{free_port()}"
     error = CliRunner().invoke(app, ["status", "--metrics", url, "--config", str(config)]).exception
     assert isinstance(error, PithError) and f"{url} cannot be reached" in str(error)
+
+
+def test_the_ledger_is_read_while_the_tokens_are_counted() -> None:
+    now = 100.0
+    waited: list[float] = []
+
+    def takes(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    def scraped() -> Readings:
+        takes(0.1)
+        return readings_of(METRICS % 0)
+
+    def spent() -> None:
+        takes(0.7)
+
+    def sleep(seconds: float) -> None:
+        waited.append(seconds)
+        takes(seconds)
+
+    looked = reports(scraped, spent, 2.0, clock=lambda: now, sleep=sleep)
+    began = now
+    next(looked)
+    assert now - began == pytest.approx(0.1 + 2.0 + 0.1)
+    next(looked)
+    assert waited == pytest.approx([1.3, 1.3])
+    next(reports(scraped, spent, 0.5, clock=lambda: now, sleep=sleep))
+    assert waited[-1] == 0
