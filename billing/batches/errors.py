@@ -1,4 +1,4 @@
-"""What can go wrong with files and batches, named for what happened."""
+"""Errors of files and batches, named for what happened."""
 
 from billing.errors import BillingError
 

@@ -1,4 +1,4 @@
-"""Whether a refund was asked for as all that was left of its event: the same key with an amount is another request."""
+"""A mark on refunds that were asked for as all that is left: the same key with an amount is another request."""
 
 import sqlalchemy as sa
 from alembic import op
