@@ -18,7 +18,7 @@ from billing.books.books import Books
 from models.fake_engine import FakeEngine
 from serve.http.docs_pages import FILES, PAGES
 from serve.originals.originals import Original
-from serve.playground.page_routes import ABOUT, ANY_FILE
+from serve.playground.page_routes import ABOUT, ANY_FILE, RUNNING
 from tests.serve.compressing import CONTEXT, QUERY, Compressing, compressing
 from tests.serve.money.two_workspaces import rows_of
 from tests.serve.served import HI, Client, serving
@@ -28,7 +28,7 @@ CHAT = {"messages": HI, "max_tokens": 6}
 CATALOGS = [
     f"{dialect}/v1/models{one}" for dialect in ("/openai", "/anthropic") for one in ("", "/{model_id:path}")
 ]
-PLAYGROUND = ("/", ABOUT, ANY_FILE)
+PLAYGROUND = ("/", ABOUT, RUNNING, ANY_FILE)
 # What each route is asked. Those of NO_ACCOUNT take no key and tell of no account.
 ROUTES: dict[tuple[str, str], Any] = {
     ("GET", "/v1/models"): None,
