@@ -65,6 +65,7 @@ OF_ALL = {
     "spool drop": "takes out one event, named by its id",
     "compress": "reads no ledger",
     "tune": "reads no ledger",
+    "init": "writes a configuration",
     "mcp": "asks a running server, with a key",
     **{
         f"batch {verb}": "asks a running server, with a key"
