@@ -14,7 +14,9 @@ from benchmarks.quality.calibration_picture import main
 def test_a_panel_a_kind_is_drawn_from_the_figures(tmp_path: Path) -> None:
     lines = {kind: {"other questions seen": [(0.1, 0.2), (0.9, 0.8)]} for kind in ("lexical", "encoder")}
     figures, picture = tmp_path / "reliability.json", tmp_path / "calibration.png"
-    figures.write_text(json.dumps({"lines": lines, "errors": {"lexical": 0.012, "encoder": 0.03}}))
+    shares = {kind: {"other questions seen": [0.25, 0.75]} for kind in lines}
+    errors = {"lexical": 0.012, "encoder": 0.03}
+    figures.write_text(json.dumps({"lines": lines, "shares": shares, "errors": errors}))
     main([str(figures), "--out", str(picture)])
     drawn = plots.read(picture)
     assert [panel.title for panel in drawn.panels] == ["lexical", "encoder"]
