@@ -152,4 +152,5 @@ class ReplayedReplies:
         form: Form = self.forms[request.form]
         meter = meters_of(request, form.engine_ids(request), self.client, places=4)
         self.client.meters |= meter.parts
+        self.client.requests |= dict.fromkeys(meter.parts, request)
         return b"".join([piece.data async for piece in form.pieces(request, meter)])
