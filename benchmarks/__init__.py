@@ -1,1 +1,1 @@
-"""Measures a running server from outside, as its users meet it; imports nothing of the server's code."""
+"""Benchmarks of a running server from outside, as its users meet it; and the training of the weights that it serves."""

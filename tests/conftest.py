@@ -54,7 +54,7 @@ THOROUGH = (
     "compression/choosing/test_gaps.py",
     "compression/conversation/test_any_conversation.py",
     "compression/conversation/test_hostile.py",
-    "compression/evaluation",
+    "benchmarks/evaluation",
     "compression/salience/test_attacks.py",
     "compression/retrieval",
     "compression/second_look",
@@ -64,7 +64,7 @@ THOROUGH = (
     "compression/segmentation/test_json_units.py",
     "compression/segmentation/test_records.py",
     "compression/test_nasty_inputs.py",
-    "compression/training",
+    "benchmarks/training",
     "compression/tuning",
     "compression/workers",
     "billing/archive",
@@ -208,7 +208,7 @@ def one_day() -> None:
 @pytest.fixture(scope="session")
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """One real server for the whole session: `pith serve` on the embedded models, with its own state and port."""
-    from models.embedded.adapter import make_adapter
+    from benchmarks.training.chat_models.adapter import make_adapter
     from tests.integration.running import running_server, start_server, stop_server, write_config
     from tests.serve.tracing.collector import collecting
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks.gpu_check.checkpoint import CONTEXT, SHAPES, made_apart
 from benchmarks.gpu_check.measured import arguments, tell
-from models.embedded.adapter import make_adapter
+from benchmarks.training.chat_models.adapter import make_adapter
 
 MIB_IN_MB = 2**20 / 1e6
 VISIBLE = "CUDA_VISIBLE_DEVICES"

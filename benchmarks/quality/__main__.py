@@ -9,15 +9,15 @@ from collections.abc import Sequence
 
 import httpx
 
+from benchmarks.evaluation.case import Case, Task
+from benchmarks.evaluation.datasets import BadRow
+from benchmarks.evaluation.minilm import NoEncoder
+from benchmarks.evaluation.suites import catalogue
 from benchmarks.load import machine
 from benchmarks.load.bars import bars
 from benchmarks.quality import comparing, document, in_process, options, overview, receipts, report
 from benchmarks.quality.client import Refused, Target, replies, told_by
 from benchmarks.quality.scoring import Outcome, judge, summarise
-from compression.evaluation.case import Case, Task
-from compression.evaluation.datasets import BadRow
-from compression.evaluation.minilm import NoEncoder
-from compression.evaluation.suites import catalogue
 
 UNPROCESSABLE = 422
 

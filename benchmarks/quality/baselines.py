@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from benchmarks.evaluation.case import Case, Span, seeded
+from benchmarks.evaluation.retrieval import Bm25, words
+from benchmarks.evaluation.suites.families import name_of_family
 from benchmarks.quality.selecting import owners, sentences, take
-from compression.evaluation.case import Case, Span, seeded
-from compression.evaluation.retrieval import Bm25, words
-from compression.evaluation.suites.families import name_of_family
 
 Select = Callable[[Case, float], str]
 HOPS = frozenset({"hotpot", "wiki2", "musique"})

@@ -1,6 +1,6 @@
 """Draws the diagram of docs/calibration.md: `python -m benchmarks.quality.calibration_picture`.
 
-What it shows was written by `python -m compression.training.calibration --report docs`.
+What it shows was written by `python -m benchmarks.training.calibration --report docs`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=Path("docs/calibration.png"), help="picture to write")
     options = parser.parse_args(words)
     if not options.figures.is_file():
-        raise SystemExit(f"{options.figures}: no such file; write it with compression.training.calibration")
+        raise SystemExit(f"{options.figures}: no such file; write it with benchmarks.training.calibration")
     picture = plots.calibrations(**orjson.loads(options.figures.read_bytes()))
     print(plots.draw(options.out, picture.panels, title=picture.title))
 

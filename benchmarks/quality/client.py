@@ -9,8 +9,8 @@ from typing import Any
 
 import httpx
 
+from benchmarks.evaluation.case import Task
 from benchmarks.quality.scoring import Told
-from compression.evaluation.case import Task
 
 ATTEMPTS = 8
 BUSY = frozenset({429, 503})

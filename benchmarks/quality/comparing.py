@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from multiprocessing import get_context
 from pathlib import Path
 
+from benchmarks.evaluation.case import Task
 from benchmarks.load.bars import bars
 from benchmarks.quality.baselines import suited
 from benchmarks.quality.llmlingua2 import NAME, LLMLingua2
 from benchmarks.quality.scoring import Outcome, judge
-from compression.evaluation.case import Task
 
 PROCESSES = 2
 

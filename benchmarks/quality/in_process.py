@@ -12,9 +12,9 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks.evaluation.case import Task
+from benchmarks.evaluation.minilm import encoder_checkpoint
 from benchmarks.quality.scoring import Outcome, Told, judge
-from compression.evaluation.case import Task
-from compression.evaluation.minilm import encoder_checkpoint
 
 if TYPE_CHECKING:
     from compression.pipeline.served import BuiltModel

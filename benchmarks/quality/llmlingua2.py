@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from compression.evaluation.case import Case
-from compression.evaluation.metrics import tokens
+from benchmarks.evaluation.case import Case
+from benchmarks.evaluation.metrics import tokens
 
 NAME = "LLMLingua-2"
 # Its rate is in tokens of another tokenizer, so that an output may be too long by the count of words here.

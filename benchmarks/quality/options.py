@@ -7,9 +7,9 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from compression.evaluation.case import Case, Task, seeded
-from compression.evaluation.suites.catalogue import Maker
-from compression.evaluation.suites.families import family_of
+from benchmarks.evaluation.case import Case, Task, seeded
+from benchmarks.evaluation.suites.catalogue import Maker
+from benchmarks.evaluation.suites.families import family_of
 
 OURS = Path("../shared/eval")
 ALSO = "nq,hotpot_dev,wiki2_train,musique_dev,tau_airline_dev_text"

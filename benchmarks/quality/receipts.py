@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from benchmarks.evaluation.suites.families import name_of_family
 from benchmarks.load.report import Table, table
 from benchmarks.quality.flagged import at_ratios, calibration_error
 from benchmarks.quality.scoring import Outcome, Summary, percentile, summarise, warned_percent
 from benchmarks.quality.targets import PROMISED_RATIO
-from compression.evaluation.suites.families import name_of_family
 
 FLAGS = ("lost (%)", "losses / kept that warn (%)", "mean probability", "calibration error")
 SIZES = ("ratio error: mean, worst", "over target (%)", "p50 ms", "p95 ms")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
+from benchmarks.evaluation.suites.families import family_of
 from benchmarks.load import plots
 from benchmarks.load.machine import Facts
 from benchmarks.load.report import Report
 from benchmarks.quality import flagged, receipts, tables
 from benchmarks.quality.scoring import Outcome, Summary, summarise
 from benchmarks.quality.targets import CALIBRATION_ERROR, KEPT_WARNED, LOSSES_WARNED
-from compression.evaluation.suites.families import family_of
 
 # Baselines that do not look at the question, those that know one kind of context, and those for any context.
 BLIND = ("head", "tail", "random")

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from compression.evaluation.case import Case, seeded
-from compression.evaluation.suites import catalogue
+from benchmarks.evaluation.case import Case, seeded
+from benchmarks.evaluation.suites import catalogue
 
 
 def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:

@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from compression.evaluation.case import Task
-from compression.evaluation.suites.families import family_of
+from benchmarks.evaluation.case import Task
+from benchmarks.evaluation.suites.families import family_of
 
 WARNING = frozenset({"warning", "critical"})
 

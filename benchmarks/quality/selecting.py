@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from compression.evaluation.case import Case, Span
-from compression.evaluation.metrics import tokens
+from benchmarks.evaluation.case import Case, Span
+from benchmarks.evaluation.metrics import tokens
 
 # A mark and a space end a sentence; an ideographic mark needs no space.
 SENTENCE = re.compile(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from benchmarks.evaluation.suites.families import family_of
 from benchmarks.load.report import table
 from benchmarks.quality.baselines import BASELINES
 from benchmarks.quality.llmlingua2 import NAME
 from benchmarks.quality.scoring import Summary
 from benchmarks.quality.targets import target_of
-from compression.evaluation.suites.families import family_of
 
 COMPARED = (*BASELINES, NAME)
 SPECIAL = tuple(name for name, baseline in BASELINES.items() if baseline.families is not None)

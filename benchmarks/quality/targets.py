@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from compression.evaluation.suites.families import name_of_family
+from benchmarks.evaluation.suites.families import name_of_family
 
 Targets = Mapping[float, Mapping[str, float]]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from compression.evaluation.minilm import NoEncoder, encoder_checkpoint
+from benchmarks.evaluation.minilm import NoEncoder, encoder_checkpoint
 
 MODEL = "minilm"
 

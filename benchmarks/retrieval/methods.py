@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from benchmarks.evaluation.retrieval import Bm25
 from benchmarks.retrieval.pools import Pool
-from compression.evaluation.retrieval import Bm25
 from compression.retrieval.relevance import relevance
 from compression.retrieval.static_embedding import StaticEmbedder
 from compression.scorers.lexical import LexicalScorer

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from compression.evaluation import datasets
-from compression.evaluation.retrieval import HardPassages
-from compression.evaluation.suites import hops
+from benchmarks.evaluation import datasets
+from benchmarks.evaluation.retrieval import HardPassages
+from benchmarks.evaluation.suites import hops
 
 HOPS = {
     "HotpotQA": ("hotpot_dev", hops.sentence_row),

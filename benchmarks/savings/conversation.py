@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.evaluation import datasets
+from benchmarks.evaluation.suites import traces as traces_of
 from benchmarks.load.server import CannotRun
-from compression.evaluation import datasets
-from compression.evaluation.suites import traces as traces_of
 
 Message = Mapping[str, Any]
 

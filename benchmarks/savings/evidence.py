@@ -17,14 +17,14 @@ from typing import Any
 from jinja2 import Environment
 from tokenizers import Tokenizer
 
+from benchmarks.evaluation.case import Case, seeded
+from benchmarks.evaluation.suites import catalogue
+from benchmarks.evaluation.suites.families import family_of
+from benchmarks.evaluation.suites.traces import calls_of, holds_value, needed_values
 from benchmarks.load.report import table
 from benchmarks.savings.conversation import Conversation, Message, conversations
 from benchmarks.savings.interval import bootstrap
 from compression.build import load_counter, plain_compressor
-from compression.evaluation.case import Case, seeded
-from compression.evaluation.suites import catalogue
-from compression.evaluation.suites.families import family_of
-from compression.evaluation.suites.traces import calls_of, holds_value, needed_values
 from compression.pipeline.request import CompressionRequest
 from compression.pipeline.spec import ModelSpec
 from serve.prompt_compression.blocks import Block, find_blocks

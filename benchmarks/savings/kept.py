@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.evaluation.case import Case
+from benchmarks.evaluation.metrics import holds_answer
+from benchmarks.evaluation.suites.traces import Trace, holds_value, moments
 from benchmarks.savings.compressing import Blocks, Compressor
 from benchmarks.savings.conversation import Conversation, Message
 from benchmarks.savings.interval import Estimate, bootstrap
 from benchmarks.savings.reply import Reply
-from compression.evaluation.case import Case
-from compression.evaluation.metrics import holds_answer
-from compression.evaluation.suites.traces import Trace, holds_value, moments
 
 # Between parts of one message.
 JOINT = "\n\n"

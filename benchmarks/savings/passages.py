@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.evaluation.case import Case, seeded
+from benchmarks.evaluation.suites import catalogue
 from benchmarks.savings.conversation import Message
-from compression.evaluation.case import Case, seeded
-from compression.evaluation.suites import catalogue
 
 # Of the marked parts: all passages in one, or each in one of its own.
 SHAPES = ("one part", "a part each")

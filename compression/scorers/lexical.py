@@ -22,7 +22,7 @@ from compression.source.units import Segmentation
 
 WEIGHTS = Path(__file__).parents[1] / "weights" / "lexical.npz"
 FORMAT = 1
-COMMAND = "python -m compression.training"
+COMMAND = "python -m benchmarks.training"
 # Beyond it exp overflows, and the score is 0 or 1 anyway.
 _STEEPEST = 60.0
 # The logit of what only repeats the query: kept where there is room, but never in place of evidence.
@@ -56,7 +56,7 @@ class LexicalScorer:
 
     @classmethod
     def load(cls, path: Path | None = None) -> LexicalScorer:
-        """The weights that come with pith, or another file made by `python -m compression.training`."""
+        """The weights that come with pith, or another file made by `python -m benchmarks.training`."""
         return cls(*read_weights(WEIGHTS if path is None else path), SecondLook.load())
 
     def score(self, query: str, text: Segmentation) -> Sequence[float]:

@@ -12,7 +12,7 @@ from compression.second_look.inputs import Inputs, relations
 
 WEIGHTS = Path(__file__).parent.parent / "weights" / "second_look.npz"
 FORMAT = 1
-COMMAND = "python -m compression.training.second_look"
+COMMAND = "python -m benchmarks.training.second_look"
 ROUNDS = ("one", "two")
 
 
@@ -25,7 +25,7 @@ class SecondLook:
 
     @classmethod
     def load(cls, path: Path | None = None) -> SecondLook:
-        """The weights that come with pith, or another file made by `python -m compression.training.second_look`.
+        """The weights that come with pith, or another file made by `python -m benchmarks.training.second_look`.
 
         Raises `FileNotFoundError` and `BadWeights`.
         """

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from compression.conversation import fault_in
-from compression.evaluation.metrics import normalise
 from compression.pipeline.request import CompressionResult
 from compression.tuning.observing import Question
 
 _MEMBERS = frozenset({"query", "input", "messages", "evidence", "answers"})
 _SPACE = re.compile(r"\s+")
+_ARTICLE = re.compile(r"\b(?:a|an|the)\b")
+_NOT_WORD = re.compile(r"[^\w\s]")
 _DEEPEST = 200
 
 
@@ -126,6 +127,11 @@ def _missing(row: Row) -> str:
 
 def _spaced(text: str) -> str:
     return _SPACE.sub(" ", _read(text)).strip()
+
+
+def normalise(text: str) -> str:
+    """Lower case, without punctuation and articles, single spaces: as NaturalQuestions' scorers compare answers."""
+    return " ".join(_ARTICLE.sub(" ", _NOT_WORD.sub("", text.lower())).split())
 
 
 def _normal(text: str) -> str:

@@ -1,6 +1,6 @@
 """Four tiny chat models that come with pith, so that the whole service runs without a download or a GPU.
 
-They exercise the service; their output is meaningless. `python -m models.embedded.make` rebuilds them.
+They exercise the service; their output is meaningless. `benchmarks/training/chat_models` rebuilds them.
 """
 
 from models.embedded.install import DamagedArtefact, ensure_checkpoints

@@ -48,16 +48,6 @@ def read_manifest(artefacts: Path = ARTEFACTS) -> dict[str, dict[str, str]]:
     return plans
 
 
-def write_manifest(artefacts: Path = ARTEFACTS) -> None:
-    """Lists every artefact as it is now."""
-    paths = sorted(
-        path for folder in ("checkpoints", "tokenizer") for path in (artefacts / folder).rglob("*.*")
-    )
-    listed = {path.relative_to(artefacts).as_posix(): sha256_of(path) for path in paths}
-    text = json.dumps({"sha256": listed}, indent=2) + "\n"
-    (artefacts / MANIFEST).write_text(text, encoding="utf-8")
-
-
 def sha256_of(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from benchmarks.training.chat_models.adapter import make_adapter
 from models.adapters import CONFIG, WEIGHTS, AdapterSource, BrokenAdapter, read_adapter
-from models.embedded.adapter import make_adapter
 from models.embedded.install import ARTEFACTS
 
 

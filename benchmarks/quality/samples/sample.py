@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from compression.evaluation.suites.traces import is_conversation
+from benchmarks.evaluation.suites.traces import is_conversation
 
 ROOT = Path(__file__).parents[3]
 SAMPLES = ROOT / "tests" / "samples"

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
+from benchmarks.evaluation.case import Case, Need, Task, join
+from benchmarks.evaluation.datasets import Passage, Records
+from benchmarks.evaluation.metrics import holds_answer, pair_kept, tokens
+from benchmarks.evaluation.retrieval import Bm25
+from benchmarks.evaluation.suites import hops, plain
 from benchmarks.quality.baselines import BASELINES, suited
 from benchmarks.quality.llmlingua2 import LLMLingua2
 from benchmarks.quality.scoring import judge
-from compression.evaluation.case import Case, Need, Task, join
-from compression.evaluation.datasets import Passage, Records
-from compression.evaluation.metrics import holds_answer, pair_kept, tokens
-from compression.evaluation.retrieval import Bm25
-from compression.evaluation.suites import hops, plain
 
 ROWS = [
     Passage(

@@ -7,13 +7,13 @@ import json
 import httpx
 import pytest
 
+from benchmarks.evaluation.case import Task
+from benchmarks.evaluation.datasets import Records
+from benchmarks.evaluation.suites import plain
+from benchmarks.evaluation.suites.families import family_of
 from benchmarks.quality.client import Refused, Target, compress, told_by
 from benchmarks.quality.options import also_chosen, arguments, chosen, tasks_of
 from benchmarks.quality.scoring import Told
-from compression.evaluation.case import Task
-from compression.evaluation.datasets import Records
-from compression.evaluation.suites import plain
-from compression.evaluation.suites.families import family_of
 
 CASE = next(plain.record_cases([Records((("a", "1"), ("b", "2")), "b", "2")], "kv_75"))
 TARGET = Target("http://server", "pith_k", "lexical", 1)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.evaluation.case import Task
+from benchmarks.evaluation.datasets import Records
+from benchmarks.evaluation.suites import plain
 from benchmarks.quality import in_process, overview
 from benchmarks.quality.scoring import summarise
-from compression.evaluation.case import Task
-from compression.evaluation.datasets import Records
-from compression.evaluation.suites import plain
 
 ROWS = [
     Records(tuple((f"key{n}", f"value{n}") for n in range(40)), f"key{at}", f"value{at}") for at in (3, 30)

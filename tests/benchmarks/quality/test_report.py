@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.evaluation.case import Case, Need, Task
+from benchmarks.evaluation.datasets import Records
+from benchmarks.evaluation.suites import plain
 from benchmarks.quality import document, flagged, receipts, report, tables
 from benchmarks.quality.scoring import Outcome, Told, judge, summarise
 from benchmarks.quality.targets import target_of
-from compression.evaluation.case import Case, Need, Task
-from compression.evaluation.datasets import Records
-from compression.evaluation.suites import plain
 
 CASE = next(plain.record_cases([Records((("a", "1"), ("b", "2")), "b", "2")], "kv_75"))
 WARNS = {"low_relevance": "warning"}

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks.evaluation.case import Case
 from benchmarks.savings.conversation import Conversation
 from benchmarks.savings.evidence import Sender, Value, groups, of_question, of_session, of_sessions, size_of
-from compression.evaluation.case import Case
 
 ORDERS = [
     {"order": f"K-{2000 + at}", "state": "in transit to the customer", "colour": "blue"} for at in range(60)

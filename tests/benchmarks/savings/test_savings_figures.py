@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.evaluation.case import Case
 from benchmarks.savings.comparing import compare
 from benchmarks.savings.compressing import Compressor, Sent
 from benchmarks.savings.conversation import Conversation
@@ -20,7 +21,6 @@ from benchmarks.savings.passages import SHAPES
 from benchmarks.savings.passages import messages as passage_messages
 from benchmarks.savings.replay import WHOLE, Session
 from benchmarks.savings.reply import Reply, reply_of
-from compression.evaluation.case import Case
 
 SIDE = "target_ratio 0.3"
 EVENT = {

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from benchmarks.evaluation.case import Case
 from benchmarks.load.exchange import Failed
 from benchmarks.load.loop import Target
 from benchmarks.load.server import CannotRun
@@ -20,7 +21,6 @@ from benchmarks.savings.passages import SHAPES, messages
 from benchmarks.savings.prices import CONTEXT_LENGTH, SCENARIOS, config_with
 from benchmarks.savings.replay import SETTINGS, WHOLE, replay_all
 from benchmarks.savings.reply import TOKENS, body_of
-from compression.evaluation.case import Case
 from serve.config.settings import load_settings
 
 MESSAGES = (

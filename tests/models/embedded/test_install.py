@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.training.chat_models.__main__ import write_manifest
 from models.embedded import EMBEDDED_MODELS, DamagedArtefact, ensure_checkpoints
-from models.embedded.install import ARTEFACTS, MANIFEST, is_intact, read_manifest, sha256_of, write_manifest
+from models.embedded.install import ARTEFACTS, MANIFEST, is_intact, read_manifest, sha256_of
 
 CHECKPOINT_FILES = {
     "config.json",
@@ -176,7 +177,7 @@ def test_a_folder_is_never_seen_half_made(artefacts: Path, tmp_path: Path) -> No
 
 def test_importing_the_package_needs_no_heavy_library() -> None:
     script = (
-        "import sys, models.embedded, models.embedded.recipes;"
+        "import sys, models.embedded;"
         "print(sorted({'torch', 'transformers', 'tokenizers', 'numpy', 'vllm'} & set(sys.modules)))"
     )
     environment = {**os.environ, "PYTHONPATH": str(ARTEFACTS.parent.parent)}

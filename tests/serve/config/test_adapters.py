@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from benchmarks.training.chat_models.adapter import make_adapter
 from models.catalog import ChatModel
-from models.embedded.adapter import make_adapter
 from serve.catalog.configured import catalog_of
 from serve.config.adapters import check_folders, lora_arguments
 from serve.config.capacity.fit import check_fit

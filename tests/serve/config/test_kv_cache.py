@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from models.embedded.adapter import make_adapter
+from benchmarks.training.chat_models.adapter import make_adapter
 from serve.config.capacity.fit import check_fit
 from serve.config.capacity.kv_cache import BATCHED_TOKENS, CacheLayout, cache_layout
 from serve.config.capacity.memory import engine_on_cpus, engine_on_gpus

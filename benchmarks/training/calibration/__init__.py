@@ -1,0 +1,1 @@
+"""Fitting of the calibrations that come with pith: `python -m benchmarks.training.calibration`."""

@@ -1,0 +1,1 @@
+"""Training of the embedded chat models: `python -m benchmarks.training.chat_models`."""

@@ -1,0 +1,1 @@
+"""Training of the second look's networks: `python -m benchmarks.training.second_look`."""

@@ -1,5 +1,0 @@
-"""Logs as programs write them, with questions about what went wrong."""
-
-from compression.evaluation.suites.logs.cases import log_cases
-
-__all__ = ["log_cases"]

@@ -1,1 +1,0 @@
-"""How the embedded weights are made: `python -m compression.training --data ../shared/eval`."""

@@ -1,1 +1,0 @@
-"""Fits the calibrations that come with pith: `python -m compression.training.calibration`."""
