@@ -118,8 +118,10 @@ THOROUGH = (
 )
 
 
-# Tests that start servers of their own, and neither Ray nor vLLM: they run beside others. The longest come first.
+# Tests that take long or start servers of their own, and neither Ray nor vLLM: they run beside others. The longest
+# come first.
 APART = (
+    "simulation/test_many_schedules.py",
     "faults",
     "billing",
     "serve/batches",

@@ -1,0 +1,21 @@
+"""Many schedules of the simulated ledger without a violation. One process runs a whole file, hence one of its own."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.campaign import Findings, run_here
+
+FIRST_SEED, MANY = 10**6, 20_000
+
+
+@pytest.mark.timeout(1800)
+def test_in_no_schedule_is_money_lost_or_spent_twice() -> None:
+    findings = Findings()
+    for result in run_here(range(FIRST_SEED, FIRST_SEED + MANY)):
+        findings.add(result)
+    assert not [(result.seed, result.violations) for result in findings.failed]
+    # Something went on in them: of each way that a request can end, some did.
+    ends = findings.outcomes
+    assert ends["completed, persisted"] > 5000
+    assert min(ends["completed, degraded"], ends["released"], ends["refused: QuotaExceeded"]) > 500
