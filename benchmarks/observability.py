@@ -34,11 +34,10 @@ from serve.config.logs import LogSettings
 from serve.config.settings import Settings, load_settings
 from serve.config.tracing import TracingSettings
 from serve.logs.lines import formatter
-from serve.logs.outlet import Outlet
-from serve.logs.setup import ACCESS
-from serve.metrics.traces import TraceMetrics
+from serve.logs.outlet import ACCESS, Outlet
+from serve.metrics.background import TraceMetrics
 from serve.money.ledger_setup import prepare_ledger
-from serve.tracing.opening import Tracing
+from serve.tracing.collector import Tracing
 
 CONFIG = Path(__file__).parents[1] / "configs/embedded.yaml"
 COLLECTOR = """

@@ -39,23 +39,17 @@ from serve.dialects.openai.responses.response_body import ResponseRequest
 from serve.dialects.openai.responses.response_routes import ResponseRoutes, openai_response_routes
 from serve.dialects.openai.responses.stored_responses import StoredResponses
 from serve.http.auth import Authenticate, authenticator
-from serve.http.base_urls import right_base
-from serve.http.body_limit import BodyLimitMiddleware
-from serve.http.counted_refusals import REFUSALS, count_refusals, counted
-from serve.http.docs_pages import docs_routes
+from serve.http.dialect_paths import DialectPathMiddleware, right_base
 from serve.http.error_dialects import misplaced_response, response_of
 from serve.http.errors import STATUSES, Problem, http_problem, problem_of, unexpected_problem
-from serve.http.health import health_routes
-from serve.http.middleware.cross_origin import open_to
-from serve.http.middleware.dialect_paths import DialectPathMiddleware
-from serve.http.middleware.pacing import Pacer, PacingMiddleware
+from serve.http.limits import REFUSALS, count_refusals, counted, rate_limit_headers
+from serve.http.middleware import BodyLimitMiddleware, Pacer, PacingMiddleware, open_to
 from serve.http.openapi import ServedModels, document_request_models
-from serve.http.plain_route import PlainRoute
-from serve.http.rate_limit_headers import rate_limit_headers
 from serve.http.request_id import RequestIdMiddleware
+from serve.http.routes import PlainRoute, docs_routes, health_routes
 from serve.logs.request_notes import current_notes
-from serve.metrics.http import HttpMetrics, MetricsMiddleware
-from serve.metrics.machine.installed import version_of
+from serve.metrics.installed import version_of
+from serve.metrics.service import HttpMetrics, MetricsMiddleware
 from serve.money.price_book import PriceBook
 from serve.originals.route import OriginalsRoute, original_routes
 from serve.playground.about import About

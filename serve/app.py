@@ -31,12 +31,10 @@ from serve.catalog.readiness import RunningModels, readiness
 from serve.compressors.served import RunningModel
 from serve.config.settings import Settings
 from serve.dialects.openai.responses.stored_responses import StoredResponses
-from serve.http.middleware.request_watch import watch_of
+from serve.http.request_watch import watch_of
 from serve.http.server.server import PithServer, http_config
-from serve.metrics.originals import OriginalMetrics
+from serve.metrics.background import OriginalMetrics, TraceMetrics, UpkeepMetrics
 from serve.metrics.service import ServiceMetrics
-from serve.metrics.traces import TraceMetrics
-from serve.metrics.upkeep import UpkeepMetrics
 from serve.money.admission import Admissions
 from serve.money.ledger_setup import prices_of
 from serve.money.pepper import read_pepper
@@ -46,11 +44,11 @@ from serve.money.webhook_room import open_webhooks
 from serve.originals.originals import Originals
 from serve.originals.retention import BYTES_PER_MB, Retention
 from serve.playground.about import about_of
-from serve.processes.connections import allow_open_files
 from serve.processes.listener import ask_for_listener, own_listener
-from serve.processes.rate_limits.limiter import open_limiter
+from serve.processes.process_setup import allow_open_files
+from serve.processes.rate_limit_counters import open_limiter
 from serve.processes.run_folder import COUNTERS_SOCKET
-from serve.tracing.opening import Tracing
+from serve.tracing.collector import Tracing
 from serve.tracing.spans import NO_TRACER, Tracer
 from serve.work import work_of
 

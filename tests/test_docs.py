@@ -21,23 +21,16 @@ from models.options.unsupported import ACCEPTED_WITHOUT_EFFECT, REFUSED, REFUSED
 from serve.cluster.replica_counts import replica_gauges
 from serve.config.compression_models import CompressionModelSettings
 from serve.http.errors import STATUSES
-from serve.metrics.compression_workers import PoolMetrics
-from serve.metrics.engines.collector import EngineFiles
-from serve.metrics.engines.replica import ENGINES, open_replica_metrics
-from serve.metrics.http import HttpMetrics
-from serve.metrics.ledger.collector import LedgerMetrics
-from serve.metrics.ledger.families import glance_families, tenant_families
-from serve.metrics.log_lines import count_dropped_lines
-from serve.metrics.machine.build import BuildInfo
-from serve.metrics.machine.disk import StateFolder
-from serve.metrics.money import LOST
-from serve.metrics.ops_port import SpoolGauges
-from serve.metrics.outcome import OUTCOMES
-from serve.metrics.service import ServiceMetrics
-from serve.metrics.traces import TraceMetrics
-from serve.metrics.upkeep import UpkeepMetrics
-from serve.metrics.waiting import WaitingMetrics
-from serve.metrics.webhook_counts import WebhookMetrics
+from serve.metrics.background import TraceMetrics, UpkeepMetrics, WebhookMetrics
+from serve.metrics.charged_requests import LOST, OUTCOMES
+from serve.metrics.engine_files import ENGINES, open_replica_metrics
+from serve.metrics.families import Families
+from serve.metrics.ledger_metrics import LedgerMetrics, glance_families, tenant_families
+from serve.metrics.machine import BuildInfo, StateFolder
+from serve.metrics.ops_port import EngineFiles, SpoolGauges
+from serve.metrics.process_files import count_dropped_lines
+from serve.metrics.queues import PoolMetrics, WaitingMetrics
+from serve.metrics.service import HttpMetrics, ServiceMetrics
 
 ROOT = Path(__file__).parents[1]
 
@@ -83,8 +76,7 @@ def exposed_metrics() -> set[tuple[str, str, tuple[str, ...]]]:
     count_dropped_lines(registry)
     TraceMetrics(registry)
     # These have no series before a request.
-    metrics.http.requests.labels("/", "GET", "200")
-    metrics.http.duration.labels("/", "GET")
+    metrics.http.end("/", "GET", "200", 1.0)
     families = [
         *registry.collect(),
         *SpoolGauges(Path("no spool")).collect(),
@@ -123,7 +115,7 @@ def test_every_fixed_value_of_a_metrics_label_is_documented(value: str) -> None:
 
 def test_every_scope_of_a_refusal_is_in_its_metrics_row() -> None:
     registry = CollectorRegistry()
-    HttpMetrics(registry)
+    HttpMetrics(Families(registry))
     samples = [sample for family in registry.collect() for sample in family.samples]
     scopes = {sample.labels["scope"] for sample in samples if "scope" in sample.labels}
     row = re.search(

@@ -25,7 +25,7 @@ INSIDES = {
     "models/vllm/plugin.py": "vLLM, in its cores and workers",
     "models/vllm/stat_logger.py": "vLLM's statistics",
     "models/vllm/reading/misread_streams.py": "vLLM's parsers",
-    "serve/metrics/histograms/tally.py": "prometheus_client's histogram",
+    "serve/metrics/families.py": "prometheus_client's histogram",
 }
 # Documented as public by those who made them.
 PROMISED = {"os._exit", "_mapping"}

@@ -272,13 +272,18 @@ def test_a_cli_verb(tmp_path: Path) -> None:
 
 def test_a_metric(tmp_path: Path) -> None:
     trial = Trial(tmp_path, "serve", "docs")
-    counter = 'self.greetings = Counter("pith_greetings", "For a trial.", registry=registry)'
-    trial.insert("serve/metrics/http.py", counter, after="self._refusals = _refusals(registry)")
+    row = '_counter("pith_greetings", "For a trial."),'
+    trial.insert("serve/metrics/families.py", row, after='_gauge("pith_ingress_replicas"')
+    counter = 'self.greetings = families.counter("pith_greetings")'
+    trial.insert("serve/metrics/service.py", counter, after="self._refusals = {labels")
     counts = "self.greetings.inc()"
-    trial.insert("serve/metrics/http.py", counts, after="self._duration_of(route, method).observe(seconds)")
+    trial.insert(
+        "serve/metrics/service.py", counts, after="self._duration_of(route, method).observe(seconds)"
+    )
     count = (
-        "from prometheus_client import CollectorRegistry; from serve.metrics.http import HttpMetrics;"
-        "registry = CollectorRegistry(); HttpMetrics(registry).end('/', 'GET', '200', 1.0);"
+        "from prometheus_client import CollectorRegistry; from serve.metrics.families import Families;"
+        "from serve.metrics.service import HttpMetrics; registry = CollectorRegistry();"
+        "HttpMetrics(Families(registry)).end('/', 'GET', '200', 1.0);"
         "print(registry.get_sample_value('pith_greetings_total'))"
     )
     assert trial.runs("-c", count) == "1.0"

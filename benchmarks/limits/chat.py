@@ -17,7 +17,7 @@ from models.options.options import check_grammars, select_options
 from models.options.schemas import MAX_NODES
 from models.options.tool_calls import MAX_ARGUMENT_VALUES, MAX_REQUEST_CALLS
 from serve.chat.request import ChatCompletionRequest
-from serve.http.body import MAX_VALUES, InvalidBody, parse_body
+from serve.http.request_body import MAX_VALUES, InvalidBody, parse_body
 
 BODY = 8 * 2**20
 ABLE = Capabilities(tools=True, template_roles=frozenset({"system", "user", "assistant", "tool"}))

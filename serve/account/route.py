@@ -15,6 +15,7 @@ from serve.account.reading import AccountReader
 from serve.account.response import Limits, UsageReport, limits_body, usage_body
 from serve.account.usage_query import PARAMETERS, usage_query
 from serve.http.auth import Authenticate
+from serve.http.limits import rate_limit_headers
 from serve.http.openapi import (
     BEARER,
     RATE_LIMIT_HEADERS,
@@ -22,7 +23,6 @@ from serve.http.openapi import (
     REQUEST_ID_PARAMETER,
     error_responses,
 )
-from serve.http.rate_limit_headers import rate_limit_headers
 
 _HEADERS: dict[int | str, dict[str, Any]] = {200: {"headers": {**REQUEST_ID_HEADER, **RATE_LIMIT_HEADERS}}}
 

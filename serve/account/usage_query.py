@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Any, Literal, cast, get_args
 
 from billing.books.dimensions import Dimension
-from serve.http.body import InvalidBody, Issue
+from serve.http.request_body import InvalidBody, Issue
 
 GroupBy = Literal["day", "model", "route", "key"]
 GROUPS: tuple[GroupBy, ...] = get_args(GroupBy)

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from serve.http.body import RequestShape, at_most
+from serve.http.request_body import RequestShape, at_most
 
 MOST_METADATA = 16
 NO_NUL = r"^[^\x00]*$"

@@ -12,7 +12,7 @@ from models.errors import InvalidField
 from serve.batches.batch_request import BatchRequest
 from serve.batches.endpoints import Endpoints, plain_path
 from serve.batches.pages import is_id
-from serve.http.fresh_id import fresh_id
+from serve.http.request_id import fresh_id
 from serve.money.price_book import PriceBook
 
 

@@ -17,8 +17,8 @@ from serve.dialects.openai.chat_completions import OpenAIChatForm, OpenAIChatReq
 from serve.dialects.openai.completions import CompletionRequest
 from serve.dialects.openai.responses.response_body import ResponseRequest
 from serve.dialects.openai.responses.response_routes import response_reply
-from serve.http.body import check_shape
-from serve.http.fresh_id import fresh_id
+from serve.http.request_body import check_shape
+from serve.http.request_id import fresh_id
 from serve.money.recorded import MOST_RECORDED_BYTES, RecordedReply
 from serve.retrieval.charged_reply import RetrievalReply, Write
 from serve.retrieval.embedding_reply import embeddings_writer

@@ -22,10 +22,9 @@ from serve.batches.form_data import FormReader
 from serve.batches.pages import limit_of, one_of
 from serve.dialects.documentation import openai_operation
 from serve.http.auth import Authenticate
-from serve.http.body_limit import refuse_oversized_body
-from serve.http.disconnect import Client, WorkingReply
 from serve.http.openapi import BEARER
-from serve.http.streaming import StreamedResponse
+from serve.http.replies import Client, StreamedResponse, WorkingReply
+from serve.http.request_body import refuse_oversized_body
 
 logger = logging.getLogger("pith.files")
 

@@ -16,7 +16,7 @@ from billing.batches.stored_file import FileBounds, FilePage, StoredFile
 from billing.caller import Caller
 from serve.batches.form_data import FormReader, refused
 from serve.batches.pages import is_id
-from serve.http.fresh_id import fresh_id
+from serve.http.request_id import fresh_id
 
 log = logging.getLogger("pith.files")
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
-from serve.http.body import InvalidBody, Issue
+from serve.http.request_body import InvalidBody, Issue
 
 MAX_FIELD_BYTES = 4096
 MAX_PARTS = 16

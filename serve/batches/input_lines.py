@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from billing.batches.batch import NewLine
-from serve.http.body import InvalidBody, parse_json
+from serve.http.request_body import InvalidBody, parse_json
 
 LINES_AT_ONCE = 500
 BYTES_AT_ONCE = 2**20

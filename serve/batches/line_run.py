@@ -24,10 +24,10 @@ from models.errors import EngineTimedOut, EngineUnavailable
 from serve.batches.endpoints import PREFIX, Endpoints, plain_path
 from serve.batches.input_lines import AskedLine, BadLine, asked_of
 from serve.batches.line_result import completed_line, failed_line
-from serve.http.disconnect import Client
+from serve.http.auth import route_name
 from serve.http.errors import STATUSES, Problem, problem_of, unexpected_problem
-from serve.http.fresh_id import fresh_id
-from serve.http.route_names import route_name
+from serve.http.replies import Client
+from serve.http.request_id import fresh_id
 from serve.money.held_request import Receipt
 from serve.money.recorded import RecordTooLarge, recordable
 from serve.money.service_block import charged_fields

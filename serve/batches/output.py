@@ -9,7 +9,7 @@ from billing.batches.job_sql import Job
 from billing.batches.stored_file import StoredFile
 from serve.batches.files import Files
 from serve.batches.line_result import given_up_line
-from serve.http.fresh_id import fresh_id
+from serve.http.request_id import fresh_id
 
 LINES_AT_ONCE = 50
 

@@ -12,6 +12,7 @@ from billing.rate_limits.rate_limits import RateLimits
 from models.catalog import Catalog, ChatModel
 from serve.catalog import response
 from serve.http.auth import Authenticate
+from serve.http.limits import rate_limit_headers
 from serve.http.openapi import (
     BEARER,
     RATE_LIMIT_HEADERS,
@@ -19,7 +20,6 @@ from serve.http.openapi import (
     REQUEST_ID_PARAMETER,
     error_responses,
 )
-from serve.http.rate_limit_headers import rate_limit_headers
 from serve.money.price_book import PriceBook, price_of
 from serve.money.service_block import price_fields
 

@@ -11,7 +11,7 @@ from models.engine import Engine, EngineChunk, EngineRequest, TokenUsage
 from models.errors import EngineFailed
 from serve.chat.engine_span import EngineSpan
 from serve.logs.request_notes import current_notes
-from serve.metrics.chat import ObservedChat
+from serve.metrics.charged_requests import ObservedChat
 from serve.money.admission import Admitted
 from serve.money.held_request import HeldRequest, MoreThanHeld, Receipt
 from serve.money.service_block import charged_fields

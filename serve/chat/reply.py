@@ -17,9 +17,8 @@ from models.errors import EngineError, EngineFailed
 from serve.chat.engine_reply import EngineReply
 from serve.chat.reply_form import CONTRACT, EndedStream, ReplyForm
 from serve.chat.service import ChatService, PreparedChat
-from serve.http.disconnect import Client, WorkingReply
 from serve.http.errors import Problem, problem_of, unexpected_problem
-from serve.http.streaming import EVENTS, StreamedResponse
+from serve.http.replies import EVENTS, Client, StreamedResponse, WorkingReply
 from serve.money.held_request import Receipt
 from serve.money.recorded import MOST_RECORDED_BYTES, Record
 

@@ -20,7 +20,7 @@ from pydantic_core import PydanticCustomError
 from models.engine import MAX_STOP_STRINGS
 from models.options.options import DEFAULT_TEMPERATURE
 from serve.chat.message_shapes import STRICT, Message, NamedToolChoice, ResponseFormat, StreamOptions, Tool
-from serve.http.body import RequestShape
+from serve.http.request_body import RequestShape
 from serve.prompt_compression.options import PromptCompressionOptions
 
 DEFAULT_MAX_TOKENS = 512

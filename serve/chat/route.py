@@ -10,7 +10,6 @@ from serve.chat.request import ChatCompletionRequest
 from serve.chat.response import ChatCompletionResponse
 from serve.chat.service import ChatService
 from serve.http.auth import Authenticate, authenticated_request
-from serve.http.fresh_id import fresh_id
 from serve.http.openapi import (
     BEARER,
     RATE_LIMIT_HEADERS,
@@ -20,7 +19,8 @@ from serve.http.openapi import (
     json_body,
     metering_header,
 )
-from serve.http.plain_route import PlainRoute
+from serve.http.request_id import fresh_id
+from serve.http.routes import PlainRoute
 from serve.prompt_compression.report import document_header
 
 _OK: dict[str, Any] = {

@@ -15,8 +15,8 @@ from models.options.options import check_grammars, select_options
 from serve.chat.asked import AskedChat, AskedCompletion
 from serve.chat.engine_reply import EngineReply
 from serve.chat.request import DEFAULT_MAX_TOKENS
-from serve.http.disconnect import Client
-from serve.metrics.chat import ChatMetrics, ObservedChat
+from serve.http.replies import Client
+from serve.metrics.charged_requests import ChatMetrics, ObservedChat
 from serve.money.admission import Admissions, Admitted
 from serve.money.held_request import UNOBSERVED
 from serve.money.terms import MostTokens, TokenTerms

@@ -42,8 +42,7 @@ def serve(
     from serve.cluster.launch import run_server
     from serve.config.settings import load_anchored
     from serve.config.unpinned_revisions import unpinned_revisions
-    from serve.logs.outlet import DRAIN_S
-    from serve.logs.setup import begin_logs
+    from serve.logs.outlet import DRAIN_S, begin_logs
     from serve.money.ledger_setup import prepare_ledger
 
     progress, config = Progress(), config.absolute()
@@ -120,7 +119,7 @@ def ending_of(settings: Settings, *, attach: bool) -> str:
 
 def require_headers(settings: Settings) -> None:
     """Raises `ConfigError` where the headers for the collector of traces cannot be read."""
-    from serve.tracing.destination import BadHeaders
+    from serve.tracing.collector import BadHeaders
 
     try:
         if settings.tracing.terms is not None:

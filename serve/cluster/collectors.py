@@ -6,12 +6,10 @@ from prometheus_client.registry import Collector
 
 from serve.cluster.replica_counts import ReplicaCounts
 from serve.config.settings import Settings
-from serve.metrics.engines.collector import EngineFiles
-from serve.metrics.engines.replica import ENGINES
-from serve.metrics.ledger.collector import LedgerMetrics
-from serve.metrics.machine.build import BuildInfo
-from serve.metrics.machine.disk import StateFolder
-from serve.metrics.machine.server_processes import ServerProcesses
+from serve.metrics.engine_files import ENGINES
+from serve.metrics.ledger_metrics import LedgerMetrics
+from serve.metrics.machine import BuildInfo, ServerProcesses, StateFolder
+from serve.metrics.ops_port import EngineFiles
 from serve.metrics.process_files import metrics_folder
 
 

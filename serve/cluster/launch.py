@@ -38,8 +38,7 @@ from serve.cluster.ray_insides.ray_serve import (
 from serve.cluster.reloader import Reloader
 from serve.cluster.replicas.applications import SETTLE_S
 from serve.config.settings import Settings
-from serve.logs.relay import relay
-from serve.logs.setup import outlet_of_process, take_others
+from serve.logs.outlet import outlet_of_process, relay, take_others
 from serve.processes.control import control_socket
 from serve.processes.coordinator import Coordinator, open_coordinator
 from serve.processes.run_folder import (
@@ -165,8 +164,7 @@ def open_ops_port(
 
 def counted_lines(settings: Settings) -> AbstractContextManager[Callable[[int], None]]:
     """What is to be told how many lines of the log the relay could not write."""
-    from serve.metrics.log_lines import relayed_lines
-    from serve.metrics.process_files import metrics_folder
+    from serve.metrics.process_files import metrics_folder, relayed_lines
 
     return relayed_lines(metrics_folder(settings))
 

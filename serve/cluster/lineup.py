@@ -30,10 +30,9 @@ from serve.config.adapters import adapter_source, check_folders
 from serve.config.chat_models import ModelSettings
 from serve.config.errors import ConfigError
 from serve.config.settings import Settings
-from serve.logs.setup import LogPlan
+from serve.logs.outlet import LogPlan
 from serve.metrics.process_files import metrics_folder
-from serve.processes.run_folder import LOGS_SOCKET
-from serve.processes.start_steps import told
+from serve.processes.run_folder import LOGS_SOCKET, told
 
 POLL_S = 0.25
 

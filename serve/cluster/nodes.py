@@ -16,7 +16,7 @@ from serve.cluster.replicas.port import Ports
 from serve.config.capacity.fit import without_a_place
 from serve.config.paths import ROOT
 from serve.config.settings import Settings
-from serve.metrics.machine.installed import version_of
+from serve.metrics.installed import version_of
 from serve.money.pepper import PEPPER, digest_of_pepper, read_pepper
 
 # A node's first worker imports what its setup hook names.

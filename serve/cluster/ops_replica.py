@@ -8,7 +8,7 @@ from ray import serve
 
 from serve.cluster.replicas.applications import HEALTH_CHECK_PERIOD_S, HEALTH_CHECK_TIMEOUT_S, OPS_APP
 from serve.config.settings import Settings
-from serve.logs.setup import begin_logs
+from serve.logs.outlet import begin_logs
 
 TAKE_IN_S = 2.0
 

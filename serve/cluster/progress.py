@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol, TextIO
 
-from serve.logs.setup import START
+from serve.logs.outlet import START
 
 REMIND_S = 5.0
 logger = logging.getLogger(START)

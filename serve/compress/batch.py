@@ -16,10 +16,9 @@ from billing.usage import MeteringStatus
 from serve.compress.reply import compressed_fields
 from serve.compress.request import BatchCompressRequest, BatchItem
 from serve.compress.service import ROUTE, Compressed, CompressService, PreparedCompression
-from serve.http.body import check_shape
-from serve.http.disconnect import Client, WorkingReply
 from serve.http.errors import Problem, problem_of, unexpected_problem
-from serve.http.streaming import NDJSON, StreamedResponse
+from serve.http.replies import NDJSON, Client, StreamedResponse, WorkingReply
+from serve.http.request_body import check_shape
 from serve.money.admission import Admitted
 
 logger = logging.getLogger("pith.compress")

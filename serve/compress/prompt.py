@@ -24,9 +24,9 @@ from serve.compress.service import ROUTE, use_receipt
 from serve.compressors.receipt_json import receipt_fields
 from serve.compressors.served import ServedCompressor
 from serve.compressors.terms import token_terms
-from serve.http.disconnect import Client
-from serve.http.fresh_id import fresh_id
-from serve.metrics.compress import CompressMetrics
+from serve.http.replies import Client
+from serve.http.request_id import fresh_id
+from serve.metrics.charged_requests import CompressMetrics
 from serve.money.admission import Admissions, Admitted
 from serve.money.held_request import ChargedPrompt
 from serve.money.terms import TokenTerms

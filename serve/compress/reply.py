@@ -18,8 +18,8 @@ from serve.compress.service import ROUTE, Compressed, CompressService, PreparedC
 from serve.compress.sizes import sized_fields
 from serve.compressors.receipt_json import receipt_fields
 from serve.http.client_address import client_of
-from serve.http.disconnect import Client, WorkingReply
-from serve.http.rate_limit_headers import rate_limit_headers
+from serve.http.limits import rate_limit_headers
+from serve.http.replies import Client, WorkingReply
 from serve.money.held_request import Receipt
 from serve.money.recorded import Record
 from serve.prompt_compression.report import block_fields

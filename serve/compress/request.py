@@ -17,7 +17,7 @@ from compression.pipeline.sizes import LONGEST_SIZED_BYTES, MAX_SIZES, MOST_SIZE
 from serve.compress.messages import EXAMPLE, MessagesText
 from serve.compressors.misplaced import refuse_beside
 from serve.compressors.size import SizeOptions
-from serve.http.body import RequestShape
+from serve.http.request_body import RequestShape
 from serve.originals.retention import MAX_RETAIN_S
 from serve.prompt_compression.options import PromptCompressionOptions
 

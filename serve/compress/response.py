@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from billing.usage import MeteringStatus
-from serve.http.error_body import OpenAIError, ValidationIssue
+from serve.http.openapi import OpenAIError, ValidationIssue
 
 _RECEIPT_EXAMPLE: dict[str, Any] = {
     "original_tokens": 20,

@@ -16,8 +16,7 @@ from serve.compress.request import BatchCompressRequest, CompressMessagesRequest
 from serve.compress.response import BatchCompressResponse, CompressMessagesResponse, CompressResponse
 from serve.compress.service import CompressService
 from serve.http.auth import Authenticate, authenticated_json, authenticated_request
-from serve.http.body import InvalidBody, Issue, check_shape, parse_body
-from serve.http.counted_refusals import count_refusals
+from serve.http.limits import count_refusals
 from serve.http.openapi import (
     BEARER,
     RATE_LIMIT_HEADERS,
@@ -27,7 +26,8 @@ from serve.http.openapi import (
     json_body,
     metering_header,
 )
-from serve.http.streaming import NDJSON
+from serve.http.replies import NDJSON
+from serve.http.request_body import InvalidBody, Issue, check_shape, parse_body
 from serve.originals.retention import RETAIN_S_FIELD
 
 # A character outside the first plane is twelve bytes when JSON escapes it. A query of 20,000 such comes on top.

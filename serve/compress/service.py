@@ -30,8 +30,8 @@ from serve.compress.sizes import check_sizes
 from serve.compressors.receipt_json import receipt_fields
 from serve.compressors.served import ServedCompressor, compressor_id
 from serve.compressors.terms import token_terms
-from serve.http.fresh_id import fresh_id
-from serve.metrics.compress import CompressMetrics
+from serve.http.request_id import fresh_id
+from serve.metrics.charged_requests import CompressMetrics
 from serve.money.admission import Admissions, Admitted
 from serve.money.held_request import HeldRequest, MoreThanHeld
 from serve.money.held_request import Receipt as Charged

@@ -8,7 +8,7 @@ from serve.compress.route import CompressRoutes
 from serve.compress.service import CompressService
 from serve.compressors.served import ServedCompressor
 from serve.config.compression_models import CompressionSettingsSection
-from serve.metrics.compress import CompressMetrics
+from serve.metrics.charged_requests import CompressMetrics
 from serve.money.admission import Admissions
 from serve.originals.originals import Originals
 from serve.prompt_compression.compressing import BlockCompressor

@@ -6,7 +6,7 @@ from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_v
 from pydantic_core import PydanticCustomError
 
 from serve.compressors.misplaced import refuse_unknown
-from serve.http.body import RequestShape
+from serve.http.request_body import RequestShape
 
 
 class SizeOptions(RequestShape):

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from serve.config.strict_section import Section
 from serve.logs.lines import LogFormat
-from serve.logs.setup import LogLevel, LogPlan
+from serve.logs.outlet import LogLevel, LogPlan
 
 
 class LogSettings(Section):

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator, model_validator
 
 from serve.config.strict_section import Section
-from serve.tracing.destination import Protocol, TracingTerms
+from serve.tracing.collector import Protocol, TracingTerms
 
 
 class TracingSettings(Section):

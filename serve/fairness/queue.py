@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from models.engine import EngineRequest
+
 T = TypeVar("T")
 
 
@@ -168,3 +170,13 @@ class FairQueue(Generic[T]):
         if project.is_idle:
             del self._projects[project_id]
             self._floor = project.served if not self._projects else self._floor
+
+
+def claim_of(request: EngineRequest, *, places: int) -> Claim:
+    """`places`, in the name of its project. Its tokens are those that it may generate: those of the prompt are
+    known when it has ended."""
+    tokens = request.max_tokens * request.sequences
+    if request.background:
+        # Apart from what its project's other requests are served.
+        return Claim(f"{request.project_id}:background", 1, places, tokens, background=True)
+    return Claim(request.project_id, request.project_weight, places, tokens)

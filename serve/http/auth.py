@@ -1,6 +1,7 @@
-"""Who is calling: the bearer key in a request, as a caller that billing knows; and what they ask."""
+"""Authentication: the bearer key of a request as a caller that billing knows, and the route that the key may use."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any
@@ -8,16 +9,36 @@ from typing import Any
 from starlette.requests import Request
 
 from billing.accounts.accounts import Accounts
-from billing.accounts.powers import require_route
+from billing.accounts.powers import RouteName, require_route
 from billing.caller import Caller
 from billing.errors import InvalidKey
-from serve.http.body import MAX_VALUES, Body, check_shape, parse_json
-from serve.http.body_limit import refuse_oversized_body
 from serve.http.client_address import client_of
 from serve.http.errors import MissingKey
-from serve.http.route_names import route_name
-from serve.http.wrong_keys import WrongKeys
+from serve.http.limits import WrongKeys
+from serve.http.request_body import MAX_VALUES, Body, check_shape, parse_json, refuse_oversized_body
 from serve.logs.request_notes import current_notes
+
+_NAMES: tuple[tuple[str, RouteName], ...] = (
+    (r"/(?:openai/)?v1/chat/completions", "chat"),
+    (r"/openai/v1/completions", "completions"),
+    (r"/openai/v1/responses(?:/.*)?", "responses"),
+    (r"/anthropic/v1/messages(?:/.*)?", "messages"),
+    (r"/v1/(?:batch/)?compress(?:/.*)?", "compress"),
+    (r"/openai/v1/embeddings", "embeddings"),
+    (r"/openai/v[12]/rerank", "rerank"),
+    (r"/openai/v1/score", "score"),
+    (r"/openai/v1/files(?:/.*)?", "files"),
+    (r"/openai/v1/batches(?:/.*)?", "batches"),
+    (r"/(?:openai/|anthropic/)?v1/models(?:/.*)?", "models"),
+    (r"/v1/(?:usage|limits)(?:/.*)?", "usage"),
+)
+_ROUTES = tuple((re.compile(pattern), name) for pattern, name in _NAMES)
+
+
+def route_name(path: str) -> RouteName | None:
+    """None for a path that no key is asked for."""
+    return next((name for pattern, name in _ROUTES if pattern.fullmatch(path)), None)
+
 
 MAX_KEY_LENGTH = 512
 # A body that took longer may have outlived its key: the check is a look into a cache.

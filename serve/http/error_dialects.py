@@ -10,16 +10,13 @@ from typing import Any
 import orjson
 from starlette.responses import Response
 
-from serve.http.base_urls import Base
+from serve.http.dialect_paths import ANTHROPIC, OPENAI, Base
 from serve.http.errors import Problem
 
 # OpenAI's and Anthropic's SDKs go by it; without it they send a request again after 409 and 5xx.
 SHOULD_RETRY = "x-should-retry"
 # Sending it again changes nothing: there is no money, the file is in use or the batch has ended, the disk is full.
 _FINAL = frozenset({402, 409, 507})
-
-OPENAI = "/openai/"
-ANTHROPIC = "/anthropic/"
 
 _REFUSED = "invalid_request_error"
 # OpenAI writes `messages[3].content` where the contract has `messages.3.content`.

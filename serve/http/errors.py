@@ -51,8 +51,8 @@ from models.errors import (
     UnknownModel,
     UnsupportedOption,
 )
-from serve.http.body import InvalidBody
-from serve.http.wrong_keys import TooManyWrongKeys
+from serve.http.limits import TooManyWrongKeys
+from serve.http.request_body import InvalidBody
 
 RETRY_AFTER_S = 5
 

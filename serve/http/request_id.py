@@ -1,14 +1,34 @@
-"""The correlation id of a request: the caller's where usable, else a new one; and the middleware that sends it back."""
+"""Ids that cannot be guessed, and the correlation id of a request: the middleware that takes and sends it."""
 
 import logging
+import os
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from serve.http.error_dialects import ANTHROPIC, response_of
+from serve.http.dialect_paths import ANTHROPIC
+from serve.http.error_dialects import response_of
 from serve.http.errors import unexpected_problem
-from serve.http.fresh_id import fresh_id
+
+ID_BYTES = 16
+IDS_PER_DRAW = 256
+
+_drawn: list[str] = []
+# A forked child must not give out its parent's ids.
+os.register_at_fork(after_in_child=_drawn.clear)
+
+
+def fresh_id() -> str:
+    """32 hexadecimal digits, 128 random bits. Safe in any thread."""
+    try:
+        return _drawn.pop()
+    except IndexError:
+        digits = os.urandom(ID_BYTES * IDS_PER_DRAW).hex()
+        first, *others = (digits[at : at + 2 * ID_BYTES] for at in range(0, len(digits), 2 * ID_BYTES))
+        _drawn.extend(others)
+        return first
+
 
 MAX_LENGTH = 128
 logger = logging.getLogger("pith.http")

@@ -1,1 +1,1 @@
-"""What a running server writes of itself, line by line: as text or as JSON, and never in the way of a request."""
+"""Log lines of a running server: as text or as JSON, and never in the way of a request."""

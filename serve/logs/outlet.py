@@ -1,13 +1,23 @@
-"""Writes lines in a thread of its own, so that whoever logs never waits: what cannot be written in time is dropped, and
-counted."""
+"""Writes log lines in a thread of its own, so that whoever logs never waits: what cannot be written is counted.
+
+The processes of a server send their lines over a Unix socket to the one that was started, a datagram a line. Where that
+is slow, the sender's thread waits, never its event loop.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
+import socket
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from serve.logs.lines import LogFormat, formatter
 
 Write = Callable[[bytes], None]
 # Lines that may wait: at 500 bytes each, some five megabytes.
@@ -98,3 +108,131 @@ class Outlet(logging.Handler):
         text = f"{count} lines of the log were dropped: what reads it is too slow"
         record = logging.LogRecord("pith.logs", logging.WARNING, "", 0, text, (), None)
         return self._lines.format(record).encode() + b"\n"
+
+
+# More than the longest line, whatever its characters.
+LONGEST_LINE_BYTES = 200_000
+_STDERR = 2
+END_S = 1.0
+_one_at_a_time = threading.Lock()
+logger = logging.getLogger("pith.logs")
+
+
+def write_to_stderr(line: bytes) -> None:
+    """All of it, however long that takes: for a thread of its own. Raises `OSError`."""
+    with _one_at_a_time:
+        while line:
+            line = line[os.write(_STDERR, line) :]
+
+
+def writer_to(path: Path | None) -> Write:
+    """What sends a line to the relay at `path`; to this process's own standard error where none listens."""
+    if path is None:
+        return write_to_stderr
+
+    def write(line: bytes) -> None:
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sending:
+                sending.sendto(line[:LONGEST_LINE_BYTES], str(path))
+        except (FileNotFoundError, ConnectionRefusedError):
+            write_to_stderr(line)
+
+    return write
+
+
+@contextmanager
+def relay(path: Path, dropped: Callable[[int], None] = lambda count: None) -> Iterator[None]:
+    """Write what comes to `path` to standard error, in a thread, until the block ends; a line that cannot be written is
+    left out, `dropped` is told, and how many were is said after the next one that can. Raises `OSError` where it cannot
+    begin."""
+    receiving = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    receiving.bind(str(path))
+    thread = threading.Thread(target=_pass_on, args=[receiving, dropped], name="log relay", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        # What has come is read first.
+        with suppress(OSError):
+            receiving.shutdown(socket.SHUT_RD)
+        thread.join(END_S)
+
+
+def _pass_on(receiving: socket.socket, dropped: Callable[[int], None]) -> None:
+    lost = 0
+    with receiving:
+        while line := _next_line(receiving):
+            try:
+                write_to_stderr(line)
+            except OSError:
+                # The disk is full, or the reader is gone: either may pass.
+                lost += 1
+                dropped(1)
+                continue
+            if lost:
+                logger.warning("%d lines of the log could not be written", lost)
+                lost = 0
+
+
+def _next_line(receiving: socket.socket) -> bytes:
+    """Empty where none comes any more."""
+    try:
+        return receiving.recv(LONGEST_LINE_BYTES)
+    except OSError:
+        return b""
+
+
+LogLevel = Literal["debug", "info", "warning", "error"]
+# Of all others only warnings are written, whatever the level: their narration says what callers sent.
+OURS = ("pith", "serve", "billing", "compression", "models")
+# They come with handlers of their own.
+WITH_HANDLERS = ("vllm",)
+ACCESS = "pith.access"
+START = "pith.serve"
+
+
+@dataclass(frozen=True, slots=True)
+class LogPlan:
+    """How a process writes its lines: to the relay's socket, or without one to its own standard error."""
+
+    format: LogFormat = "text"
+    level: LogLevel = "warning"
+    socket: Path | None = None
+
+
+# As a configuration has it that says nothing of logs.
+LOGS = LogPlan()
+
+
+def begin_logs(plan: LogPlan, *, dropped: Callable[[int], None] = lambda count: None) -> Outlet:
+    """From here on every record of this process goes to one outlet, which is returned."""
+    outlet = Outlet(writer_to(plan.socket), formatter(plan.format), dropped=dropped)
+    for name in OURS:
+        # Directly: libraries that are imported later put handlers of their own on the root.
+        ours = logging.getLogger(name)
+        ours.handlers[:] = [outlet]
+        ours.propagate = False
+        ours.setLevel(plan.level.upper())
+    # Asked for by themselves: the line of each request, and what is said of the start.
+    for name in (ACCESS, START):
+        logging.getLogger(name).setLevel(logging.INFO)
+    logging.captureWarnings(True)
+    take_others(outlet)
+    return outlet
+
+
+def take_others(outlet: Outlet) -> None:
+    """Have the warnings of all other loggers written by it: again once what sets up its own has been imported."""
+    root = logging.getLogger()
+    root.handlers[:] = [outlet]
+    root.setLevel(logging.WARNING)
+    for name in WITH_HANDLERS:
+        other = logging.getLogger(name)
+        other.handlers[:] = []
+        other.propagate = True
+
+
+def outlet_of_process() -> Outlet | None:
+    """What `begin_logs` has returned; None where it was not called."""
+    return next((each for each in logging.getLogger(OURS[0]).handlers if isinstance(each, Outlet)), None)

@@ -3,14 +3,17 @@
 import asyncio
 import logging
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from pathlib import Path
 from threading import Lock
+from typing import Any
 
 import psutil
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
+from prometheus_client.exposition import make_wsgi_app
 from prometheus_client.mmap_dict import MmapedDict
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
@@ -18,12 +21,12 @@ from prometheus_client.registry import Collector
 from billing.errors import BillingError
 from billing.spool.spool import Spool
 from serve.config.settings import Settings
+from serve.metrics.engine_files import Series, processes_in, read_series
+from serve.metrics.families import collected_gauge
 from serve.metrics.process_files import metrics_folder, reserve
 
 # Stands for a process id in the names of the files that keep what ended processes had counted.
 ENDED = "ended"
-SPOOLED = "pith_spool_waiting_events"
-SET_ASIDE = "pith_spool_refused_events"
 Listen = Callable[[Settings, CollectorRegistry], Callable[[], None]]
 logger = logging.getLogger("pith.metrics")
 
@@ -111,6 +114,41 @@ def add_values(source: Path, target: Path, *, share: int) -> None:
         values.close()
 
 
+class EngineFiles(Collector):
+    """Reads the files of a folder at each scrape: it asks no replica, so one that hangs holds up nothing."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def collect(self) -> Iterable[Metric]:
+        families: dict[str, Metric] = {}
+        for pid in processes_in(self._folder):
+            try:
+                for series, values in read_series(self._folder, pid):
+                    add_series(families, series, values)
+            except (OSError, ValueError) as error:
+                logger.warning("the metrics of process %d cannot be read: %s", pid, error)
+        return families.values()
+
+
+def add_series(families: dict[str, Metric], series: Series, values: Sequence[float]) -> None:
+    family = families.get(series.family)
+    if family is None:
+        family = families[series.family] = Metric(series.family, series.text, series.kind)
+    labels = dict(series.labels)
+    if series.kind == "histogram":
+        *counts, total = values
+        *below, all_of_them = accumulate(counts)
+        for bound, count in zip(series.bounds, below, strict=True):
+            family.add_sample(f"{series.family}_bucket", labels | {"le": str(bound)}, count)
+        family.add_sample(f"{series.family}_bucket", labels | {"le": "+Inf"}, all_of_them)
+        family.add_sample(f"{series.family}_count", labels, all_of_them)
+        family.add_sample(f"{series.family}_sum", labels, total)
+    else:
+        suffix = "_total" if series.kind == "counter" else ""
+        family.add_sample(series.family + suffix, labels, values[0])
+
+
 class SpoolGauges(Collector):
     """How much usage waits in the spool, read when asked: it is one file, no matter which process wrote to it."""
 
@@ -123,8 +161,8 @@ class SpoolGauges(Collector):
         except BillingError as error:
             logger.warning("the spool's metrics are missing: %s", error)
             return
-        yield GaugeMetricFamily(SPOOLED, "Usage events in the spool that wait for the ledger.", waiting)
-        yield GaugeMetricFamily(SET_ASIDE, "Usage events that the ledger refused for good.", refused)
+        yield collected_gauge("pith_spool_waiting_events", waiting)
+        yield collected_gauge("pith_spool_refused_events", refused)
 
     async def _count(self) -> tuple[int, int]:
         spool = Spool(self._path)
@@ -132,3 +170,18 @@ class SpoolGauges(Collector):
             return await spool.count_waiting(), await spool.count_refused()
         finally:
             await spool.close()
+
+
+Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+# Prometheus asks for OpenMetrics first, in which `prometheus_client` turns the colons of names into underscores.
+TEXT = "text/plain;version=0.0.4"
+
+
+def scrape_app(registry: CollectorRegistry) -> Wsgi:
+    """A WSGI application that answers in the text format, whatever is asked for, and compressed where that is."""
+    app: Wsgi = make_wsgi_app(registry)
+
+    def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        return app({**environ, "HTTP_ACCEPT": TEXT}, start_response)
+
+    return answer

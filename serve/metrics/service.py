@@ -1,16 +1,86 @@
-"""Everything that one HTTP process counts, built once."""
+"""Metrics of one HTTP process: every HTTP request by route template, and the room of each kind of request."""
 
 from collections.abc import Iterable
+from functools import cache
+from time import perf_counter
+from typing import get_args
 
 from prometheus_client import CollectorRegistry
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from serve.metrics.chat import ChatMetrics
-from serve.metrics.compress import CompressMetrics
-from serve.metrics.http import HttpMetrics
-from serve.metrics.money import MoneyMetrics
-from serve.metrics.originals import OriginalMetrics
-from serve.metrics.prompt_compression import PromptCompressionMetrics
-from serve.metrics.retrieval import RetrievalMetrics
+from billing.errors import LimitName, RateLimited
+from serve.metrics.background import OriginalMetrics
+from serve.metrics.charged_requests import (
+    ChatMetrics,
+    CompressMetrics,
+    PromptCompressionMetrics,
+    RetrievalMetrics,
+)
+from serve.metrics.families import Families
+
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+UNMATCHED = "unmatched"
+NO_RESPONSE = "none"
+# Scope and name of a limit.
+LIMITS = (
+    *((scope, name) for scope in ("project", "key") for name in get_args(LimitName)),
+    *(("demo", name) for name in ("requests", "in_flight")),
+)
+
+
+class HttpMetrics:
+    """The counters of this process's HTTP server."""
+
+    def __init__(self, families: Families) -> None:
+        # Looked up once for each set of labels: the templates of routes and a few methods and statuses.
+        self._requests_of = cache(families.counter("pith_http_requests").labels)
+        self._duration_of = cache(families.histogram("pith_http_request_duration_seconds").labels)
+        self.in_flight = families.gauge("pith_http_requests_in_flight")
+        families.gauge("pith_ingress_replicas").set(1)
+        refusals = families.counter("pith_rate_limit_refusals")
+        self._refusals = {labels: refusals.labels(*labels) for labels in LIMITS}
+
+    def end(self, route: str, method: str, status: str, seconds: float) -> None:
+        self._requests_of(route, method, status).inc()
+        self._duration_of(route, method).observe(seconds)
+
+    def rate_limited(self, error: RateLimited) -> None:
+        self._refusals[error.scope, error.which].inc()
+
+
+class MetricsMiddleware:
+    """Counts each request once it is over."""
+
+    def __init__(self, app: ASGIApp, metrics: HttpMetrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        status = NO_RESPONSE
+
+        async def send_noting_status(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = str(message["status"])
+            await send(message)
+
+        metrics, began = self._metrics, perf_counter()
+        metrics.in_flight.inc()
+        try:
+            await self._app(scope, receive, send_noting_status)
+        except ClientDisconnect:
+            # The framework has answered, but the client had already left.
+            status = NO_RESPONSE
+            raise
+        finally:
+            metrics.in_flight.dec()
+            route = getattr(scope.get("route"), "path", UNMATCHED)
+            method = scope["method"] if scope["method"] in METHODS else "other"
+            metrics.end(route, method, status, perf_counter() - began)
 
 
 class ServiceMetrics:
@@ -24,11 +94,10 @@ class ServiceMetrics:
         compression_models: Iterable[str],
         retrieval_models: Iterable[str] = (),
     ) -> None:
-        chat_models = tuple(chat_models)
-        money = MoneyMetrics(registry)
-        self.http = HttpMetrics(registry)
-        self.chat = ChatMetrics(registry, chat_models, money)
-        self.compress = CompressMetrics(registry, compression_models, money)
-        self.prompt_compression = PromptCompressionMetrics(registry, chat_models)
-        self.retrieval = RetrievalMetrics(registry, retrieval_models, money)
+        chat_models, families = tuple(chat_models), Families(registry)
+        self.http = HttpMetrics(families)
+        self.chat = ChatMetrics(families, chat_models)
+        self.compress = CompressMetrics(families, compression_models)
+        self.prompt_compression = PromptCompressionMetrics(families, chat_models)
+        self.retrieval = RetrievalMetrics(families, retrieval_models)
         self.originals = OriginalMetrics(registry)

@@ -16,9 +16,9 @@ from billing.rate_limits.rate_limits import RateLimits
 from billing.usage import Hold, MeteringStatus
 from billing.webhooks.refusals import Refusals
 from models.errors import EngineRejected
-from serve.http.disconnect import Client
+from serve.http.limits import rate_limit_headers
 from serve.http.openapi import METERING_HEADER
-from serve.http.rate_limit_headers import rate_limit_headers
+from serve.http.replies import Client
 from serve.logs.request_notes import current_notes
 from serve.money.held_request import HeldRequest, Observed
 from serve.money.hold import HoldTerms, hold_worst_case

@@ -12,7 +12,7 @@ from billing.price import Cost, ModelPrice, cost
 from billing.store.database import Work
 from billing.usage import Hold, MeteringStatus, Outcome, Saving, Settlement, UsageFigures, Used
 from models.engine import TokenUsage
-from serve.http.disconnect import Client
+from serve.http.replies import Client
 from serve.logs.request_notes import current_notes
 from serve.money.hold import HoldTerms, open_hold
 from serve.money.terms import MostTokens

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from starlette.types import Send
 
 from billing.store.database import Work
-from serve.http.disconnect import Client
+from serve.http.replies import Client
 from serve.money.held_request import Receipt
 
 # Of a reply's body. It is a row of the ledger until its batch has ended, and is in memory as a whole.

@@ -20,7 +20,7 @@ from billing.upkeep.upkeep import (
     replay_round,
 )
 from serve.config.settings import Settings
-from serve.metrics.upkeep import UpkeepMetrics
+from serve.metrics.background import UpkeepMetrics
 from serve.tracing.spans import NO_TRACER, Tracer, traced
 
 

@@ -17,7 +17,7 @@ from billing.webhooks.sender import HttpSender
 from billing.webhooks.watch import LimitWatch, tidy
 from serve.config.settings import Settings
 from serve.config.values.networks import networks
-from serve.metrics.webhook_counts import WebhookMetrics
+from serve.metrics.background import WebhookMetrics
 from serve.money.pepper import read_pepper
 
 # How soon an event is on its way, where nothing is being sent.

@@ -18,7 +18,7 @@ from serve.config.settings import Settings
 from serve.http.auth import bearer_key
 from serve.http.client_address import client_of
 from serve.http.errors import MissingKey, WrongAdminKey
-from serve.http.wrong_keys import WrongKeys
+from serve.http.limits import WrongKeys
 from serve.ops.admin_key import Administrator, AdminKeys
 
 

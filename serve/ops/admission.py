@@ -4,7 +4,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from serve.http.errors import MissingKey, WrongAdminKey
-from serve.http.wrong_keys import TooManyWrongKeys
+from serve.http.limits import TooManyWrongKeys
 from serve.ops.administration import Gate
 from serve.ops.refusals import problem
 

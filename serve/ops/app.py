@@ -14,9 +14,9 @@ from billing.clock import now
 from billing.spool.spool import Spool
 from billing.store.database import open_database
 from serve.config.settings import Settings
-from serve.http.body_limit import BodyLimitMiddleware
-from serve.http.docs_pages import docs_routes
+from serve.http.middleware import BodyLimitMiddleware
 from serve.http.request_id import RequestIdMiddleware
+from serve.http.routes import docs_routes
 from serve.money.ledger_setup import REPORT_TIMEOUT_S
 from serve.money.pepper import read_pepper
 from serve.ops.account_routes import project_routes, workspace_routes

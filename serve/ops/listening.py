@@ -7,8 +7,7 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry
 
 from serve.config.settings import Settings
-from serve.http.server.bounds import ops_bounds
-from serve.http.server.hosts import is_loopback
+from serve.http.server.bounds import is_loopback, ops_bounds
 from serve.http.server.server import PithServer, config_within
 from serve.ops.admin_key import FILE, make_admin_key
 from serve.ops.app import create_ops

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from serve.http.errors import http_problem
-from serve.metrics.exposition import scrape_app
+from serve.metrics.ops_port import scrape_app
 
 # More of them at once only take longer.
 AT_ONCE = 4

@@ -10,7 +10,7 @@ from billing.caller import Caller
 from billing.errors import LedgerUnavailable, OriginalsFull, RowRefused, UnknownOriginal
 from billing.originals.original_sql import Head
 from billing.originals.original_store import OriginalStore
-from serve.metrics.originals import OriginalMetrics
+from serve.metrics.background import OriginalMetrics
 from serve.originals.retention import Retention
 from serve.originals.sealing import CHUNK_CHARACTERS, Sealer, Unreadable
 from serve.originals.writer import OriginalWriter

@@ -16,8 +16,7 @@ from billing.caller import Caller
 from billing.errors import BillingError
 from billing.rate_limits.rate_limits import RateLimits
 from serve.http.auth import Authenticate
-from serve.http.body import InvalidBody, Issue
-from serve.http.disconnect import Client, WorkingReply
+from serve.http.limits import rate_limit_headers
 from serve.http.openapi import (
     BEARER,
     RATE_LIMIT_HEADERS,
@@ -25,8 +24,8 @@ from serve.http.openapi import (
     REQUEST_ID_PARAMETER,
     error_responses,
 )
-from serve.http.rate_limit_headers import rate_limit_headers
-from serve.http.streaming import StreamedResponse
+from serve.http.replies import Client, StreamedResponse, WorkingReply
+from serve.http.request_body import InvalidBody, Issue
 from serve.originals.originals import ID, Originals, Slice
 from serve.originals.response import OriginalSlice
 

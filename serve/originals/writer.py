@@ -6,7 +6,7 @@ from contextlib import suppress
 from billing.errors import BillingError
 from billing.originals.original_sql import Chunk, Head
 from billing.originals.original_store import OriginalStore
-from serve.http.fresh_id import fresh_id
+from serve.http.request_id import fresh_id
 from serve.originals.sealing import SURROGATES, Sealer, chunks_of
 from serve.originals.turns import Turns
 

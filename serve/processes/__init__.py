@@ -1,1 +1,1 @@
-"""What the processes of one server share on one machine: the port, the rate-limit counters, a private folder."""
+"""Processes of one server on one machine, and what they share: the port, the rate-limit counters, a private folder."""

@@ -1,13 +1,8 @@
 """Connections of one port: a bound on all, one on each client's, and which of them are shed for new ones."""
 
-import resource
-import sys
 from collections.abc import Callable
 from enum import IntEnum
 from time import monotonic
-
-# Open files that are no connections of clients: the ledger's, the spool's, those to replicas, libraries.
-OTHER_FILES = 512
 
 # A client that reads slowly, or whose network hesitates, does not read for a moment.
 UNREAD_S = 1.0
@@ -143,16 +138,3 @@ class Connections:
         self.close(place)
         place.shed(rest)
         return True
-
-
-def files_to_spare() -> int:
-    """How many connections this process may hold, each of which is an open file."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return sys.maxsize if soft == resource.RLIM_INFINITY else max(1, soft - OTHER_FILES)
-
-
-def allow_open_files() -> None:
-    """Raise the soft limit of this process to the hard one: many shells and service managers start a process at 1,024,
-    and over the limit no connection is taken in."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from billing.rate_limits.counters import MemoryCounters
-from serve.processes.connection_counts import ConnectionCounts
-from serve.processes.listener import BACKLOG, NO_SLOT, bound_socket
-from serve.processes.rate_limits.counter_server import CountersServer
+from serve.processes.listener import BACKLOG, NO_SLOT, ConnectionCounts, bound_socket
+from serve.processes.rate_limit_counters import CountersServer
 from serve.processes.run_folder import COUNTERS_SOCKET, LISTENER_SOCKET
 
 ANSWER_S = 10.0

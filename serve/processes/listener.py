@@ -1,12 +1,63 @@
-"""The listening socket of an HTTP process, and its slot among the processes that share it."""
+"""The listening socket that HTTP processes share: who asks for it, and who accepts how many of its connections."""
 
+import asyncio
+import logging
+import mmap
 import os
 import socket
+from array import array
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from errno import EMFILE, ENFILE, ENOBUFS, ENOMEM
 from pathlib import Path
 
-from serve.processes.connection_counts import ConnectionCounts
 from serve.processes.run_folder import LISTENER_SOCKET
+
+_BYTES = array("I").itemsize
+SLOTS = 256
+# Stored counts are one higher than the real ones, so that 0 marks a free slot.
+_FREE = 0
+
+
+class ConnectionCounts:
+    """`SLOTS` numbers in an anonymous file, shared with every process that is given its descriptor."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._memory = mmap.mmap(descriptor, SLOTS * _BYTES)
+        # Each is written in a single store: a reader sees either the old value or the new one.
+        self._counts = memoryview(self._memory).cast("I")
+
+    @staticmethod
+    def make() -> int:
+        """The descriptor of a new file. Raises `OSError`."""
+        descriptor = os.memfd_create("pith-connections")
+        os.ftruncate(descriptor, SLOTS * _BYTES)
+        return descriptor
+
+    def take_slot(self) -> int | None:
+        """Takes a free slot; None if there is none. Only the coordinator may call it."""
+        for slot, count in enumerate(self._counts):
+            if count == _FREE:
+                self._counts[slot] = 1
+                return slot
+        return None
+
+    def free_slot(self, slot: int) -> None:
+        self._counts[slot] = _FREE
+
+    def write(self, slot: int, connections: int) -> None:
+        self._counts[slot] = connections + 1
+
+    def fewest_of_others(self, slot: int) -> int | None:
+        """The connections of the least busy process other than `slot`; None if it is alone."""
+        counts = self._counts.tolist()
+        counts[slot] = _FREE
+        return min(filter(None, counts), default=0) - 1 if any(counts) else None
+
+    def close(self) -> None:
+        self._counts.release()
+        self._memory.close()
+
 
 BACKLOG = 4096
 NO_SLOT = "none"
@@ -95,3 +146,121 @@ def ask_for_listener(folder: Path) -> Listener:
     # The memory stays mapped.
     os.close(counts)
     return listener
+
+
+TAKEN_AT_ONCE = 64
+# How many a process that is ahead takes at once, where the others did not come to take them.
+TAKEN_FOR_OTHERS = 8
+# More connections than another process by this many, or by this part of its own, is still fair.
+AHEAD, AHEAD_PART = 2, 1 / 8
+# How long the others get to come first.
+STEP_BACK_S = 0.001
+# Without these, no connection can be accepted; those that wait are not lost.
+OUT_OF_RESOURCES = (EMFILE, ENFILE, ENOBUFS, ENOMEM)
+RETRY_S = 0.1
+logger = logging.getLogger("pith.http")
+
+
+class Acceptor:
+    """Stands in for an asyncio server, whose methods uvicorn calls.
+
+    libuv, and so uvloop, accepts one connection in a turn of the event loop: of a thousand that come at once, the last
+    would be seen after a thousand turns of work on the others, and a health probe would wait with it. And among
+    processes that share a socket, the first to wake would take them all, so a process that is ahead waits a moment.
+    """
+
+    def __init__(
+        self, listener: Listener, make: Callable[[], asyncio.Protocol], connections: Collection[object]
+    ) -> None:
+        self._listener = listener
+        self._make = make
+        self._connections = connections
+        self._adopting: set[asyncio.Task[object]] = set()
+        self._resuming: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+        self._is_closed = False
+        self._watch()
+
+    def publish(self) -> None:
+        """Let the other processes see how many connections this one has, while it takes any."""
+        if self._is_closed:
+            return
+        self._listener.write(self._count())
+
+    def close(self) -> None:
+        """Accept no more."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._resuming is not None:
+            self._resuming.cancel()
+        self._loop.remove_reader(self._listener.sock.fileno())
+        self._listener.close()
+
+    @property
+    def adopting(self) -> int:
+        """Connections that were accepted, and have no protocol yet."""
+        return len(self._adopting)
+
+    def take_what_waits(self) -> None:
+        """Of a socket that no other process takes from: with it they would be reset."""
+        while not self._is_closed and self._listener.is_own and self._take_one():
+            pass
+
+    async def wait_closed(self) -> None:
+        await asyncio.gather(*self._adopting, return_exceptions=True)
+
+    def _watch(self) -> None:
+        self._loop.add_reader(self._listener.sock.fileno(), self._take)
+
+    def _pause(self, seconds: float, then: Callable[[], None]) -> None:
+        self._loop.remove_reader(self._listener.sock.fileno())
+        self._resuming = self._loop.call_later(seconds, then)
+
+    def _take(self) -> None:
+        if self._is_ahead():
+            self._pause(STEP_BACK_S, self._take_for_others)
+            return
+        for _ in range(TAKEN_AT_ONCE):
+            if not self._take_one() or self._is_ahead():
+                break
+        self.publish()
+
+    def _take_for_others(self) -> None:
+        """Take connections that the other processes did not: they have ended, or are busy."""
+        self._watch()
+        for _ in range(TAKEN_FOR_OTHERS):
+            if not self._take_one():
+                break
+        self.publish()
+
+    def _take_one(self) -> bool:
+        try:
+            connection, _address = self._listener.sock.accept()
+        except OSError as error:
+            # Usually none waits, or its client left before it was accepted.
+            if error.errno in OUT_OF_RESOURCES:
+                logger.error("connections wait and cannot be accepted: %s", error)
+                self._pause(RETRY_S, self._watch)
+            return False
+        connection.setblocking(False)
+        adopting = self._loop.create_task(self._adopt(connection))
+        self._adopting.add(adopting)
+        adopting.add_done_callback(self._adopting.discard)
+        return True
+
+    async def _adopt(self, connection: socket.socket) -> None:
+        try:
+            await self._loop.connect_accepted_socket(self._make, connection)
+        except OSError as error:
+            # Its client has left already.
+            logger.debug("a connection ended before it began: %s", error)
+            connection.close()
+
+    def _count(self) -> int:
+        return len(self._connections) + len(self._adopting)
+
+    def _is_ahead(self) -> bool:
+        fewest = self._listener.fewest_of_others()
+        own = self._count()
+        return fewest is not None and own > fewest + max(AHEAD, own * AHEAD_PART)

@@ -1,4 +1,4 @@
-"""The private folder of a running server, for its sockets and what its parts leave behind; only its owner may enter."""
+"""The private folder of a running server, which only its owner may enter: sockets, Ray's files, steps of a start."""
 
 import fcntl
 import logging
@@ -6,9 +6,11 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
+from urllib.parse import quote
 
 LISTENER_SOCKET = "listener.sock"
 COUNTERS_SOCKET = "counters.sock"
@@ -98,3 +100,31 @@ def _is_own_folder(path: Path) -> bool:
     except OSError:
         return False
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+
+
+STEPS_FOLDER = "steps"
+Tell = Callable[[str], None]
+
+
+def teller(run_folder: Path | None, name: str) -> Tell:
+    """What `name` calls at each step with a few words; without a folder (on another machine) nobody reads them."""
+    return (
+        partial(_write, run_folder / STEPS_FOLDER / quote(name, safe="")) if run_folder else lambda step: None
+    )
+
+
+def told(run_folder: Path | None, name: str) -> str:
+    """The step that `name` is at, or "" where it has told none."""
+    if run_folder is None:
+        return ""
+    try:
+        return (run_folder / STEPS_FOLDER / quote(name, safe="")).read_text()
+    except OSError:
+        return ""
+
+
+def _write(path: Path, step: str) -> None:
+    # Without room for it the start goes on.
+    with suppress(OSError):
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        path.write_text(step)

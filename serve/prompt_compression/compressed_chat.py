@@ -11,7 +11,7 @@ from billing.errors import BillingError
 from billing.price import Cost, ModelPrice, cost
 from billing.usage import MeteringStatus, PromptCompression, Saving
 from models.engine import TokenUsage
-from serve.metrics.prompt_compression import ObservedPrompt
+from serve.metrics.charged_requests import ObservedPrompt
 from serve.money.held_request import HeldRequest, MoreThanHeld
 from serve.money.terms import MostTokens
 from serve.originals.originals import Kept, Original

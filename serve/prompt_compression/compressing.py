@@ -19,7 +19,7 @@ from compression.pipeline.request import CompressionRequest, CompressionResult
 from compression.pipeline.served import JobTerms
 from serve.compressors.served import ServedCompressor
 from serve.compressors.terms import AT_ONCE
-from serve.metrics.prompt_compression import Reason
+from serve.metrics.charged_requests import Reason
 from serve.prompt_compression.blocks import Block, looks_like_json
 from serve.prompt_compression.cutting import cut
 from serve.prompt_compression.outcome import BlockOutcome

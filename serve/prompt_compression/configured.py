@@ -5,7 +5,7 @@ from serve.config.compression_models import (
     CompressionSettingsSection,
     spec_of,
 )
-from serve.http.body import InvalidBody, Issue, parse_body
+from serve.http.request_body import InvalidBody, Issue, parse_body
 from serve.prompt_compression.default import default_of
 from serve.prompt_compression.options import ProjectCompression
 

@@ -6,7 +6,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from serve.metrics.prompt_compression import BlockEnd, Reason
+from serve.metrics.charged_requests import BlockEnd, Reason
 from serve.prompt_compression.blocks import Block
 from serve.prompt_compression.shared_result import Compression, SharedResult
 

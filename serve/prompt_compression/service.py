@@ -13,9 +13,8 @@ from compression.pipeline.errors import CompressorUnavailable, UnknownCompressio
 from models.errors import InvalidField
 from serve.compressors.served import ServedCompressor
 from serve.compressors.terms import token_terms
-from serve.http.disconnect import Client
-from serve.metrics.compress import CompressMetrics
-from serve.metrics.prompt_compression import PromptCompressionMetrics, Reason
+from serve.http.replies import Client
+from serve.metrics.charged_requests import CompressMetrics, PromptCompressionMetrics, Reason
 from serve.money.admission import Admitted
 from serve.money.held_request import HeldRequest
 from serve.money.price_book import price_of

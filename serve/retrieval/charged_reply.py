@@ -12,7 +12,7 @@ from starlette.types import Send
 from billing.caller import Caller
 from billing.store.database import Work
 from models.retrieval import Computed
-from serve.http.disconnect import Client, WorkingReply
+from serve.http.replies import Client, WorkingReply
 from serve.money.held_request import Receipt
 from serve.money.recorded import Record
 from serve.money.service_block import charged_fields

@@ -7,7 +7,7 @@ from pydantic_core import PydanticCustomError
 
 from models.errors import InvalidField
 from models.retrieval import RetrievalJob, Text
-from serve.http.body import RequestShape
+from serve.http.request_body import RequestShape
 from serve.retrieval.served import RetrievalModels
 from serve.retrieval.service import PreparedRetrieval, prepared
 

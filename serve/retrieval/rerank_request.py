@@ -4,7 +4,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
 from models.retrieval import RetrievalJob
-from serve.http.body import RequestShape
+from serve.http.request_body import RequestShape
 from serve.retrieval.served import RetrievalModels
 from serve.retrieval.service import PreparedRetrieval, prepared
 

@@ -4,11 +4,11 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from serve.http.error_body import OpenAIErrorBody
 from serve.http.openapi import (
     RATE_LIMIT_HEADERS,
     REQUEST_ID_HEADER,
     REQUEST_ID_PARAMETER,
+    OpenAIErrorBody,
     json_body,
     metering_header,
 )

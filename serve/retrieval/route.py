@@ -4,8 +4,8 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from serve.http.auth import Authenticate, authenticated_request
-from serve.http.body import MAX_TOKEN_IDS
 from serve.http.openapi import BEARER
+from serve.http.request_body import MAX_TOKEN_IDS
 from serve.retrieval.charged_reply import RetrievalReply
 from serve.retrieval.embedding_reply import embeddings_writer
 from serve.retrieval.embedding_request import EmbeddingRequest, prepare_embeddings

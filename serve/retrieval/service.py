@@ -12,8 +12,8 @@ from models.engine import TokenUsage
 from models.errors import EngineFailed, EngineRejected, InvalidField
 from models.retrieval import Computed, RetrievalJob, RetrievalModel
 from serve.config.settings import Settings
-from serve.http.disconnect import Client
-from serve.metrics.retrieval import RetrievalMetrics
+from serve.http.replies import Client
+from serve.metrics.charged_requests import RetrievalMetrics
 from serve.money.admission import Admissions, Admitted
 from serve.money.held_request import MoreThanHeld, Receipt
 from serve.money.terms import MostTokens, TokenTerms

@@ -1,2 +1,2 @@
-"""How long each step of a request took, as spans for an OpenTelemetry collector. `otlp` and `export` import
-OpenTelemetry, and are themselves imported only where tracing is configured."""
+"""Traces: the time of each step of a request, as spans for an OpenTelemetry collector. `otlp` imports OpenTelemetry,
+and is itself imported only where tracing is configured."""

@@ -4,24 +4,143 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from random import random
+from time import monotonic
 from types import TracebackType
+from typing import Protocol
 
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import SpanLimits, TracerProvider
-from opentelemetry.sdk.trace.export import SpanExporter
+from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.trace import SpanContext, Status, StatusCode, TraceFlags
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.trace.span import TraceState
 
-from serve.tracing.destination import EXPORT_S, TracingTerms
-from serve.tracing.export import Exporting, SpanCounts
-from serve.tracing.sampling import Sampling
-from serve.tracing.spans import NO_SPAN, Span, SpanKind, Value
-from serve.tracing.traceparent import RemoteParent
+from serve.tracing.collector import EXPORT_S, TracingTerms
+from serve.tracing.spans import NO_SPAN, RemoteParent, Span, SpanKind, Value
+
+
+class Sampling:
+    """`ratio` of all requests, drawn by chance; and of those that their callers trace, `callers_per_s` a second."""
+
+    def __init__(
+        self,
+        ratio: float,
+        callers_per_s: float,
+        *,
+        draw: Callable[[], float] = random,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._ratio = ratio
+        self._per_s = callers_per_s
+        self._draw = draw
+        self._clock = clock
+        # A second's worth may come at once, and one where that is less.
+        self._most = max(1.0, callers_per_s)
+        self._left = self._most if callers_per_s else 0.0
+        self._filled_at = clock()
+
+    def takes(self, parent: RemoteParent | None) -> bool:
+        if self._ratio and self._draw() < self._ratio:
+            return True
+        return parent is not None and parent.is_sampled and self._has_left()
+
+    def _has_left(self) -> bool:
+        if not self._per_s:
+            return False
+        now = self._clock()
+        self._left = min(self._most, self._left + (now - self._filled_at) * self._per_s)
+        self._filled_at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
+# Some two kilobytes each.
+MOST_WAITING = 4096
+TOGETHER = 512
+EVERY_S = 1.0
+LOG_AGAIN_S = 60.0
+logger = logging.getLogger("pith.tracing")
+
+
+class SpanCounts(Protocol):
+    """Is told what became of spans."""
+
+    def exported(self, count: int) -> None: ...
+
+    def dropped(self, count: int) -> None:
+        """There was no room for them, or the collector did not take them."""
+
+
+class Exporting(SpanProcessor):
+    """Spans wait for the thread, `most_waiting` of them; those that come beyond that are dropped."""
+
+    def __init__(
+        self, exporter: SpanExporter, counts: SpanCounts, *, most_waiting: int = MOST_WAITING
+    ) -> None:
+        self._exporter = exporter
+        self._counts = counts
+        self._most_waiting = most_waiting
+        self._waiting: deque[ReadableSpan] = deque()
+        self._is_stopping = threading.Event()
+        self._said_at = -LOG_AGAIN_S
+        self._thread = threading.Thread(target=self._run, name="traces", daemon=True)
+        self._thread.start()
+
+    def on_start(self, span: trace.Span, parent_context: Context | None = None) -> None: ...
+
+    def on_end(self, span: ReadableSpan) -> None:
+        if len(self._waiting) >= self._most_waiting or self._is_stopping.is_set():
+            self._counts.dropped(1)
+        else:
+            self._waiting.append(span)
+
+    def shutdown(self) -> None:
+        self.stop(0)
+
+    def stop(self, within_s: float) -> None:
+        """Export what waits, for at most that long, and give up the rest. To be called from another thread."""
+        self._is_stopping.set()
+        self._thread.join(within_s)
+        # Ends what it waits for: the pause before another attempt.
+        self._exporter.shutdown()
+        if self._waiting:
+            self._counts.dropped(len(self._waiting))
+
+    def _run(self) -> None:
+        while not self._is_stopping.wait(EVERY_S):
+            self._export_all()
+        self._export_all()
+
+    def _export_all(self) -> None:
+        while self._waiting:
+            spans = [self._waiting.popleft() for _ in range(min(TOGETHER, len(self._waiting)))]
+            if self._is_taken(spans):
+                self._counts.exported(len(spans))
+            else:
+                self._counts.dropped(len(spans))
+
+    def _is_taken(self, spans: Sequence[ReadableSpan]) -> bool:
+        reason = "the collector does not take them"
+        try:
+            if self._exporter.export(spans) is SpanExportResult.SUCCESS:
+                return True
+        except Exception as error:
+            # A thread that ends would drop all that follows.
+            reason = type(error).__name__
+        if monotonic() - self._said_at >= LOG_AGAIN_S:
+            self._said_at = monotonic()
+            logger.warning("%d spans are lost: %s", len(spans), reason)
+        return False
+
 
 _KINDS = {"internal": trace.SpanKind.INTERNAL, "client": trace.SpanKind.CLIENT}
 _PROPAGATOR = TraceContextTextMapPropagator()

@@ -11,7 +11,7 @@ import pytest
 
 from billing.books.at_a_glance import Glance
 from billing.books.usage_report import total
-from serve.metrics.ledger.families import glance_families, tenant_families
+from serve.metrics.ledger_metrics import glance_families, tenant_families
 from tests.monitoring.files import (
     DASHBOARDS,
     FOLDER,

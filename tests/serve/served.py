@@ -35,10 +35,10 @@ from serve.batches.wiring import BatchRoom
 from serve.catalog.configured import catalog_of
 from serve.compressors.served import RunningModel
 from serve.config.settings import Settings
-from serve.metrics.traces import TraceMetrics
+from serve.metrics.background import TraceMetrics
 from serve.money.ledger_setup import prices_of
 from serve.money.pepper import read_pepper
-from serve.tracing.opening import Tracing
+from serve.tracing.collector import Tracing
 from tests.migrated import migrated_file
 
 T = TypeVar("T")

@@ -10,7 +10,7 @@ from serve.catalog.response import Catalog, CatalogModel, Model
 from serve.chat.message_shapes import Message
 from serve.chat.request import ChatCompletionRequest
 from serve.chat.response import Billing, ChatCompletionResponse, Metering, ServiceBlock, Usage
-from serve.http.error_body import ErrorBody, OpenAIError, ValidationIssue
+from serve.http.openapi import ErrorBody, OpenAIError, ValidationIssue
 
 HI = {"role": "user", "content": "hi"}
 

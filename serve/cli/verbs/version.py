@@ -4,7 +4,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 
 import typer
 
-from serve.metrics.machine.installed import checkout_commit, recorded_commit
+from serve.metrics.installed import checkout_commit, recorded_commit
 
 NAME = "pith"
 

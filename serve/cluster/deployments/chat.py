@@ -23,10 +23,10 @@ from serve.cluster.replicas.replica import Replica
 from serve.config.capacity.demand import worker_bundle
 from serve.config.chat_models import ModelSettings, shares_of
 from serve.fairness.places import Shares
-from serve.logs.setup import LOGS, LogPlan, begin_logs
-from serve.metrics.engines.replica import ReplicaMetrics, open_replica_metrics
-from serve.processes.interpreter import prepare_interpreter
-from serve.tracing.destination import TracingTerms
+from serve.logs.outlet import LOGS, LogPlan, begin_logs
+from serve.metrics.engine_files import ReplicaMetrics, open_replica_metrics
+from serve.processes.process_setup import prepare_interpreter
+from serve.tracing.collector import TracingTerms
 
 
 class ChatReplica:

@@ -14,7 +14,7 @@ from serve.cluster.ray_insides.loopback import PortCheck
 from serve.cluster.replicas.pooled_retrieval import computed_in_pool
 from serve.config.compression_models import CompressionModelSettings, plan_of_model, spec_of
 from serve.config.settings import Settings
-from serve.logs.setup import LOGS, LogPlan, begin_logs
+from serve.logs.outlet import LOGS, LogPlan, begin_logs
 from serve.metrics.process_files import count_in_files, metrics_environment
 
 
@@ -28,7 +28,7 @@ class CompressReplica:
         from prometheus_client import CollectorRegistry
 
         from compression.workers.pooled_model import start_model
-        from serve.metrics.compression_workers import PoolMetrics
+        from serve.metrics.queues import PoolMetrics
 
         self._ports = PortCheck(on_loopback=not settings.ray.address)
         metrics = PoolMetrics(CollectorRegistry(), model.id)

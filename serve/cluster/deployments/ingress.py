@@ -24,11 +24,10 @@ from serve.config.chat_models import shares_of
 from serve.config.ray_cluster import NODE
 from serve.config.retrieval_models import RetrievalModelSettings, host_of
 from serve.config.settings import Settings
-from serve.logs.outlet import DRAIN_S, Outlet
-from serve.logs.setup import begin_logs
+from serve.logs.outlet import DRAIN_S, Outlet, begin_logs
 from serve.metrics.process_files import count_in_files, metrics_environment
 from serve.money.pepper import digest_of_pepper, require_pepper
-from serve.processes.interpreter import prepare_interpreter
+from serve.processes.process_setup import prepare_interpreter
 from serve.processes.run_folder import LOGS_SOCKET
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ class IngressReplica:
 def _begin_logs(settings: Settings, run_folder: Path | None) -> Outlet:
     from prometheus_client import CollectorRegistry
 
-    from serve.metrics.log_lines import count_dropped_lines
+    from serve.metrics.process_files import count_dropped_lines
 
     plan = settings.logs.plan(run_folder / LOGS_SOCKET if run_folder else None)
     return begin_logs(plan, dropped=count_dropped_lines(CollectorRegistry()))
@@ -116,7 +115,7 @@ def _engines(settings: Settings, places: Places, client: ReplicaClient) -> dict[
     from prometheus_client import CollectorRegistry
 
     from serve.cluster.replicas.engine import RayEngine
-    from serve.metrics.waiting import WaitingMetrics
+    from serve.metrics.queues import WaitingMetrics
 
     server, waiting = settings.server, WaitingMetrics(CollectorRegistry())
     engines = {

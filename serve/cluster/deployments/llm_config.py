@@ -7,7 +7,7 @@ from ray.serve.llm import LLMConfig
 from serve.config.adapters import lora_arguments
 from serve.config.capacity.demand import worker_bundle
 from serve.config.chat_models import ModelSettings
-from serve.tracing.destination import TracingTerms
+from serve.tracing.collector import TracingTerms
 
 NOTHING_TO_FETCH = "serve.cluster.ray_insides.ray_serve_llm.NothingToFetch"
 

@@ -14,7 +14,7 @@ from serve.cluster.deployments.spread import at_most
 from serve.cluster.ray_insides.loopback import PortCheck
 from serve.config.retrieval_models import RetrievalModelSettings
 from serve.config.settings import Settings
-from serve.logs.setup import LOGS, LogPlan, begin_logs
+from serve.logs.outlet import LOGS, LogPlan, begin_logs
 from serve.metrics.process_files import count_in_files, metrics_environment
 
 

@@ -23,11 +23,11 @@ from serve.config.adapters import max_rank_of
 from serve.config.capacity.demand import placement_group
 from serve.config.chat_models import ModelSettings
 from serve.fairness.places import Shares
-from serve.fairness.trials import FairTrials
-from serve.logs.setup import LogPlan, begin_logs, take_others
-from serve.metrics.engines.replica import open_replica_metrics
-from serve.processes.start_steps import teller
-from serve.tracing.destination import TracingTerms
+from serve.fairness.replica_turns import FairTrials
+from serve.logs.outlet import LogPlan, begin_logs, take_others
+from serve.metrics.engine_files import open_replica_metrics
+from serve.processes.run_folder import teller
+from serve.tracing.collector import TracingTerms
 
 if TYPE_CHECKING:
     from models.vllm.engine import VLLMEngine

@@ -22,7 +22,7 @@ from serve.cluster.replicas.status import ReplicaStatus
 from serve.fairness.places import QueueFull, Shares
 
 if TYPE_CHECKING:
-    from serve.metrics.waiting import Waits
+    from serve.metrics.queues import Waits
 
 
 class RayEngine:

@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING, Any
 from models.engine import EngineRequest
 from serve.cluster.ray_insides.ray_serve import RoutedHandle, replica_id_of
 from serve.cluster.replicas.port import ADDRESS_KEY, Address
-from serve.fairness.claims import claim_of
 from serve.fairness.places import FairPlaces, Shares
-from serve.fairness.queue import Claim
+from serve.fairness.queue import Claim, claim_of
 
 if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle
 
     from serve.cluster.replicas.router import ReplicaRouter
-    from serve.metrics.waiting import Waits
+    from serve.metrics.queues import Waits
 
 
 @dataclass(slots=True)

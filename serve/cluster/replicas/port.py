@@ -20,9 +20,9 @@ from serve.cluster.replicas.wire import (
     read_request,
     read_size,
 )
-from serve.processes.acceptor import Acceptor
-from serve.processes.connections import Connections, Place, allow_open_files, files_to_spare
-from serve.processes.listener import BACKLOG, Listener, bound_socket
+from serve.processes.connections import Connections, Place
+from serve.processes.listener import BACKLOG, Acceptor, Listener, bound_socket
+from serve.processes.process_setup import allow_open_files, files_to_spare
 
 # Under this key Ray's handles know a replica's address.
 ADDRESS_KEY = "pith_port"

@@ -10,9 +10,9 @@ from models.errors import EngineFailed
 from models.restarting_engine import RestartingEngine
 from serve.cluster.replicas.applications import BOUND_KEY
 from serve.cluster.replicas.port import ADDRESS_KEY, Ports, ReplicaPort
-from serve.fairness.generation import FairGeneration
 from serve.fairness.places import Shares
-from serve.metrics.engines.replica import ReplicaMetrics
+from serve.fairness.replica_turns import FairGeneration
+from serve.metrics.engine_files import ReplicaMetrics
 from serve.money.prompt_bound import proven_bound
 
 

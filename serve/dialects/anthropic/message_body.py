@@ -8,7 +8,7 @@ from pydantic_core import PydanticCustomError
 from serve.chat.message_shapes import STRICT, Objects
 from serve.chat.request import Compression, ManyStopStrings, Probability
 from serve.dialects.meanings import with_meanings
-from serve.http.body import RequestShape
+from serve.http.request_body import RequestShape
 
 MAX_MESSAGES = 4096
 MAX_TOOLS = 256

@@ -20,12 +20,12 @@ from serve.dialects.anthropic.message_reply import MessageForm
 from serve.dialects.documentation import GENERATING, anthropic_operation
 from serve.dialects.replies import AnthropicMessage, TokenCount
 from serve.http.auth import MAX_KEY_LENGTH, Authenticate, authenticated_request, bearer_key
-from serve.http.body import InvalidBody, Issue
-from serve.http.disconnect import Client, WorkingReply
 from serve.http.errors import MissingKey
-from serve.http.fresh_id import fresh_id
 from serve.http.openapi import BEARER
-from serve.http.plain_route import PlainRoute
+from serve.http.replies import Client, WorkingReply
+from serve.http.request_body import InvalidBody, Issue
+from serve.http.request_id import fresh_id
+from serve.http.routes import PlainRoute
 
 logger = logging.getLogger("pith.messages")
 # A token of a text that people or programs wrote has a third of that.

@@ -14,7 +14,7 @@ from models.catalog import Catalog, ChatModel
 from models.errors import UnknownModel
 from serve.dialects.documentation import anthropic_operation
 from serve.http.auth import Authenticate
-from serve.http.rate_limit_headers import rate_limit_headers
+from serve.http.limits import rate_limit_headers
 
 # Anthropic's own word for a date that is not known.
 UNKNOWN = datetime.fromtimestamp(0, UTC).isoformat().replace("+00:00", "Z")

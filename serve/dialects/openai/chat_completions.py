@@ -25,9 +25,9 @@ from serve.dialects.openai.tool_choice import OpenAIToolChoice, with_allowed_too
 from serve.http.auth import Authenticate, authenticated_request
 from serve.http.error_dialects import openai_body, openai_problem
 from serve.http.errors import Problem
-from serve.http.fresh_id import fresh_id
 from serve.http.openapi import BEARER
-from serve.http.plain_route import PlainRoute
+from serve.http.request_id import fresh_id
+from serve.http.routes import PlainRoute
 
 MAX_MESSAGES = 2048
 # As OpenAI takes; an engine with few places refuses so many.

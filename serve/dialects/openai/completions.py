@@ -26,10 +26,10 @@ from serve.dialects.openai.chat_completions import (
 from serve.dialects.openai.neutral_options import without_neutral
 from serve.dialects.replies import OpenAICompletion
 from serve.http.auth import Authenticate, authenticated_request
-from serve.http.body import MAX_TOKEN_IDS, RequestShape
-from serve.http.fresh_id import fresh_id
 from serve.http.openapi import BEARER
-from serve.http.plain_route import PlainRoute
+from serve.http.request_body import MAX_TOKEN_IDS, RequestShape
+from serve.http.request_id import fresh_id
+from serve.http.routes import PlainRoute
 
 DEFAULT_MAX_TOKENS = 16
 MAX_PROMPTS = 128

@@ -17,8 +17,8 @@ from models.catalog import Catalog
 from models.errors import UnknownModel
 from serve.dialects.documentation import openai_operation
 from serve.http.auth import Authenticate
+from serve.http.limits import rate_limit_headers
 from serve.http.openapi import BEARER
-from serve.http.rate_limit_headers import rate_limit_headers
 from serve.money.price_book import PriceBook
 from serve.money.service_block import input_price_fields, price_fields
 from serve.retrieval.served import RetrievalModels

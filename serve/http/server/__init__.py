@@ -1,1 +1,1 @@
-"""The server around the application: what a connection may hold, and how long it may take over what."""
+"""The HTTP server around the application: bounds on connections, deadlines for what is sent and read."""

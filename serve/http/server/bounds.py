@@ -1,15 +1,99 @@
-"""Bounds of a port: connections, times and names, from the configuration."""
+"""Bounds of a port, from the configuration: connections, times, and the names it answers to (against DNS rebinding)."""
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+from ipaddress import ip_address
 
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from serve.config.settings import ServerSettings, Settings
+from serve.config.values.hosts import ANY, LOCALHOST
 from serve.config.values.networks import LOOPBACK, Network, networks
-from serve.http.server.hosts import Hosts, misdirected
-from serve.http.server.receive_deadlines import ReceiveTimes
-from serve.http.server.send_deadlines import SendTimes
-from serve.processes.connections import Connections, files_to_spare
+from serve.http.client_address import is_in_networks
+from serve.http.error_dialects import response_of
+from serve.http.errors import Problem
+from serve.http.request_id import RequestIdMiddleware
+from serve.http.server.deadlines import ReceiveTimes, SendTimes
+from serve.processes.connections import Connections
+from serve.processes.process_setup import files_to_spare
+
+# A name or an address, and a port that may be empty.
+_HOST = re.compile(rb"(\[[0-9A-Fa-f:.]{2,45}\]|[0-9A-Za-z._-]{1,253})(?::[0-9]{0,5})?")
+# Of a target as proxies are asked; what stands before an `@` is part of it, and of no name here.
+_AUTHORITY = re.compile(rb"[A-Za-z][0-9A-Za-z+.-]{0,63}://([^/?#]{0,300})")
+_LOOPBACK = networks(LOOPBACK)
+# What clients send is the same few bytes again and again.
+MOST_REMEMBERED = 64
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches what listens on this address."""
+    return host == LOCALHOST or is_in_networks(host, _LOOPBACK)
+
+
+class Hosts:
+    """The names of one port. On loopback it is this machine's own, and those that are configured. Elsewhere any will do
+    unless some are configured, and so will any address: a page that was reached by an address is nobody else's."""
+
+    def __init__(self, bound_to: str, configured: Iterable[str]) -> None:
+        names = set(configured)
+        self._is_loopback = is_loopback(bound_to)
+        self._is_any = ANY in names or not (names or self._is_loopback)
+        self._names = names | {LOCALHOST, bound_to.lower()}
+        self._known: set[bytes] = set()
+
+    def has(self, given: bytes) -> bool:
+        """Whether a `Host` header names this server."""
+        if self._is_any or given in self._known:
+            return True
+        if not self._is_ours(given):
+            return False
+        if len(self._known) < MOST_REMEMBERED:
+            self._known.add(given)
+        return True
+
+    def has_target(self, target: bytes) -> bool:
+        """Whether a request's target in absolute form names this server; one without a host does not name another."""
+        found = _AUTHORITY.match(target)
+        return found is None or self.has(found[1])
+
+    def _is_ours(self, given: bytes) -> bool:
+        found = _HOST.fullmatch(given)
+        if found is None:
+            return False
+        name = found[1].decode("ascii").strip("[]").lower().removesuffix(".")
+        return name in self._names or (
+            is_in_networks(name, _LOOPBACK) if self._is_loopback else _is_address(name)
+        )
+
+
+class Misdirected:
+    """Answers a request for another host, whatever it asks."""
+
+    def __init__(self, setting: str) -> None:
+        words = (
+            "this server is not known by the name in the request's Host header; its operator lists names in "
+        )
+        self._problem = Problem(421, "invalid_request_error", "misdirected_request", words + setting)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        answer = response_of(self._problem, scope["path"], scope["state"]["request_id"])
+        await answer(scope, receive, send)
+
+
+def misdirected(setting: str) -> ASGIApp:
+    """The application that answers them; `setting` is the configuration's key with the names."""
+    return RequestIdMiddleware(Misdirected(setting))
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
+
 
 # Scrapes, administrators and probes are few.
 OPS_CONNECTIONS = 256

@@ -8,9 +8,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from serve.http.client_address import client_of, is_in_networks, plain_address
 from serve.http.server.bounds import Bounds
-from serve.http.server.receive_deadlines import Part, overdue
-from serve.http.server.refusals import BadHttp, refusal
-from serve.http.server.send_deadlines import SendWatch, cut
+from serve.http.server.deadlines import BadHttp, Part, SendWatch, cut, overdue, refusal
 from serve.processes.connections import Connections, Place, Rest
 
 # Of the request line and the headers; and of all that frames a body: chunk sizes, chunk extensions, trailers.

@@ -11,10 +11,9 @@ import uvicorn
 
 from serve.config.settings import Settings
 from serve.http.server.bounds import Bounds, public_bounds
+from serve.http.server.deadlines import LOOK_EVERY_S
 from serve.http.server.protocol import BoundedHttp
-from serve.http.server.receive_deadlines import LOOK_EVERY_S
-from serve.processes.acceptor import Acceptor
-from serve.processes.listener import Listener
+from serve.processes.listener import Acceptor, Listener
 
 CLOSE = (b"connection", b"close")
 

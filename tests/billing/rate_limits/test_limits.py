@@ -13,8 +13,8 @@ import pytest
 from billing.caller import Caller, ProjectLimits, WindowState
 from billing.errors import RateLimited
 from billing.rate_limits.rate_limits import Admission, RateLimits, open_counters
-from serve.processes.rate_limits.client import SharedCounters
-from tests.serve.processes.rate_limits.counting import counted_elsewhere
+from serve.processes.rate_limit_counters import SharedCounters
+from tests.serve.processes.counting import counted_elsewhere
 
 # At the start of a minute, so that a test's seconds stay within it.
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)

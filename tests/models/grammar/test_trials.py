@@ -25,7 +25,7 @@ from models.grammar.trials import (
     TrialTerms,
     is_cheap,
 )
-from serve.fairness.trials import MAX_WAITING, FairTrials
+from serve.fairness.replica_turns import MAX_WAITING, FairTrials
 
 # A helper that does as it is told: it dies at once, says nothing until a file is there, or says how it went.
 FAKE_HELPER = """

@@ -11,7 +11,7 @@ import pytest
 from models.engine import EngineFault, EngineRequest
 from models.errors import GrammarTooCostly, GrammarTrialsBusy
 from models.grammar.trials import TrialTerms
-from serve.fairness.trials import FairTrials
+from serve.fairness.replica_turns import FairTrials
 
 pytestmark = pytest.mark.integration
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from models.grammar.trials import TrialTerms
-from serve.fairness.trials import FairTrials
+from serve.fairness.replica_turns import FairTrials
 
 if TYPE_CHECKING:
     from models.vllm.engine import VLLMEngine

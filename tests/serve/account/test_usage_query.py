@@ -7,7 +7,7 @@ from datetime import date
 import pytest
 
 from serve.account.usage_query import MAX_DAYS, usage_query
-from serve.http.body import InvalidBody
+from serve.http.request_body import InvalidBody
 
 TODAY = date(2026, 11, 22)
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serve.batches.form_data import FormReader
-from serve.http.body import InvalidBody
+from serve.http.request_body import InvalidBody
 
 
 async def in_pieces(body: bytes, cuts: list[int]) -> AsyncIterator[bytes]:

@@ -16,8 +16,8 @@ from models.fake_engine import FakeEngine
 from serve.cluster.replicas.applications import BOUND_KEY
 from serve.cluster.replicas.client import ReplicaClient
 from serve.cluster.replicas.port import ADDRESS_KEY, ReplicaPort
-from serve.fairness.generation import FairGeneration
 from serve.fairness.places import Shares
+from serve.fairness.replica_turns import FairGeneration
 
 with warnings.catch_warnings():
     # Ray Serve uses what pydantic is going to remove.

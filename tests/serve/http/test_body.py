@@ -14,7 +14,7 @@ from models.options.messages import engine_messages
 from models.options.options import select_options
 from serve.chat.request import ChatCompletionRequest
 from serve.chat.response import Usage
-from serve.http.body import (
+from serve.http.request_body import (
     ABSENT,
     MAX_INPUT_CHARS,
     MAX_TOKEN_IDS,

@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 import serve
-from serve.http.body import RequestShape
+from serve.http.request_body import RequestShape
 
 MANY = 60_000
 # Two for each of a thousand documents or texts, which may be one of two things.

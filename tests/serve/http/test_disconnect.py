@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from starlette.types import Message
 
-from serve.http.disconnect import ClientGone, cancelled_when_client_leaves
+from serve.http.replies import ClientGone, cancelled_when_client_leaves
 
 
 class Wire:

@@ -54,7 +54,6 @@ from models.errors import (
     UnsupportedOption,
 )
 from serve.chat.final_events import error_event
-from serve.http.body import InvalidBody, Issue
 from serve.http.errors import (
     RETRY_AFTER_S,
     STATUSES,
@@ -65,7 +64,8 @@ from serve.http.errors import (
     problem_of,
     unexpected_problem,
 )
-from serve.http.wrong_keys import TooManyWrongKeys
+from serve.http.limits import TooManyWrongKeys
+from serve.http.request_body import InvalidBody, Issue
 
 NO_STATE = LimitState(requests=None, tokens=None)
 ISSUES = (

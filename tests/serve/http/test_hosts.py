@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from serve.config.settings import ServerSettings
-from serve.http.server.hosts import Hosts
+from serve.http.server.bounds import Hosts
 from tests.serve.http.serving import Listening, listening
 
 

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from starlette.types import Message, Receive, Scope, Send
 
-from serve.http.body_limit import BodyLimitMiddleware
+from serve.http.middleware import BodyLimitMiddleware
 from serve.http.request_id import RequestIdMiddleware
 from tests.serve.served import Client, Served, serving
 

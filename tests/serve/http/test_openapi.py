@@ -30,8 +30,8 @@ from serve.api import INTERFACE_VERSION
 from serve.app import build_api
 from serve.chat.request import ChatCompletionRequest
 from serve.config.settings import Settings
-from serve.http.body import InvalidBody, parse_body
 from serve.http.errors import STATUSES
+from serve.http.request_body import InvalidBody, parse_body
 from tests.serve.served import HI, Client, settings_document
 
 # Each route at `/v1` that this server has, and its probes, their statuses, and whether it needs a key.

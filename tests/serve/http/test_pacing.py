@@ -6,7 +6,7 @@ import asyncio
 
 from starlette.types import Message, Receive, Scope, Send
 
-from serve.http.middleware.pacing import Pacer, PacingMiddleware
+from serve.http.middleware import Pacer, PacingMiddleware
 
 
 class TurnCount:

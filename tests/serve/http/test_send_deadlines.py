@@ -17,7 +17,7 @@ from sqlalchemy import text
 from billing.caller import NO_LIMITS
 from models.fake_engine import FakeEngine
 from serve.app import PithServer
-from serve.http.server.send_deadlines import SendTimes, SendWatch
+from serve.http.server.deadlines import SendTimes, SendWatch
 from serve.http.server.server import http_config
 from serve.processes.listener import own_listener
 from tests.serve.served import HI, Served, eventually, serving

@@ -13,8 +13,8 @@ from starlette.responses import PlainTextResponse
 from serve.app import PithServer
 from serve.config.settings import Settings
 from serve.http.server.server import http_config
-from serve.processes.connections import allow_open_files
 from serve.processes.listener import own_listener
+from serve.processes.process_setup import allow_open_files
 from tests.serve.served import settings_document
 
 WAITING = 200

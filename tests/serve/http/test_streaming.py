@@ -9,8 +9,7 @@ import pytest
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Message, Scope, Send
 
-from serve.http.disconnect import Client, WorkingReply
-from serve.http.streaming import EVENTS, NDJSON, StreamedResponse
+from serve.http.replies import EVENTS, NDJSON, Client, StreamedResponse, WorkingReply
 
 logger = logging.getLogger("pith.test")
 SCOPE: Scope = {"type": "http"}

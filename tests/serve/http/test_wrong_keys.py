@@ -12,7 +12,7 @@ from billing.accounts.keys import mint
 from billing.errors import InvalidKey
 from serve.http.auth import bearer_key
 from serve.http.errors import MissingKey
-from serve.http.wrong_keys import AT_ONCE, MAX_CLIENTS, TooManyWrongKeys, WrongKeys
+from serve.http.limits import AT_ONCE, MAX_CLIENTS, TooManyWrongKeys, WrongKeys
 from tests.serve.served import Served, serving
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from serve.logs import relay as relays
-from serve.logs.outlet import Outlet
-from serve.logs.relay import relay, writer_to
+from serve.logs import outlet as relays
+from serve.logs.outlet import Outlet, relay, writer_to
 
 DEADLINE_S = 10
 PLAIN = logging.Formatter()

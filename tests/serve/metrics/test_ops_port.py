@@ -20,10 +20,10 @@ from prometheus_client.registry import Collector
 from billing.spool.spool import Spool
 from billing.usage import UsageEvent
 from serve.config.settings import Settings
-from serve.metrics.log_lines import relayed_lines
+from serve.metrics.families import FAMILIES
 from serve.metrics.ops_port import ENDED, ProcessFiles
 from serve.metrics.ops_port import ops_port as ops_port_by
-from serve.metrics.process_files import FOLDER_VARIABLE, RESERVED_BYTES, metrics_folder
+from serve.metrics.process_files import FOLDER_VARIABLE, RESERVED_BYTES, metrics_folder, relayed_lines
 from serve.ops.listening import open_ops
 from tests.integration.running import free_port
 from tests.serve.metrics.readings import Readings, of_families, of_text
@@ -43,13 +43,13 @@ settings = Settings.model_validate_json(sys.argv[1])
 assert "prometheus_client" not in sys.modules
 count_in_files(settings)
 from prometheus_client import CollectorRegistry
-from serve.metrics.compression_workers import PoolMetrics
-from serve.metrics.log_lines import count_dropped_lines
+from serve.metrics.queues import PoolMetrics
+from serve.metrics.process_files import count_dropped_lines
 from serve.metrics.service import ServiceMetrics
-from serve.metrics.traces import TraceMetrics
-from serve.metrics.upkeep import UpkeepMetrics
-from serve.metrics.waiting import WaitingMetrics
-from serve.metrics.webhook_counts import WebhookMetrics
+from serve.metrics.background import TraceMetrics
+from serve.metrics.background import UpkeepMetrics
+from serve.metrics.queues import WaitingMetrics
+from serve.metrics.background import WebhookMetrics
 for make in (count_dropped_lines, TraceMetrics, UpkeepMetrics, WaitingMetrics, WebhookMetrics):
     make(CollectorRegistry())
 PoolMetrics(CollectorRegistry(), "m")
@@ -160,8 +160,9 @@ def test_a_process_counts_in_files_whose_blocks_are_reserved(settings: Settings)
 
 def test_each_kind_of_gauge_has_its_reserved_file() -> None:
     """`prometheus_client` makes a file that nobody has reserved with a hole: a full disk would end the process."""
+    modes = {row.merging for row in FAMILIES.values() if row.kind == "gauge"}
     sources = [path.read_text() for path in (ROOT / "serve").rglob("*.py")]
-    modes = {mode for source in sources for mode in re.findall(r'multiprocess_mode="(\w+)"', source)}
+    modes |= {mode for source in sources for mode in re.findall(r'multiprocess_mode="(\w+)"', source)}
     assert modes and {f"gauge_{mode}" for mode in modes} <= RESERVED_BYTES.keys()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Histogram
 
-from serve.metrics.histograms.tally import Tally
+from serve.metrics.charged_requests import Tally
 from tests.serve.metrics.readings import of_registry
 
 BOUNDS = (0.001, 0.01, 0.1)

@@ -28,7 +28,7 @@ from billing.spool.spool import Spool
 from billing.store.database import open_database
 from billing.usage import MeteringStatus
 from models.engine import TokenUsage
-from serve.http.disconnect import Client
+from serve.http.replies import Client
 from serve.money.admission import Admissions
 from serve.money.held_request import HeldRequest, MoreThanHeld, Receipt
 from serve.money.price_book import PriceBook

@@ -14,7 +14,7 @@ from billing.accounts.key_terms import KeyTerms
 from billing.accounts.powers import ROUTE_NAMES
 from billing.caller import KeyPowers, ProjectLimits
 from billing.errors import LedgerUnavailable
-from serve.http.route_names import route_name
+from serve.http.auth import route_name
 from tests.serve.compressing import CONTEXT, QUERY, Compressing, compressing
 from tests.serve.served import HI, Client
 

@@ -14,7 +14,7 @@ from billing.errors import QuotaExceeded, UsageNotRecorded
 from billing.price import Cost
 from billing.usage import MeteringStatus, Saving
 from models.engine import TokenUsage
-from serve.http.disconnect import Client
+from serve.http.replies import Client
 from serve.money.held_request import ChargedPrompt, HeldRequest
 from tests.serve.money.test_held_request import (
     BOUND,

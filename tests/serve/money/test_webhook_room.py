@@ -17,7 +17,7 @@ from models.fake_engine import FakeEngine
 from serve.app import start_service
 from serve.catalog.configured import catalog_of
 from serve.config.settings import Settings
-from serve.metrics.webhook_counts import WebhookMetrics
+from serve.metrics.background import WebhookMetrics
 from serve.money.ledger_setup import prepare_ledger
 from serve.money.pepper import read_pepper
 from serve.money.webhook_room import open_webhooks

@@ -21,8 +21,7 @@ from billing.store.database import Database, open_database
 from serve.app import open_ledger, open_originals
 from serve.cli.main import app
 from serve.config.settings import Settings, load_settings
-from serve.metrics.originals import OriginalMetrics
-from serve.metrics.upkeep import UpkeepMetrics
+from serve.metrics.background import OriginalMetrics, UpkeepMetrics
 from serve.money.ledger_setup import open_accounts
 from serve.money.upkeep import begin_upkeep
 from serve.originals.originals import Original

@@ -25,7 +25,7 @@ from billing.errors import LedgerUnavailable, UnknownOriginal
 from billing.originals.original_store import GRACE_S, OriginalStore
 from billing.store.database import Database, PatientWork, Work, open_database
 from billing.store.fake_database import FakeOutageDatabase
-from serve.metrics.originals import OriginalMetrics
+from serve.metrics.background import OriginalMetrics
 from serve.originals.originals import Original, Originals
 from serve.originals.retention import Retention
 from serve.originals.sealing import CHUNK_CHARACTERS

@@ -18,9 +18,8 @@ from starlette.responses import PlainTextResponse
 
 from serve.config.settings import Settings
 from serve.http.server.server import PithServer, http_config
-from serve.processes.acceptor import AHEAD
 from serve.processes.coordinator import Coordinator, open_coordinator
-from serve.processes.listener import Listener, NoListener, ask_for_listener
+from serve.processes.listener import AHEAD, Listener, NoListener, ask_for_listener
 from serve.processes.run_folder import FolderInUse, run_folder
 from tests.serve.served import eventually, settings_document
 

@@ -2,7 +2,7 @@
 
 from prometheus_client import CollectorRegistry
 
-from serve.metrics.prompt_compression import ObservedPrompt, PromptCompressionMetrics
+from serve.metrics.charged_requests import ObservedPrompt, PromptCompressionMetrics
 
 
 def observed_prompt() -> ObservedPrompt:

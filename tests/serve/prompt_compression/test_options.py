@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from serve.http.body import InvalidBody, check_shape
+from serve.http.request_body import InvalidBody, check_shape
 from serve.prompt_compression.options import ProjectCompression, PromptCompressionOptions
 
 ALL = {

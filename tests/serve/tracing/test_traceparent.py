@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from serve.tracing.sampling import Sampling
-from serve.tracing.traceparent import RemoteParent, remote_parent
+from serve.tracing.otlp import Sampling
+from serve.tracing.spans import RemoteParent, remote_parent
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 GOOD = f"00-{TRACE}-{SPAN}-01"

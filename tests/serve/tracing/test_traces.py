@@ -13,9 +13,8 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
 from models.errors import EngineFailed
-from serve.tracing.destination import BadHeaders, TracingTerms
-from serve.tracing.export import Exporting
-from serve.tracing.otlp import exporter_of
+from serve.tracing.collector import BadHeaders, TracingTerms
+from serve.tracing.otlp import Exporting, exporter_of
 from tests.serve.batches.running import running_server
 from tests.serve.batches.uploading import ended, jsonl, made
 from tests.serve.compressing import ReadyModel, local_model

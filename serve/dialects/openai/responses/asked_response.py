@@ -12,7 +12,7 @@ from serve.dialects.openai.responses.places import Places
 from serve.dialects.openai.responses.response_body import ResponseChat, ResponseRequest
 from serve.dialects.openai.responses.stored_responses import PlacedItem
 from serve.dialects.openai.responses.tools import OfferedTools, chat_choice, offered_tools, shown_choice
-from serve.http.body import InvalidBody, check_shape
+from serve.http.request_body import InvalidBody, check_shape
 
 LOGPROBS = "message.output_text.logprobs"
 # Names and meanings are a chat's.

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from models.errors import EngineRejected, InvalidField, UnsupportedOption
-from serve.http.body import InvalidBody
+from serve.http.request_body import InvalidBody
 
 Loc = tuple[str | int, ...]
 

@@ -11,7 +11,7 @@ from serve.chat.message_shapes import STRICT, FunctionName, Objects
 from serve.dialects.meanings import with_meanings
 from serve.dialects.openai.chat_completions import MAX_TOKENS_BOUND, OpenAIChatRequest
 from serve.dialects.openai.tool_choice import WORDS, choice_word
-from serve.http.body import RequestShape, at_most
+from serve.http.request_body import RequestShape, at_most
 
 MAX_ITEMS = 4096
 MAX_TOOLS = 128

@@ -19,10 +19,9 @@ from serve.chat.reply import ChatReply
 from serve.chat.reply_form import EndedStream
 from serve.chat.service import ChatService, PreparedChat
 from serve.dialects.openai.responses.places import Places
-from serve.http.disconnect import Client
 from serve.http.error_dialects import openai_body, openai_problem
 from serve.http.errors import Problem
-from serve.http.streaming import StreamedResponse
+from serve.http.replies import Client, StreamedResponse
 
 # Keeps a response; whether that was done.
 Keep = Callable[[Mapping[str, Any]], Awaitable[bool]]

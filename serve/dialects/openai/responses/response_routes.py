@@ -19,9 +19,9 @@ from serve.dialects.openai.responses.response_reply import Keep, ResponseReply
 from serve.dialects.openai.responses.stored_responses import PlacedItem, StoredResponses, refers
 from serve.dialects.replies import OpenAIResponse
 from serve.http.auth import Authenticate, authenticated_request
-from serve.http.fresh_id import fresh_id
 from serve.http.openapi import BEARER
-from serve.http.plain_route import PlainRoute
+from serve.http.request_id import fresh_id
+from serve.http.routes import PlainRoute
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,99 @@
+"""Paths of the dialects: the plain path of a sloppy one, and the base URL that a client should have been given."""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+OPENAI = "/openai/"
+ANTHROPIC = "/anthropic/"
+Dialect = Literal["openai", "anthropic", "ollama"]
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """Where the clients of one protocol are at home. `ends` matches what they add to their base URL."""
+
+    path: str
+    whose: str
+    ends: re.Pattern[str]
+    dialect: Dialect = "openai"
+    # Whether these ends are served there; else the client has to be another one.
+    is_spoken: bool = True
+
+    @property
+    def hint(self) -> str:
+        return f"{self.whose} the base URL is this server's address followed by {self.path}"
+
+
+def _ending(*ends: str) -> re.Pattern[str]:
+    # A caller chooses the path: where a dot stopped at a line's end, many beginnings would each be tried to there.
+    return re.compile(rf"(?<=/)(?:{'|'.join(ends)})\Z", re.DOTALL)
+
+
+# The first that matches counts.
+BASES = (
+    Base("/anthropic", "for Anthropic's clients", _ending("(?:v1/)?messages(?:/count_tokens)?"), "anthropic"),
+    Base(
+        "/openai/v1",
+        "Azure's paths are not served: use an ordinary OpenAI client, for which",
+        _ending(r"deployments/[^/]+/.+"),
+        is_spoken=False,
+    ),
+    Base(
+        "/openai/v1",
+        "Ollama's protocol is not spoken: use an OpenAI client, for which",
+        _ending("api/(?:chat|generate|tags|embed|embeddings|show|ps|version|pull)"),
+        "ollama",
+        is_spoken=False,
+    ),
+    Base("/openai", "for Cohere's clients", _ending("v2/rerank")),
+    Base("/openai/v1", "for OpenAI's clients (Cohere's: /openai)", _ending("rerank")),
+    Base(
+        "/openai/v1",
+        "for OpenAI's clients",
+        _ending(
+            "chat/completions",
+            "completions",
+            "embeddings",
+            "score",
+            *(rf"{several}(?:/.+)?" for several in ("responses", "models", "files", "batches")),
+        ),
+    ),
+)
+
+
+def right_base(path: str) -> Base | None:
+    """Of a path that has no route: the base under which it would have one. None where there is no such base, or where
+    it is under that."""
+    for base in BASES:
+        if (found := base.ends.search(path)) is not None:
+            return None if base.is_spoken and path == f"{base.path}/{found[0]}" else base
+    return None
+
+
+_SLASHES = re.compile(r"//+")
+_VERSION = re.compile(rf"{ANTHROPIC}(?:v1/)*(?=(?:messages|models)(?:/|\Z))")
+
+
+def plain_dialect_path(path: str) -> str:
+    """The path that has a route; one of the contract is what it is."""
+    plain = path if "//" not in path else _SLASHES.sub("/", path)
+    if not plain.startswith((OPENAI, ANTHROPIC)):
+        return path
+    return _VERSION.sub(f"{ANTHROPIC}v1/", plain.rstrip("/"), count=1)
+
+
+class DialectPathMiddleware:
+    """Gives all that is within it the plain path."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            plain = plain_dialect_path(scope["path"])
+            if plain != scope["path"]:
+                scope = {**scope, "path": plain, "raw_path": plain.encode()}
+        await self._app(scope, receive, send)

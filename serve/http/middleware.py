@@ -1,0 +1,151 @@
+"""Middleware around every route: pages of other origins (CORS), paced starts of requests, the limit on a body."""
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping, Sequence
+
+from starlette.datastructures import Headers
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from serve.config.values.origins import ANY
+from serve.http.request_id import accept_request_id
+
+METHODS = ("GET", "HEAD", "POST", "DELETE")
+# Beside those that a page may always read. Names, not a wildcard: with credentials a wildcard is a name like any other.
+EXPOSED = (
+    "X-Request-ID",
+    "request-id",
+    "X-Service-Compression",
+    "X-Service-Metering-Status",
+    *(f"x-ratelimit-{what}-{of}" for of in ("requests", "tokens") for what in ("limit", "remaining", "reset")),
+    "Retry-After",
+    "x-should-retry",
+)  # fmt: skip
+# Seconds for which a browser may keep the answer to a preflight.
+MAX_AGE_S = 600
+
+
+def open_to(origins: Sequence[str], app: ASGIApp) -> ASGIApp:
+    """`app` for pages of these origins; without any, `app` as it is: no browser lets a page read its replies."""
+    return CrossOrigin(app, origins) if origins else app
+
+
+class CrossOrigin(CORSMiddleware):
+    """Stands around everything else, so that a preflight needs no key and an error can be read as any other reply can.
+
+    A request may have any header: SDKs send many of their own, and none of them gives more rights than the key does.
+    """
+
+    def __init__(self, app: ASGIApp, origins: Sequence[str]) -> None:
+        super().__init__(
+            app,
+            allow_origins=origins,
+            allow_methods=METHODS,
+            allow_headers=("*",),
+            # No reply depends on a cookie of ours; but a page may be told to send those of a proxy in front.
+            allow_credentials=ANY not in origins,
+            allow_private_network=True,
+            expose_headers=EXPOSED,
+            max_age=MAX_AGE_S,
+        )
+
+    def preflight_response(self, request_headers: Headers) -> Response:
+        """With a request id, as every response has."""
+        response = super().preflight_response(request_headers)
+        given = request_headers.get("x-request-id")
+        response.headers["X-Request-ID"] = accept_request_id(given.encode("latin-1") if given else None)
+        return response
+
+
+# At half a millisecond each, a turn of a few milliseconds. As many clients as this never wait for one another.
+AT_ONCE = 16
+# All routes that do any work are below; /health and /ready are not.
+PREFIXES = ("/v1/", "/openai/", "/anthropic/")
+
+
+class Pacer:
+    """At most `at_once` start in one turn of the loop, in order of arrival."""
+
+    def __init__(self, at_once: int = AT_ONCE) -> None:
+        self._at_once = at_once
+        self._left = at_once
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def begin(self) -> None:
+        """Returns when it is the caller's turn: at once if few have started in this one."""
+        if self._left == 0:
+            turn = asyncio.get_running_loop().create_future()
+            self._waiting.append(turn)
+            await turn
+            return
+        if self._left == self._at_once:
+            asyncio.get_running_loop().call_soon(self._next)
+        self._left -= 1
+
+    def _next(self) -> None:
+        self._left = self._at_once
+        while self._waiting and self._left:
+            turn = self._waiting.popleft()
+            # Cancelled where the request was given up.
+            if not turn.done():
+                turn.set_result(None)
+                self._left -= 1
+        if self._left < self._at_once:
+            asyncio.get_running_loop().call_soon(self._next)
+
+
+class PacingMiddleware:
+    """Each request to the API waits for its turn; a probe does not."""
+
+    def __init__(self, app: ASGIApp, turns: Pacer) -> None:
+        self._app = app
+        self._turns = turns
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"].startswith(PREFIXES):
+            await self._turns.begin()
+        await self._app(scope, receive, send)
+
+
+class BodyLimitMiddleware:
+    """Stops reading a body at the limit, so that no client can fill the memory. The route answers 422.
+
+    The rest of the body is read and thrown away, up to `DISCARD_FACTOR` limits, because a client that is still
+    sending sees a reset connection instead of the answer. A route in `larger`, by its path, has a limit of its own: it
+    reads its body in pieces, and nothing beyond the limit is read.
+    """
+
+    DISCARD_FACTOR = 8
+
+    def __init__(self, app: ASGIApp, max_bytes: int, larger: Mapping[str, int] | None = None) -> None:
+        self._app = app
+        self._max_bytes = max_bytes
+        self._larger = larger or {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        seen = 0
+        most = self._larger.get(scope["path"], self._max_bytes)
+        discarded = self._max_bytes * self.DISCARD_FACTOR
+
+        async def receive_bounded() -> Message:
+            nonlocal seen
+            message = await receive()
+            if message["type"] != "http.request":
+                return message
+            seen += len(message.get("body", b""))
+            if seen <= most:
+                return message
+            scope["state"]["body_too_large"] = most
+            while message.get("more_body") and seen <= discarded:
+                message = await receive()
+                if message["type"] != "http.request":
+                    return message
+                seen += len(message.get("body", b""))
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        await self._app(scope, receive_bounded, send)

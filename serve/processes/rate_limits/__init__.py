@@ -1,1 +1,0 @@
-"""Rate limits counted in one process for every HTTP process of a server."""

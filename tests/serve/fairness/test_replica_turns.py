@@ -1,0 +1,143 @@
+"""An engine whose places projects share; the engine behind it is a fake that goes on when the test says so."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from dataclasses import replace
+
+from models.engine import EngineChunk, EngineFault, EngineRequest
+from models.errors import EngineFailed
+from models.fake_engine import FakeEngine
+from serve.fairness.places import Shares
+from serve.fairness.replica_turns import FairGeneration
+
+REQUEST = EngineRequest("id", "model", ({"role": "user", "content": "hi"},), 4, True, "salt", project_id="a")
+
+
+async def run(fair: FairGeneration, request: EngineRequest) -> list[EngineChunk | EngineFault]:
+    async with aclosing(fair.generate(request)) as items:
+        return [item async for item in items]
+
+
+async def others_run() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def fair_over(engine: FakeEngine, *, places: int = 1, share: float = 1) -> FairGeneration:
+    return FairGeneration(engine.generate, places=places, shares=Shares(share, share))
+
+
+async def test_who_waits_has_not_reached_the_engine_and_follows_when_its_turn_comes() -> None:
+    gate = asyncio.Event()
+    engine = FakeEngine(token_s=1, sleep=lambda _: gate.wait())
+    fair = fair_over(engine)
+    tasks = [
+        asyncio.create_task(run(fair, replace(REQUEST, request_id=str(number), project_id=project)))
+        for number, project in enumerate("aaab")
+    ]
+    await others_run()
+    assert [request.request_id for request in engine.requests] == ["0"]
+    gate.set()
+    for items in await asyncio.gather(*tasks):
+        assert isinstance(items[-1], EngineChunk) and items[-1].finished
+    assert engine.requests[1].project_id == "b"
+
+
+async def test_a_request_takes_a_place_for_each_of_its_choices() -> None:
+    engine = FakeEngine(answers=False)
+    fair = fair_over(engine, places=4)
+    requests = [replace(REQUEST, options={"n": 3}), REQUEST, REQUEST]
+    tasks = [asyncio.create_task(run(fair, request)) for request in requests]
+    await others_run()
+    assert len(engine.requests) == 2
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_many_prompts_of_one_request_leave_room_for_others() -> None:
+    engine = FakeEngine(answers=False)
+    fair = fair_over(engine, places=8)
+    many = replace(REQUEST, messages=(), form="completion", prompts=("a",) * 100, options={"n": 2})
+    assert (many.sequences, many.prompts_at_once(8), many.places(8)) == (200, 1, 2)
+    assert replace(many, prompts=("a",)).places(64) == 2 and many.places(64) == 16
+    requests = [many, *[REQUEST] * 7]
+    tasks = [asyncio.create_task(run(fair, request)) for request in requests]
+    await others_run()
+    assert len(engine.requests) == 7
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_a_client_that_leaves_while_it_waits_never_reaches_the_engine() -> None:
+    engine = FakeEngine(answers=False)
+    fair = fair_over(engine)
+    tasks = [asyncio.create_task(run(fair, REQUEST)) for _ in range(2)]
+    await others_run()
+    tasks[1].cancel()
+    await others_run()
+    engine.answers = True
+    tasks[0].cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert len(engine.requests) == 1
+    assert len(await run(fair, REQUEST)) > 1
+
+
+async def test_an_engine_that_fails_gives_its_place_back() -> None:
+    engine = FakeEngine(fails_with=EngineFailed("broken"))
+    fair = fair_over(engine)
+    for _ in range(3):
+        try:
+            await run(fair, REQUEST)
+        except EngineFailed:
+            continue
+        raise AssertionError("the fake did not fail")
+
+
+async def test_more_choices_than_half_an_engine_are_refused_and_keep_nobody_waiting() -> None:
+    engine = FakeEngine()
+    refused = await run(fair_over(engine, places=64), replace(REQUEST, options={"n": 33}))
+    assert isinstance(refused[0], EngineFault) and (refused[0].kind, refused[0].param) == ("rejected", "n")
+    assert not engine.requests
+    for places, choices in ((64, 32), (256, 128), (1, 16)):
+        items = await run(fair_over(engine, places=places), replace(REQUEST, options={"n": choices}))
+        assert isinstance(items[-1], EngineChunk) and items[-1].finished
+
+
+class CountedTurns:
+    """A fake `TurnObserver`: what it was told, in order."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def wait(self) -> None:
+        self.told.append("waits")
+
+    def give_up(self) -> None:
+        self.told.append("gives up")
+
+    def begin(self, waited_s: float) -> None:
+        assert waited_s >= 0
+        self.told.append("begins")
+
+    def end(self) -> None:
+        self.told.append("ends")
+
+
+async def test_each_request_is_observed_until_it_ends_or_gives_up() -> None:
+    gate, turns = asyncio.Event(), CountedTurns()
+    engine = FakeEngine(token_s=1, sleep=lambda _: gate.wait())
+    fair = FairGeneration(engine.generate, places=1, shares=Shares(1, 1), observer=turns)
+    running = asyncio.create_task(run(fair, REQUEST))
+    await others_run()
+    waiting = asyncio.create_task(run(fair, REQUEST))
+    await others_run()
+    assert turns.told == ["waits", "begins", "waits"]
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    gate.set()
+    await running
+    assert turns.told == ["waits", "begins", "waits", "gives up", "ends"]
