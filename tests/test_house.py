@@ -236,6 +236,11 @@ def test_a_lock_satisfies_what_the_project_asks_for(extra: str) -> None:
     assert not [text for text in asked_for(extra) if not is_met(Requirement(text), versions)]
 
 
+def test_the_page_has_a_reason_for_each_library_that_a_server_needs() -> None:
+    rows = re.findall(r"^\| `([^`]+)` \| \S.+\. \|$", (ROOT / "docs/dependencies.md").read_text(), re.M)
+    assert rows == [re.split(r"[<>=]", each)[0] for each in PROJECT["dependencies"]]
+
+
 @pytest.mark.parametrize("python", PYTHONS)
 def test_the_installed_lock_is_complete_on_every_supported_python(python: str) -> None:
     """pip installs the lock without resolving, so what 3.12 needs beyond 3.11 must be in it already."""
