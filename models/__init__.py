@@ -1,1 +1,1 @@
-"""The chat models: what is served and at what price, what a request may ask of them, and their engines."""
+"""Chat and retrieval models: the catalog with its prices, options of requests, and the engines behind them."""

@@ -19,12 +19,11 @@ INSIDES = {
     "serve/cli/verbs/shells.py": "typer",
     "serve/http/server/protocol.py": "uvicorn",
     "models/vllm/insides.py": "vLLM",
-    "models/vllm/pooling/insides.py": "vLLM's pooling runner",
+    "models/vllm/pooling.py": "vLLM's pooling runner",
     # Only loads them, so that a process forked from it has them.
     "models/vllm/core_imports.py": "vLLM and torch",
     "models/vllm/plugin.py": "vLLM, in its cores and workers",
-    "models/vllm/stat_logger.py": "vLLM's statistics",
-    "models/vllm/reading/misread_streams.py": "vLLM's parsers",
+    "models/vllm/reply_reading.py": "vLLM's parsers",
     "serve/metrics/families.py": "prometheus_client's histogram",
 }
 # Documented as public by those who made them.

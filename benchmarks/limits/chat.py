@@ -11,11 +11,16 @@ from typing import Any
 from benchmarks.limits.row import Row, Work
 from models.catalog import Capabilities
 from models.errors import InvalidField
-from models.grammar.cost import MAX_FORMATS, MAX_OPTIONAL, MAX_PATTERNS, MAX_QUANTIFIERS, MAX_RANGES
-from models.options.messages import MAX_REQUEST_PARTS, engine_messages
+from models.options.messages import MAX_ARGUMENT_VALUES, MAX_REQUEST_CALLS, MAX_REQUEST_PARTS, engine_messages
 from models.options.options import check_grammars, select_options
-from models.options.schemas import MAX_NODES
-from models.options.tool_calls import MAX_ARGUMENT_VALUES, MAX_REQUEST_CALLS
+from models.options.schemas import (
+    MAX_FORMATS,
+    MAX_NODES,
+    MAX_OPTIONAL,
+    MAX_PATTERNS,
+    MAX_QUANTIFIERS,
+    MAX_RANGES,
+)
 from serve.chat.request import ChatCompletionRequest
 from serve.http.request_body import MAX_VALUES, InvalidBody, parse_body
 

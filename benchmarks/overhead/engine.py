@@ -74,6 +74,8 @@ def copy_of(model: str, number: int) -> str:
 def located(checkpoint: str, checkpoints: Path) -> str:
     if not checkpoint.startswith(EMBEDDED):
         return checkpoint
-    from models.embedded import ensure_checkpoints  # The other sides load the very files that pith loads.
+    from models.embedded.install import (
+        ensure_checkpoints,  # The other sides load the very files that pith loads.
+    )
 
     return str(ensure_checkpoints(checkpoints)[checkpoint.removeprefix(EMBEDDED)].resolve())

@@ -2,8 +2,3 @@
 
 They exercise the service; their output is meaningless. `benchmarks/training/chat_models` rebuilds them.
 """
-
-from models.embedded.install import DamagedArtefact, ensure_checkpoints
-from models.embedded.roster import EMBEDDED_MODELS, EmbeddedModel
-
-__all__ = ["EMBEDDED_MODELS", "DamagedArtefact", "EmbeddedModel", "ensure_checkpoints"]

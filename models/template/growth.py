@@ -1,4 +1,4 @@
-"""How long a chat template can make a prompt, proven from its source: no measuring, since a template may branch on
+"""The growth of a prompt by its chat template, proven from the source: no measuring, since a template may branch on
 anything that it is given.
 
 The template is walked with sizes in place of values. What is not understood may stand in a condition, where it prints
@@ -14,17 +14,22 @@ from typing import Any, Literal
 
 from jinja2 import Environment, TemplateSyntaxError, nodes
 
-from models.template.expressions import Expressions
 from models.template.values import (
     ABSENT,
+    FILTERS,
+    METHODS,
+    SAME,
     UNKNOWN,
     Content,
     Known,
     Message,
     Messages,
     Part,
+    Pieces,
     Text,
     Unproven,
+    added,
+    item_of,
     joined,
     printed,
     truth,
@@ -73,12 +78,12 @@ def template_growth(source: str, special_tokens: Mapping[str, str], *, parts: bo
     return walk.growth
 
 
-class _Walk(Expressions):
+class _Walk:
     """One reading of a template: what names stand for, and the sum of what was printed."""
 
     def __init__(self, given: Mapping[str, Any], parts: bool) -> None:
-        super().__init__({**given, "messages": Messages(parts)})
-        self.names |= dict.fromkeys(NEVER_GIVEN, ABSENT)
+        self.names = {**given, "messages": Messages(parts), **dict.fromkeys(NEVER_GIVEN, ABSENT)}
+        self.macros: dict[str, nodes.Macro] = {}
         # What a macro sees: nothing that was set in a loop.
         self._globals = self.names
         self._depth = 0
@@ -183,8 +188,10 @@ class _Walk(Expressions):
     def _macro(self, node: nodes.Macro) -> None:
         self.macros[node.name] = node
 
-    def expanded(self, macro: nodes.Macro, call: nodes.Call) -> Text:
-        """A macro's text for these arguments. It prints to a sum of its own, in the terms of the loop around it."""
+    def _expanded(self, macro: nodes.Macro, call: nodes.Call) -> Text:
+        """A macro's text for these arguments. Raises `Unproven`.
+
+        It prints to a sum of its own, in the terms of the loop around it."""
         if self._depth >= MOST_MACROS_DEEP or call.kwargs or len(call.args) != len(macro.args):
             raise Unproven("a macro that is not followed")
         arguments = [self.value(argument) for argument in call.args]
@@ -214,6 +221,113 @@ class _Walk(Expressions):
         nodes.Continue: lambda self, node: None,
     }
 
+    # Expressions.
+
+    def value(self, node: nodes.Node) -> Any:
+        """The size of what an expression yields, where that is known."""
+        find = self._VALUES.get(type(node))
+        return UNKNOWN if find is None else find(self, node)
+
+    def _item(self, node: nodes.Getattr | nodes.Getitem) -> Any:
+        owner = self.value(node.node)
+        if isinstance(node, nodes.Getattr):
+            return item_of(owner, node.attr)
+        if isinstance(node.arg, nodes.Slice):
+            return item_of(owner, slice(None))
+        index = self.value(node.arg)
+        return item_of(owner, index.value if isinstance(index, Known) else UNKNOWN)
+
+    def _sum(self, node: nodes.Add | nodes.Concat) -> Any:
+        parts = node.nodes if isinstance(node, nodes.Concat) else [node.left, node.right]
+        values = [self.value(part) for part in parts]
+        is_text = [isinstance(v, Text) or (isinstance(v, Known) and isinstance(v.value, str)) for v in values]
+        if isinstance(node, nodes.Add) and not all(is_text):
+            return UNKNOWN
+        if any(value is UNKNOWN for value in values):
+            return UNKNOWN
+        return added([printed(value) for value in values])
+
+    def _either(self, node: nodes.CondExpr) -> Any:
+        holds = truth(self.value(node.test))
+        found = [] if holds is False else [self.value(node.expr1)]
+        if holds is not True:
+            found.append(ABSENT if node.expr2 is None else self.value(node.expr2))
+        return joined(found)
+
+    def _or(self, node: nodes.Or) -> Any:
+        left = self.value(node.left)
+        holds = truth(left)
+        if holds is not None:
+            return left if holds else self.value(node.right)
+        return joined([left, self.value(node.right)])
+
+    def _and(self, node: nodes.And) -> Any:
+        left = self.value(node.left)
+        if truth(left) is False:
+            return left
+        right = self.value(node.right)
+        if truth(left):
+            return right
+        return Known(False) if truth(right) is False else UNKNOWN
+
+    def _not(self, node: nodes.Not) -> Any:
+        holds = truth(self.value(node.node))
+        return UNKNOWN if holds is None else Known(not holds)
+
+    def _test(self, node: nodes.Test) -> Any:
+        value = self.value(node.node)
+        if value is UNKNOWN:
+            return UNKNOWN
+        if node.name in ("defined", "undefined"):
+            return Known((value is ABSENT) == (node.name == "undefined"))
+        if node.name == "string":
+            return Known(isinstance(value, Text) or isinstance(getattr(value, "value", None), str))
+        if node.name == "mapping":
+            return Known(isinstance(value, (Message, Part)))
+        if node.name == "none" and not isinstance(value, Known):
+            return Known(False)
+        return UNKNOWN
+
+    def _filter(self, node: nodes.Filter) -> Any:
+        value = UNKNOWN if node.node is None else self.value(node.node)
+        if node.name in ("default", "d") and node.args:
+            other = self.value(node.args[0])
+            return other if value is ABSENT else joined([value, other])
+        if node.name in ("first", "last"):
+            return item_of(value, 0)
+        return value if node.name == "list" else _reworked(value, FILTERS.get(node.name))
+
+    def _call(self, node: nodes.Call) -> Any:
+        called = node.node
+        if isinstance(called, nodes.Name):
+            if called.name in self.macros:
+                return self._expanded(self.macros[called.name], node)
+            return Known("") if called.name == "raise_exception" else UNKNOWN
+        if not isinstance(called, nodes.Getattr):
+            return UNKNOWN
+        value = self.value(called.node)
+        if called.attr in ("split", "rsplit"):
+            text = _reworked(value, SAME)
+            return Pieces(text) if isinstance(text, Text) else UNKNOWN
+        return _reworked(value, METHODS.get(called.attr))
+
+    _VALUES: Mapping[type[nodes.Node], Callable[..., Any]] = {
+        nodes.Const: lambda self, node: Known(node.value),
+        nodes.List: lambda self, node: UNKNOWN if node.items else Known([]),
+        nodes.Name: lambda self, node: self.names.get(node.name, UNKNOWN),
+        nodes.Getattr: _item,
+        nodes.Getitem: _item,
+        nodes.Add: _sum,
+        nodes.Concat: _sum,
+        nodes.CondExpr: _either,
+        nodes.Or: _or,
+        nodes.And: _and,
+        nodes.Not: _not,
+        nodes.Test: _test,
+        nodes.Filter: _filter,
+        nodes.Call: _call,
+    }
+
 
 def _items(value: Any) -> Sequence[Any]:
     if not isinstance(value, (list, tuple)) or len(value) > MOST_ITEMS:
@@ -225,3 +339,9 @@ def _merged(ends: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """What names stand for after branches, each of which may have been taken."""
     names = {name for end in ends for name in end}
     return {name: joined([end.get(name, ABSENT) for end in ends]) for name in names}
+
+
+def _reworked(value: Any, times: tuple[int, int] | None) -> Any:
+    if times is None or not isinstance(value, (Text, Known)):
+        return UNKNOWN
+    return printed(value).times(*times)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -173,3 +173,32 @@ def truth(value: Any) -> bool | None:
     if isinstance(value, (Message, Part)):
         return True
     return None
+
+
+SAME = (1, 0)
+# U+0390 is two bytes and three letters of two in capitals; no letter grows more.
+OTHER_CASE = (3, 0)
+# As JSON, a control character is six bytes; the quotes are two.
+AS_JSON = (6, 2)
+
+FILTERS: Mapping[str, tuple[int, int]] = {
+    "trim": SAME,
+    "string": SAME,
+    "safe": SAME,
+    "upper": OTHER_CASE,
+    "lower": OTHER_CASE,
+    "capitalize": OTHER_CASE,
+    "title": OTHER_CASE,
+    "tojson": AS_JSON,
+}
+METHODS: Mapping[str, tuple[int, int]] = {
+    "strip": SAME,
+    "lstrip": SAME,
+    "rstrip": SAME,
+    "removeprefix": SAME,
+    "removesuffix": SAME,
+    "upper": OTHER_CASE,
+    "lower": OTHER_CASE,
+    "capitalize": OTHER_CASE,
+    "title": OTHER_CASE,
+}

@@ -1,1 +1,1 @@
-"""vLLM behind the engine protocols: the only modules that import it."""
+"""vLLM behind the engine protocols: no other modules import it."""

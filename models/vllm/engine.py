@@ -4,26 +4,29 @@ It builds on vLLM's own OpenAI layer (templates, structured outputs, tool parser
 the typed outputs beneath it, so no event is parsed to be counted.
 """
 
+from __future__ import annotations
+
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any
+from typing import Any, Protocol
 
 from pydantic import ValidationError
 from vllm.entrypoints.serve.engine.protocol import ErrorResponse
 from vllm.exceptions import GenerationError, GracefulHTTPError, VLLMClientError
 
-from models.engine import EngineChunk, EngineFault, EngineRequest
+from models.engine import EngineChunk, EngineFault, EngineRequest, ReplyFormName
 from models.errors import GrammarTrialsBusy
 from models.grammar.trials import TrialTerms, TrialTurns
 from models.prompt_bound import PromptMaking
 from models.vllm import insides
-from models.vllm.client import CountingClient
+from models.vllm.counting_client import CountingClient, PromptMeters, meters_of, tokens_at_once, trials_of
 from models.vllm.faults import constrained_by, fault_of, located, refusal, unknown_form
-from models.vllm.forms import forms_of
-from models.vllm.grammars import trials_of
-from models.vllm.prompt_meters import PromptMeters, meters_of, tokens_at_once
-from models.vllm.prompts.prompt import prompt_making
+from models.vllm.message_form import MessageForm
+from models.vllm.openai_forms import ChatForm, CompletionForm
+from models.vllm.prompts import prompt_making
+from models.vllm.reply_pieces import Meter
+from models.vllm.response_form import ResponseForm
 
 RESTART_S = 10
 WARM_UP = ({"role": "user", "content": "Hello."},)
@@ -133,3 +136,30 @@ class VLLMEngine:
 
     async def stop(self) -> None:
         await self._client.close()
+
+
+class Form(Protocol):
+    """One form of reply. What `pieces` and `count_tokens` raise is vLLM's."""
+
+    def engine_ids(self, request: EngineRequest) -> Sequence[str]:
+        """What vLLM calls this request when it hands it to the engine: one id for each prompt."""
+
+    def pieces(self, request: EngineRequest, meter: Meter) -> AsyncGenerator[EngineChunk | EngineFault, None]:
+        """The reply, as `models.engine.ReplicaEngine.generate` yields it."""
+
+    async def count_tokens(
+        self, request: EngineRequest, *, turns: asyncio.Lock | None
+    ) -> int | ErrorResponse:
+        """The prompt's tokens as `pieces` would have them read; `turns` as in `models.vllm.insides.prompt_tokens`."""
+
+
+def forms_of(serving_chat: Any, client: Any, *, coalesce_s: float) -> Mapping[ReplyFormName, Form]:
+    """The forms that this engine offers. `client` is what is called in the engine's place."""
+    insides.read_right(serving_chat)
+    insides.read_whole_replies(serving_chat)
+    return {
+        "chat": ChatForm(serving_chat, client, coalesce_s=coalesce_s),
+        "completion": CompletionForm(serving_chat, client, coalesce_s=coalesce_s),
+        "message": MessageForm(serving_chat, client, coalesce_s=coalesce_s),
+        "response": ResponseForm(serving_chat, client, coalesce_s=coalesce_s),
+    }

@@ -1,8 +1,8 @@
 """What pith uses of vLLM that vLLM does not promise to keep: the one module that may, with the reason for each name.
 
 `tests/models/vllm/test_insides.py` reads the pinned vLLM's source and says which of them no longer means what is relied
-on here. Part of this rim are `models/vllm/prompts/prompt.py`, which reads the renderer's settings, and
-`long_prompt.py`, which tokenizes with it; `models/vllm/stat_logger.py`, which gives its statistics another place;
+on here. Part of this rim are `models/vllm/prompts.py`, which reads the renderer's settings, and
+`long_prompt.py`, which tokenizes with it; `models/vllm/insides.py`, which gives its statistics another place;
 `models/vllm/core_imports.py`, which loads modules and uses nothing of them; `core_process.py`, which foresees what
 vLLM will set; `reading/misread_streams.py`, which stands before vLLM's parsers; and `plugin.py`, which vLLM calls in
 its cores and workers.
@@ -14,8 +14,9 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorProm
 from vllm.entrypoints.anthropic.serving import AnthropicServingMessages
 from vllm.entrypoints.openai.completion.serving import OpenAIServingCompletion
 from vllm.entrypoints.openai.models.protocol import LoRAModulePath
@@ -24,13 +25,15 @@ from vllm.entrypoints.serve.engine.protocol import ErrorResponse
 from vllm.exceptions import VLLMError
 from vllm.parser.abstract_parser import DelegatingParser
 from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
+from vllm.v1.metrics.loggers import PrometheusStatLogger
+from vllm.v1.metrics.perf import PerfMetricsProm
+from vllm.v1.spec_decode.metrics import SpecDecodingProm
 from vllm.v1.structured_output.backend_types import StructuredOutputOptions
 from vllm.v1.structured_output.request import get_structured_output_key
 
 from models.errors import UnrenderablePrompt
-from models.vllm.prompts.long_prompt import one_at_a_time, without_a_limit
-from models.vllm.reading.misread_streams import reading_right
-from models.vllm.reading.plain_reply import read_reply
+from models.vllm.prompts import one_at_a_time, without_a_limit
+from models.vllm.reply_reading import read_reply, reading_right
 
 __all__ = ["EngineDeadError", "EngineGenerateError", "StructuredOutputOptions"]
 
@@ -143,7 +146,7 @@ def read_whole_replies(serving_chat: Any) -> None:
 
 
 def read_right(serving_chat: Any) -> None:
-    """Let parsers of `models.vllm.reading.misread_streams` take the place of vLLM's (`.parser_cls`). Without it a
+    """Let parsers of `models.vllm.reply_reading` take the place of vLLM's (`.parser_cls`). Without it a
     reply has broken calls where vLLM misreads its stream."""
     if serving_chat.parser_cls is not None:
         serving_chat.parser_cls = reading_right(serving_chat.parser_cls)
@@ -294,3 +297,36 @@ def log_stats_with(stat_logger: type) -> None:
     if not isinstance(getattr(loggers, "PrometheusStatLogger", None), type):
         raise RuntimeError("vllm.v1.metrics.loggers.PrometheusStatLogger is gone: engines cannot be counted")
     loggers.PrometheusStatLogger = stat_logger
+
+
+class MetricFamilies(Protocol):
+    """Makes what vLLM counts in: the arguments and methods are those of `prometheus_client`'s classes."""
+
+    @property
+    def counter(self) -> Callable[..., Any]: ...
+
+    @property
+    def gauge(self) -> Callable[..., Any]: ...
+
+    @property
+    def histogram(self) -> Callable[..., Any]: ...
+
+
+def stat_logger(families: MetricFamilies) -> type[PrometheusStatLogger]:
+    """vLLM's stat logger, with `families` in the place of `prometheus_client`."""
+    classes = {
+        "_gauge_cls": staticmethod(families.gauge),
+        "_counter_cls": staticmethod(families.counter),
+        "_histogram_cls": staticmethod(families.histogram),
+    }
+    inner = {
+        "_spec_decoding_cls": type("SpecDecoding", (SpecDecodingProm,), classes),
+        "_kv_connector_cls": type("KVConnector", (KVConnectorProm,), classes),
+        "_perf_metrics_cls": type("PerfMetrics", (PerfMetricsProm,), classes),
+    }
+    return type("CountingStatLogger", (PrometheusStatLogger,), classes | inner)
+
+
+def count_with(families: MetricFamilies) -> None:
+    """Let the engines that this process starts from now on count in `families`, where their statistics are on."""
+    log_stats_with(stat_logger(families))

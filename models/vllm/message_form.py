@@ -15,8 +15,8 @@ from vllm.exceptions import GenerationError
 
 from models.engine import EngineChunk, EngineFault, EngineRequest, TokenUsage
 from models.vllm import insides
-from models.vllm.chat_form import ChatForm
-from models.vllm.prompts.options import vllm_fields
+from models.vllm.openai_forms import ChatForm
+from models.vllm.prompts import vllm_fields
 from models.vllm.reply_pieces import Meter, completed, read_to_its_end, streamed, told_reasoning
 
 ERROR_EVENT = "event: error\n"
@@ -40,7 +40,7 @@ WITH_USAGE = {"stream_options": {"include_usage": True}}
 
 
 class MessageForm(ChatForm):
-    """The `models.vllm.forms.Form` of messages."""
+    """The `models.vllm.engine.Form` of messages."""
 
     def __init__(self, serving_chat: Any, client: Any, *, coalesce_s: float) -> None:
         super().__init__(serving_chat, client, coalesce_s=coalesce_s)

@@ -1,7 +1,7 @@
 """Turns vLLM's outputs into the pieces of a reply, each with the usage so far, streamed or as one JSON object."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Set
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Set
 from contextlib import aclosing
 from typing import Any, Protocol
 
@@ -11,9 +11,8 @@ from vllm.entrypoints.serve.engine.protocol import ErrorResponse
 from vllm.exceptions import GenerationError
 
 from models.engine import EngineChunk, EngineFault, TokenUsage
-from models.vllm.coalesce import coalesce
 from models.vllm.faults import fault_of
-from models.vllm.reading.cut_off import told_cut_off
+from models.vllm.reply_reading import told_cut_off
 
 HEARTBEAT_S = 0.5
 JSON_PROGRESS_S = 0.2
@@ -26,7 +25,7 @@ REPLY_FIELDS = ("id", "object", "created", "model", "choices", "system_fingerpri
 
 
 class Meter(Protocol):
-    """What is counted of a request's prompts, one or several: `models.vllm.usage.UsageMeter` says how."""
+    """What is counted of a request's prompts, one or several: `models.vllm.counting_client.UsageMeter` says how."""
 
     failure: BaseException | None
     reasoning_tokens: int
@@ -176,3 +175,58 @@ def reply_bytes(reply: ChatCompletionResponse) -> bytes:
         if not message.get("tool_calls"):
             message.pop("tool_calls", None)
     return orjson.dumps(fields)
+
+
+async def coalesce(
+    source: AsyncIterator[bytes],
+    *,
+    interval_s: float,
+    heartbeat_s: float,
+    sign_of_life: asyncio.Future[None] | None = None,
+) -> AsyncGenerator[bytes, None]:
+    """Yield the bytes of `source`, joined: the first piece at once, later ones at most every `interval_s`.
+
+    When nothing came for `heartbeat_s`, or when `sign_of_life` is done before anything came, an empty piece is yielded,
+    so that a listener can tell a slow source from a dead one. What `source` raises is raised after the pieces before
+    it. Closing this iterator closes it.
+    """
+    gathered: list[bytes] = []
+    arrived = asyncio.Event()
+    if sign_of_life is not None:
+        sign_of_life.add_done_callback(lambda _: arrived.set())
+    task = asyncio.create_task(_gather(source, gathered, arrived))
+    try:
+        while True:
+            try:
+                async with asyncio.timeout(heartbeat_s):
+                    await arrived.wait()
+            except TimeoutError:
+                yield b""
+                continue
+            arrived.clear()
+            if gathered:
+                piece = b"".join(gathered)
+                gathered.clear()
+                yield piece
+            elif not task.done():
+                yield b""
+                continue
+            if task.done():
+                if not gathered:
+                    break
+                continue
+            await asyncio.wait((task,), timeout=interval_s)
+        await task
+    finally:
+        if not task.done():
+            task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def _gather(source: AsyncIterator[bytes], gathered: list[bytes], arrived: asyncio.Event) -> None:
+    try:
+        async for piece in source:
+            gathered.append(piece)
+            arrived.set()
+    finally:
+        arrived.set()

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from models.options.unsupported import REFUSED
+from models.options.options import REFUSED
 
 USER = {"role": "user", "content": "Hello."}
 # Fits no machine word, so it must not break the answer that shows it.

@@ -13,7 +13,7 @@ import torch
 import yaml
 
 from benchmarks.sample_checkpoints import config_of, make_checkpoint, make_query_classifier, train_tokenizer
-from models.embedded import ensure_checkpoints
+from models.embedded.install import ensure_checkpoints
 from tests.integration.running import ROOT, free_port
 from tests.pretend_gpu.plugin import VARIABLE
 

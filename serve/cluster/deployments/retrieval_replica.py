@@ -49,7 +49,7 @@ class InTurn:
 async def start_vllm(spec: RetrievalSpec, *, forks_cores: bool) -> RetrievalReplica:
     # Here, since only this process is to carry vLLM's weight.
     from models.vllm.core_process import fork_cores
-    from models.vllm.pooling.replica import start
+    from models.vllm.pooling import start
 
     if forks_cores:
         fork_cores()

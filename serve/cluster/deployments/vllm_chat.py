@@ -65,7 +65,7 @@ class VLLMChatReplica(ChatReplica):
         metrics = open_replica_metrics(counts_in, model.id)
         families = metrics.families if metrics is not None and counts_engine else None
         if families is not None:
-            from models.vllm.stat_logger import count_with
+            from models.vllm.insides import count_with
 
             count_with(families)
         if forks_cores:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from models.options.unsupported import reason_to_refuse
+from models.options.options import reason_to_refuse
 
 # An empty one asks for a search with OpenAI's defaults, and 0 for the likelihood of the prompt's own tokens.
 ASKS_ALWAYS = frozenset({"web_search_options", "prompt_logprobs"})

@@ -13,8 +13,16 @@ from pathlib import Path
 import pytest
 
 from benchmarks.training.chat_models.__main__ import write_manifest
-from models.embedded import EMBEDDED_MODELS, DamagedArtefact, ensure_checkpoints
-from models.embedded.install import ARTEFACTS, MANIFEST, is_intact, read_manifest, sha256_of
+from models.embedded.install import (
+    ARTEFACTS,
+    EMBEDDED_MODELS,
+    MANIFEST,
+    DamagedArtefact,
+    ensure_checkpoints,
+    is_intact,
+    read_manifest,
+    sha256_of,
+)
 
 CHECKPOINT_FILES = {
     "config.json",

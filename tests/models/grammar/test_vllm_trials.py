@@ -83,8 +83,8 @@ async def test_a_grammar_that_fails_its_trial_is_refused_and_the_engine_is_left_
     monkeypatch: pytest.MonkeyPatch, stream: bool, error: Exception, kind: str, param: str | None
 ) -> None:
     from models.grammar.trials import GrammarTrials
-    from models.vllm.chat_form import ChatForm
     from models.vllm.engine import VLLMEngine
+    from models.vllm.openai_forms import ChatForm
 
     tried: list[tuple[str, str]] = []
 

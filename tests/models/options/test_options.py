@@ -9,14 +9,16 @@ from hypothesis import strategies as st
 from models.catalog import Capabilities
 from models.errors import InvalidField, UnsupportedOption
 from models.options.options import (
+    ACCEPTED_WITHOUT_EFFECT,
     CONDITIONAL,
     FORWARDED,
     HANDLED_BY_THE_SERVICE,
+    REFUSED,
+    REFUSED_PREFIXES,
     USED,
     check_grammars,
     select_options,
 )
-from models.options.unsupported import ACCEPTED_WITHOUT_EFFECT, REFUSED, REFUSED_PREFIXES
 
 PLAIN = Capabilities()
 ABLE = Capabilities(tools=True, reasoning_effort=True, chat_template_kwargs=frozenset({"enable_thinking"}))

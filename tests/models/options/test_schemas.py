@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from models.errors import InvalidField
-from models.grammar.cost import MAX_OPTIONAL
 from models.options.schemas import (
     MAX_DEPTH,
     MAX_NODES,
+    MAX_OPTIONAL,
     MAX_REPETITIONS,
     MAX_REQUEST_TEXT_CHARS,
     MAX_TEXT_CHARS,

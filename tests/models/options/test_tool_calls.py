@@ -7,7 +7,7 @@ import pytest
 
 from models.catalog import Capabilities
 from models.errors import InvalidField, UnsupportedOption
-from models.options.tool_calls import MAX_ARGUMENT_VALUES, check_calls, engine_tool_calls
+from models.options.messages import MAX_ARGUMENT_VALUES, check_calls, engine_tool_calls
 
 PLAIN = Capabilities()
 FUNCTION = {"name": "f", "arguments": '{"a": 1}'}

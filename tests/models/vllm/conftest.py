@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 import pytest_asyncio
 
-from models.embedded import ensure_checkpoints
+from models.embedded.install import ensure_checkpoints
 from models.engine_kinds import ENGINE_LIMITS
 from tests.models.vllm.started import started
 

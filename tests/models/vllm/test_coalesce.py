@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.vllm.coalesce import coalesce
+from models.vllm.reply_pieces import coalesce
 
 NEVER_S = 1000.0
 SOON_S = 5.0

@@ -114,7 +114,7 @@ def test_a_response_is_read_by_a_parser_that_is_told_the_request_by_name() -> No
 
 
 def test_a_parser_ends_a_stream_and_keeps_what_was_before_by_methods_that_can_be_stood_before() -> None:
-    """What `models.vllm.reading.misread_streams` stands before."""
+    """What `models.vllm.reply_reading` stands before."""
     parser = "vllm.parser.abstract_parser"
     assert parameters(parser, "DelegatingParser.finalize_generation") == ["delta_message", "request", "state"]
     told = text(parser, "DelegatingParser.parse_delta")
@@ -165,7 +165,7 @@ def test_a_prompt_is_rendered_and_measured_as_for_a_generation() -> None:
 
 
 def test_a_prompt_is_tokenized_by_a_method_that_can_be_replaced() -> None:
-    """What `models.vllm.prompts.long_prompt` puts in its place: of a copy, with a limit that can be None."""
+    """What `models.vllm.prompts` puts in its place: of a copy, with a limit that can be None."""
     base = "vllm.renderers.base"
     assert parameters(base, "BaseRenderer.tokenize_prompt_async") == ["prompt", "params"]
     assert "self.tokenize_prompt_async(prompt, params)" in text(base, "BaseRenderer.tokenize_prompts_async")

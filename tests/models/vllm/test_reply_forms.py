@@ -287,9 +287,9 @@ async def test_a_stop_sequence_is_named(engine: VLLMEngine, stream: bool) -> Non
 
 async def test_thoughts_are_a_block_of_their_own_and_are_counted() -> None:
     """Of a chat's stream as vLLM writes it where a reasoning parser is configured."""
+    from models.vllm.counting_client import meters_of
     from models.vllm.insides import message_converters
     from models.vllm.message_form import MessageEvents
-    from models.vllm.prompt_meters import meters_of
 
     deltas = [{"role": "assistant", "content": ""}, {"reasoning": "Hm."}, {"content": "Yes."}]
     choices: list[list[Any]] = [[{"index": 0, "delta": delta, "finish_reason": None}] for delta in deltas]

@@ -7,7 +7,7 @@ from typing import Any
 from openai.types.responses import ResponseStreamEvent
 from pydantic import TypeAdapter
 
-from models.vllm.response_events import ResponseEvents, ResponseObject
+from models.vllm.response_form import ResponseEvents, ResponseObject
 
 EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 REPEATED = {"parallel_tool_calls": True, "tool_choice": "auto", "tools": []}

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from models.embedded import ensure_checkpoints
+from models.embedded.install import ensure_checkpoints
 from models.engine import EngineChunk, EngineRequest, TokenUsage
 from tests.command_blocks import fences
 from tests.models.vllm.conftest import CONTEXT

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from models.embedded import ensure_checkpoints
+from models.embedded.install import ensure_checkpoints
 from models.engine import EngineRequest
 
 pytestmark = pytest.mark.integration
@@ -59,7 +59,7 @@ class Choices:
         return list(self.processor.process_outputs([output]).request_outputs)
 
     def meter(self) -> Any:
-        from models.vllm.usage import UsageMeter
+        from models.vllm.counting_client import UsageMeter
 
         return UsageMeter(SimpleNamespace(output_processor=self.processor), "outer", 100)
 
@@ -171,7 +171,7 @@ async def test_tokens_of_a_stream_that_are_not_handed_out_yet_are_counted(tmp_pa
 
 
 async def test_a_crowd_of_streams_has_its_tokens_several_at_a_time() -> None:
-    from models.vllm.prompt_meters import meters_of, tokens_at_once
+    from models.vllm.counting_client import meters_of, tokens_at_once
 
     plain = EngineRequest("r", "m", ({"role": "user", "content": "hi"},), 9, stream=True, cache_salt="s")
     assert [tokens_at_once(plain, others) for others in (0, 31, 32, 100, 10_000)] == [1, 1, 2, 4, 8]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from models.embedded import ensure_checkpoints
+from models.embedded.install import ensure_checkpoints
 
 # Tokens that are part of no other one. The end of the reasoning is a word that the model says every few sentences.
 RENAMED = {"ĠOkay": "<think>", "Ġthat": "</think>"}

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.training.chat_models.__main__ import main, write_generation_config
 from benchmarks.training.chat_models.recipes import RECIPES
-from models.embedded.roster import EMBEDDED_MODELS
+from models.embedded.install import EMBEDDED_MODELS
 
 
 def test_a_missing_data_folder_is_named_with_exit_code_2(tmp_path: Path, capsys) -> None:

@@ -16,11 +16,11 @@ from pydantic_core import from_json
 
 from models.engine import EngineRequest, ReplyFormName
 from models.engine_kinds import ENGINE_LIMITS
-from tests.models.vllm.reading.markup import ARGUMENTS, DEMANDED, MARKUP, NAME, NAMED, SPECIAL, TOOLS, UNBUILT
-from tests.models.vllm.reading.replayed import ReplayedEngine, ReplayedReplies, checkpoint_with
+from tests.models.vllm.markup import ARGUMENTS, DEMANDED, MARKUP, NAME, NAMED, SPECIAL, TOOLS, UNBUILT
+from tests.models.vllm.replayed import ReplayedEngine, ReplayedReplies, checkpoint_with
 
 if TYPE_CHECKING:
-    from models.vllm.client import CountingClient
+    from models.vllm.counting_client import CountingClient
 
 pytestmark = [
     pytest.mark.integration,
@@ -196,7 +196,7 @@ def test_every_parser_that_can_be_built_is_tried() -> None:
 def test_what_is_misread_is_still_called_by_its_name() -> None:
     from vllm.tool_parsers import ToolParserManager
 
-    from models.vllm.reading.misread_streams import MISREADING
+    from models.vllm.reply_reading import MISREADING
 
     assert set(MISREADING) <= {ToolParserManager.get_tool_parser(name).__name__ for name in NAMES}
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from models.catalog import Capabilities
-from models.embedded import ensure_checkpoints
+from models.embedded.install import ensure_checkpoints
 from models.engine import EngineRequest
 from models.errors import InvalidField, UnrenderablePrompt, UnsupportedOption
 from models.options.messages import engine_messages
@@ -92,7 +92,7 @@ def rendered(renderer: Any, messages: tuple[Any, ...], options: dict[str, Any]) 
     from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
     from vllm.entrypoints.serve.engine.protocol import ErrorResponse
 
-    from models.vllm.prompts.options import vllm_fields
+    from models.vllm.prompts import vllm_fields
 
     fields = vllm_fields(EngineRequest("r", "m", messages, 4, False, "salt", options))
     found = asyncio.run(renderer.render_chat(ChatCompletionRequest(**fields)))

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from models.vllm.reading.cut_off import told_cut_off, told_end
+from models.vllm.reply_reading import told_cut_off, told_end
 
 
 def event(reason: str, index: int = 0, **delta: Any) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from models.catalog import Capabilities
 from models.engine import EngineRequest
 from models.options.options import select_options
-from models.vllm.prompts.options import vllm_fields, vllm_options
+from models.vllm.prompts import vllm_fields, vllm_options
 
 
 def phrased(*, stream: bool = False, capable: bool = False, **fields: Any) -> dict[str, Any]:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from models.embedded import ensure_checkpoints
+from models.embedded.install import ensure_checkpoints
 from models.engine import EngineRequest
 
 if TYPE_CHECKING:
-    from models.vllm.forms import Form
+    from models.vllm.engine import Form
 
 SALT = "salt"
 
@@ -125,8 +125,8 @@ class ReplayedReplies:
         from vllm.entrypoints.openai.models.serving import OpenAIServingModels
         from vllm.renderers.online_renderer import OnlineRenderer
 
-        from models.vllm.client import CountingClient
-        from models.vllm.forms import forms_of
+        from models.vllm.counting_client import CountingClient
+        from models.vllm.engine import forms_of
 
         parsers = {"tool_parser": tool_parser, "reasoning_parser": reasoning_parser}
         template = {"chat_template": None, "chat_template_content_format": "auto", "enable_auto_tools": True}
@@ -147,7 +147,7 @@ class ReplayedReplies:
 
     async def data(self, request: EngineRequest) -> bytes:
         """All that a caller gets."""
-        from models.vllm.prompt_meters import meters_of
+        from models.vllm.counting_client import meters_of
 
         form: Form = self.forms[request.form]
         meter = meters_of(request, form.engine_ids(request), self.client, places=4)

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer
 from tokenizers.pre_tokenizers import ByteLevel, Sequence, Split
 
-from models.vllm.prompts.long_prompt import PIECE_CHARS, pieces_of, without_a_limit
+from models.vllm.prompts import PIECE_CHARS, pieces_of, without_a_limit
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[3]
 EMBEDDED = ROOT / "models/embedded/tokenizer/tokenizer.json"
 
 

@@ -1,0 +1,259 @@
+"""A request's usage so far, counted from vLLM's own outputs, while they are made and before they are handed out."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence, Set
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+from vllm.exceptions import GenerationError
+
+from models.engine import EngineRequest, TokenUsage
+from models.grammar.trials import GrammarTrials, Kind, TrialTerms, TrialTurns
+from models.vllm.insides import StructuredOutputOptions, any_whitespace, ended_choices, grammar_key, states_of
+
+
+def _future() -> asyncio.Future[None]:
+    return asyncio.get_running_loop().create_future()
+
+
+@dataclass(slots=True)
+class UsageMeter:
+    """One request. Its reply gets no more than `most_tokens` for each choice, whatever the engine was asked for.
+
+    From `handed_over` on the engine works on the prompt, or has it in its queue: which of the two, vLLM says with the
+    first token only. Each choice is a request of its own to the engine, and one may find in the prefix cache what
+    another has just put there: cached is what every choice found, and nothing until that is known of all.
+    """
+
+    engine_client: Any
+    external_id: str
+    most_tokens: int
+    prompt_tokens: int = 0
+    choices: int = 1
+    cached_tokens: int = 0
+    # Of several choices by their index. vLLM forgets the state of one that has ended, which has its cached tokens.
+    states: dict[int, Any] = field(default_factory=dict)
+    counted: int = 0
+    # Of each choice by its index, as far as anybody has looked.
+    seen: dict[int, int] = field(default_factory=dict)
+    # Choices that the token limit ended.
+    cut_off: set[int] = field(default_factory=set)
+    failure: BaseException | None = None
+    handed_over: asyncio.Future[None] = field(default_factory=_future)
+    # A stream's tokens come so many together, but for the first and the last.
+    tokens_at_once: int = 1
+    # Held while the engine has it: of a request of many prompts, the engine is given some at a time.
+    turns: AbstractAsyncContextManager[None] = field(default_factory=nullcontext)
+
+    def hand_over(self, prompt: Any, sampling_params: Any) -> None:
+        """The engine is about to be given the prompt."""
+        if sampling_params.max_tokens is None or sampling_params.max_tokens > self.most_tokens:
+            sampling_params.max_tokens = self.most_tokens
+        if self.tokens_at_once > 1:
+            sampling_params.stream_interval = self.tokens_at_once
+        self.prompt_tokens = len(prompt.get("prompt_token_ids") or ())
+        self.choices = sampling_params.n
+        if not self.handed_over.done():
+            self.handed_over.set_result(None)
+
+    def count(self, output: Any) -> None:
+        """Take in a `RequestOutput`: a delta when streaming, else the only and final one."""
+        if output.prompt_token_ids is not None:
+            self.prompt_tokens = len(output.prompt_token_ids)
+        if self.choices == 1:
+            self.cached_tokens = output.num_cached_tokens or 0
+        elif len(self.states) < self.choices:
+            self._find_states()
+        self.counted += sum(len(choice.token_ids) for choice in output.outputs)
+        self.cut_off.update(choice.index for choice in output.outputs if choice.finish_reason == "length")
+        if any(choice.finish_reason == "error" for choice in output.outputs):
+            self.failure = GenerationError("the engine aborted this request")
+
+    def peek(self) -> TokenUsage:
+        """Usage so far, with what the engine has generated and not yet handed out."""
+        for state in self._find_states():
+            self.seen[state.request_index] = state.detokenizer.num_output_tokens()
+            self.prompt_tokens = state.prompt_len
+            if self.choices == 1:
+                self.cached_tokens = state.num_cached_tokens or 0
+            for choice in ended_choices(state):
+                self.seen[choice.index] = len(choice.token_ids)
+        return self.usage()
+
+    def usage(self) -> TokenUsage:
+        completion = max(self.counted, sum(self.seen.values()))
+        return TokenUsage(self.prompt_tokens, completion, self._cached())
+
+    def _find_states(self) -> list[Any]:
+        found = list(states_of(self.engine_client, self.external_id))
+        if self.choices > 1:
+            self.states.update((state.request_index, state) for state in found)
+        return found
+
+    def _cached(self) -> int:
+        if self.choices == 1:
+            return self.cached_tokens
+        if len(self.states) < self.choices:
+            return 0
+        return min(state.num_cached_tokens or 0 for state in self.states.values())
+
+
+# Requests of one replica for each token more that a stream's come together, up to a bound.
+CROWD, MOST_AT_ONCE = 32, 8
+
+
+@dataclass(slots=True)
+class PromptMeters:
+    """A meter for each prompt, by what vLLM calls it; together they tell what one meter tells."""
+
+    parts: Mapping[str, UsageMeter]
+    handed_over: asyncio.Future[None]
+    # For an echo alone the engine generates a token, which nobody gets.
+    is_echo_alone: bool
+    # Of the whole reply, once vLLM has told it.
+    reasoning_tokens: int = 0
+
+    @property
+    def failure(self) -> BaseException | None:
+        return next((part.failure for part in self.parts.values() if part.failure is not None), None)
+
+    @failure.setter
+    def failure(self, failure: BaseException | None) -> None:
+        next(iter(self.parts.values())).failure = failure
+
+    @property
+    def cut_off(self) -> Set[int]:
+        # One of several prompts is a completion, and calls nothing.
+        return next(iter(self.parts.values())).cut_off if len(self.parts) == 1 else frozenset()
+
+    def usage(self) -> TokenUsage:
+        return self._sum([part.usage() for part in self.parts.values()])
+
+    def peek(self) -> TokenUsage:
+        return self._sum([part.peek() for part in self.parts.values()])
+
+    def _sum(self, usages: Sequence[TokenUsage]) -> TokenUsage:
+        return TokenUsage(
+            sum(usage.prompt_tokens for usage in usages),
+            0 if self.is_echo_alone else sum(usage.completion_tokens for usage in usages),
+            sum(usage.cached_tokens for usage in usages),
+            self.reasoning_tokens,
+        )
+
+
+def tokens_at_once(request: EngineRequest, others: int) -> int:
+    """How many tokens of a stream come together where the replica has so many `others`: one by one each costs its event
+    loop a tenth of a millisecond. A parser of calls reads them one by one, as vLLM tests it."""
+    one_by_one = not request.stream or bool(request.options.get("tools"))
+    return 1 if one_by_one else min(MOST_AT_ONCE, 1 + others // CROWD)
+
+
+def meters_of(
+    request: EngineRequest, engine_ids: Sequence[str], client: Any, *, places: int, at_once: int = 1
+) -> PromptMeters:
+    """The meters of a request that the engine has under these ids."""
+    handed_over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    turns = asyncio.Semaphore(request.prompts_at_once(places))
+    parts = {
+        engine_id: UsageMeter(
+            client,
+            engine_id,
+            max(1, request.max_tokens),
+            handed_over=handed_over,
+            turns=turns,
+            tokens_at_once=at_once,
+        )
+        for engine_id in engine_ids
+    }
+    return PromptMeters(parts, handed_over, is_echo_alone=request.max_tokens == 0)
+
+
+# The grammars that a caller's schemas become. What else there is, callers cannot ask for.
+TRIED: dict[StructuredOutputOptions, Kind] = {
+    StructuredOutputOptions.JSON: "json",
+    StructuredOutputOptions.REGEX: "regex",
+    StructuredOutputOptions.GRAMMAR: "grammar",
+    StructuredOutputOptions.STRUCTURAL_TAG: "structural_tag",
+}
+
+
+def trials_of(engine_client: Any, turns: TrialTurns, terms: TrialTerms) -> GrammarTrials:
+    """Trials as the engine behind one of vLLM's clients would compile."""
+    return GrammarTrials(
+        lambda: serialized_tokenizer(engine_client),
+        turns,
+        any_whitespace=any_whitespace(engine_client),
+        terms=terms,
+    )
+
+
+def serialized_tokenizer(engine_client: Any) -> str:
+    """What vLLM's own backend makes of the engine's tokenizer, as text: a grammar is compiled against every token."""
+    from xgrammar import TokenizerInfo
+
+    vocab_size = engine_client.model_config.get_vocab_size()
+    return str(
+        TokenizerInfo.from_huggingface(engine_client.get_tokenizer(), vocab_size=vocab_size).serialize_json()
+    )
+
+
+class CountingClient:
+    """vLLM's engine client, with each request's grammar tried first and its outputs counted on their way."""
+
+    def __init__(self, client: Any, trials: GrammarTrials) -> None:
+        self._client = client
+        self._trials = trials
+        self.meters: dict[str, UsageMeter] = {}
+        # What each is part of.
+        self.requests: dict[str, EngineRequest] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    async def generate(
+        self, prompt: Any, sampling_params: Any, request_id: str, **options: Any
+    ) -> AsyncGenerator[Any, None]:
+        meter = self.meters[request_id]
+        try:
+            async with (
+                meter.turns,
+                aclosing(self._outputs(meter, prompt, sampling_params, request_id, options)) as outputs,
+            ):
+                async for output in outputs:
+                    yield output
+        except Exception as error:
+            meter.failure = error
+            raise
+
+    async def _outputs(
+        self,
+        meter: UsageMeter,
+        prompt: Any,
+        sampling_params: Any,
+        request_id: str,
+        options: dict[str, Any],
+    ) -> AsyncGenerator[Any, None]:
+        request = self.requests[request_id]
+        # Here vLLM has made one grammar of the request's schema or tools, and the engine has not seen it.
+        await self._try_grammar(sampling_params, request)
+        meter.hand_over(prompt, sampling_params)
+        if request.trace_headers:
+            options["trace_headers"] = request.trace_headers
+        generating = self._client.generate(prompt, sampling_params, request_id, **options)
+        async with aclosing(generating) as outputs:
+            async for output in outputs:
+                meter.count(output)
+                yield output
+
+    async def close(self) -> None:
+        """End what tries grammars, and the engine."""
+        await self._trials.close()
+        self._client.shutdown()
+
+    async def _try_grammar(self, sampling_params: Any, request: EngineRequest) -> None:
+        if sampling_params.structured_outputs is None:
+            return
+        kind, spec = grammar_key(sampling_params.structured_outputs)
+        if kind in TRIED:
+            await self._trials.check(TRIED[kind], spec, request)
