@@ -23,7 +23,7 @@ main()
 def test_a_server_whose_replicas_would_be_open_to_others_does_not_start(tmp_path: Path) -> None:
     path = write_config(tmp_path)
     given = yaml.safe_load(path.read_text())
-    given["models"] = [{**given["models"][0], "engine": {"kind": "fake"}}]
+    given |= {"models": [{**given["models"][0], "engine": {"kind": "fake"}}], "compression": {}}
     path.write_text(yaml.safe_dump(given))
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_THE_HOOK, "serve", "--config", str(path), "--port", str(free_port())],

@@ -83,17 +83,17 @@ def of_pith(nodes: RayNodes) -> list[str]:
 def test_engines_of_a_joined_cluster_answer_are_replaced_and_leave_nothing(
     nodes: RayNodes, tmp_path: Path
 ) -> None:
-    config = write_config(tmp_path, nodes, GROUP, PART, port=free_port())
+    config = write_config(tmp_path, nodes, GROUP, port=free_port())
     server = start_server(config, tmp_path, environment=nodes.environment, within_s=START_S)
     try:
         ask = asks(server.url, server.key)
-        assert ask(GROUP) == 200 and ask(PART) == 200
-        assert [len(found(nodes, model).workers) for model in (GROUP, PART)] == [2, 1]
-        before = found(nodes, PART)
+        assert ask(GROUP) == 200
+        before = found(nodes, GROUP)
+        assert len(before.workers) == 2
         before.replicas[0].send_signal(signal.SIGKILL)
         gone(before.all)
-        wait_for(lambda: ask(PART) == 200, timeout_s=START_S, what="it is replaced", every_s=0.5)
-        left = [*found(nodes, GROUP).all, *found(nodes, PART).all]
+        wait_for(lambda: ask(GROUP) == 200, timeout_s=START_S, what="it is replaced", every_s=0.5)
+        left = found(nodes, GROUP).all
         shared = shared_by(left)
         assert shared
     finally:
