@@ -16,8 +16,7 @@ from billing.caller import Caller
 from billing.errors import LimitsUnavailable, RateLimited
 from billing.rate_limits.rate_limits import RateLimits
 from models.catalog import Catalog
-from serve.account.reading import AccountReader
-from serve.account.route import AccountRoutes, account_routes
+from serve.account.route import AccountReader, AccountRoutes, account_routes
 from serve.batches.batch_request import BatchRequest
 from serve.batches.batch_routes import batch_routes
 from serve.batches.file_routes import PATH, FileRoutes, file_routes
@@ -52,8 +51,7 @@ from serve.metrics.installed import version_of
 from serve.metrics.service import HttpMetrics, MetricsMiddleware
 from serve.money.price_book import PriceBook
 from serve.originals.route import OriginalsRoute, original_routes
-from serve.playground.about import About
-from serve.playground.page_routes import page_routes
+from serve.playground.page_routes import About, page_routes
 from serve.retrieval.route import REQUESTS as RETRIEVAL_REQUESTS
 from serve.retrieval.route import retrieval_routes
 from serve.retrieval.served import RetrievalModels

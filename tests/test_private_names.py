@@ -16,7 +16,7 @@ INSIDES = {
     "serve/cluster/ray_insides/ray_serve_llm.py": "Ray Serve LLM",
     "serve/cluster/ray_insides/serve_instance.py": "Ray Serve",
     "serve/cluster/ray_insides/cluster_nodes.py": "Ray and Ray Serve",
-    "serve/cli/verbs/shells.py": "typer",
+    "serve/cli/completion.py": "typer",
     "serve/http/server/protocol.py": "uvicorn",
     "models/vllm/insides.py": "vLLM",
     "models/vllm/pooling.py": "vLLM's pooling runner",

@@ -263,7 +263,7 @@ def test_a_cli_verb(tmp_path: Path) -> None:
     trial = Trial(tmp_path, "serve")
     trial.write("serve/cli/greet.py", GREET)
     row = 'Verb("greet", "serve.cli.greet:greet", "Greet somebody."),'
-    trial.insert("serve/cli/verbs/verb.py", row, after='Verb("tune"')
+    trial.insert("serve/cli/verbs.py", row, after='Verb("tune"')
     pith = "from serve.cli.main import main; main()"
     assert trial.runs("-c", pith, "greet", "world") == "hello world"
     assert "Greet somebody." in trial.runs("-c", pith, "--help")
@@ -349,7 +349,5 @@ def test_a_migration(tmp_path: Path) -> None:
 def test_a_trial_says_which_files_a_recipe_forgot(tmp_path: Path) -> None:
     trial = Trial(tmp_path, "serve")
     trial.write("serve/cli/greet.py", GREET)
-    with pytest.raises(
-        AssertionError, match=r"serve/cli/verbs/verb\.py.*needed were \['serve/cli/greet\.py'\]"
-    ):
+    with pytest.raises(AssertionError, match=r"serve/cli/verbs\.py.*needed were \['serve/cli/greet\.py'\]"):
         trial.is_as_told("A CLI verb")

@@ -1,19 +1,27 @@
 """`GET /v1/usage` and `GET /v1/limits`: what a key and its project used, and what they may still use."""
 
-from collections.abc import Callable
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import orjson
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from billing.books.period_usage import PeriodUsage, period_usage
+from billing.books.spending import Spending, spending
+from billing.caller import Caller
+from billing.errors import RateLimited
 from billing.rate_limits.key_limits import counted_by_key
-from billing.rate_limits.rate_limits import RateLimits
-from serve.account.reading import AccountReader
+from billing.rate_limits.rate_limits import NO_STATE, RateLimits
+from billing.store.database import Database
 from serve.account.response import Limits, UsageReport, limits_body, usage_body
-from serve.account.usage_query import PARAMETERS, usage_query
+from serve.account.usage_query import PARAMETERS, UsageQuery, usage_query
 from serve.http.auth import Authenticate
 from serve.http.limits import rate_limit_headers
 from serve.http.openapi import (
@@ -23,6 +31,51 @@ from serve.http.openapi import (
     REQUEST_ID_PARAMETER,
     error_responses,
 )
+
+MAX_WAITING = 8
+
+
+class AccountReader:
+    """Each project has a bounded number of reads that wait; the rest is refused with `RateLimited`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._reading = asyncio.Lock()
+        self._waiting: Counter[str] = Counter()
+
+    async def usage(self, caller: Caller, asked: UsageQuery) -> PeriodUsage:
+        """With one row more than asked for where there are more. Raises `LedgerUnavailable`."""
+        read = partial(
+            period_usage,
+            by=asked.by,
+            workspace_id=caller.workspace_id,
+            project_id=caller.project_id,
+            key_id=caller.key_id if asked.scope == "key" else None,
+            since=asked.since,
+            until=asked.until,
+            limit=asked.limit + 1,
+        )
+        async with self._turn(caller.project_id):
+            return await self._database.read(read)
+
+    async def spending(self, caller: Caller) -> Spending:
+        """Raises `LedgerUnavailable`."""
+        async with self._turn(caller.project_id):
+            return await self._database.read(lambda c: spending(c, caller.workspace_id, caller.key_id))
+
+    @asynccontextmanager
+    async def _turn(self, project_id: str) -> AsyncIterator[None]:
+        if self._waiting[project_id] >= MAX_WAITING:
+            raise RateLimited(which="in_flight", limit=MAX_WAITING, retry_after_s=1, state=NO_STATE)
+        self._waiting[project_id] += 1
+        try:
+            async with self._reading:
+                yield
+        finally:
+            self._waiting[project_id] -= 1
+            if not self._waiting[project_id]:
+                del self._waiting[project_id]
+
 
 _HEADERS: dict[int | str, dict[str, Any]] = {200: {"headers": {**REQUEST_ID_HEADER, **RATE_LIMIT_HEADERS}}}
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from serve.cli.verbs.completion import compression_models
+from serve.cli.completion import compression_models
 from serve.config.errors import ConfigError
 from serve.config.paths import DEFAULT_CONFIG
 
@@ -57,7 +57,7 @@ def compress_file(
     from rich.console import Console
 
     from compression.pipeline.request import CompressionRequest
-    from serve.cli.output.compression import report, show, span_table
+    from serve.cli.compression_view import report, show, span_table
     from serve.config.settings import load_anchored
 
     chosen = model_of(load_anchored(config).compression.models, model, config)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from serve.cli.output.table import as_table
-from serve.cli.verbs.version import version_line
+from serve.cli.output import as_table
+from serve.cli.verbs import version_line
 from serve.config.errors import ConfigError
 from serve.config.paths import CONFIG_NAME, SHIPPED
 from serve.config.values.node import parse_node

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
+
+import typer
 
 if TYPE_CHECKING:
     from billing.accounts.accounts import Accounts
@@ -52,3 +55,19 @@ def on_books(config: Path, work: Callable[[Database, Settings], Awaitable[T]]) -
             await database.close()
 
     return asyncio.run(run())
+
+
+async def tell_of_archive(
+    database: Database, settings: Settings, what: str, since: datetime | None = None
+) -> None:
+    """On stderr: which months are not in the answer to `what`, from `since` on, and where they are."""
+    from billing.rollups.archived import archived
+
+    months = await database.read(archived)
+    found = [one.month for one in months if since is None or one.last_settled_at >= since]
+    if found:
+        place = settings.billing.archive.folder
+        typer.echo(
+            f"not among these: {what} of {', '.join(found)}, which are archived in {place} (pith archive --find)",
+            err=True,
+        )

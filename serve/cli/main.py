@@ -1,4 +1,4 @@
-"""The `pith` command and how it fails. Its verbs are in `serve/cli/verbs/verb.py`."""
+"""The `pith` command and how it fails. Its verbs are in `serve/cli/verbs.py`."""
 
 import sys
 from typing import Annotated
@@ -7,9 +7,8 @@ import typer
 from typer.completion import install_callback, show_callback
 
 from billing.errors import BillingError
-from serve.cli.verbs.group import VerbGroup
-from serve.cli.verbs.shells import offer_completions
-from serve.cli.verbs.version import NAME, print_version
+from serve.cli.completion import offer_completions
+from serve.cli.verbs import NAME, VerbGroup, print_version
 from serve.client.errors import PithError
 from serve.config.errors import ConfigError
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from serve.cli.verbs.completion import projects, workspaces
+from serve.cli.completion import projects, workspaces
 from serve.config.errors import ConfigError
 from serve.reports.moments import stamp as stamp
 

@@ -11,10 +11,10 @@ import typer
 
 from billing.caller import MAX_WEIGHT, ProjectLimits
 from billing.clock import now
+from serve.cli import output
 from serve.cli.ledger_access import on_accounts, on_books
 from serve.cli.options import All, AProject, AWorkspace, Config, Json, OfWorkspace, require_one
-from serve.cli.output import table
-from serve.cli.output.accounts import show, show_lines
+from serve.cli.output import show, show_lines
 from serve.config.errors import ConfigError
 from serve.config.paths import DEFAULT_CONFIG
 from serve.reports.accounts import project_fields
@@ -148,4 +148,4 @@ def forget_originals(project: AProject, config: Config = DEFAULT_CONFIG, as_json
         return await OriginalStore(database).forget(project, actor=operator(), now=now())
 
     had = asdict(on_books(config, forget))
-    typer.echo(json.dumps(had) if as_json else table.as_table(list(had), [had]))
+    typer.echo(json.dumps(had) if as_json else output.as_table(list(had), [had]))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from billing.clock import now
-from serve.client.base_url import base_url
+from serve.cli.server_access import base_url
 from serve.cluster.progress import Progress
 from serve.config.errors import ConfigError
 from serve.config.paths import DEFAULT_CONFIG

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from serve.cli.completion import compression_models
 from serve.cli.compress import model_of
 from serve.cli.options import Json
-from serve.cli.verbs.completion import compression_models
 from serve.config.errors import ConfigError
 from serve.config.paths import DEFAULT_CONFIG
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from billing.webhooks.delivery import State
+from serve.cli import output
 from serve.cli.ledger_access import on_books
 from serve.cli.options import Config, Json, OfWorkspace
-from serve.cli.output import table
 from serve.config.paths import DEFAULT_CONFIG
 from serve.reports.webhooks import delivery_fields, webhook_fields
 
@@ -125,9 +125,9 @@ def on_webhooks(config: Path, work: Callable[[Webhooks], Awaitable[T]]) -> T:
 
 def show(rows: list[dict[str, Any]], as_json: bool) -> None:
     if as_json:
-        typer.echo(table.as_json(rows))
+        typer.echo(output.as_json(rows))
     else:
-        typer.echo(table.as_table(list(rows[0]), rows) if rows else "none")
+        typer.echo(output.as_table(list(rows[0]), rows) if rows else "none")
 
 
 def show_secret(endpoint: Endpoint, secret: str, as_json: bool) -> None:

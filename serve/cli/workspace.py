@@ -11,7 +11,7 @@ from billing.clock import now
 from billing.price import NANO_PER_USD
 from serve.cli.ledger_access import on_accounts
 from serve.cli.options import All, AWorkspace, Config, Json, require_one
-from serve.cli.output.accounts import show, show_lines
+from serve.cli.output import show, show_lines
 from serve.config.errors import ConfigError
 from serve.config.paths import DEFAULT_CONFIG
 from serve.reports.accounts import workspace_fields

@@ -1,14 +1,14 @@
 """The requests to a running pith, and one sentence for any failure."""
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import aiohttp
 
 from serve.client.errors import PithError
-from serve.client.events import events_of
 
 # Above pith's own deadline for a compression (`deadline_s`, 60), whose error says more than a timeout here.
 DEADLINE_S = 90.0
@@ -113,3 +113,87 @@ def _reason(fields: Any) -> str:
     error = fields.get("error") if isinstance(fields, dict) else None
     message = error.get("message") if isinstance(error, dict) else None
     return str(message) if message else "no reason given"
+
+
+DONE = b"[DONE]"
+# The last event of a chat has a receipt for every part that was compressed.
+MAX_EVENT_BYTES = 32 * 2**20
+_FIELD = b"data:"
+
+
+async def events_of(pieces: AsyncIterable[bytes]) -> AsyncGenerator[dict[str, Any], None]:
+    """Each event's JSON, up to `[DONE]`. Raises `PithError` for what is no event, for one that says an error, and for
+    a stream that ends before it is done."""
+    rest = b""
+    async for piece in pieces:
+        *lines, rest = (rest + piece).split(b"\n")
+        if len(rest) > MAX_EVENT_BYTES:
+            raise PithError("an event of the reply is larger than this client takes")
+        for line in lines:
+            if not line.startswith(_FIELD):
+                continue
+            data = line.removeprefix(_FIELD).strip()
+            if data == DONE:
+                return
+            yield _event(data)
+    raise PithError("the reply broke off")
+
+
+def _event(data: bytes) -> dict[str, Any]:
+    try:
+        event = json.loads(data)
+    except ValueError as error:
+        raise PithError("this address answers, but not as pith does") from error
+    if not isinstance(event, dict):
+        raise PithError("this address answers, but not as pith does")
+    if isinstance(event.get("error"), dict):
+        raise PithError(f"the reply failed: {event['error'].get('message', 'no reason given')}")
+    return event
+
+
+# Between two pieces of a file, in either direction.
+FILE_SILENCE_S = 300.0
+PIECE_BYTES = 2**18
+FILES, BATCHES = "/openai/v1/files", "/openai/v1/batches"
+_TIMEOUT = aiohttp.ClientTimeout(sock_connect=CONNECT_S, sock_read=FILE_SILENCE_S)
+
+
+class BatchClient(PithClient):
+    """Every method raises `PithError`."""
+
+    async def upload(self, path: Path) -> str:
+        """The id of the file."""
+        try:
+            file = path.open("rb")
+        except OSError as error:
+            raise PithError(f"{path}: cannot be read: {error.strerror}") from error
+        with file:
+            form = aiohttp.FormData()
+            form.add_field("purpose", "batch")
+            form.add_field("file", file, filename=path.name, content_type="application/jsonl")
+            return str((await self._ask("POST", FILES, data=form, timeout=_TIMEOUT))["id"])
+
+    async def make(self, file_id: str, endpoint: str) -> dict[str, Any]:
+        asked = {"input_file_id": file_id, "endpoint": endpoint, "completion_window": "24h"}
+        return await self._ask("POST", BATCHES, json=asked)
+
+    async def find(self, batch_id: str) -> dict[str, Any]:
+        return await self._ask("GET", f"{BATCHES}/{batch_id}")
+
+    async def cancel(self, batch_id: str) -> dict[str, Any]:
+        return await self._ask("POST", f"{BATCHES}/{batch_id}/cancel")
+
+    async def listed(self, limit: int) -> list[dict[str, Any]]:
+        """The newest first."""
+        return list((await self._ask("GET", BATCHES, params={"limit": limit}))["data"])
+
+    async def copy(self, file_id: str, to: BinaryIO) -> None:
+        """Writes the file's content, piece by piece."""
+        async with self._reply("GET", f"{FILES}/{file_id}/content", timeout=_TIMEOUT) as reply:
+            if reply.status != 200:
+                answer_of(reply.status, await bounded_body(reply))
+            async for piece in reply.content.iter_chunked(PIECE_BYTES):
+                try:
+                    to.write(piece)
+                except OSError as error:
+                    raise PithError(f"{to.name}: cannot be written: {error.strerror}") from error

@@ -152,7 +152,7 @@ def open_ops_port(
     """Serve `/metrics` and the admin API. Returns what is to be called now and then. Raises `StartError`."""
     from serve.cluster.collectors import collectors_of
     from serve.metrics.ops_port import ops_port
-    from serve.ops.listening import open_ops
+    from serve.ops.app import open_ops
 
     try:
         served = partial(open_ops, in_force=in_force)

@@ -20,7 +20,7 @@ class OpsReplica:
         begin_logs(settings.logs.plan(None))
         from serve.cluster.collectors import collectors_of
         from serve.metrics.ops_port import ops_port
-        from serve.ops.listening import open_ops
+        from serve.ops.app import open_ops
 
         self._ended = threading.Event()
         self._until = ExitStack()

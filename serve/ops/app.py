@@ -1,39 +1,42 @@
-"""The ASGI application of the ops port: `/metrics`, and the admin API where it is served."""
+"""The ops port: `/metrics`, and the admin API where it is served, in a thread beside whatever else the process does."""
 
+import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from fastapi import FastAPI, Request, Security
 from fastapi.security import HTTPBearer
 from prometheus_client import CollectorRegistry
 from starlette.responses import Response
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from billing.clock import now
 from billing.spool.spool import Spool
 from billing.store.database import open_database
 from serve.config.settings import Settings
-from serve.http.middleware import BodyLimitMiddleware
+from serve.http.body_limit import BodyLimitMiddleware
+from serve.http.docs_pages import docs_routes
+from serve.http.errors import MissingKey, WrongAdminKey, http_problem
 from serve.http.request_id import RequestIdMiddleware
-from serve.http.routes import docs_routes
+from serve.http.server.bounds import ops_bounds
+from serve.http.server.hosts import is_loopback
+from serve.http.server.server import PithServer, config_within
+from serve.http.wrong_keys import TooManyWrongKeys
+from serve.metrics.exposition import scrape_app
 from serve.money.ledger_setup import REPORT_TIMEOUT_S
 from serve.money.pepper import read_pepper
-from serve.ops.account_routes import project_routes, workspace_routes
-from serve.ops.admin_key import AdminKeys
-from serve.ops.administration import Gate, Ledgers
-from serve.ops.admission import AdmissionMiddleware
-from serve.ops.archive_routes import archive_routes
-from serve.ops.book_routes import book_routes
-from serve.ops.export_routes import export_routes
+from serve.ops.account_routes import key_routes, project_routes, workspace_routes
+from serve.ops.administration import FILE, AdminKeys, Gate, Ledgers, make_admin_key
+from serve.ops.answers import answer_errors, error_responses, problem
+from serve.ops.book_routes import archive_routes, book_routes, export_routes, reconciliation_routes
 from serve.ops.idempotency import Made
-from serve.ops.key_routes import key_routes
 from serve.ops.money_routes import adjustment_routes, collection_routes, spool_routes
-from serve.ops.reconciliation_routes import reconciliation_routes
 from serve.ops.reconciling import Reconciling
-from serve.ops.refusals import answer_errors, error_responses
-from serve.ops.scrape import Scrapes
 from serve.ops.webhook_routes import webhook_routes
+from serve.processes.listener import BACKLOG, Listener, bound_socket
 
 VERSION = "1.0.0"
 MAX_BODY_BYTES = 64 * 1024
@@ -122,3 +125,114 @@ def _include_admin(api: FastAPI, gate: Gate, reconciling: Reconciling) -> None:
         api.include_router(
             routes, dependencies=documented, responses=error_responses(401, 422, 429, 500, 503)
         )
+
+
+# More of them at once only take longer.
+AT_ONCE = 4
+# Scrapers are few. Whoever asks for more keeps no connection while it waits.
+WAITING = 16
+
+
+class Scrapes:
+    """Answers scrapes, compressed where it is asked for."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._app = scrape_app(registry)
+        self._room = asyncio.Semaphore(AT_ONCE)
+        self._waiting = 0
+
+    async def answer(self, request: Request) -> Response:
+        environ = {
+            "REQUEST_METHOD": "GET",
+            "PATH_INFO": request.url.path,
+            "QUERY_STRING": request.url.query,
+            "HTTP_ACCEPT_ENCODING": request.headers.get("accept-encoding", ""),
+        }
+        if self._waiting >= WAITING:
+            return http_problem(503, "too many scrapes at once").response()
+        self._waiting += 1
+        try:
+            async with self._room:
+                return await asyncio.to_thread(self._collected, environ)
+        finally:
+            self._waiting -= 1
+
+    def _collected(self, environ: dict[str, Any]) -> Response:
+        told: list[Any] = []
+
+        def start(status: str, headers: list[tuple[str, str]]) -> None:
+            told[:] = [int(status.split(" ", 1)[0]), dict(headers)]
+
+        body = b"".join(self._app(environ, start))
+        status, headers = told
+        return Response(body, status_code=status, headers=headers)
+
+
+ADMIN = "/admin/"
+
+
+class AdmissionMiddleware:
+    """Answers whom the gate does not let in, whatever they sent and whether or not there is such a route."""
+
+    def __init__(self, app: ASGIApp, gate: Gate) -> None:
+        self._app = app
+        self._gate = gate
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"].startswith(ADMIN):
+            request = Request(scope)
+            try:
+                request.state.admin = self._gate.admitted(request)
+            except (MissingKey, WrongAdminKey, TooManyWrongKeys) as error:
+                await problem(error).response()(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+START_S = 30.0
+STOP_S = 5
+
+
+def open_ops(
+    settings: Settings, registry: CollectorRegistry, *, in_force: Callable[[], Settings] | None = None
+) -> Callable[[], None]:
+    """Listen; returns what ends it. `in_force` gives the settings as a reload has left them.
+
+    Raises `OSError` where it cannot listen, or cannot make the admin key.
+    """
+    sock = bound_socket(settings.ops.host, settings.ops.port, shared=False)
+    try:
+        sock.listen(BACKLOG)
+        app = create_ops(settings, registry, admin_key_file(settings), in_force)
+    except BaseException:
+        sock.close()
+        raise
+    config = config_within(
+        app, ops_bounds(settings), lifespan="on", proxy_headers=False, timeout_graceful_shutdown=STOP_S
+    )
+    server = PithServer(config, Listener(sock))
+    return _serve(server)
+
+
+def admin_key_file(settings: Settings) -> Path | None:
+    """The file of the admin keys, made where it is not there; None where the admin API is not served: beyond loopback
+    it is served only where the settings say so. Raises `OSError`."""
+    served = settings.ops.admin
+    if served is None:
+        served = is_loopback(settings.ops.host)
+    if not served:
+        return None
+    path = settings.ops.admin_key_file or settings.state_dir / FILE
+    make_admin_key(path)
+    return path
+
+
+def _serve(server: PithServer) -> Callable[[], None]:
+    thread = threading.Thread(target=server.run, name="ops-port", daemon=True)
+    thread.start()
+
+    def close() -> None:
+        server.should_exit = True
+        thread.join(START_S)
+
+    return close

@@ -1,4 +1,4 @@
-"""What the books say: usage, statements, receipts, the audit log."""
+"""The books over HTTP: usage, statements, receipts, the audit log, reconciliations, the archive and exports."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -6,18 +6,29 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query
 from fastapi.responses import PlainTextResponse
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from billing.accounts.audit_log import AuditEntry
+from billing.archive.month_files import manifest_of
+from billing.archive.planned import planned
 from billing.books.dimensions import COMPARED_BY, DIMENSIONS, LINES, Dimension
 from billing.books.receipts import receipts as read_receipts
+from billing.export.encoders import Format
+from billing.export.exporter import Exporter
+from billing.export.selection import selection_of
 from billing.rollups.archived import archived
+from billing.rollups.archived import manifest_of as stored_manifest
 from serve.ops.administration import Admin, Gate
-from serve.ops.answers import answers, headers, text_of
+from serve.ops.answers import answers, files, headers, text_of
+from serve.ops.reconciling import Asked, Reconciling
 from serve.ops.shapes import books as shapes
+from serve.ops.shapes.archive import Archive
+from serve.ops.shapes.bodies import NewReconciliation
 from serve.ops.shapes.fields import Record
 from serve.ops.shapes.moments import Moment
 from serve.ops.shapes.pages import LIMIT, Limit
+from serve.ops.shapes.proofs import ReconciliationJob
+from serve.reports.archived_months import archived_fields, due_fields
 from serve.reports.csv_text import as_csv
 from serve.reports.moments import stamp
 from serve.reports.receipts import receipt_fields
@@ -120,3 +131,104 @@ def _entry_fields(entry: AuditEntry) -> Record:
         "subject": entry.subject,
         "details": dict(entry.details),
     }
+
+
+def reconciliation_routes(gate: Gate, reconciling: Reconciling) -> APIRouter:
+    routes = APIRouter(prefix="/admin/v1/reconciliations", tags=["books"])
+    Caller = Annotated[Admin, Depends(gate)]
+
+    @routes.post("", **answers(ReconciliationJob, 409, status=202))
+    async def begin_reconciliation(admin: Caller, body: NewReconciliation | None = None) -> Record:
+        """Prove that events, balances, holds and prices agree. One runs at a time: asked for again while it runs, the
+        answer names it."""
+        wanted = body or NewReconciliation()
+        return reconciling.begin(admin, Asked(full=wanted.full, rebuild=wanted.rebuild))
+
+    @routes.get("/{job_id}", **answers(ReconciliationJob, 404))
+    async def read_reconciliation(job_id: str, admin: Caller) -> Record:
+        """How it does: `running`, `done` with what was found, or `failed`."""
+        return reconciling.found(job_id)
+
+    return routes
+
+
+def archive_routes(gate: Gate) -> APIRouter:
+    routes = APIRouter(prefix="/admin/v1/archive", tags=["books"])
+    Caller = Annotated[Admin, Depends(gate)]
+
+    @routes.get("", **answers(Archive))
+    async def read_archive(admin: Caller) -> Record:
+        """The months whose usage events are in files, with the files, and those that `pith archive` would move now."""
+        read, asked = admin.ledgers.patient.read, admin.ledgers.settings.billing.archive
+        months = []
+        for month in await read(archived):
+            manifest = manifest_of(await read(partial(stored_manifest, month=month.month)))
+            months.append(archived_fields(month, manifest))
+        due = await planned(admin.ledgers.patient, asked.keep_months)
+        return {
+            "keep_months": asked.keep_months,
+            "folder": str(asked.folder),
+            "months": months,
+            "due": [due_fields(one) for one in due],
+        }
+
+    return routes
+
+
+MEDIA_TYPES: dict[Format, str] = {
+    "jsonl": "application/jsonl",
+    "csv": "text/csv; charset=utf-8",
+    "parquet": "application/vnd.apache.parquet",
+}
+UNTIL, CURSOR, ARCHIVED = "X-Export-Until", "X-Export-Cursor", "X-Archived-Months"
+_HEADERS = {
+    UNTIL: "The end that was used, where the next export begins.",
+    CURSOR: "With `limit`: `cursor` of the next part; the last part has none.",
+    ARCHIVED: "Months whose usage events are in files, and not here, parted by commas.",
+}
+# A part is in memory before its headers can name the place after it.
+MOST_ROWS = 10_000
+
+
+def export_routes(gate: Gate) -> APIRouter:
+    routes = APIRouter(prefix="/admin/v1/events", tags=["books"])
+    Caller = Annotated[Admin, Depends(gate)]
+
+    @routes.get("/export", **files(MEDIA_TYPES.values(), 404, **_HEADERS))
+    async def export_events(
+        admin: Caller,
+        format: Format = "jsonl",
+        workspace: str | None = None,
+        project: str | None = None,
+        since: Moment = None,
+        until: Moment = None,
+        limit: Annotated[
+            int | None, Query(ge=1, le=MOST_ROWS, description="Rows of a part; all in one, unless given.")
+        ] = None,
+        cursor: Annotated[str | None, Query(max_length=500, description="Of an earlier export.")] = None,
+    ) -> Response:
+        """Usage events and adjustments. `X-Export-Until` is the end that was used, where the next export begins.
+        Without `limit` all is streamed, in bounded memory. With it `X-Export-Cursor` is the `cursor` of the next part,
+        which has in it what was asked for at first; the last part has none. `X-Archived-Months` names months whose
+        usage events are in files, and not here."""
+        exporter = Exporter(admin.ledgers.patient)
+        if cursor is None:
+            asked = await exporter.selection(workspace=workspace, project=project, since=since, until=until)
+        elif any(one is not None for one in (workspace, project, since, until)):
+            raise ValueError(
+                "cursor: has the workspace, the project and the period in it; give none of them with it"
+            )
+        else:
+            asked = selection_of(cursor)
+        export = exporter.stream(format, asked, limit=limit)
+        headers = {UNTIL: asked.until.isoformat()}
+        if months := await admin.ledgers.patient.read(archived):
+            headers[ARCHIVED] = ",".join(one.month for one in months)
+        if limit is None:
+            return StreamingResponse(export, media_type=MEDIA_TYPES[format], headers=headers)
+        part = b"".join([piece async for piece in export])
+        if export.left is not None:
+            headers[CURSOR] = export.left.cursor
+        return Response(part, media_type=MEDIA_TYPES[format], headers=headers)
+
+    return routes

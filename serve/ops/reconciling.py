@@ -3,9 +3,13 @@
 import asyncio
 import logging
 import secrets
+import threading
 from collections import OrderedDict
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from billing.books.books import Books
 from billing.errors import BillingError
@@ -13,7 +17,6 @@ from billing.spool.spool import Spool
 from billing.store.database import open_database
 from serve.money.ledger_setup import REPORT_TIMEOUT_S
 from serve.ops.administration import Admin
-from serve.ops.apart import apart
 from serve.reports.moments import stamp
 from serve.reports.reconciliation import difference_fields, reconciliation_fields
 
@@ -121,3 +124,35 @@ async def reconciled(admin: Admin, job: dict[str, Any], asked: Asked) -> dict[st
     finally:
         await spool.close()
         await database.close()
+
+
+T = TypeVar("T")
+
+
+async def apart(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """What `work` returns, or raises. When this is cancelled, so is the work, and nobody waits for its end: the thread
+    does not keep the process alive."""
+    loop, done = asyncio.new_event_loop(), Future[T]()
+    # From now on it cannot be cancelled from outside: the work ends it.
+    done.set_running_or_notify_cancel()
+
+    def run() -> None:
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            try:
+                done.set_result(runner.run(work()))
+            except BaseException as error:
+                done.set_exception(error)
+
+    threading.Thread(target=run, name="ops-apart", daemon=True).start()
+    try:
+        return await asyncio.wrap_future(done)
+    except asyncio.CancelledError:
+        # It may have ended just now.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(_cancel_all, loop)
+        raise
+
+
+def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
+    for task in asyncio.all_tasks(loop):
+        task.cancel()

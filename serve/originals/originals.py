@@ -12,8 +12,7 @@ from billing.originals.original_sql import Head
 from billing.originals.original_store import OriginalStore
 from serve.metrics.background import OriginalMetrics
 from serve.originals.retention import Retention
-from serve.originals.sealing import CHUNK_CHARACTERS, Sealer, Unreadable
-from serve.originals.writer import OriginalWriter
+from serve.originals.writer import CHUNK_CHARACTERS, OriginalWriter, Sealer, Unreadable
 
 log = logging.getLogger("pith.originals")
 

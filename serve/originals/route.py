@@ -5,10 +5,11 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 from fastapi import APIRouter, Request
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 from starlette.types import Send
 
@@ -27,7 +28,6 @@ from serve.http.openapi import (
 from serve.http.replies import Client, StreamedResponse, WorkingReply
 from serve.http.request_body import InvalidBody, Issue
 from serve.originals.originals import ID, Originals, Slice
-from serve.originals.response import OriginalSlice
 
 logger = logging.getLogger("pith.originals")
 
@@ -39,6 +39,29 @@ _WORDS = {
     "start": "Offset of the first character. Characters are Unicode code points, counted from 0. Default: 0.",
     "end": "Offset after the last character. Default, and at the most: the end of the text.",
 }
+
+
+_EXAMPLE: dict[str, Any] = {
+    "id": "cmp_5f0c1a",
+    "object": "compression.original",
+    "start": 30,
+    "end": 64,
+    "length": 98,
+    "text": "The warranty ends after two years.",
+}
+
+
+class OriginalSlice(BaseModel):
+    """A part of a text as it was before it was compressed. Offsets count characters, which are Unicode code points."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
+
+    id: str = Field(description="The id asked for: a compression's, or a block's.")
+    object: Literal["compression.original"] = Field(description="`compression.original`.")
+    start: int = Field(description="Offset of the first character of `text`.")
+    end: int = Field(description="Offset after its last character.")
+    length: int = Field(description="Characters of the whole original.")
+    text: str = Field(description="The characters from `start` to before `end`.")
 
 
 @dataclass(frozen=True, slots=True)

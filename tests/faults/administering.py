@@ -16,7 +16,7 @@ from sqlalchemy import bindparam, text
 from billing.books.key_proof import key_differences
 from billing.store.database import Database, open_database
 from serve.config.settings import Settings
-from serve.ops.listening import open_ops
+from serve.ops.app import open_ops
 from tests.faults.postgres import free_port
 
 TIMEOUT_S = 30.0

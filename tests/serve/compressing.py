@@ -36,7 +36,7 @@ from compression.pipeline.settings import CompressionSettings
 from compression.scorers.bm25 import BM25Scorer
 from models.catalog import Catalog
 from models.fake_engine import FakeEngine
-from serve.account.reading import AccountReader
+from serve.account.route import AccountReader
 from serve.api import create_api
 from serve.catalog.configured import catalog_of
 from serve.catalog.readiness import RunningModels
@@ -52,7 +52,7 @@ from serve.money.admission import Admissions
 from serve.money.price_book import PriceBook
 from serve.originals.originals import Originals
 from serve.originals.retention import Retention
-from serve.playground.about import about_of
+from serve.playground.page_routes import about_of
 from serve.prompt_compression.compressing import BlockCompressor
 from serve.prompt_compression.results import ResultCache
 from serve.prompt_compression.service import PromptCompressor

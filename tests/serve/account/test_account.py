@@ -14,8 +14,8 @@ import pytest
 from billing.accounts.key_terms import KeyTerms
 from billing.adjustments.adjustments import Adjustments
 from billing.caller import ProjectLimits
-from serve.account.reading import MAX_WAITING
 from serve.account.response import Limits, UsageReport
+from serve.account.route import MAX_WAITING
 from tests.serve.served import PROMPT_TOKENS, Client, Served, serving, token_cost
 
 COST_USD = token_cost(6) / 10**9

@@ -18,7 +18,7 @@ from billing.price import ModelPrice, cost
 from billing.spool.spool import Spool
 from billing.usage import UsageFigures
 from serve.cli.main import app
-from serve.cli.storage.archive import Steps
+from serve.cli.storage import Steps
 from serve.config.errors import ConfigError
 from serve.config.settings import load_settings
 from serve.money.ledger_setup import open_accounts

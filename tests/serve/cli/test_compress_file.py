@@ -21,9 +21,9 @@ from compression.flags import Example, Flag
 from compression.pipeline.receipt import Receipt
 from compression.pipeline.request import CompressionResult, UnitScore
 from serve.cli.compress import document
+from serve.cli.compression_view import show
 from serve.cli.main import main
-from serve.cli.output.compression import show
-from serve.cli.output.terminal import printable
+from serve.cli.output import printable
 from tests.serve.served import settings_document
 
 SOURCE = (

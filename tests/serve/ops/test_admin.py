@@ -24,12 +24,11 @@ from billing.adjustments.adjustment import Adjustment, Wanted
 from billing.adjustments.adjustments import Adjustments
 from billing.errors import LedgerUnavailable
 from billing.export import exporter
-from serve.cli.verbs.group import LightGroup
-from serve.cli.verbs.verb import VERBS
+from serve.cli.verbs import VERBS, LightGroup
 from serve.config.settings import Settings, load_settings
 from serve.ops import money_routes, reconciling
-from serve.ops.admin_key import AdminKeys
-from serve.ops.listening import admin_key_file, open_ops
+from serve.ops.administration import AdminKeys
+from serve.ops.app import admin_key_file, open_ops
 from tests.integration.running import free_port, wait_for
 from tests.migrated import migrated_file
 from tests.serve.cli.test_archive import of_years, pith

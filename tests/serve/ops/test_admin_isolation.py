@@ -15,7 +15,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from serve.config.settings import load_settings
-from serve.ops.listening import open_ops
+from serve.ops.app import open_ops
 from tests.integration.running import free_port
 from tests.serve.money.two_workspaces import MINE, THEIRS, Ledgers, two_that_spent
 from tests.serve.ops.documented import checked

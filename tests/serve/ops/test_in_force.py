@@ -9,7 +9,7 @@ import httpx
 from prometheus_client import CollectorRegistry
 
 from serve.config.settings import Settings
-from serve.ops.listening import open_ops
+from serve.ops.app import open_ops
 from tests.integration.running import free_port
 from tests.migrated import migrated_file
 from tests.serve.served import settings_document

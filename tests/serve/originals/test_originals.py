@@ -28,7 +28,7 @@ from billing.store.fake_database import FakeOutageDatabase
 from serve.metrics.background import OriginalMetrics
 from serve.originals.originals import Original, Originals
 from serve.originals.retention import Retention
-from serve.originals.sealing import CHUNK_CHARACTERS
+from serve.originals.writer import CHUNK_CHARACTERS
 from tests.billing.conftest import Books
 
 T = TypeVar("T")

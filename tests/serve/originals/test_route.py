@@ -17,8 +17,7 @@ from billing.errors import LedgerUnavailable, UnknownOriginal
 from billing.originals.original_store import OriginalStore
 from billing.store.database import PatientWork, Work
 from serve.originals.originals import Original, Originals
-from serve.originals.response import OriginalSlice
-from serve.originals.route import PIECE_CHARACTERS
+from serve.originals.route import PIECE_CHARACTERS, OriginalSlice
 from tests.integration.contract_shapes import ERROR, mismatches
 from tests.serve.compressing import (
     CONTEXT,

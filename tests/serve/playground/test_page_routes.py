@@ -11,9 +11,7 @@ from posixpath import dirname, join, normpath
 import pytest
 import pytest_asyncio
 
-from serve.playground.about import PAGE_SIZES
-from serve.playground.page_files import FOLDER, page_files
-from serve.playground.page_routes import ABOUT, RUNNING
+from serve.playground.page_routes import ABOUT, FOLDER, PAGE_SIZES, RUNNING, page_files
 from tests.serve.served import Client, Served, serving
 
 FILES = {file.path: file for file in page_files()}

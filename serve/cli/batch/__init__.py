@@ -1,1 +1,0 @@
-"""`pith batch`: files of requests, sent to a running pith and fetched from it."""

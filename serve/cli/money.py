@@ -1,0 +1,273 @@
+"""`pith collections` and `pith adjustment`: what workspaces are asked to pay, and credits, adjustments and refunds."""
+
+from __future__ import annotations
+
+import secrets
+import shlex
+from collections.abc import Awaitable, Callable, Sequence
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from billing.clock import now
+from billing.collections.collection import Collection, State
+from billing.errors import LedgerUnavailable
+from billing.price import NANO_PER_USD
+from serve.cli import output
+from serve.cli.completion import workspaces
+from serve.cli.ledger_access import on_books
+from serve.cli.options import AWorkspace, Config, Json, OfWorkspace, Since, Until, moment, period
+from serve.config.errors import ConfigError
+from serve.config.paths import DEFAULT_CONFIG
+from serve.reports.adjustments import adjustment_fields
+from serve.reports.collections import EXPORTED, collection_fields
+
+if TYPE_CHECKING:
+    from billing.collections.collector import Collector
+
+collection_commands = typer.Typer(help="What workspaces are asked to pay.", no_args_is_help=True)
+
+COLLECTION_COLUMNS = (
+    "id",
+    "workspace",
+    "usd",
+    "state",
+    "reference",
+    "created_at",
+    "handed_over_at",
+    "closed_at",
+    "note",
+)
+
+
+@collection_commands.command("list")
+def list_collections(
+    workspace: OfWorkspace = None,
+    state: Annotated[State | None, typer.Option(help="Only in this state.")] = None,
+    config: Config = DEFAULT_CONFIG,
+    as_json: Json = False,
+) -> None:
+    """List collections, oldest first."""
+    found = on_books(config, lambda database, _: collector(database).listed(workspace=workspace, state=state))
+    show_collections(found, as_json)
+
+
+@collection_commands.command("mark")
+def mark_collection(
+    collection: Annotated[str, typer.Argument(help="Id of the collection.")],
+    state: Annotated[State, typer.Argument(help="`open` retries one that failed.")],
+    reference: Annotated[str | None, typer.Option(help="What the payment system calls it.")] = None,
+    note: Annotated[str | None, typer.Option(help="Why, for later readers.")] = None,
+    config: Config = DEFAULT_CONFIG,
+    as_json: Json = False,
+) -> None:
+    """Record what became of a collection. `paid` and `void` are final."""
+    marked = on_books(
+        config,
+        lambda database, _: collector(database).mark(
+            collection, state, reference=reference, note=note, now=now()
+        ),
+    )
+    show_collections([marked], as_json)
+
+
+@collection_commands.command("cut")
+def cut_collection(
+    workspace: AWorkspace,
+    config: Config = DEFAULT_CONFIG,
+    as_json: Json = False,
+) -> None:
+    """Ask for a workspace's uncollected whole cents now, below the threshold too (for a final bill, say)."""
+    made = on_books(config, lambda database, _: collector(database).cut_now(workspace, now=now()))
+    show_collections([made] if made else [], as_json)
+
+
+@collection_commands.command("export")
+def export_collections(
+    format: Annotated[Literal["csv", "jsonl"], typer.Option(help="What to write on stdout.")] = "csv",
+    since: Since = None,
+    until: Until = None,
+    config: Config = DEFAULT_CONFIG,
+) -> None:
+    """Write the collections cut in a period, for another program."""
+    begin, end = period(since, until)
+    found = on_books(config, lambda database, _: collector(database).listed(since=begin, until=end))
+    rows = [collection_fields(one) for one in found]
+    typer.echo(output.as_csv(EXPORTED, rows) if format == "csv" else output.as_json_lines(rows), nl=False)
+
+
+def collector(database: Any) -> Collector:
+    from billing.collections.collector import Collector
+    from serve.money.ledger_setup import operator
+
+    return Collector(database, actor=operator())
+
+
+def show_collections(found: Sequence[Collection], as_json: bool) -> None:
+    rows = [collection_fields(one) for one in found]
+    if as_json:
+        typer.echo(output.as_json(rows))
+    else:
+        typer.echo(output.as_table(COLLECTION_COLUMNS, rows, numbers=("usd",)) if rows else "none")
+
+
+if TYPE_CHECKING:
+    from billing.adjustments.adjustment import Adjustment
+    from billing.adjustments.adjustments import Adjustments
+
+    # What makes one, by an idempotency key.
+    Make = Callable[[Adjustments, str], Awaitable[Adjustment]]
+
+adjustment_commands = typer.Typer(help="Credits, adjustments and refunds.", no_args_is_help=True)
+
+ADJUSTMENT_COLUMNS = (
+    "id",
+    "created_at",
+    "workspace",
+    "kind",
+    "usd",
+    "event_id",
+    "reason",
+    "actor",
+    "idempotency_key",
+)
+MOST_USD = 10**9
+
+Usd = Annotated[str, typer.Option("--usd", help="US dollars, above 0, with at most 9 decimals.")]
+Reason = Annotated[str, typer.Option("--reason", help="Why; it is in statements and in the audit log.")]
+Key = Annotated[
+    str | None,
+    typer.Option("--key", help="Idempotency key: the same twice is one adjustment. A new one, unless given."),
+]
+
+
+@adjustment_commands.command("credit")
+def credit(
+    workspace: AWorkspace,
+    usd: Usd,
+    reason: Reason,
+    key: Key = None,
+    config: Config = DEFAULT_CONFIG,
+    as_json: Json = False,
+) -> None:
+    """Lower what a workspace owes: as goodwill, or because it paid in advance."""
+    terms: dict[str, Any] = {"nano_usd": nano_usd(usd), "reason": reason}
+    show_made(
+        config, key, as_json, lambda found, name: found.credit(workspace, **terms, idempotency_key=name)
+    )
+
+
+@adjustment_commands.command("adjust")
+def adjust(
+    workspace: AWorkspace,
+    usd: Annotated[str, typer.Option("--usd", help="US dollars: 2.50 is owed more, -2.50 is owed less.")],
+    reason: Reason,
+    key: Key = None,
+    config: Config = DEFAULT_CONFIG,
+    as_json: Json = False,
+) -> None:
+    """Raise or lower what a workspace owes."""
+    terms: dict[str, Any] = {"nano_usd": nano_usd(usd), "reason": reason}
+    show_made(
+        config, key, as_json, lambda found, name: found.adjust(workspace, **terms, idempotency_key=name)
+    )
+
+
+@adjustment_commands.command("refund")
+def refund(
+    reason: Reason,
+    event: Annotated[str | None, typer.Argument(help="Id of the usage event.")] = None,
+    request_id: Annotated[
+        str | None, typer.Option("--request-id", help="Instead of an event: the X-Request-ID of its request.")
+    ] = None,
+    workspace: Annotated[
+        str | None, typer.Option(help="With --request-id: whose request it was.", autocompletion=workspaces)
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(help="With --request-id: how far to look back, unless for 35 days.")
+    ] = None,
+    usd: Annotated[
+        str | None, typer.Option("--usd", help="US dollars; all that is left of its charge, unless given.")
+    ] = None,
+    key: Key = None,
+    config: Config = DEFAULT_CONFIG,
+    as_json: Json = False,
+) -> None:
+    """Give back what was charged for a usage event, or a part of it."""
+    begin = moment(since, "--since")
+    if (event is None) == (request_id is None) or (request_id is None) != (workspace is None):
+        raise ConfigError("name the usage event, or the request by --request-id and --workspace")
+    amount = None if usd is None else nano_usd(usd)
+
+    async def make(found: Adjustments, name: str) -> Adjustment:
+        of = event or await found.event_of_request(workspace or "", request_id or "", since=begin)
+        return await found.refund(of, nano_usd=amount, reason=reason, idempotency_key=name)
+
+    show_made(config, key, as_json, make)
+
+
+@adjustment_commands.command("list")
+def list_adjustments(
+    workspace: OfWorkspace = None,
+    since: Since = None,
+    until: Until = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many of the latest to print.")] = 1000,
+    config: Config = DEFAULT_CONFIG,
+    as_json: Json = False,
+) -> None:
+    """List credits, adjustments and refunds, oldest first."""
+    begin, end = period(since, until)
+    found = on_books(
+        config,
+        lambda database, _: adjustments(database).listed(
+            workspace=workspace, since=begin, until=end, limit=limit
+        ),
+    )
+    show_adjustments(found, as_json)
+
+
+def show_made(config: Path, key: str | None, as_json: bool, make: Make) -> None:
+    """Raises `LedgerUnavailable` with the key, by which the same can be asked for again without being made twice."""
+    name = key or new_key()
+    try:
+        made = on_books(config, lambda database, _: make(adjustments(database), name))
+    except LedgerUnavailable as error:
+        raise LedgerUnavailable(
+            f"{error}; it is unknown whether it was made: run again with --key {shlex.quote(name)}"
+        ) from error
+    show_adjustments([made], as_json)
+
+
+def adjustments(database: Any) -> Adjustments:
+    from billing.adjustments.adjustments import Adjustments
+    from serve.money.ledger_setup import operator
+
+    return Adjustments(database, actor=operator())
+
+
+def new_key() -> str:
+    return f"cli-{secrets.token_hex(8)}"
+
+
+def nano_usd(text: str) -> int:
+    """An amount from the command line, in nano-USD. Raises `ConfigError` if it is none, or 0."""
+    try:
+        usd = Decimal(text)
+    except InvalidOperation:
+        usd = Decimal("NaN")
+    # The bound is checked before anything is computed: a million digits would take minutes.
+    if not (usd.is_finite() and 0 < abs(usd) <= MOST_USD and usd * NANO_PER_USD == int(usd * NANO_PER_USD)):
+        raise ConfigError(
+            f"--usd: {text!r} is not an amount of US dollars up to {MOST_USD}, other than 0, with at most 9 decimals"
+        )
+    return int(usd * NANO_PER_USD)
+
+
+def show_adjustments(found: Sequence[Adjustment], as_json: bool) -> None:
+    rows = [adjustment_fields(one) for one in found]
+    if as_json:
+        typer.echo(output.as_json(rows))
+    else:
+        typer.echo(output.as_table(ADJUSTMENT_COLUMNS, rows, numbers=("usd",)) if rows else "none")

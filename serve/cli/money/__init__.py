@@ -1,1 +1,0 @@
-"""Commands about the money of workspaces besides usage, and about its rows for other programs."""

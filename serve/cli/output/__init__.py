@@ -1,1 +1,0 @@
-"""How commands print: tables, JSON and CSV, and accounts in each."""

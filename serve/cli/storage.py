@@ -1,0 +1,169 @@
+"""`pith backup`, `pith restore` and `pith archive`: copies of what a server keeps, and old months in files."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from serve.cli.ledger_access import on_books
+from serve.cli.options import Config
+from serve.config.errors import ConfigError
+from serve.config.paths import DEFAULT_CONFIG
+
+if TYPE_CHECKING:
+    from billing.store.database import Database
+    from serve.config.settings import Settings
+
+Folder = Annotated[Path, typer.Argument(help="Folder of the backup.")]
+
+
+def backup(folder: Folder, config: Config = DEFAULT_CONFIG) -> None:
+    """Copy ledger, spool, secrets, files of batches and configuration into a new folder, while the server runs."""
+    from billing.clock import now
+    from serve.backup.backup import BackupRefused, back_up, vital_files_of
+    from serve.cli.verbs import version_line
+    from serve.config.settings import load_anchored
+    from serve.money.ledger_setup import require_ledger_file
+
+    settings = load_anchored(config)
+    require_ledger_file(settings)
+    places = vital_files_of(settings)
+    try:
+        made = back_up(places, config, folder, version=version_line(), now=now())
+    except OSError as error:
+        raise BackupRefused(f"{error.filename or folder}: {error.strerror or error}") from error
+    typer.echo(f"{folder}: {len(made.digests)} files, as of {made.created_at}")
+    archive = settings.billing.archive.folder
+    if archive.is_dir():
+        typer.echo(
+            f"The archive of old months is not in it: copy {archive} too, which never changes.", err=True
+        )
+    if places.ledger_is_elsewhere:
+        typer.echo(
+            "The ledger is not in it: run pg_dump now, after this (docs/operations/backup.md).", err=True
+        )
+
+
+def restore(folder: Folder, config: Config = DEFAULT_CONFIG) -> None:
+    """Put a backup where a configuration expects its parts; nothing is overwritten."""
+    from serve.backup.backup import BackupRefused, vital_files_of
+    from serve.backup.backup import restore as put_in_place
+    from serve.config.settings import load_anchored
+
+    try:
+        found = put_in_place(folder, vital_files_of(load_anchored(config)))
+    except OSError as error:
+        raise BackupRefused(f"{error.filename or folder}: {error.strerror or error}") from error
+    typer.echo(f"restored {len(found.digests)} files, as of {found.created_at}; now run pith reconcile")
+
+
+DELETED, BETWEEN_S = "events deleted", 60
+
+
+def archive(
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be archived, and change nothing.")
+    ] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Compare the files of the archive with what was proven.")
+    ] = False,
+    find: Annotated[
+        str | None, typer.Option(help="Print an archived usage event, by its id, as JSON.")
+    ] = None,
+    admit: Annotated[
+        str | None,
+        typer.Option(
+            help="Let the ledger take a usage event, by its id, that came after its month was archived and that the "
+            "archive does not have. Then: pith spool retry."
+        ),
+    ] = None,
+    config: Config = DEFAULT_CONFIG,
+) -> None:
+    """Move the usage events of months that are over to files, as billing.archive says. Goes on where it was stopped."""
+    if sum((dry_run, check, find is not None, admit is not None)) > 1:
+        raise ConfigError("--dry-run, --check, --find and --admit: give one of them")
+    if check:
+        return on_books(config, _check)
+    if find is not None:
+        return on_books(config, lambda database, settings: _find(database, settings, find))
+    if admit is not None:
+        return on_books(config, lambda database, settings: _admit(database, settings, admit))
+    return on_books(config, lambda database, settings: _archive(database, settings, dry_run=dry_run))
+
+
+async def _archive(database: Database, settings: Settings, *, dry_run: bool) -> None:
+    from billing.archive.archiver import Archiver
+    from billing.spool.spool import Spool
+    from serve.money.ledger_setup import operator
+
+    keep, folder = settings.billing.archive.keep_months, settings.billing.archive.folder
+    if keep is None:
+        raise ConfigError("billing.archive.keep_months: not set, so nothing is archived")
+    if dry_run:
+        return await _plan(database, keep)
+    spool = Spool(settings.billing.spool_path)
+    try:
+        months = await Archiver(database, spool, folder, actor=operator(), tell=Steps()).archive(keep)
+    finally:
+        await spool.close()
+    typer.echo(f"archived in {folder}: {', '.join(months) or 'nothing: no month is due'}")
+
+
+async def _plan(database: Database, keep_months: int) -> None:
+    from billing.archive.planned import planned
+
+    for one in await planned(database, keep_months):
+        begun = "" if one.state is None else f", {one.state}: a run before this did not end"
+        typer.echo(f"{one.month}: events in the ledger: {one.events}{begun}")
+
+
+async def _check(database: Database, settings: Settings) -> None:
+    from billing.archive.archived_events import check_all
+
+    folder = settings.billing.archive.folder
+    typer.echo(f"{folder}: {await check_all(database, folder)} files, as they were proven")
+
+
+async def _find(database: Database, settings: Settings, event_id: str) -> None:
+    from billing.archive.archived_events import find
+    from billing.archive.errors import ArchiveRefused
+
+    found = await find(database, settings.billing.archive.folder, event_id)
+    if found is None:
+        raise ArchiveRefused(f"no file of its month has event {event_id[:80]!r}")
+    _say(str(found.path))
+    typer.echo(json.dumps(found.event, default=str))
+
+
+async def _admit(database: Database, settings: Settings, event_id: str) -> None:
+    from billing.archive.archived_events import admit
+    from serve.money.ledger_setup import operator
+
+    await admit(database, settings.billing.archive.folder, event_id, actor=operator())
+    typer.echo(
+        f"the archive does not have {event_id}: the ledger takes it; now run pith spool retry {event_id}"
+    )
+
+
+class Steps:
+    """Says each step, and of the many in which events are deleted one a minute."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._said_at = clock()
+
+    def __call__(self, step: str) -> None:
+        if step.endswith(DELETED):
+            if self._clock() - self._said_at < BETWEEN_S:
+                return
+            self._said_at = self._clock()
+        _say(step)
+
+
+def _say(step: str) -> None:
+    typer.echo(step, err=True)

@@ -1,0 +1,179 @@
+"""`pith status`: what it makes of the metrics and the ledger; on a real server, tests/integration/test_metrics.py."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from billing.clock import now
+from billing.ledger.ledger import Ledger
+from billing.price import Cost, ModelPrice
+from billing.spool.spool import Spool
+from billing.usage import UsageFigures
+from serve.cli.main import app
+from serve.cli.status import Readings, model_load, readings_of, reports
+from serve.client.errors import PithError
+from serve.config.settings import load_settings
+from serve.money.ledger_setup import open_accounts
+from tests.integration.running import free_port
+from tests.migrated import migrated_file
+from tests.serve.served import settings_document
+
+METRICS = """# TYPE pith_chat_requests_in_flight gauge
+pith_chat_requests_in_flight{model="alpha"} 3.0
+pith_chat_requests_waiting{model="alpha"} 1.0
+pith_chat_prompt_tokens_total{model="alpha"} 100.0
+pith_chat_completion_tokens_total{model="alpha"} %d
+pith_compress_jobs_waiting{model="lexical"} 2.0
+pith_replicas_running{model="alpha"} 1.0
+pith_replicas_wanted{model="alpha"} 2.0
+pith_ingress_replicas 2.0
+pith_http_requests_in_flight 4.0
+pith_spool_waiting_events 5.0
+pith_spool_refused_events 0.0
+python_info{version="3"} 1.0
+"""
+COST = Cost(26 * 10**6, 26 * 10**6, False)
+
+
+@pytest.fixture
+def ops() -> Iterator[str]:
+    """An ops port whose completion tokens grow by 50 at each scrape."""
+    scrapes = iter(range(0, 10_000, 50))
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write((METRICS % next(scrapes)).encode())
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    (tmp_path / "pith.db").write_bytes(asyncio.run(migrated_file()))
+    path = tmp_path / "pith.yaml"
+    path.write_text(yaml.safe_dump(settings_document(tmp_path)))
+    return path
+
+
+async def spend(config: Path) -> None:
+    """Charges one request of `alpha`: 0.026 US dollars."""
+    settings = load_settings(config)
+    database, accounts = await open_accounts(settings)
+    spool = Spool(settings.billing.spool_path)
+    ledger, at = Ledger(database, spool), now()
+    version = await ledger.publish_prices([ModelPrice("alpha", 1, 1, 0)], now=at)
+    await accounts.create_workspace("acme", now=at)
+    await accounts.create_project("acme", "main", now=at)
+    _, token = await accounts.create_key("acme/main", "key", now=at)
+    caller = await accounts.authenticate(token, now=at)
+    hold = await ledger.hold(
+        caller,
+        model_id="alpha",
+        pricing_version=version,
+        amount_nano_usd=COST.nano_usd,
+        request_id="request",
+        now=at,
+    )
+    figures = UsageFigures(100, 40, 0, stream=False)
+    await ledger.settle(hold, figures=figures, cost=COST, outcome="completed", now=at)
+    for each in (ledger, spool, database):
+        await each.close()
+
+
+def test_a_models_load_is_of_the_seconds_between_two_scrapes() -> None:
+    before, after = readings_of(METRICS % 10), readings_of(METRICS % 110)
+    assert model_load(after, before, 4.0, "alpha") == {
+        "model": "alpha",
+        "replicas_running": 1,
+        "replicas_wanted": 2,
+        "in_flight": 3,
+        "waiting": 1,
+        "tokens_per_s": 25.0,
+        "generated_per_s": 25.0,
+    }
+    # One that was started again in between.
+    assert model_load(before, after, 4.0, "alpha")["generated_per_s"] == 0
+    assert model_load(after, before, 4.0, "lexical")["waiting"] == 2
+    assert model_load(after, before, 4.0, "lexical")["replicas_running"] is None
+
+
+@pytest.mark.usefixtures("one_day")
+def test_a_server_with_its_models_and_what_was_spent_today(ops: str, config: Path) -> None:
+    asyncio.run(spend(config))
+    given = ["status", "--metrics", ops, "--config", str(config), "--every", "0.2"]
+    found = json.loads(CliRunner().invoke(app, [*given, "--json"]).stdout)
+    assert (found["http_processes"], found["http_requests_in_flight"]) == (2, 4)
+    assert found["spool_waiting"] == 5 and float(found["spend_today_usd"]) == 0.026
+    alpha, lexical = found["models"]
+    assert (alpha["model"], alpha["requests_today"], alpha["spend_today_usd"]) == ("alpha", 1, "0.026")
+    assert 0 < alpha["generated_per_s"] <= 250
+    assert (lexical["model"], lexical["waiting"], lexical["requests_today"]) == ("lexical", 2, 0)
+    shown = CliRunner().invoke(app, given).stdout
+    assert "2 HTTP processes, 4 HTTP requests in flight" in shown and "spool: 5 events wait" in shown
+    assert "spent today (UTC): 0.026 USD" in shown and "1/2" in shown
+
+
+def test_a_server_whose_ledger_is_elsewhere_is_shown_without_money(
+    ops: str, config: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "pith.db").unlink()
+    given = ["status", "--metrics", ops, "--config", str(config), "--every", "0.2"]
+    found = json.loads(CliRunner().invoke(app, [*given, "--json"]).stdout)
+    assert found["spend_today_usd"] is None and found["models"][0]["in_flight"] == 3
+    assert "the ledger is not here" in CliRunner().invoke(app, given).stdout
+    assert not (tmp_path / "pith.db").exists()
+
+
+def test_an_ops_port_that_is_away_or_something_else_is_one_line(config: Path, ops: str) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    error = CliRunner().invoke(app, ["status", "--metrics", url, "--config", str(config)]).exception
+    assert isinstance(error, PithError) and f"{url} cannot be reached" in str(error)
+
+
+def test_the_ledger_is_read_while_the_tokens_are_counted() -> None:
+    now = 100.0
+    waited: list[float] = []
+
+    def takes(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    def scraped() -> Readings:
+        takes(0.1)
+        return readings_of(METRICS % 0)
+
+    def spent() -> None:
+        takes(0.7)
+
+    def sleep(seconds: float) -> None:
+        waited.append(seconds)
+        takes(seconds)
+
+    looked = reports(scraped, spent, 2.0, clock=lambda: now, sleep=sleep)
+    began = now
+    next(looked)
+    assert now - began == pytest.approx(0.1 + 2.0 + 0.1)
+    next(looked)
+    assert waited == pytest.approx([1.3, 1.3])
+    next(reports(scraped, spent, 0.5, clock=lambda: now, sleep=sleep))
+    assert waited[-1] == 0
