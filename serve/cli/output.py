@@ -65,7 +65,7 @@ def show_lines(
     `with_revoked`; their number is printed after the table."""
     shown = [line for line in lines if with_revoked or line["state"] == ACTIVE]
     if as_json:
-        typer.echo(as_json([with_objects(line) for line in shown]))
+        typer.echo(json.dumps([with_objects(line) for line in shown]))
         return
     columns = [*first, *(name for name in (shown or [{}])[0] if name not in first)]
     typer.echo(as_table(columns, shown) if shown else "none")
