@@ -10,10 +10,10 @@ import typer
 
 from billing.clock import now
 from serve.cli.completion import keys
+from serve.cli.ledger.workspace import nano_usd
 from serve.cli.ledger_access import on_accounts
 from serve.cli.options import All, AProject, Config, Json, OfProject, OfWorkspace, moment, require_one
 from serve.cli.output import show, show_lines
-from serve.cli.workspace import nano_usd
 from serve.config.errors import ConfigError
 from serve.config.paths import DEFAULT_CONFIG
 from serve.reports.accounts import key_fields, listed_key_fields
