@@ -23,7 +23,7 @@ from billing.webhooks.refusals import Refusals
 from models.catalog import Catalog
 from models.engine import Engine
 from models.retrieval import RetrievalModel
-from serve.account.reading import AccountReader
+from serve.account.route import AccountReader
 from serve.api import create_api
 from serve.batches.wiring import BatchRoom, open_batches
 from serve.catalog.configured import catalog_of
@@ -43,7 +43,7 @@ from serve.money.upkeep import begin_upkeep
 from serve.money.webhook_room import open_webhooks
 from serve.originals.originals import Originals
 from serve.originals.retention import BYTES_PER_MB, Retention
-from serve.playground.about import about_of
+from serve.playground.page_routes import about_of
 from serve.processes.listener import ask_for_listener, own_listener
 from serve.processes.process_setup import allow_open_files
 from serve.processes.rate_limit_counters import open_limiter

@@ -20,7 +20,7 @@ from serve.cluster.replicas.client import ReplicaClient
 from serve.cluster.replicas.port import Address, ReplicaPort
 from serve.config.settings import Settings
 from serve.http.middleware import BodyLimitMiddleware
-from serve.ops.listening import open_ops
+from serve.ops.app import open_ops
 from tests.integration.running import free_port
 from tests.serve.http.serving import WAIT_S, FakeApplication, Raw, listening
 from tests.serve.served import settings_document

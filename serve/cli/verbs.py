@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 from typer.main import get_command
 
-from serve.metrics.machine.installed import checkout_commit, recorded_commit
+from serve.metrics.installed import checkout_commit, recorded_commit
 
 NAME = "pith"
 

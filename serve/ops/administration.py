@@ -24,7 +24,7 @@ from serve.config.settings import Settings
 from serve.http.auth import bearer_key
 from serve.http.client_address import client_of
 from serve.http.errors import MissingKey, WrongAdminKey
-from serve.http.wrong_keys import WrongKeys
+from serve.http.limits import WrongKeys
 
 FILE = "admin-key"
 PREFIX = "pith_admin_"

@@ -30,9 +30,8 @@ from billing.errors import (
 )
 from billing.webhooks.errors import InvalidEndpoint, TooManyEndpoints, UnknownEndpoint
 from billing.webhooks.errors import UnknownEvent as UnknownWebhookEvent
-from serve.http.error_body import ErrorBody
 from serve.http.errors import STATUSES, Problem, http_problem, problem_of, unexpected_problem
-from serve.http.openapi import REQUEST_ID_HEADER
+from serve.http.openapi import REQUEST_ID_HEADER, ErrorBody
 from serve.ops.idempotency import AnswerNotKept, IdempotencyKeyReused
 from serve.ops.reconciling import AnotherRuns, UnknownJob
 from serve.ops.shapes.fields import Answer

@@ -17,15 +17,14 @@ from billing.clock import now
 from billing.spool.spool import Spool
 from billing.store.database import open_database
 from serve.config.settings import Settings
-from serve.http.body_limit import BodyLimitMiddleware
-from serve.http.docs_pages import docs_routes
 from serve.http.errors import MissingKey, WrongAdminKey, http_problem
+from serve.http.limits import TooManyWrongKeys
+from serve.http.request_body import BodyLimitMiddleware
 from serve.http.request_id import RequestIdMiddleware
-from serve.http.server.bounds import ops_bounds
-from serve.http.server.hosts import is_loopback
+from serve.http.routes import docs_routes
+from serve.http.server.bounds import is_loopback, ops_bounds
 from serve.http.server.server import PithServer, config_within
-from serve.http.wrong_keys import TooManyWrongKeys
-from serve.metrics.exposition import scrape_app
+from serve.metrics.ops_port import scrape_app
 from serve.money.ledger_setup import REPORT_TIMEOUT_S
 from serve.money.pepper import read_pepper
 from serve.ops.account_routes import key_routes, project_routes, workspace_routes

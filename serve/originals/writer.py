@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from billing.errors import BillingError
 from billing.originals.original_sql import Chunk, Head
 from billing.originals.original_store import OriginalStore
-from serve.http.fresh_id import fresh_id
+from serve.http.request_id import fresh_id
 
 # 64 KiB of UTF-8 at the most. By characters, so that a slice is found without reading what is before it.
 CHUNK_CHARACTERS = 16_384

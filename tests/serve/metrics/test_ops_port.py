@@ -24,7 +24,7 @@ from serve.metrics.families import FAMILIES
 from serve.metrics.ops_port import ENDED, ProcessFiles
 from serve.metrics.ops_port import ops_port as ops_port_by
 from serve.metrics.process_files import FOLDER_VARIABLE, RESERVED_BYTES, metrics_folder, relayed_lines
-from serve.ops.listening import open_ops
+from serve.ops.app import open_ops
 from tests.integration.running import free_port
 from tests.serve.metrics.readings import Readings, of_families, of_text
 from tests.serve.served import settings_document
