@@ -19,7 +19,7 @@ from billing.store.database import open_database
 from serve.config.settings import Settings
 from serve.http.errors import MissingKey, WrongAdminKey, http_problem
 from serve.http.limits import TooManyWrongKeys
-from serve.http.request_body import BodyLimitMiddleware
+from serve.http.middleware import BodyLimitMiddleware
 from serve.http.request_id import RequestIdMiddleware
 from serve.http.routes import docs_routes
 from serve.http.server.bounds import is_loopback, ops_bounds
