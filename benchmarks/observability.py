@@ -30,9 +30,8 @@ from billing.store.database import open_database
 from models.fake_engine import FakeEngine
 from serve.app import build_service, open_ledger
 from serve.catalog.configured import catalog_of
-from serve.config.logs import LogSettings
+from serve.config.observability import LogSettings, TracingSettings
 from serve.config.settings import Settings, load_settings
-from serve.config.tracing import TracingSettings
 from serve.logs.lines import formatter
 from serve.logs.outlet import ACCESS, Outlet
 from serve.metrics.background import TraceMetrics

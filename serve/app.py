@@ -28,7 +28,7 @@ from serve.api import create_api
 from serve.batches.wiring import BatchRoom, open_batches
 from serve.catalog.configured import catalog_of
 from serve.catalog.readiness import RunningModels, readiness
-from serve.compressors.served import RunningModel
+from serve.compressors.compressor import RunningModel
 from serve.config.settings import Settings
 from serve.dialects.openai.responses.stored_responses import StoredResponses
 from serve.http.request_watch import watch_of

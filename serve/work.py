@@ -10,7 +10,7 @@ from serve.batches.endpoints import Endpoints, endpoints_of
 from serve.chat.service import ChatService
 from serve.compress.route import CompressRoutes
 from serve.compress.wiring import compress_collaborators
-from serve.compressors.served import RunningModel, ServedCompressor, served_compressors
+from serve.compressors.compressor import RunningModel, ServedCompressor, served_compressors
 from serve.config.settings import Settings
 from serve.metrics.service import ServiceMetrics
 from serve.money.admission import Admissions

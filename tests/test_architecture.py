@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from serve.config.settings import OpsSettings, ServerSettings
+from serve.config.server_settings import OpsSettings, ServerSettings
 from serve.metrics.process_files import FOLDER_VARIABLE
 from serve.money.pepper import PEPPER
 from serve.processes.run_folder import COUNTERS_SOCKET, LISTENER_SOCKET, RAY_FOLDER

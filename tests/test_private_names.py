@@ -14,7 +14,6 @@ PACKAGES = ("serve", "models", "compression", "billing")
 INSIDES = {
     "serve/cluster/ray_insides/ray_serve.py": "Ray and Ray Serve",
     "serve/cluster/ray_insides/ray_serve_llm.py": "Ray Serve LLM",
-    "serve/cluster/ray_insides/serve_instance.py": "Ray Serve",
     "serve/cluster/ray_insides/cluster_nodes.py": "Ray and Ray Serve",
     "serve/cli/completion.py": "typer",
     "serve/http/server/protocol.py": "uvicorn",

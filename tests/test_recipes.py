@@ -216,7 +216,7 @@ from models.engine import EngineRequest
 from models.engine_kinds import EngineSpec, start_engine
 from serve.cluster.replicas.client import ReplicaClient
 from serve.cluster.replicas.port import ADDRESS_KEY, Address
-from serve.cluster.replicas.replica import Replica
+from serve.cluster.deployments.chat import Replica
 from serve.config.chat_models import EngineSettings
 from serve.fairness.places import Shares
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from serve.cluster.replicas import port as replica
-from serve.cluster.replicas.wire import REFUSAL, TOKEN_BYTES
-from serve.config.settings import OpsSettings, ServerSettings
+from serve.cluster.replicas.port import REFUSAL, TOKEN_BYTES
+from serve.config.server_settings import OpsSettings, ServerSettings
 from serve.http.server import bounds
 from serve.http.server.bounds import OPS_CONNECTIONS, OPS_CONNECTIONS_PER_ADDRESS
 from serve.http.server.protocol import MAX_HEADER_BYTES

@@ -21,7 +21,7 @@ from billing.store.database import open_database
 from billing.store.migration import upgrade
 from serve.batches.files import Files, FileTerms
 from serve.batches.form_data import FormReader
-from serve.batches.input_lines import asked_of, chunks_of, raw_lines
+from serve.batches.validation import asked_of, chunks_of, raw_lines
 
 LARGEST = 200 * 2**20
 # As uvicorn hands them on.

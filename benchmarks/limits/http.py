@@ -11,7 +11,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from benchmarks.limits.row import Row, Work
-from serve.config.settings import ServerSettings
+from serve.config.server_settings import ServerSettings
 from serve.http.server.bounds import public_bounds
 from serve.http.server.protocol import BoundedHttp
 

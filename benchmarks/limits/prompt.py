@@ -15,7 +15,7 @@ from models.catalog import Capabilities
 from models.options.messages import MAX_PARTS, MAX_REQUEST_PARTS, engine_messages
 from serve.chat.request import ChatCompletionRequest
 from serve.compress.request import CompressMessagesRequest
-from serve.compressors.served import ServedCompressor
+from serve.compressors.compressor import ServedCompressor
 from serve.http.request_body import MAX_VALUES, parse_body
 from serve.prompt_compression.blocks import JOINT, MOST_JOINED_CHARS, Block, find_blocks
 from serve.prompt_compression.compressing import BlockCompressor

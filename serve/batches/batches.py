@@ -1,19 +1,70 @@
 """Batches of projects: made, listed and cancelled."""
 
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import orjson
+from pydantic import Field
 
 from billing.batches.batch import Batch, NewBatch
 from billing.batches.batch_store import BatchStore
 from billing.batches.errors import UnknownBatch, UnknownFile
 from billing.caller import Caller
 from models.errors import InvalidField
-from serve.batches.batch_request import BatchRequest
 from serve.batches.endpoints import Endpoints, plain_path
-from serve.batches.pages import is_id
+from serve.batches.form_data import refused
+from serve.http.request_body import RequestShape, at_most
 from serve.http.request_id import fresh_id
 from serve.money.price_book import PriceBook
+
+# What our ids are made of. PostgreSQL takes no text with a NUL.
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+def is_id(given: str) -> bool:
+    """Whether an object could have this id."""
+    return _ID.fullmatch(given) is not None
+
+
+def limit_of(asked: Mapping[str, str], *, default: int, most: int) -> int:
+    """Raises `InvalidBody`."""
+    given = asked.get("limit")
+    if given is None:
+        return default
+    if not given.isdecimal() or not 1 <= int(given[:9]) <= most:
+        raise refused("limit", f"limit: must be from 1 to {most}", "limit")
+    return int(given[:9])
+
+
+def one_of(asked: Mapping[str, str], name: str, allowed: Sequence[str]) -> str:
+    """The first one by default. Raises `InvalidBody`."""
+    given = asked.get(name, allowed[0])
+    if given not in allowed:
+        raise refused(name, f"{name}: must be one of {', '.join(allowed)}", name)
+    return given
+
+
+MOST_METADATA = 16
+NO_NUL = r"^[^\x00]*$"
+MetadataKey = Annotated[str, Field(max_length=64, pattern=NO_NUL)]
+MetadataValue = Annotated[str, Field(max_length=512, pattern=NO_NUL)]
+
+
+class BatchRequest(RequestShape):
+    """A batch of requests, as OpenAI's clients ask for it."""
+
+    input_file_id: str = Field(min_length=1, max_length=64, description="A file with `purpose: batch`.")
+    endpoint: str = Field(max_length=64, description="The route that all of its requests are for.")
+    completion_window: Literal["24h"] = Field(
+        description="Within which its requests are run; what has not run by then is given up."
+    )
+    metadata: Annotated[dict[MetadataKey, MetadataValue], at_most(MOST_METADATA)] | None = Field(
+        default=None,
+        max_length=MOST_METADATA,
+        description="What the caller wants to find in it again.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

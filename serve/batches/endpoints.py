@@ -1,4 +1,4 @@
-"""What a batch can ask for: by the path of a route, how one of its requests becomes a reply."""
+"""The endpoints that a batch can ask for: by the path of a route, how one request becomes a reply."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass

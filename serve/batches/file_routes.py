@@ -17,9 +17,9 @@ from billing.batches.errors import StorageUnavailable
 from billing.batches.stored_file import FilePage, StoredFile
 from billing.caller import Caller
 from billing.rate_limits.rate_limits import RateLimits
+from serve.batches.batches import limit_of, one_of
 from serve.batches.files import FORM_BYTES, Files, pieces_of, too_large
 from serve.batches.form_data import FormReader
-from serve.batches.pages import limit_of, one_of
 from serve.dialects.documentation import openai_operation
 from serve.http.auth import Authenticate
 from serve.http.openapi import BEARER

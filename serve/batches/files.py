@@ -14,8 +14,8 @@ from billing.batches.file_writer import delete_expired, discard, take_in, writte
 from billing.batches.folder import FileFolder
 from billing.batches.stored_file import FileBounds, FilePage, StoredFile
 from billing.caller import Caller
+from serve.batches.batches import is_id
 from serve.batches.form_data import FormReader, refused
-from serve.batches.pages import is_id
 from serve.http.request_id import fresh_id
 
 log = logging.getLogger("pith.files")

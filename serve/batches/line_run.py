@@ -1,13 +1,14 @@
-"""Runs one line of a batch as a request of its own: within its project's money, and written down once."""
+"""One line of a batch, run as a request of its own: within its project's money, and written down once."""
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
+import orjson
 from starlette.types import Message
 
 from billing.accounts.accounts import Accounts
@@ -22,9 +23,9 @@ from billing.store.database import Work
 from compression.pipeline.errors import CompressorOverloaded, CompressorUnavailable
 from models.errors import EngineTimedOut, EngineUnavailable
 from serve.batches.endpoints import PREFIX, Endpoints, plain_path
-from serve.batches.input_lines import AskedLine, BadLine, asked_of
-from serve.batches.line_result import completed_line, failed_line
+from serve.batches.validation import AskedLine, BadLine, asked_of
 from serve.http.auth import route_name
+from serve.http.error_dialects import openai_body, openai_problem
 from serve.http.errors import STATUSES, Problem, problem_of, unexpected_problem
 from serve.http.replies import Client
 from serve.http.request_id import fresh_id
@@ -32,6 +33,59 @@ from serve.money.held_request import Receipt
 from serve.money.recorded import RecordTooLarge, recordable
 from serve.money.service_block import charged_fields
 from serve.tracing.spans import NO_TRACER, Tracer, traced
+
+# Of an error, which may repeat much of what was sent.
+MOST_MESSAGE_CHARS = 2000
+_GIVEN_UP = {
+    "cancelled": ("batch_cancelled", "The batch was cancelled before this request was run."),
+    "expired": ("batch_expired", "This request was not run before the batch expired."),
+}
+
+
+def completed_line(custom_id: str, request_id: str, body: bytes) -> str:
+    """`body` is the reply's JSON."""
+    return _line(custom_id, request_id, {"status_code": 200, "body": orjson.Fragment(body)})
+
+
+def failed_line(
+    custom_id: str, request_id: str, problem: Problem, charged: Mapping[str, Any] | None = None
+) -> str:
+    """Of a request that was refused, or failed; `charged`: what it cost nevertheless."""
+    told = openai_problem(problem)
+    if len(told.message) > MOST_MESSAGE_CHARS:
+        told = replace(told, detail=told.message[:MOST_MESSAGE_CHARS] + "…")
+    return _line(
+        custom_id, request_id, {"status_code": told.status, "body": {**openai_body(told), **(charged or {})}}
+    )
+
+
+def given_up_line(batch_id: str, custom_id: str, number: int, state: str) -> str:
+    """Of a request that was not run to its end."""
+    code, message = _GIVEN_UP[state]
+    return _dumped(
+        {
+            "id": f"{batch_id}_line_{number}",
+            "custom_id": custom_id,
+            "response": None,
+            "error": {"code": code, "message": message},
+        }
+    )
+
+
+def _line(custom_id: str, request_id: str, response: dict[str, Any]) -> str:
+    return _dumped(
+        {
+            "id": request_id,
+            "custom_id": custom_id,
+            "response": {"request_id": request_id, **response},
+            "error": None,
+        }
+    )
+
+
+def _dumped(fields: dict[str, Any]) -> str:
+    return orjson.dumps(fields).decode()
+
 
 log = logging.getLogger("pith.batches")
 

@@ -1,22 +1,145 @@
-"""Runs batches beside interactive requests, in any number of processes at once: each takes what nobody has."""
+"""The runner of batches: projects take turns, each line runs once, and the results become files."""
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
 
-from billing.batches.batch import BatchStatus, ClaimedLine
-from billing.batches.batch_store import BatchStore
+from billing.batches.batch import Batch, BatchStatus, ClaimedLine, EndedLine, kept_bytes
+from billing.batches.batch_store import BatchStore, WrittenFile
 from billing.batches.errors import LostClaim, StorageFull, StorageUnavailable
+from billing.batches.file_writer import FileWriter, written_file
 from billing.batches.job_sql import Job
+from billing.batches.stored_file import StoredFile
 from billing.errors import BillingError, LedgerUnavailable
-from serve.batches.batch_turns import Turns
 from serve.batches.endpoints import Endpoints, plain_path
 from serve.batches.files import Files
-from serve.batches.input_lines import LineError
-from serve.batches.line_run import LineRunner
-from serve.batches.output import write_output
-from serve.batches.pace import Pace
-from serve.batches.validation import LineBounds, Validation, listed_errors
+from serve.batches.line_run import LineRunner, given_up_line
+from serve.batches.validation import LineBounds, LineError, Validation, listed_errors
+from serve.http.request_id import fresh_id
+from serve.money.interactive import Interactive
+
+
+class BatchTurns:
+    """A project with a hundred batches has as many turns as one with a single batch."""
+
+    def __init__(self) -> None:
+        # By project, the one whose turn is next first; so are its batches.
+        self._batches: dict[str, deque[str]] = {}
+
+    def see(self, running: Sequence[tuple[str, str]]) -> None:
+        """These batches, each with its project, are run now. Those that were there keep their turns."""
+        found: dict[str, list[str]] = {}
+        for batch_id, project_id in running:
+            found.setdefault(project_id, []).append(batch_id)
+        projects = [*(project for project in self._batches if project in found), *found]
+        self._batches = {project: self._merged(project, found[project]) for project in projects}
+
+    def _merged(self, project_id: str, batch_ids: Sequence[str]) -> deque[str]:
+        there, known = dict.fromkeys(batch_ids), self._batches.get(project_id, deque())
+        kept = dict.fromkeys(batch_id for batch_id in known if batch_id in there)
+        return deque(kept | there)
+
+    def next(self, empty: Collection[str]) -> str | None:
+        """The batch whose turn it is, `empty` ones left out; None where there is none."""
+        for project_id, batches in self._batches.items():
+            for _ in range(len(batches)):
+                batch_id = batches[0]
+                batches.rotate(-1)
+                if batch_id not in empty:
+                    self._batches[project_id] = self._batches.pop(project_id)
+                    return batch_id
+        return None
+
+
+# After the last interactive request, before batches have the process to themselves again.
+QUIET_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """`alone` lines at once, or `beside` interactive requests."""
+
+    interactive: Interactive
+    alone: int
+    beside: int
+
+    def lines(self) -> int:
+        is_quiet = self.interactive.quiet_s() >= QUIET_S
+        return self.alone if is_quiet else min(self.alone, self.beside)
+
+
+LINES_AT_ONCE = 50
+
+
+class OutputFiles:
+    """The files of one batch, each made with its first line."""
+
+    def __init__(self, files: Files, batch: Batch, stack: AsyncExitStack) -> None:
+        self._files = files
+        self._batch = batch
+        self._stack = stack
+        self._writers: dict[str, FileWriter] = {}
+        # Of the results that the lines had in the ledger, as they were counted there.
+        self.kept_bytes = 0
+
+    async def add(self, line: EndedLine) -> None:
+        """Raises what `FileWriter.write` raises."""
+        kind = "output" if line.state == "completed" else "error"
+        if kind not in self._writers:
+            self._writers[kind] = await self._opened(kind)
+        self.kept_bytes += kept_bytes(line.result)
+        result = line.result or given_up_line(self._batch.id, line.custom_id, line.number, line.state)
+        await self._writers[kind].write(result.encode() + b"\n")
+
+    async def close(self) -> dict[str, WrittenFile]:
+        """They are on disk, whole. Raises what `FileWriter.close` raises."""
+        for writer in self._writers.values():
+            await writer.close()
+        lifetime_s = self._files.terms.lifetime_s
+        return {
+            kind: WrittenFile(writer.file_id, writer.size, lifetime_s)
+            for kind, writer in self._writers.items()
+        }
+
+    async def _opened(self, kind: str) -> FileWriter:
+        batch = self._batch
+        name = f"{batch.id}_{kind}.jsonl"
+        # What was paid for is written whatever the project's bounds, and counts against them.
+        new = StoredFile(f"file-{fresh_id()}", batch.new.project_id, name, "batch_output", 0, 0, 0)
+        return await self._stack.enter_async_context(
+            written_file(self._files.store, self._files.folder, new, None)
+        )
+
+
+async def write_output(store: BatchStore, files: Files, job: Job) -> None:
+    """The batch has ended then, and its files are there, or nothing of them is left.
+
+    Raises `LostClaim`, `LedgerUnavailable`, `StorageFull` and `StorageUnavailable`.
+    """
+    async with AsyncExitStack() as stack:
+        output, after = OutputFiles(files, job.batch, stack), 0
+        # One that was cancelled before it began has no requests.
+        while job.batch.moments.in_progress is not None:
+            lines = await store.ended_lines(job.batch.id, after=after, limit=LINES_AT_ONCE)
+            if not lines:
+                break
+            for line in lines:
+                await output.add(line)
+            after = lines[-1].number
+            await store.keep_job(job)
+        written = await output.close()
+        counts = await store.counts_of(job.batch.id)
+        await store.finish(
+            job,
+            counts,
+            output=written.get("output"),
+            error=written.get("error"),
+            kept_bytes=output.kept_bytes,
+        )
+
 
 log = logging.getLogger("pith.batches")
 
@@ -104,7 +227,7 @@ class BatchRunner:
         self._lines = lines
         self._pace = pace
         self._running: dict[asyncio.Task[None], ClaimedLine] = {}
-        self._turns = Turns()
+        self._turns = BatchTurns()
         self._look_at = 0.0
         self._kept_at = 0.0
         self._is_retiring = False

@@ -17,8 +17,7 @@ from serve.batches.batches import Batches, BatchTerms
 from serve.batches.endpoints import Endpoints
 from serve.batches.files import Files, FileTerms
 from serve.batches.line_run import LineRunner
-from serve.batches.pace import Pace
-from serve.batches.runner import IDLE_S, BatchJobs, BatchRunner
+from serve.batches.runner import IDLE_S, BatchJobs, BatchRunner, Pace
 from serve.batches.validation import LineBounds
 from serve.config.settings import Settings
 from serve.money.admission import Admissions

@@ -1,11 +1,11 @@
-"""Whether models answer: the one that a request gets by default, and each by its id."""
+"""Readiness of models: of the one that a request gets by default, and of each by its id."""
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 
 from models.engine import Engine
-from serve.compressors.served import RunningModel
+from serve.compressors.compressor import RunningModel
 from serve.config.settings import Settings
 
 # For so long an answer is told again (asking seven models of Ray took 0.26 s), and so long is one waited for.

@@ -1,4 +1,4 @@
-"""What the catalog and model routes answer, as `/openapi.json` documents it. Money is a float only in such shapes."""
+"""Answers of the catalog and model routes, as `/openapi.json` documents them. Money is a float only in such shapes."""
 
 from pydantic import BaseModel, ConfigDict, Field
 

@@ -14,8 +14,7 @@ import typer
 from serve.cli.output import as_table
 from serve.cli.server_access import KeyFile, Url, url_and_key
 from serve.client.errors import PithError
-from serve.config.errors import ConfigError
-from serve.config.paths import DEFAULT_CONFIG
+from serve.config.paths import DEFAULT_CONFIG, ConfigError
 
 if TYPE_CHECKING:
     from serve.client.pith_client import BatchClient

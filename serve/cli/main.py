@@ -10,7 +10,7 @@ from billing.errors import BillingError
 from serve.cli.completion import offer_completions
 from serve.cli.verbs import NAME, VerbGroup, print_version
 from serve.client.errors import PithError
-from serve.config.errors import ConfigError
+from serve.config.paths import ConfigError
 
 USAGE_ERROR = 2
 # Typer's own two are neither true nor false, which takes it pydantic to check, whatever the command.

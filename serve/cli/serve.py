@@ -17,8 +17,7 @@ import typer
 from billing.clock import now
 from serve.cli.server_access import base_url
 from serve.cluster.progress import Progress
-from serve.config.errors import ConfigError
-from serve.config.paths import DEFAULT_CONFIG
+from serve.config.paths import DEFAULT_CONFIG, ConfigError
 
 if TYPE_CHECKING:
     from serve.config.settings import Settings
@@ -38,8 +37,8 @@ def serve(
 ) -> None:
     """Start the server and serve until Ctrl-C."""
     from serve.catalog.configured import catalog_of
-    from serve.cluster.checkpoints import StartError
     from serve.cluster.launch import run_server
+    from serve.cluster.progress import StartError
     from serve.config.settings import load_anchored
     from serve.config.unpinned_revisions import unpinned_revisions
     from serve.logs.outlet import DRAIN_S, begin_logs
@@ -143,7 +142,7 @@ def free_port(host: str, port: int, options: str) -> socket.socket:
 
 def announce(settings: Settings, key: str | None, progress: Progress, ending: str) -> None:
     """Say that the server is ready, how to talk to it, and what ends it."""
-    from serve.config.ray_cluster import NODE
+    from serve.config.server_settings import NODE
 
     base = base_url(settings.server.host, settings.server.port)
     if settings.server.host == NODE:

@@ -16,8 +16,7 @@ from serve.cli import output
 from serve.cli.options import Config, Json
 from serve.cli.server_access import base_url, checked_url, hints
 from serve.client.errors import PithError
-from serve.config.errors import ConfigError
-from serve.config.paths import DEFAULT_CONFIG
+from serve.config.paths import DEFAULT_CONFIG, ConfigError
 
 # Models of these metrics, by what they count.
 _IN_FLIGHT = "pith_chat_requests_in_flight"

@@ -12,8 +12,7 @@ import typer
 
 from serve.cli.ledger_access import on_books
 from serve.cli.options import Config
-from serve.config.errors import ConfigError
-from serve.config.paths import DEFAULT_CONFIG
+from serve.config.paths import DEFAULT_CONFIG, ConfigError
 
 if TYPE_CHECKING:
     from billing.store.database import Database

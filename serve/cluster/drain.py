@@ -6,8 +6,8 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from serve.cluster.checkpoints import StartError
 from serve.cluster.joined import JoinedCluster, first_line, quiet_loggers
+from serve.cluster.progress import StartError
 from serve.cluster.ray_insides.cluster_nodes import (
     ClusterNode,
     PlacedReplica,

@@ -13,7 +13,7 @@ from billing.clock import now
 from serve.cluster.lineup import Run, checkpoints_of, first_lineup
 from serve.cluster.progress import Progress
 from serve.cluster.replicas.applications import INGRESS_APP, OPS_APP
-from serve.config.errors import ConfigError
+from serve.config.paths import ConfigError
 from serve.config.settings import Settings, load_anchored
 
 Arguments = Mapping[str, str]
@@ -30,7 +30,7 @@ def build(arguments: Arguments) -> Any:
     if app == INGRESS_APP:
         return _ingress(settings)
     if app == OPS_APP:
-        from serve.cluster.ops_replica import build_ops
+        from serve.cluster.ops_port import build_ops
 
         return build_ops(settings)
     of_models = first_lineup(settings).places
@@ -45,7 +45,7 @@ def _ingress(settings: Settings) -> Any:
     """The HTTP processes, each of which listens by itself. First the ledger is brought up to date, as by a start."""
     from serve.catalog.configured import catalog_of
     from serve.cluster.deployments.ingress import build_ingress
-    from serve.cluster.deployments.spread import spread_over_nodes
+    from serve.cluster.nodes import spread_over_nodes
     from serve.money.ledger_setup import prepare_ledger
 
     asyncio.run(prepare_ledger(settings, catalog_of(settings), now=now()))

@@ -9,10 +9,11 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from serve.cluster.checkpoints import StartError
+from serve.cluster.progress import StartError
 from serve.cluster.ray_insides.loopback import SETUP_HOOK
-from serve.cluster.ray_insides.ray_serve import RAY_ENVIRONMENT, away_from_here
-from serve.cluster.ray_insides.serve_instance import (
+from serve.cluster.ray_insides.ray_serve import (
+    RAY_ENVIRONMENT,
+    away_from_here,
     begin_deletion,
     controller_id,
     is_started_by_pith,

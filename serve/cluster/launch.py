@@ -13,7 +13,6 @@ from pathlib import Path
 from types import FrameType
 
 from models.engine_kinds import ENGINE_LIMITS
-from serve.cluster.checkpoints import StartError
 from serve.cluster.descendants import (
     adopt_orphans,
     children_of_this_process,
@@ -21,11 +20,10 @@ from serve.cluster.descendants import (
     started_since,
     stop_descendants,
 )
-from serve.cluster.hangup import reload_on_hangup
 from serve.cluster.joined import REST_S, JoinedCluster, quiet_loggers
 from serve.cluster.lineup import Lineup, Run, checkpoints_of, delete_ingress, first_lineup, within
 from serve.cluster.nodes import check_nodes, check_room
-from serve.cluster.progress import Progress
+from serve.cluster.progress import Progress, StartError
 from serve.cluster.ray_insides.loopback import SETUP_HOOK, PortsOpen, refuse_open_ports
 from serve.cluster.ray_insides.ray_serve import (
     RAY_ENVIRONMENT,
@@ -35,7 +33,7 @@ from serve.cluster.ray_insides.ray_serve import (
     start_no_monitors,
     stay_on_this_machine,
 )
-from serve.cluster.reloader import Reloader
+from serve.cluster.reloader import Reloader, reload_on_hangup
 from serve.cluster.replicas.applications import SETTLE_S
 from serve.config.settings import Settings
 from serve.logs.outlet import outlet_of_process, relay, take_others
@@ -150,7 +148,7 @@ def open_ops_port(
     settings: Settings, until: ExitStack, *, anew: bool, in_force: Callable[[], Settings]
 ) -> Callable[[], None]:
     """Serve `/metrics` and the admin API. Returns what is to be called now and then. Raises `StartError`."""
-    from serve.cluster.collectors import collectors_of
+    from serve.cluster.ops_port import collectors_of
     from serve.metrics.ops_port import ops_port
     from serve.ops.app import open_ops
 

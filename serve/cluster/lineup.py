@@ -1,7 +1,8 @@
-"""A configuration with the applications of Ray Serve that serve it, and how these are deployed."""
+"""The applications of Ray Serve that serve a configuration, and their deployment."""
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -11,10 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from models.engine_kinds import ENGINE_KINDS
-from serve.cluster.checkpoints import StartError, checkpoint_of
-from serve.cluster.failures import reason_of
 from serve.cluster.nodes import check_marks
-from serve.cluster.progress import Says
+from serve.cluster.progress import Says, StartError
 from serve.cluster.ray_insides.ray_serve import deploy, undeploy
 from serve.cluster.replicas.applications import (
     INGRESS_APP,
@@ -28,7 +27,7 @@ from serve.cluster.replicas.applications import (
 from serve.cluster.retiring import Retiring, retiring
 from serve.config.adapters import adapter_source, check_folders
 from serve.config.chat_models import ModelSettings
-from serve.config.errors import ConfigError
+from serve.config.paths import ConfigError
 from serve.config.settings import Settings
 from serve.logs.outlet import LogPlan
 from serve.metrics.process_files import metrics_folder
@@ -137,7 +136,7 @@ class Run:
     def deploy_ingress(self, lineup: Lineup) -> None:
         """The HTTP processes."""
         from serve.cluster.deployments.ingress import build_ingress
-        from serve.cluster.deployments.spread import spread_over_nodes
+        from serve.cluster.nodes import spread_over_nodes
 
         per_node = spread_over_nodes(lineup.settings).get(INGRESS_APP)
         built = build_ingress(lineup.settings, lineup.places, self.folder, per_node=per_node)
@@ -149,7 +148,7 @@ class Run:
         """Each application, and what makes it."""
         from serve.cluster.deployments.compress import build_compressor
         from serve.cluster.deployments.retrieval import build_retrieval_model
-        from serve.cluster.deployments.spread import spread_over_nodes
+        from serve.cluster.nodes import spread_over_nodes
 
         logs = settings.logs.plan(self.folder / LOGS_SOCKET if self.folder else None)
         per_node = spread_over_nodes(settings).get
@@ -263,3 +262,41 @@ def delete_ingress() -> None:
         undeploy(name)
     for name in names:
         serve.delete(name)
+
+
+# How a line begins that names an exception; those of its traceback are indented.
+EXCEPTION = re.compile(r"(\w+\.[\w.]+|\w*(Error|Exception)): ")
+
+
+def reason_of(application: Any) -> str:
+    """What went wrong, on one line: of a deployment's traceback the exception that ends it."""
+    said = [application.message.splitlines()]
+    for deployment in application.deployments.values():
+        lines = deployment.message.splitlines()
+        ends = [number for number, line in enumerate(lines) if EXCEPTION.match(line)]
+        said.append(lines[ends[-1] :] if ends else lines)
+    return " ".join(" ".join(each.split()) for lines in said for each in lines)[:2000]
+
+
+FIRST_START_CHECKPOINTS = "embedded:"
+
+
+def checkpoint_of(model: ModelSettings, state_dir: Path, progress: Says) -> str:
+    """The hub name or the folder that the engine loads. Raises `StartError` for a folder that is not there."""
+    if model.checkpoint.startswith(FIRST_START_CHECKPOINTS):
+        from models.embedded import ensure_checkpoints
+
+        progress.begin("laying out the embedded checkpoints")
+        name = model.checkpoint.removeprefix(FIRST_START_CHECKPOINTS)
+        folders = ensure_checkpoints(state_dir / "checkpoints")
+        if name not in folders:
+            raise StartError(
+                f"{model.id}: no embedded checkpoint is named {name!r}; there are {', '.join(folders)}"
+            )
+        return str(folders[name].resolve())
+    if model.checkpoint.startswith((".", "/", "~")):
+        folder = Path(model.checkpoint).expanduser().resolve()
+        if not (folder / "config.json").is_file():
+            raise StartError(f"{model.id}: {folder} is not a checkpoint folder (it has no config.json)")
+        return str(folder)
+    return model.checkpoint

@@ -1,21 +1,27 @@
-"""Whether the nodes of a cluster can work for pith together: asked of each before anything is started there."""
+"""Checks of a cluster's nodes before anything is started there: same code, same secret, open ports, room."""
 
 from __future__ import annotations
 
 import errno
 import hashlib
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from serve.cluster.checkpoints import StartError
+import ray
+
+from serve.cluster.progress import StartError
+from serve.cluster.ray_insides.cluster_nodes import usable_nodes
 from serve.cluster.replicas.port import Ports
+from serve.config.capacity.demand import demands_of
 from serve.config.capacity.fit import without_a_place
+from serve.config.capacity.spread import bounds_of
 from serve.config.paths import ROOT
 from serve.config.settings import Settings
+from serve.config.values import Node
 from serve.metrics.installed import version_of
 from serve.money.pepper import PEPPER, digest_of_pepper, read_pepper
 
@@ -124,7 +130,7 @@ def differences(own: Marks, others: Mapping[str, Marks], state_dir: Path) -> Ite
 def check_room(settings: Settings) -> None:
     """That this machine, on which all runs, has what is asked for by all that is kept up: Ray would wait for it without
     end. Raises `StartError`. To a cluster of others nodes may still be added."""
-    from serve.cluster.deployments.spread import nodes_of
+    from serve.cluster.nodes import nodes_of
     from serve.cluster.ray_insides.cluster_nodes import usable_nodes
 
     for node in nodes_of(usable_nodes()):
@@ -219,3 +225,27 @@ class _Probes:
 
         for probe in self._by_node.values():
             ray.kill(probe)
+
+
+KIND = "accelerator_type:"
+
+
+def spread_over_nodes(settings: Settings) -> dict[str, int]:
+    """By application, how many of its replicas a node may have. A cluster of our own is one machine."""
+    if not settings.ray.address or not ray.is_initialized():
+        return {}
+    return bounds_of(demands_of(settings), nodes_of(usable_nodes()), cpus=0)
+
+
+def nodes_of(found: Iterable[Mapping[str, Any]]) -> list[Node]:
+    """Those that can have a replica, with what Ray may give of each."""
+    resources = [node["Resources"] for node in found]
+    return [
+        Node(
+            gpus=int(each.get("GPU", 0)),
+            gpu_type=next((name.removeprefix(KIND) for name in each if name.startswith(KIND)), None),
+            cpus=int(each["CPU"]),
+        )
+        for each in resources
+        if each.get("CPU", 0) >= 1
+    ]

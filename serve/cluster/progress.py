@@ -1,4 +1,4 @@
-"""Tells the operator in plain words what is going on while the server starts, and for how long so far."""
+"""Progress of a start in plain words, for the operator; and `StartError`."""
 
 import logging
 import sys
@@ -87,3 +87,7 @@ class Both:
     def say(self, line: str) -> None:
         self._progress.say(line)
         self._other(line)
+
+
+class StartError(Exception):
+    """The server cannot start; the message says why in one line."""

@@ -7,35 +7,65 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import signal
+import subprocess
+import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from billing.clock import now
 from billing.errors import BillingError
 from billing.store.migration import current_revision
-from serve.cluster.checkpoints import StartError
 from serve.cluster.lineup import Lineup, Run, checkpoints_of, within
-from serve.cluster.progress import Both
-from serve.cluster.reload.asked import Asked, asked_by
-from serve.cluster.reload.new_code import BrokenCode, newest_revision_on_disk
-from serve.cluster.reload.plan import Plan, listed_prices, plan_of
+from serve.cluster.progress import Both, StartError
+from serve.cluster.reload_plan import Asked, Plan, asked_by, listed_prices, plan_of
 from serve.cluster.replicas.applications import INGRESS_APP, of_generation
 from serve.config.capacity.demand import demands_of
 from serve.config.capacity.fit import check_fit
-from serve.config.errors import ConfigError
+from serve.config.paths import ConfigError
 from serve.config.settings import Settings
 from serve.config.unpinned_revisions import unpinned_revisions
-from serve.config.values.node import parse_node
+from serve.config.values import parse_node
 from serve.money.repricing import put_in_force
 from serve.processes.control import Tell
 
 IN_FORCE, NOT_DONE, WRONG = 0, 1, 2
 CLOSE_S = 5.0
 logger = logging.getLogger("pith.reload")
+
+
+CHECK_S = 180.0
+# What the HTTP processes will import; and the newest revision of the ledger that this code knows.
+PROGRAM = """
+import serve.app, serve.cluster.deployments.ingress
+from billing.store.migration import newest_revision
+print(newest_revision())
+"""
+
+
+class BrokenCode(Exception):
+    """It cannot be imported."""
+
+
+def newest_revision_on_disk() -> str:
+    """In a process of its own, which imports it. Raises `BrokenCode`."""
+    # -P: nothing is imported from the folder in which the server was started.
+    command = [sys.executable, "-P", "-c", PROGRAM]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=CHECK_S, check=False)
+    except subprocess.TimeoutExpired:
+        raise BrokenCode(f"the code on the disk is not imported within {CHECK_S:g} s") from None
+    # Its exit status may have been taken by who reaps orphans.
+    if done.returncode or not done.stdout.strip():
+        last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise BrokenCode(f"the code on the disk cannot be imported: {last}")
+    return done.stdout.strip().splitlines()[-1]
 
 
 class ReloadRefused(Exception):
@@ -232,3 +262,31 @@ def lacking(free: Mapping[str, float], settings: Settings, started: Collection[s
 def _publish(settings: Settings, actor: str, action: str, details: Mapping[str, Any]) -> int:
     prices = listed_prices(settings)
     return asyncio.run(put_in_force(settings, prices, actor=actor, action=action, details=details, now=now()))
+
+
+def reload_on_hangup(reloader: Reloader) -> None:
+    """From here on SIGHUP has the configuration read again, unless it says that the terminal is gone: then it stops the
+    server, as before."""
+    had_terminal = has_terminal()
+
+    def on_hangup(number: int, frame: FrameType | None) -> None:
+        if had_terminal and not has_terminal():
+            signal.raise_signal(signal.SIGTERM)
+            return
+        # Not here: the main thread is to notice the next signal.
+        threading.Thread(target=_reload, args=[reloader], name="reload", daemon=True).start()
+
+    signal.signal(signal.SIGHUP, on_hangup)
+
+
+def has_terminal() -> bool:
+    """Whether this process can be hung up."""
+    try:
+        os.close(os.open(os.ctermid(), os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
+
+
+def _reload(reloader: Reloader) -> None:
+    reloader.outcome(Asked("signal:SIGHUP"), lambda line: None)

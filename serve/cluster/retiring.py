@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from serve.cluster.ray_insides.ray_serve import Everyone
-from serve.config.settings import ServerSettings
+from serve.config.server_settings import ServerSettings
 
 POLL_S = 0.5
 ANSWER_S = 10.0

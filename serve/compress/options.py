@@ -6,7 +6,7 @@ from typing import TypeVar
 from compression.pipeline.request import CompressionRequest
 from compression.pipeline.sizes import Size
 from serve.compress.request import Asked, CompressInput, CompressOptions, CompressRequest
-from serve.compressors.size import SizeOptions
+from serve.compressors.size_options import SizeOptions
 
 Value = TypeVar("Value")
 

@@ -21,9 +21,8 @@ from compression.pipeline.receipt import Receipt
 from models.engine import TokenUsage
 from serve.compress.request import CompressMessagesRequest
 from serve.compress.service import ROUTE, use_receipt
+from serve.compressors.compressor import ServedCompressor, token_terms
 from serve.compressors.receipt_json import receipt_fields
-from serve.compressors.served import ServedCompressor
-from serve.compressors.terms import token_terms
 from serve.http.replies import Client
 from serve.http.request_id import fresh_id
 from serve.metrics.charged_requests import CompressMetrics

@@ -15,8 +15,7 @@ from pydantic_core import PydanticCustomError, PydanticKnownError
 
 from compression.pipeline.sizes import LONGEST_SIZED_BYTES, MAX_SIZES, MOST_SIZED_UNITS
 from serve.compress.messages import EXAMPLE, MessagesText
-from serve.compressors.misplaced import refuse_beside
-from serve.compressors.size import SizeOptions
+from serve.compressors.size_options import SizeOptions, refuse_beside
 from serve.http.request_body import RequestShape
 from serve.originals.retention import MAX_RETAIN_S
 from serve.prompt_compression.options import PromptCompressionOptions

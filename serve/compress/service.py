@@ -27,9 +27,8 @@ from serve.compress.kept import KeptFields, kept_fields, kept_of_messages
 from serve.compress.options import request_of, retain_s_of, wants_spans
 from serve.compress.request import Asked, CompressInput
 from serve.compress.sizes import check_sizes
+from serve.compressors.compressor import ServedCompressor, compressor_id, token_terms
 from serve.compressors.receipt_json import receipt_fields
-from serve.compressors.served import ServedCompressor, compressor_id
-from serve.compressors.terms import token_terms
 from serve.http.request_id import fresh_id
 from serve.metrics.charged_requests import CompressMetrics
 from serve.money.admission import Admissions, Admitted

@@ -5,8 +5,8 @@ from typing import Any
 
 from compression.pipeline.errors import RefusedRequest
 from compression.pipeline.sizes import LONGEST_SIZED_BYTES, Sized
+from serve.compressors.compressor import ServedCompressor
 from serve.compressors.receipt_json import receipt_fields
-from serve.compressors.served import ServedCompressor
 
 
 def check_sizes(served: ServedCompressor, field: str, size: int) -> None:

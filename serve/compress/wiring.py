@@ -6,7 +6,7 @@ from serve.compress.demo_limits import DemoLimits
 from serve.compress.prompt import MessagesService
 from serve.compress.route import CompressRoutes
 from serve.compress.service import CompressService
-from serve.compressors.served import ServedCompressor
+from serve.compressors.compressor import ServedCompressor
 from serve.config.compression_models import CompressionSettingsSection
 from serve.metrics.charged_requests import CompressMetrics
 from serve.money.admission import Admissions

@@ -4,58 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from pydantic import Field
+from typing import Any
 
 from models.adapters import AdapterSource, BrokenAdapter, read_adapter
 from models.engine_kinds import VLLM
-from serve.config.checkpoints import folder_of
-from serve.config.errors import ConfigError
-from serve.config.strict_section import Section, with_files
+from serve.config.chat_models import OF_ITS_BASE, ModelSettings
+from serve.config.paths import ConfigError, folder_of
+from serve.config.strict_section import with_files
 
-if TYPE_CHECKING:
-    from serve.config.chat_models import ModelSettings
-
-# Keys of a model that an adapter has of its base: they are the same process. A shorter context of its own would be no
-# limit to that, and what is held for a prompt must cover what the engine takes.
-OF_ITS_BASE = (
-    "checkpoint",
-    "revision",
-    "context_length",
-    "engine",
-    "accelerator",
-    "size",
-    "replicas",
-    "environment",
-)
 # vLLM's own, where the configuration does not say.
 MAX_RANK = 16
 # Adapters that one batch may mix, where the configuration does not say: each has a place in the engine's memory.
 MAX_LORAS = 8
-
-
-class AdapterSettings(Section):
-    """A LoRA adapter in PEFT's format (`adapter_config.json`, `adapter_model.safetensors`)."""
-
-    of: str = Field(description="Id of the model whose engines serve it; that model is an entry of `models`.")
-    source: str = Field(
-        min_length=1,
-        description="Folder of the adapter, which begins with `.`, `/` or `~`, or a name on the hub.",
-    )
-    revision: str | None = Field(None, description="Commit of the hub repository.")
-
-
-def without_its_bases(fields: Any) -> Any:
-    """An entry of `models` before it is checked: an adapter must not have what its base has. Raises `ValueError`."""
-    if not isinstance(fields, dict) or not isinstance(fields.get("adapter"), dict):
-        return fields
-    if given := [name for name in OF_ITS_BASE if name in fields]:
-        raise ValueError(
-            f"{', '.join(given)}: an adapter has those of its base, {fields['adapter'].get('of')!r}"
-        )
-    # Of the required ones, until the base is known.
-    return {"checkpoint": "", "context_length": 16, **fields}
+LORA_KEYS = ("max_loras", "max_cpu_loras", "max_lora_rank")
 
 
 def with_their_bases(models: Sequence[ModelSettings]) -> list[ModelSettings]:
@@ -70,9 +31,6 @@ def with_their_bases(models: Sequence[ModelSettings]) -> list[ModelSettings]:
                 f"{model.id}: engine.{given[0]} is for a model that has an adapter, and it has none"
             )
     return completed
-
-
-LORA_KEYS = ("max_loras", "max_cpu_loras", "max_lora_rank")
 
 
 def _completed(model: ModelSettings, by_id: Mapping[str, ModelSettings]) -> ModelSettings:

@@ -8,9 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from models.catalog import ToolUse
-from models.engine_kinds import ENGINE_KINDS, ENGINE_LIMITS, SPIN_VARIABLE, VLLM, WORKER_SHARE_VARIABLE
-from serve.config.adapters import AdapterSettings, without_its_bases
-from serve.config.engine_features import problems_of
+from models.engine_kinds import ENGINE_LIMITS, SPIN_VARIABLE, VLLM, WORKER_SHARE_VARIABLE
+from serve.config.engine import AcceleratorSettings, EngineSettings, check_share, problems_of
 from serve.config.strict_section import ReplicaCounts, Section
 from serve.fairness.places import Shares
 
@@ -52,127 +51,6 @@ class CapabilitySettings(Section):
         ["system", "user", "assistant", "tool"], description="Roles that the chat template supports."
     )
     chat_template_kwargs: list[str] = Field([], description="Template arguments that callers may set.")
-
-
-class EngineSettings(Section):
-    """The engine, and vLLM's arguments under vLLM's names (https://docs.vllm.ai, `EngineArgs`). Remote code has no key.
-
-    A file may name the fake, since `pith serve` has no other way in and one that starts in seconds is good for tests of
-    all that is around an engine; the start says so for each such model, and so does every reply.
-    """
-
-    kind: str = Field(
-        VLLM, description="The engine: `vllm`, or `fake`, which computes nothing and is for tests alone."
-    )
-    options: dict[str, Any] = Field(
-        {}, description="Arguments of an engine of another kind, under its own names."
-    )
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] | None = None
-    quantization: str | None = None
-    tensor_parallel_size: int | None = Field(None, ge=1)
-    pipeline_parallel_size: int | None = Field(None, ge=1)
-    data_parallel_size: int | None = Field(None, ge=1)
-    # Of an engine on CPUs: where the model runs. vLLM takes `uni` for `mp` there, but not the class by its name.
-    distributed_executor_backend: str | None = None
-    spin_s: float | None = Field(
-        None,
-        ge=0,
-        le=1,
-        description="Seconds that an engine's processes spin when they wait for each other, before they sleep; "
-        "default: 0 on CPUs, where spinning takes cores from the model, and vLLM's own second on GPUs.",
-    )
-    grammar_s: float = Field(
-        0.5,
-        ge=0.1,
-        le=30,
-        description="CPU seconds that compiling one request's grammar may take; what takes longer is refused. Every "
-        "caller may make an engine spend them, and others wait that long for their own.",
-    )
-    enable_expert_parallel: bool | None = None
-    gpu_memory_utilization: float | None = Field(None, gt=0, le=1)
-    kv_cache_dtype: str | None = None
-    kv_cache_memory_bytes: int | None = Field(None, ge=2**20)
-    kv_offloading_size: float | None = Field(
-        None,
-        gt=0,
-        description="GiB of the machine's memory to which the cache is moved from the GPUs, of all together.",
-    )
-    kv_offloading_backend: Literal["native", "lmcache"] | None = None
-    block_size: int | None = Field(None, ge=1)
-    max_num_seqs: int | None = Field(None, ge=1)
-    max_num_batched_tokens: int | None = Field(None, ge=1)
-    enable_prefix_caching: bool | None = None
-    enable_chunked_prefill: bool | None = None
-    enforce_eager: bool | None = None
-    seed: int | None = None
-    limit_mm_per_prompt: dict[str, int] | None = None
-    enable_auto_tool_choice: bool | None = None
-    tool_call_parser: str | None = None
-    reasoning_parser: str | None = None
-    chat_template: str | None = None
-    generation_config: str | None = None
-    override_generation_config: dict[str, Any] | None = None
-    max_logprobs: int | None = Field(None, ge=0)
-    tokenizer_mode: str | None = None
-    hf_overrides: dict[str, Any] | None = None
-    speculative_config: dict[str, Any] | None = None
-    compilation_config: dict[str, Any] | None = None
-    structured_outputs_config: dict[str, Any] | None = None
-    max_loras: int | None = Field(
-        None, ge=1, description="Adapters of this model in one batch; default: all of them, at most 8."
-    )
-    max_cpu_loras: int | None = Field(
-        None,
-        ge=1,
-        description="Adapters that stay in the machine's memory; others are read again when asked for. Default: all.",
-    )
-    max_lora_rank: Literal[1, 8, 16, 32, 64, 128, 256, 320, 512] | None = Field(
-        None, description="Largest rank of an adapter; default: 16. Memory is set aside for it."
-    )
-
-    @model_validator(mode="after")
-    def _known(self) -> EngineSettings:
-        if self.kind not in ENGINE_KINDS:
-            raise ValueError(f"kind must be one of {', '.join(ENGINE_KINDS)}, not {self.kind!r}")
-        if self.kind == VLLM and self.options:
-            raise ValueError("options is for engines of another kind; vLLM's arguments are keys of engine")
-        if self.kind != VLLM and (given := self.vllm_arguments()):
-            raise ValueError(f"{', '.join(given)}: for kind vllm only; give {self.kind} its own in options")
-        if self.max_cpu_loras is not None and self.max_cpu_loras < (self.max_loras or 1):
-            raise ValueError("max_cpu_loras must not be below max_loras")
-        return self
-
-    def vllm_arguments(self) -> dict[str, Any]:
-        """Those that are given."""
-        return self.model_dump(exclude_none=True, exclude={"kind", "options", "spin_s", "grammar_s"})
-
-
-class AcceleratorSettings(Section):
-    kind: Literal["cpu", "gpu"] = Field("cpu", description="What the engine runs on.")
-    type: str | None = Field(None, description="Ray's accelerator type, for placement (for example H100).")
-    share: float = Field(
-        1, gt=0, le=1, description="Part of each GPU that the engine takes; the rest is for compressors."
-    )
-
-
-def check_share(
-    accelerator: AcceleratorSettings, kv_cache_bytes: int | None, utilization: float | None
-) -> None:
-    """Of an engine of vLLM. Raises `ValueError` where it has a part of a GPU and would measure the whole: it takes for
-    its own what others allocate meanwhile (`determine_available_memory` in vllm/v1/worker/gpu_worker.py), and asks at
-    its start for as much free memory as its utilization says (`request_memory` in vllm/v1/worker/utils.py)."""
-    if accelerator.kind != "gpu" or accelerator.share == 1:
-        return
-    if kv_cache_bytes is None:
-        raise ValueError(
-            "engine.kv_cache_memory_bytes: must be set where accelerator.share is below 1, since vLLM would measure "
-            "the memory of the whole GPU, with what others take of it"
-        )
-    if utilization is None or utilization > accelerator.share:
-        raise ValueError(
-            f"engine.gpu_memory_utilization: must be set to at most accelerator.share ({accelerator.share:g}): vLLM "
-            "starts only where so much of the GPU is free"
-        )
 
 
 class SizeSettings(Section):
@@ -226,6 +104,43 @@ class ReplicaSettings(ReplicaCounts):
 def shares_of(replicas: ReplicaSettings) -> Shares:
     """What one project may hold of an engine's places."""
     return Shares(replicas.project_share, replicas.contended_share or replicas.project_share)
+
+
+# Keys of a model that an adapter has of its base: they are the same process. A shorter context of its own would be no
+# limit to that, and what is held for a prompt must cover what the engine takes.
+OF_ITS_BASE = (
+    "checkpoint",
+    "revision",
+    "context_length",
+    "engine",
+    "accelerator",
+    "size",
+    "replicas",
+    "environment",
+)
+
+
+class AdapterSettings(Section):
+    """A LoRA adapter in PEFT's format (`adapter_config.json`, `adapter_model.safetensors`)."""
+
+    of: str = Field(description="Id of the model whose engines serve it; that model is an entry of `models`.")
+    source: str = Field(
+        min_length=1,
+        description="Folder of the adapter, which begins with `.`, `/` or `~`, or a name on the hub.",
+    )
+    revision: str | None = Field(None, description="Commit of the hub repository.")
+
+
+def without_its_bases(fields: Any) -> Any:
+    """An entry of `models` before it is checked: an adapter must not have what its base has. Raises `ValueError`."""
+    if not isinstance(fields, dict) or not isinstance(fields.get("adapter"), dict):
+        return fields
+    if given := [name for name in OF_ITS_BASE if name in fields]:
+        raise ValueError(
+            f"{', '.join(given)}: an adapter has those of its base, {fields['adapter'].get('of')!r}"
+        )
+    # Of the required ones, until the base is known.
+    return {"checkpoint": "", "context_length": 16, **fields}
 
 
 class ModelSettings(Section):
@@ -292,7 +207,13 @@ class ModelSettings(Section):
 
     @model_validator(mode="after")
     def _features_go_together(self) -> ModelSettings:
-        if self.adapter is None and self.engine.kind == VLLM and (problems := list(problems_of(self))):
+        if self.adapter is not None or self.engine.kind != VLLM:
+            return self
+        on_cpus = self.accelerator.kind == "cpu"
+        problems = list(problems_of(self.engine, self.environment, on_cpus=on_cpus))
+        if self.replicas.per_node is not None:
+            problems.append("replicas.per_node: Ray Serve has no such bound for engines on vLLM")
+        if problems:
             raise ValueError("; ".join(problems))
         return self
 

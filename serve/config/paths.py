@@ -1,8 +1,11 @@
-"""Places of configuration files: those that come with pith, the default, and what relative paths start from."""
+"""Paths of configuration files and of checkpoints on this machine, and `ConfigError`. Light to import."""
 
 from pathlib import Path
 
-from serve.config.errors import ConfigError
+
+class ConfigError(ValueError):
+    """The configuration cannot be used; the message names the file, the key's path and the reason."""
+
 
 # The folder of pith's packages: a checkout, or the site-packages that a wheel was installed to.
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,3 +39,16 @@ def text_of(path: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "is not UTF-8"
         raise ConfigError(f"{path}: cannot be read: {reason}") from error
+
+
+EMBEDDED = "embedded:"
+EMBEDDED_CHAT = Path(__file__).parents[2] / "models/embedded/checkpoints"
+
+
+def folder_of(checkpoint: str) -> Path | None:
+    """None for one that is on the hub."""
+    if checkpoint.startswith(EMBEDDED):
+        return EMBEDDED_CHAT / checkpoint.removeprefix(EMBEDDED)
+    if checkpoint.startswith((".", "/", "~")):
+        return Path(checkpoint).expanduser()
+    return None

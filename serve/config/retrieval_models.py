@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from models.retrieval import RetrievalSpec
-from serve.config.chat_models import AcceleratorSettings, check_share
 from serve.config.compression_models import CompressionModelSettings, Price
+from serve.config.engine import AcceleratorSettings, check_share
 from serve.config.strict_section import ReplicaCounts, Section
 
 RetrievalKind = Literal["embedding", "rerank"]

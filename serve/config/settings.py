@@ -2,156 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from decimal import Decimal
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from serve.config.adapters import with_adapter, with_their_bases
-from serve.config.batches import BatchSettings
-from serve.config.billing import IN_MEMORY, BillingSettings, WebhookSettings
+from serve.config.billing import IN_MEMORY, BatchSettings, BillingSettings, ResponseSettings, WebhookSettings
 from serve.config.chat_models import ModelSettings
 from serve.config.compression_models import CompressionSettingsSection
-from serve.config.errors import ConfigError
-from serve.config.logs import LogSettings
-from serve.config.metrics import MetricsSettings
-from serve.config.models_by_kind import place_in_file, sorted_by_kind
-from serve.config.paths import anchor_of, require_own, text_of
-from serve.config.ray_cluster import NODE, RaySettings
-from serve.config.retention import ResponseSettings
-from serve.config.retrieval_models import RetrievalModelSettings, host_of
+from serve.config.observability import LogSettings, MetricsSettings, TracingSettings
+from serve.config.paths import ConfigError, anchor_of, require_own, text_of
+from serve.config.retrieval_models import RETRIEVAL_KINDS, RetrievalModelSettings, host_of
+from serve.config.server_settings import NODE, DemoSettings, OpsSettings, RaySettings, ServerSettings
 from serve.config.strict_section import Section, with_files
-from serve.config.tracing import TracingSettings
-from serve.config.values.hosts import host_names
-from serve.config.values.networks import networks
-from serve.config.values.node import parse_node
-from serve.config.values.origins import origins
-
-_HOSTS = (
-    "Names, without a port, that requests may give in `Host` besides this machine's own (on loopback) or any address "
-    "(elsewhere); others get 421. `*`: all. With none, all where host is not loopback."
-)
+from serve.config.values import parse_node
 
 
-class ServerSettings(Section):
-    host: str = Field(
-        "127.0.0.1",
-        description="Address that the HTTP server listens on; `node`: on a cluster, each HTTP process on its node's.",
-    )
-    port: int = Field(8000, ge=1, le=65535, description="TCP port of the HTTP server.")
-    ingress_replicas: int = Field(
-        2, ge=1, le=64, description="HTTP processes that share the port; with two, one may die unnoticed."
-    )
-    max_body_bytes: int = Field(
-        8 * 2**20, ge=1024, description="Largest request body in bytes; above it: 422."
-    )
-    start_wait_s: float = Field(
-        180, gt=0, description="Seconds a request waits for a replica (start included) before 503."
-    )
-    stall_s: float = Field(
-        30, gt=1, description="Seconds without a message from a replica that took a request; then 502."
-    )
-    progress_s: float = Field(
-        300, gt=1, description="Seconds without a new token from a replica that took a request before 502."
-    )
-    longest_request_s: float = Field(
-        3600, gt=1, description="Maximum seconds for a request once a replica has taken it; then 502."
-    )
-    send_timeout_s: float = Field(
-        30, gt=0, description="Seconds without a client reading any of its reply before it counts as gone."
-    )
-    idle_timeout_s: float = Field(
-        30, gt=0, description="Seconds after which a connection that is asked for nothing is closed."
-    )
-    head_timeout_s: float = Field(
-        10, gt=0, description="Seconds from the first byte of a request to the end of its headers; then 408."
-    )
-    body_timeout_s: float = Field(
-        30, gt=0, description="Seconds that a request's body may take whatever its size; then 408."
-    )
-    body_bytes_per_s: int = Field(
-        8192, ge=1, description="Bytes of a body for which one second more is granted."
-    )
-    max_connections: int = Field(
-        10_000,
-        ge=1,
-        description="Open connections of each HTTP process; one that rests goes for the next, which else gets 503.",
-    )
-    max_connections_per_address: int = Field(
-        512,
-        ge=1,
-        description="Open connections of one client's address (IPv6: its /64) in each HTTP process; one of its own "
-        "that rests goes for the next, which else gets 429. Loopback and trusted_proxies are not counted.",
-    )
-    trusted_proxies: list[str] = Field(
-        [],
-        description="Networks (10.0.0.0/8) of proxies whose X-Forwarded-For and X-Forwarded-Proto are believed.",
-    )
-    cors_origins: list[str] = Field(
-        [],
-        description="Origins (https://chat.example.com) whose pages may call the API from a browser; `*`: all, without "
-        "credentials; none: closed.",
-    )
-    allowed_hosts: list[str] = Field([], description=_HOSTS)
-    playground: bool = Field(
-        True,
-        description="Serve the playground, a page to try everything on, at `/`; without it `/` is a 404.",
-    )
-    retry_after_s: int = Field(
-        10, ge=1, description="Seconds named by Retry-After when an engine is unavailable."
-    )
-    coalesce_ms: int = Field(
-        30, ge=0, le=1000, description="Milliseconds over which streamed tokens are gathered."
-    )
-    drain_s: float = Field(5, ge=0, description="Seconds that running requests get when the server stops.")
-
-    @field_validator("allowed_hosts")
-    @classmethod
-    def _are_names(cls, given: list[str]) -> list[str]:
-        return host_names(given)
-
-    @field_validator("trusted_proxies")
-    @classmethod
-    def _are_networks(cls, given: list[str]) -> list[str]:
-        return [str(network) for network in networks(given)]
-
-    @field_validator("cors_origins")
-    @classmethod
-    def _are_origins(cls, given: list[str]) -> list[str]:
-        return origins(given)
+def sorted_by_kind(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The same with the embedding and rerank models in `retrieval_models`, a key that no file has itself."""
+    chat, others = _apart(document)
+    if not others:
+        return document
+    given = document["models"]
+    return {
+        **document,
+        "models": [given[at] for at in chat],
+        "retrieval_models": [given[at] for at in others],
+    }
 
 
-class OpsSettings(Section):
-    host: str = Field("127.0.0.1", description="Address of the ops port; /metrics asks for no key.")
-    port: int = Field(9464, ge=0, le=65535, description="TCP port of /metrics and the admin API; 0: neither.")
-    allowed_hosts: list[str] = Field([], description=_HOSTS)
-    admin: bool | None = Field(
-        None, description="Serve the admin API on the ops port; by default where host is loopback."
-    )
-    admin_key_file: Path | None = Field(
-        None, description="File of admin keys, one a line (mode 0600); default: admin-key in state_dir."
-    )
-
-    @field_validator("allowed_hosts")
-    @classmethod
-    def _are_names(cls, given: list[str]) -> list[str]:
-        return host_names(given)
+def place_in_file(loc: Sequence[int | str], document: Mapping[str, Any]) -> Sequence[int | str]:
+    """Where in the file something stands that was found at `loc` after sorting."""
+    if len(loc) < 2 or loc[0] not in ("models", "retrieval_models") or not isinstance(loc[1], int):
+        return loc
+    chat, others = _apart(document)
+    return ("models", (chat if loc[0] == "models" else others)[loc[1]], *loc[2:])
 
 
-class DemoSettings(Section):
-    enabled: bool = Field(True, description="Make a demo workspace and key at start.")
-    key_path: Path = Field(Path("var/demo-key"), description="File that holds the demo key (mode 0600).")
-    monthly_limit_usd: Annotated[Decimal, Field(ge=0, le=1_000_000, decimal_places=9)] | None = Field(
-        Decimal(25),
-        description="Dollars that the demo workspace may spend in a month, set anew at each start; null: no limit.",
-    )
-
-    @property
-    def monthly_limit_nano_usd(self) -> int | None:
-        return None if self.monthly_limit_usd is None else int(self.monthly_limit_usd * 10**9)
+def _apart(document: Mapping[str, Any]) -> tuple[list[int], list[int]]:
+    """Which entries of `models` are chat models, as far as can be told yet, and which are of another kind."""
+    models = document.get("models")
+    chat: list[int] = []
+    others: list[int] = []
+    for at, entry in enumerate(models if isinstance(models, list) else []):
+        is_other = isinstance(entry, dict) and entry.get("kind") in RETRIEVAL_KINDS
+        (others if is_other else chat).append(at)
+    return chat, others
 
 
 class Settings(Section):

@@ -1,4 +1,4 @@
-"""What a configuration would fetch from the hub without naming a commit."""
+"""Repositories of the hub that a configuration names without a commit."""
 
 import re
 from pathlib import Path

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from ipaddress import IPv6Address, ip_address
 
-from serve.config.values.networks import Network
+from serve.config.values import Network
 
 # An IPv6 client has at least this much of the address space to itself, and could use a new address each time.
 IPV6_CLIENT_BITS = 64

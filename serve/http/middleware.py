@@ -9,7 +9,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from serve.config.values.origins import ANY
+from serve.config.values import ANY
 from serve.http.request_id import accept_request_id
 
 METHODS = ("GET", "HEAD", "POST", "DELETE")

@@ -13,8 +13,7 @@ from typing import Any
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from serve.config.logs import LogSettings
-from serve.config.tracing import TracingSettings
+from serve.config.observability import LogSettings, TracingSettings
 from serve.logs.lines import FIELDS
 from serve.logs.outlet import ACCESS
 from serve.logs.request_notes import RequestNotes, take_notes

@@ -18,9 +18,10 @@ from billing.store.migration import current_revision, upgrade
 from billing.store.private_files import make_file_private, make_folder_private
 from models.catalog import Catalog
 from serve.config.compression_models import CompressionModelSettings
-from serve.config.errors import ConfigError
+from serve.config.paths import ConfigError
 from serve.config.retrieval_models import RetrievalModelSettings
-from serve.config.settings import DemoSettings, Settings
+from serve.config.server_settings import DemoSettings
+from serve.config.settings import Settings
 from serve.money.pepper import PEPPER, PEPPER_BYTES, read_pepper
 
 DEMO = "demo"

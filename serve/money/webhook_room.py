@@ -16,7 +16,7 @@ from billing.webhooks.secret import SecretBox
 from billing.webhooks.sender import HttpSender
 from billing.webhooks.watch import LimitWatch, tidy
 from serve.config.settings import Settings
-from serve.config.values.networks import networks
+from serve.config.values import parse_networks
 from serve.metrics.background import WebhookMetrics
 from serve.money.pepper import read_pepper
 
@@ -53,7 +53,7 @@ def open_webhooks(
     metrics = metrics or WebhookMetrics(CollectorRegistry())
     asked = settings.webhooks
     sender = HttpSender(
-        allowed=AllowedAddresses(networks(asked.allowed_networks)),
+        allowed=AllowedAddresses(parse_networks(asked.allowed_networks)),
         allow_http=asked.allow_http,
         timeout_s=asked.timeout_s,
     )

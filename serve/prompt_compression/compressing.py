@@ -17,8 +17,7 @@ from compression.pipeline.errors import (
 )
 from compression.pipeline.request import CompressionRequest, CompressionResult
 from compression.pipeline.served import JobTerms
-from serve.compressors.served import ServedCompressor
-from serve.compressors.terms import AT_ONCE
+from serve.compressors.compressor import AT_ONCE, ServedCompressor
 from serve.metrics.charged_requests import Reason
 from serve.prompt_compression.blocks import Block, looks_like_json
 from serve.prompt_compression.cutting import cut

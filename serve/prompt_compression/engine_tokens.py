@@ -12,7 +12,7 @@ from typing import Any
 
 from billing.errors import BillingError
 from models.errors import EngineError, EngineRejected
-from serve.compressors.terms import AT_ONCE
+from serve.compressors.compressor import AT_ONCE
 from serve.prompt_compression.blocks import Block, Message
 from serve.prompt_compression.outcome import BlockOutcome
 from serve.prompt_compression.worth import BlockTokens

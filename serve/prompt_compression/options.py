@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field
 
-from serve.compressors.size import SizeOptions
+from serve.compressors.size_options import SizeOptions
 from serve.originals.retention import MAX_RETAIN_S
 
 MAX_MIN_TOKENS = 1_000_000

@@ -11,8 +11,7 @@ from billing.caller import Caller
 from billing.errors import QuotaExceeded
 from compression.pipeline.errors import CompressorUnavailable, UnknownCompressionModel
 from models.errors import InvalidField
-from serve.compressors.served import ServedCompressor
-from serve.compressors.terms import token_terms
+from serve.compressors.compressor import ServedCompressor, token_terms
 from serve.http.replies import Client
 from serve.metrics.charged_requests import CompressMetrics, PromptCompressionMetrics, Reason
 from serve.money.admission import Admitted

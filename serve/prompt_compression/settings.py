@@ -6,7 +6,7 @@ from typing import Literal, TypeVar
 
 from compression.pipeline.errors import RatioOutOfRange, UnknownCompressionModel
 from models.errors import InvalidField
-from serve.compressors.served import ServedCompressor, compressor_id
+from serve.compressors.compressor import ServedCompressor, compressor_id
 from serve.prompt_compression.options import OnFailure, PromptCompressionOptions, Scope
 
 # Shorter texts are sent as they are: there is little to leave out, and each piece of it matters.

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.batches import arguments, batch_of, measured, report
 from benchmarks.load.exchange import Failed
 from models.fake_engine import FakeEngine
-from serve.batches.input_lines import asked_of
+from serve.batches.validation import asked_of
 from tests.serve.batches.running import running_server
 
 SHORT = ["--model", "alpha", "--clients", "2", "--requests", "4", "--tokens", "3", "--line-tokens", "5"]

@@ -22,7 +22,7 @@ from serve.cluster.deployments.chat import build_model
 from serve.cluster.deployments.compress import build_compressor
 from serve.cluster.ray_insides.ray_serve import RAY_ENVIRONMENT
 from serve.config.settings import Settings, load_settings
-from serve.config.values.node import Node, parse_node
+from serve.config.values import Node, parse_node
 
 DEADLINE_S = 120.0
 

@@ -120,7 +120,7 @@ def test_an_installed_pith_serves_a_chat_and_a_compression_and_its_books_add_up(
 def test_a_reload_imports_what_is_installed_and_not_what_lies_where_the_server_was_started(
     bin_folders: list[Path], elsewhere: Path
 ) -> None:
-    asked = "from serve.cluster.reload.new_code import newest_revision_on_disk as found; print(found())"
+    asked = "from serve.cluster.reloader import newest_revision_on_disk as found; print(found())"
     assert newest_revision() in run(bin_folders[0] / "python", "-P", "-c", asked, folder=elsewhere)
 
 

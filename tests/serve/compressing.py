@@ -45,7 +45,7 @@ from serve.compress.demo_limits import DemoLimits
 from serve.compress.prompt import MessagesService
 from serve.compress.route import CompressRoutes
 from serve.compress.service import CompressService
-from serve.compressors.served import ServedCompressor
+from serve.compressors.compressor import ServedCompressor
 from serve.config.settings import Settings
 from serve.metrics.service import ServiceMetrics
 from serve.money.admission import Admissions

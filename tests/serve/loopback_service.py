@@ -22,7 +22,7 @@ from models.fake_engine import FakeEngine
 from models.retrieval import RetrievalModel
 from serve.app import PithServer, build_api, http_config
 from serve.catalog.configured import catalog_of
-from serve.compressors.served import RunningModel
+from serve.compressors.compressor import RunningModel
 from serve.config.chat_models import CapabilitySettings
 from serve.config.compression_models import DemoCompressionSettings
 from serve.config.settings import Settings, load_settings

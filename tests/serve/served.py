@@ -33,7 +33,7 @@ from models.retrieval import RetrievalModel
 from serve.app import build_service, open_ledger
 from serve.batches.wiring import BatchRoom
 from serve.catalog.configured import catalog_of
-from serve.compressors.served import RunningModel
+from serve.compressors.compressor import RunningModel
 from serve.config.settings import Settings
 from serve.metrics.background import TraceMetrics
 from serve.money.ledger_setup import prices_of

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from serve.cli.options import Config, Json
-from serve.config.errors import ConfigError
-from serve.config.paths import DEFAULT_CONFIG
+from serve.config.paths import DEFAULT_CONFIG, ConfigError
 from serve.reports.spool import spooled_fields
 
 if TYPE_CHECKING:

@@ -15,11 +15,9 @@ from ray import serve
 from models.adapters import AdapterSource
 from models.engine import EngineFault, EngineRequest, ReplicaEngine
 from models.engine_kinds import ENGINE_KINDS, EngineSpec, start_engine
-from serve.cluster.deployments.deployment_options import deployment_options
-from serve.cluster.deployments.spread import at_most
+from serve.cluster.deployments.deployment_options import at_most, deployment_options
 from serve.cluster.ray_insides.loopback import PortCheck
-from serve.cluster.replicas.port import Ports
-from serve.cluster.replicas.replica import Replica
+from serve.cluster.replicas.port import Ports, Replica
 from serve.config.capacity.demand import worker_bundle
 from serve.config.chat_models import ModelSettings, shares_of
 from serve.fairness.places import Shares
@@ -31,7 +29,7 @@ from serve.tracing.collector import TracingTerms
 
 class ChatReplica:
     """What Ray Serve calls; requests go past it, to the replica's own port. Its logic is
-    `serve.cluster.replicas.replica.Replica`."""
+    `serve.cluster.replicas.port.Replica`."""
 
     async def __init__(  # type: ignore[misc]
         self,

@@ -8,10 +8,9 @@ from compression.pipeline.request import CompressionRequest, CompressionResult
 from compression.pipeline.served import CompressionFault, JobTerms, as_value
 from models.engine import EngineFault
 from models.retrieval import Computed, RetrievalJob
-from serve.cluster.deployments.pooled_options import pooled_options
-from serve.cluster.deployments.spread import at_most
+from serve.cluster.deployments.deployment_options import at_most, pooled_options
+from serve.cluster.deployments.retrieval_replica import computed_in_pool
 from serve.cluster.ray_insides.loopback import PortCheck
-from serve.cluster.replicas.pooled_retrieval import computed_in_pool
 from serve.config.compression_models import CompressionModelSettings, plan_of_model, spec_of
 from serve.config.settings import Settings
 from serve.logs.outlet import LOGS, LogPlan, begin_logs

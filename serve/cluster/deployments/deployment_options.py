@@ -1,14 +1,15 @@
-"""Ray Serve's options for every chat model's deployment: its replicas, their load, health, end, and routing."""
+"""Options of Ray Serve for the deployments of models: replicas, load, health, end, and routing."""
 
-from typing import Any
+from typing import Any, Protocol
 
-from serve.cluster.replicas.applications import HEALTH_CHECK_PERIOD_S, HEALTH_CHECK_TIMEOUT_S
-from serve.cluster.replicas.router import ReplicaRouter
+from serve.cluster.replicas.applications import HEALTH_CHECK_PERIOD_S, HEALTH_CHECK_TIMEOUT_S, SETTLE_S
 from serve.config.chat_models import ModelSettings
 
 
 def deployment_options(model: ModelSettings, *, longest_s: float) -> dict[str, Any]:
     """`longest_s` is what a replica that is not needed any more gets to end its requests."""
+    from serve.cluster.replicas.router import ReplicaRouter
+
     replicas = model.replicas
     return {
         "name": model.id.replace("/", "--"),
@@ -33,3 +34,61 @@ def deployment_options(model: ModelSettings, *, longest_s: float) -> dict[str, A
             "request_router_kwargs": {"routing": replicas.routing},
         },
     }
+
+
+# Above what may wait in a replica: it refuses a request too many itself, instead of leaving it in Ray's queue.
+REFUSED_AT_ONCE = 64
+
+
+class Replicas(Protocol):
+    @property
+    def min(self) -> int: ...
+
+    @property
+    def max(self) -> int: ...
+
+    @property
+    def max_ongoing_requests(self) -> int: ...
+
+
+class PooledModel(Protocol):
+    """The settings of one model."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def replicas(self) -> Replicas: ...
+
+    @property
+    def max_waiting(self) -> int: ...
+
+    @property
+    def deadline_s(self) -> float: ...
+
+
+def pooled_options(model: PooledModel) -> dict[str, Any]:
+    """All but what a replica runs on."""
+    replicas = model.replicas
+    return {
+        "name": model.id.replace("/", "--"),
+        "autoscaling_config": {
+            "min_replicas": replicas.min,
+            "initial_replicas": replicas.min,
+            "max_replicas": replicas.max,
+            "target_ongoing_requests": max(1, replicas.max_ongoing_requests // 2),
+            "upscale_delay_s": 0,
+        },
+        # All that waits is in the replica, where it is put in order; Ray's queue is for a replica that starts.
+        "max_ongoing_requests": model.max_waiting + REFUSED_AT_ONCE,
+        "max_queued_requests": model.max_waiting,
+        "health_check_period_s": HEALTH_CHECK_PERIOD_S,
+        "health_check_timeout_s": HEALTH_CHECK_TIMEOUT_S,
+        # A replica that is not needed any more may end what it has.
+        "graceful_shutdown_timeout_s": model.deadline_s + SETTLE_S,
+    }
+
+
+def at_most(per_node: int | None) -> dict[str, int]:
+    """Ray Serve's option for so many replicas of a deployment on a node; None: any number."""
+    return {} if per_node is None else {"max_replicas_per_node": per_node}

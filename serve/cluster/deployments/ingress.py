@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import ray
 from ray import serve
 
-from serve.cluster.deployments.spread import at_most
+from serve.cluster.deployments.deployment_options import at_most
 from serve.cluster.ray_insides.loopback import PortCheck
 from serve.cluster.replicas.applications import (
     HEALTH_CHECK_PERIOD_S,
@@ -21,8 +21,8 @@ from serve.cluster.replicas.applications import (
     retrieval_app,
 )
 from serve.config.chat_models import shares_of
-from serve.config.ray_cluster import NODE
 from serve.config.retrieval_models import RetrievalModelSettings, host_of
+from serve.config.server_settings import NODE
 from serve.config.settings import Settings
 from serve.logs.outlet import DRAIN_S, Outlet, begin_logs
 from serve.metrics.process_files import count_in_files, metrics_environment
@@ -33,9 +33,8 @@ from serve.processes.run_folder import LOGS_SOCKET
 if TYPE_CHECKING:
     from serve.app import Service
     from serve.cluster.replicas.client import ReplicaClient
-    from serve.cluster.replicas.compressor import RayCompressor
     from serve.cluster.replicas.engine import RayEngine
-    from serve.cluster.replicas.retriever import RayRetriever
+    from serve.cluster.replicas.handles import RayCompressor, RayRetriever
 
 
 class IngressReplica:
@@ -140,7 +139,7 @@ def _engines(settings: Settings, places: Places, client: ReplicaClient) -> dict[
 
 
 def _compressors(settings: Settings, places: Places) -> dict[str, RayCompressor]:
-    from serve.cluster.replicas.compressor import RayCompressor
+    from serve.cluster.replicas.handles import RayCompressor
 
     server = settings.server
     return {
@@ -159,7 +158,7 @@ def _retrievers(settings: Settings, places: Places) -> dict[str, RayRetriever]:
 
 
 def _retriever(model: RetrievalModelSettings, settings: Settings, places: Places) -> RayRetriever:
-    from serve.cluster.replicas.retriever import RayRetriever
+    from serve.cluster.replicas.handles import RayRetriever
 
     server = settings.server
     host = host_of(model, settings.compression.models)

@@ -1,5 +1,7 @@
 """The deployment of one embedding or rerank model that has processes of its own: on an encoder or on vLLM."""
 
+from __future__ import annotations
+
 import asyncio
 from typing import Any
 
@@ -8,9 +10,8 @@ from ray import serve
 from compression.pipeline.served import JobTerms
 from models.engine import EngineFault
 from models.retrieval import Computed, RetrievalJob
-from serve.cluster.deployments.pooled_options import pooled_options
+from serve.cluster.deployments.deployment_options import at_most, pooled_options
 from serve.cluster.deployments.retrieval_replica import start_replica
-from serve.cluster.deployments.spread import at_most
 from serve.cluster.ray_insides.loopback import PortCheck
 from serve.config.retrieval_models import RetrievalModelSettings
 from serve.config.settings import Settings

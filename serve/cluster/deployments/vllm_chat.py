@@ -19,8 +19,8 @@ from models.grammar.trials import TrialTerms
 from models.vllm.core_process import fork_cores, start_forking
 from serve.cluster.deployments.chat import ChatReplica
 from serve.cluster.replicas.port import Ports
-from serve.config.adapters import max_rank_of
-from serve.config.capacity.demand import placement_group
+from serve.config.adapters import lora_arguments, max_rank_of
+from serve.config.capacity.demand import placement_group, worker_bundle
 from serve.config.chat_models import ModelSettings
 from serve.fairness.places import Shares
 from serve.fairness.replica_turns import FairTrials
@@ -30,6 +30,8 @@ from serve.processes.run_folder import teller
 from serve.tracing.collector import TracingTerms
 
 if TYPE_CHECKING:
+    from ray.serve.llm import LLMConfig
+
     from models.vllm.engine import VLLMEngine
 
 
@@ -59,7 +61,7 @@ class VLLMChatReplica(ChatReplica):
         if forks_cores:
             # It imports vLLM while this process does.
             start_forking()
-        from serve.cluster.deployments.llm_config import llm_config
+        from serve.cluster.deployments.vllm_chat import llm_config
         from serve.cluster.ray_insides.ray_serve_llm import serve_adapters, unstarted_server
 
         metrics = open_replica_metrics(counts_in, model.id)
@@ -139,3 +141,48 @@ def build_vllm_model(
         ray_actor_options={"runtime_env": {"env_vars": model.engine_environment()}},
     )
     return deployment.bind(model, spec, **given)
+
+
+NOTHING_TO_FETCH = "serve.cluster.ray_insides.ray_serve_llm.NothingToFetch"
+
+
+def llm_config(
+    model: ModelSettings,
+    checkpoint: str,
+    *,
+    counts: bool,
+    adapters: int = 0,
+    tracing: TracingTerms | None = None,
+) -> LLMConfig:
+    """A model's settings in the terms of `ray.serve.llm`; `counts`: the engine has statistics, and so it has where it
+    traces."""
+    from ray.serve.llm import LLMConfig
+
+    engine = model.engine.vllm_arguments()
+    if model.revision is not None:
+        engine |= {"revision": model.revision, "tokenizer_revision": model.revision}
+    replicas = model.replicas
+    return LLMConfig(
+        model_loading_config={"model_id": model.id, "model_source": checkpoint},
+        engine_kwargs={
+            **engine,
+            **lora_arguments(model, adapters),
+            "max_model_len": model.context_length,
+            "load_format": "safetensors",
+            "trust_remote_code": False,
+            # They cost time for each token.
+            "disable_log_stats": not counts and tracing is None,
+            **({"otlp_traces_endpoint": tracing.traces_url} if tracing is not None else {}),
+        },
+        accelerator_type=model.accelerator.type,
+        accelerator_config={"kind": model.accelerator.kind} if model.accelerator.kind == "cpu" else None,
+        **({"callback_config": {"callback_class": NOTHING_TO_FETCH}} if Path(checkpoint).is_dir() else {}),
+        runtime_env={"env_vars": model.engine_environment()},
+        log_engine_metrics=False,
+        placement_group_config={
+            "strategy": replicas.placement_strategy or "PACK",
+            "bundle_per_worker": worker_bundle(model),
+        }
+        if replicas.placement_strategy or model.accelerator.share < 1
+        else None,
+    )

@@ -1,1 +1,1 @@
-"""What is used of Ray that it does not promise to keep, a module for each of its parts; and loopback by its means."""
+"""Private parts of Ray that pith relies on, a module for each; and loopback by their means."""

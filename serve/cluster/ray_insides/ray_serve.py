@@ -1,4 +1,4 @@
-"""What pith uses of Ray and Ray Serve that they do not promise to keep: the one module that may, with each reason.
+"""Private parts of Ray and Ray Serve that pith uses: the one module that may, with each reason.
 
 It imports Ray only where it is called: every process of a cluster of our own reads this before its work. The pinned
 version is held to these meanings by `tests/serve/cluster/ray_insides/`, without a Ray that runs. What Ray Serve LLM
@@ -185,3 +185,38 @@ class RoutedHandle:
 def replica_id_of(chosen: Any) -> Any:
     """Of what `RoutedHandle.choose` gave: the key under which the router and Ray's counts know the replica."""
     return chosen._replica.replica_id
+
+
+NOTED_AT = b"pith:started_serve"
+
+
+def controller_id() -> str | None:
+    """Of the Serve that runs on the cluster; None where none does."""
+    import ray
+    from ray.serve._private.constants import SERVE_CONTROLLER_NAME, SERVE_NAMESPACE
+
+    try:
+        return str(ray.get_actor(SERVE_CONTROLLER_NAME, namespace=SERVE_NAMESPACE)._actor_id.hex())
+    except ValueError:
+        return None
+
+
+def note_started() -> None:
+    """The Serve that runs was started by pith."""
+    from ray.experimental.internal_kv import _internal_kv_put
+
+    _internal_kv_put(NOTED_AT, (controller_id() or "").encode(), overwrite=True)
+
+
+def is_started_by_pith() -> bool:
+    from ray.experimental.internal_kv import _internal_kv_get
+
+    noted, running = _internal_kv_get(NOTED_AT), controller_id()
+    return running is not None and noted == running.encode()
+
+
+def begin_deletion(application: str) -> None:
+    """`serve.delete` without waiting (`_blocking`), so that several end together."""
+    from ray import serve
+
+    serve.delete(application, _blocking=False)

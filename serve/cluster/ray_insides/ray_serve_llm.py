@@ -1,4 +1,4 @@
-"""What pith uses of Ray Serve LLM that it does not promise to keep: the one module that may, with each reason.
+"""Private parts of Ray Serve LLM that pith uses: the one module that may, with each reason.
 
 Beside `serve.cluster.ray_insides.ray_serve`, since a process that imports this has vLLM in memory. The pinned version
 is held to these meanings by `tests/serve/cluster/ray_insides/`.

@@ -1,1 +1,1 @@
-"""The way to a replica and its private port: which one takes a request, and how both sides speak."""
+"""The way to a replica and its private port: the choice of one, the reply, and the protocol between both sides."""

@@ -8,8 +8,14 @@ from dataclasses import dataclass
 from errno import EADDRNOTAVAIL, EMFILE, ENFILE, ENOBUFS, ENOMEM
 
 from models.engine import EngineChunk, EngineFault, EngineRequest
-from serve.cluster.replicas.port import Address
-from serve.cluster.replicas.wire import READ_AHEAD_BYTES, WrongToken, asked_bytes, is_last, read_frame
+from serve.cluster.replicas.port import (
+    READ_AHEAD_BYTES,
+    Address,
+    WrongToken,
+    asked_bytes,
+    is_last,
+    read_frame,
+)
 
 CONNECT_S = 5.0
 KEEP_ALIVE_S = 60.0

@@ -17,8 +17,8 @@ from models.errors import EngineFailed, EngineUnavailable
 from models.prompt_bound import PromptBound
 from serve.cluster.replicas.applications import BOUND_KEY
 from serve.cluster.replicas.client import ReplicaClient, ReplicaGone, ReplyBroken
+from serve.cluster.replicas.handles import ReplicaStatus
 from serve.cluster.replicas.pool import Replicas
-from serve.cluster.replicas.status import ReplicaStatus
 from serve.fairness.places import QueueFull, Shares
 
 if TYPE_CHECKING:

@@ -1,28 +1,100 @@
-"""The private port of an engine's replica, for the ingress alone: each request begins with the replica's token."""
+"""One replica of a chat model, whatever its engine, and its private port, which the ingress alone may reach.
+
+On the port the replica's token and a request as JSON go in, and frames of the reply come out.
+"""
 
 import asyncio
 import errno
+import hmac
 import logging
 import secrets
 import socket
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from struct import Struct
+from typing import Any, Protocol
 
-from models.engine import EngineChunk, EngineFault, EngineRequest
-from serve.cluster.replicas.wire import (
-    READ_AHEAD_BYTES,
-    REFUSAL,
-    TOKEN_BYTES,
-    WrongToken,
-    frame,
-    is_last,
-    read_request,
-    read_size,
-)
+from pydantic_core import from_json, to_json
+
+from models.engine import EngineChunk, EngineFault, EngineRequest, ReplicaEngine, TokenUsage
+from models.errors import EngineFailed
+from models.restarting_engine import RestartingEngine
+from serve.cluster.replicas.applications import BOUND_KEY
+from serve.fairness.places import Shares
+from serve.fairness.replica_turns import FairGeneration
+from serve.metrics.engine_files import ReplicaMetrics
+from serve.money.prompt_bound import proven_bound
 from serve.processes.connections import Connections, Place
 from serve.processes.listener import BACKLOG, Acceptor, Listener, bound_socket
 from serve.processes.process_setup import allow_open_files, files_to_spare
+
+# The limit of a stream's buffer: beyond twice as many unread bytes, reading from the network pauses.
+READ_AHEAD_BYTES = 2**18
+TOKEN_BYTES = 32
+# The token, and the bytes of the request that follow.
+ASKED = Struct(f"!{TOKEN_BYTES}sI")
+# Kind, tokens of prompt, completion, cache and reasoning, bytes that follow.
+HEAD = Struct("!BIIIII")
+_CHUNK, _LAST_CHUNK, _FAULT, _REFUSAL = range(4)
+REFUSAL = HEAD.pack(_REFUSAL, 0, 0, 0, 0, 0)
+
+
+class WrongToken(Exception):
+    """The request is for another replica, or from a stranger."""
+
+
+class Source(Protocol):
+    async def readexactly(self, size: int) -> bytes:
+        """Raises `asyncio.IncompleteReadError` at the end, if it comes before `size` bytes."""
+
+
+def asked_bytes(request: EngineRequest, token: str) -> bytes:
+    """A request for the replica that has this token; as JSON, integers of any size included."""
+    raw = to_json(request)
+    return ASKED.pack(token.encode(), len(raw)) + raw
+
+
+async def read_size(source: Source, token: str) -> int:
+    """How many bytes of the next request follow, for `read_request`. Raises `WrongToken`, and what `source` raises."""
+    given, size = ASKED.unpack(await source.readexactly(ASKED.size))
+    if not hmac.compare_digest(given, token.encode()):
+        raise WrongToken
+    return int(size)
+
+
+def read_request(raw: bytes) -> EngineRequest:
+    """Raises `ValueError`, `TypeError` or `KeyError` if `raw` is no request."""
+    fields = from_json(raw)
+    prompts = tuple(tuple(one) if isinstance(one, list) else one for one in fields["prompts"])
+    return EngineRequest(**{**fields, "messages": tuple(fields["messages"]), "prompts": prompts})
+
+
+def is_last(item: EngineChunk | EngineFault) -> bool:
+    """Whether nothing comes after it."""
+    return isinstance(item, EngineFault) or item.finished
+
+
+def frame(item: EngineChunk | EngineFault) -> bytes:
+    """One item of a reply."""
+    if isinstance(item, EngineFault):
+        fault = to_json(item)
+        return HEAD.pack(_FAULT, 0, 0, 0, 0, len(fault)) + fault
+    usage, kind = item.usage, _LAST_CHUNK if item.finished else _CHUNK
+    tokens = (usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, usage.reasoning_tokens)
+    return HEAD.pack(kind, *tokens, len(item.data)) + item.data
+
+
+async def read_frame(source: Source) -> EngineChunk | EngineFault:
+    """The next item of a reply. Raises `WrongToken` where the request was refused, and what `source` raises."""
+    kind, *tokens, size = HEAD.unpack(await source.readexactly(HEAD.size))
+    if kind == _REFUSAL:
+        raise WrongToken
+    data = await source.readexactly(size) if size else b""
+    if kind == _FAULT:
+        return EngineFault(**from_json(data))
+    return EngineChunk(data, TokenUsage(*tokens), finished=kind == _LAST_CHUNK)
+
 
 # Under this key Ray's handles know a replica's address.
 ADDRESS_KEY = "pith_port"
@@ -180,3 +252,51 @@ class _Line:
             self._answering.cancel()
             await asyncio.gather(self._answering, return_exceptions=True)
         self._writer.close()
+
+
+class Replica:
+    """To be made and used in one event loop. `start_again` makes an engine in the place of one that died; `give_up` is
+    called where it cannot, or is None. `metrics`, where it has any, are counted in the same loop."""
+
+    def __init__(
+        self,
+        engine: ReplicaEngine,
+        start_again: Callable[[], Awaitable[ReplicaEngine]] | None,
+        *,
+        shares: Shares,
+        give_up: Callable[[], None],
+        metrics: ReplicaMetrics | None = None,
+    ) -> None:
+        making = engine.prompt_making
+        bound = proven_bound(making) if making is not None else None
+        # Of every engine that follows too: template and tokenizer stay.
+        self._bound = asdict(bound) if bound is not None else None
+        restarted = {} if metrics is None else {"restarted": metrics.restart}
+        self._engine = RestartingEngine(engine, start_again, give_up=give_up, **restarted)
+        fair = FairGeneration(self._engine.generate, places=engine.places, shares=shares, observer=metrics)
+        self._port = ReplicaPort(fair.generate)
+
+    async def open(self, host: str, ports: Ports = None) -> None:
+        """Take requests on a free port of `host`, of `ports` if they are given. Raises `OSError`."""
+        self._address = await self._port.open(host, ports)
+        self._supervising = asyncio.create_task(self._engine.supervise())
+
+    def metadata(self) -> dict[str, Any]:
+        """What every handle's process gets to know of this replica."""
+        return {ADDRESS_KEY: asdict(self._address), BOUND_KEY: self._bound}
+
+    async def count_tokens(
+        self, request: EngineRequest, *, beyond_context: bool = False
+    ) -> int | EngineFault:
+        return await self._engine.count_tokens(request, beyond_context=beyond_context)
+
+    def check(self) -> None:
+        """Raises `EngineFailed` where the engine is dead. One that is being restarted is not reported."""
+        if self._engine.dead:
+            raise EngineFailed("the engine has died")
+
+    async def close(self) -> None:
+        """Take no more requests, and return when the running ones have ended and the engine is stopped."""
+        await self._port.close()
+        self._supervising.cancel()
+        await self._engine.stop()

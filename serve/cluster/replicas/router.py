@@ -1,4 +1,4 @@
-"""How Ray Serve ranks a model's replicas for a request: by what of its prompt they have cached, and by load."""
+"""Ranking of a model's replicas by Ray Serve: by the prompt that they have cached, and by load."""
 
 import itertools
 from collections import Counter
@@ -8,7 +8,7 @@ from typing import Literal
 from ray.serve.request_router import FIFOMixin, PendingRequest, ReplicaID, RequestRouter, RunningReplica
 
 from models.engine import EngineRequest
-from serve.cluster.replicas.prefixes import SentPrefixes, beginnings, pick
+from serve.cluster.replicas.pool import SentPrefixes, beginnings, pick
 
 # Requests that a replica may have above the least busy one, before its cache no longer counts.
 SLACK = 8

@@ -1,1 +1,1 @@
-"""Whether a configuration fits on given machines: GPUs by placement, memory by estimate."""
+"""Capacity of given machines for a configuration: GPUs by placement, memory by estimate."""

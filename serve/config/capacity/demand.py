@@ -1,4 +1,4 @@
-"""What each application of a configuration asks of Ray, and of memory: the engines, the compressors, the ingress."""
+"""Demand of each application of a configuration on Ray and on memory: engines, compressors, the ingress."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,11 +7,18 @@ from typing import Any
 
 from models.engine_kinds import ENGINE_KINDS
 from serve.config.capacity.memory import compressor_gb, engine_on_cpus, engine_on_gpus, retrieval_gb
-from serve.config.capacity.placement import Bundle
 from serve.config.chat_models import ModelSettings
 from serve.config.compression_models import CompressionModelSettings
 from serve.config.retrieval_models import RetrievalModelSettings
 from serve.config.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """Resources on one machine, taken together. `gpus` is a whole number, or a part of one GPU."""
+
+    cpus: float = 0.0
+    gpus: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Whether every application of a configuration has a place on given machines, and memory there."""
+"""Fit of a configuration on given machines: a place for every application, and memory there."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from serve.config.capacity.memory import SERVER_PROCESSES_GB, UnknownSize
 from serve.config.capacity.placement import Cluster, Place
 from serve.config.capacity.spread import bounds_of
 from serve.config.settings import Settings
-from serve.config.values.node import Node
+from serve.config.values import Node
 
 # Of a GPU's memory, for all that share it: contexts of CUDA and what allocators leave unused are in no process's part.
 MOST_SHARED = 0.93

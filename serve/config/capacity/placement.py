@@ -1,4 +1,4 @@
-"""Where Ray would put what a configuration asks for, by its rules: a bundle on one machine, a part of a GPU on one.
+"""Placement of what a configuration asks for, by Ray's rules: a bundle on one machine, a part of a GPU on one.
 
 Ray takes whole GPUs of which no part is taken, and a part from the fullest GPU that has room for it.
 """
@@ -9,18 +9,11 @@ from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 
-from serve.config.values.node import Node
+from serve.config.capacity.demand import Bundle
+from serve.config.values import Node
 
 # Ray counts in ten-thousandths.
 _UNITS = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class Bundle:
-    """Resources on one machine, taken together. `gpus` is a whole number, or a part of one GPU."""
-
-    cpus: float = 0.0
-    gpus: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

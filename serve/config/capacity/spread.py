@@ -1,4 +1,4 @@
-"""How many replicas of an application a node of a cluster may have: as few as hold all of them.
+"""Bounds on the replicas of an application on one node of a cluster: as few as hold all of them.
 
 Ray keeps such a bound strictly, and places everything else where it likes. So there is none where the others could take
 the room of its share on a node: a replica would wait for ever beside nodes that are free.
@@ -6,9 +6,9 @@ the room of its share on a node: a replica would wait for ever beside nodes that
 
 from collections.abc import Mapping, Sequence
 
-from serve.config.capacity.demand import Demand
-from serve.config.capacity.placement import Bundle, Cluster
-from serve.config.values.node import Node
+from serve.config.capacity.demand import Bundle, Demand
+from serve.config.capacity.placement import Cluster
+from serve.config.values import Node
 
 # Ray Serve takes no larger number.
 MOST_PER_NODE = 100

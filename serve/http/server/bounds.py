@@ -7,9 +7,9 @@ from ipaddress import ip_address
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from serve.config.settings import ServerSettings, Settings
-from serve.config.values.hosts import ANY, LOCALHOST
-from serve.config.values.networks import LOOPBACK, Network, networks
+from serve.config.server_settings import ServerSettings
+from serve.config.settings import Settings
+from serve.config.values import ANY, LOCALHOST, LOOPBACK, Network, parse_networks
 from serve.http.client_address import is_in_networks
 from serve.http.error_dialects import response_of
 from serve.http.errors import Problem
@@ -22,7 +22,7 @@ from serve.processes.process_setup import files_to_spare
 _HOST = re.compile(rb"(\[[0-9A-Fa-f:.]{2,45}\]|[0-9A-Za-z._-]{1,253})(?::[0-9]{0,5})?")
 # Of a target as proxies are asked; what stands before an `@` is part of it, and of no name here.
 _AUTHORITY = re.compile(rb"[A-Za-z][0-9A-Za-z+.-]{0,63}://([^/?#]{0,300})")
-_LOOPBACK = networks(LOOPBACK)
+_LOOPBACK = parse_networks(LOOPBACK)
 # What clients send is the same few bytes again and again.
 MOST_REMEMBERED = 64
 
@@ -121,7 +121,7 @@ def public_bounds(server: ServerSettings) -> Bounds:
             most_per_client=server.max_connections_per_address,
         ),
         # Proxies bring many clients, and this machine's own are no strangers.
-        networks([*LOOPBACK, *server.trusted_proxies]),
+        parse_networks([*LOOPBACK, *server.trusted_proxies]),
         _receive_times(server),
         _send_times(server),
         Hosts(server.host, server.allowed_hosts),
@@ -133,7 +133,7 @@ def ops_bounds(settings: Settings) -> Bounds:
     """Those of the ops port: fewer connections, the same times."""
     return Bounds(
         Connections(most=OPS_CONNECTIONS, most_per_client=OPS_CONNECTIONS_PER_ADDRESS),
-        networks(LOOPBACK),
+        parse_networks(LOOPBACK),
         _receive_times(settings.server),
         _send_times(settings.server),
         Hosts(settings.ops.host, settings.ops.allowed_hosts),

@@ -16,8 +16,8 @@ from benchmarks.overhead.__main__ import arguments, scenarios
 from benchmarks.overhead.engine import read_engine
 from benchmarks.overhead.rounds import Comparison
 from benchmarks.overhead.sides import BARE
-from serve.config.capacity.kv_cache import cache_layout
-from serve.config.chat_models import EngineSettings
+from serve.config.capacity.memory import cache_layout
+from serve.config.engine import EngineSettings
 from serve.config.settings import load_settings
 
 DEVICES = ("cuda", "cpu")

@@ -1,22 +1,22 @@
-"""Turns go by project, then by batch."""
+"""BatchTurns go by project, then by batch."""
 
 from __future__ import annotations
 
-from serve.batches.batch_turns import Turns
+from serve.batches.runner import BatchTurns
 
 
-def drawn(turns: Turns, count: int) -> list[str | None]:
+def drawn(turns: BatchTurns, count: int) -> list[str | None]:
     return [turns.next(()) for _ in range(count)]
 
 
 def test_a_project_with_many_batches_has_the_turns_of_one() -> None:
-    turns = Turns()
+    turns = BatchTurns()
     turns.see([*((f"many-{number}", "a") for number in range(100)), ("one", "b")])
     assert drawn(turns, 6) == ["many-0", "one", "many-1", "one", "many-2", "one"]
 
 
 def test_turns_are_kept_while_batches_come_and_go() -> None:
-    turns = Turns()
+    turns = BatchTurns()
     turns.see([("a1", "a"), ("a2", "a"), ("b1", "b")])
     assert drawn(turns, 2) == ["a1", "b1"]
     turns.see([("a1", "a"), ("a2", "a"), ("a3", "a"), ("b1", "b"), ("c1", "c")])
@@ -26,8 +26,8 @@ def test_turns_are_kept_while_batches_come_and_go() -> None:
 
 
 def test_a_batch_without_lines_is_passed_over() -> None:
-    turns = Turns()
+    turns = BatchTurns()
     turns.see([("a1", "a"), ("a2", "a"), ("b1", "b")])
     assert [turns.next({"a1"}) for _ in range(3)] == ["a2", "b1", "a2"]
     assert turns.next({"a1", "a2", "b1"}) is None
-    assert Turns().next(()) is None
+    assert BatchTurns().next(()) is None

@@ -20,8 +20,7 @@ from billing.books.books import Books
 from billing.caller import ProjectLimits
 from models.errors import EngineFailed, EngineUnavailable
 from models.fake_engine import FakeEngine
-from serve.batches.pace import QUIET_S, Pace
-from serve.batches.runner import BatchJobs, BatchRunner
+from serve.batches.runner import QUIET_S, BatchJobs, BatchRunner, Pace
 from tests.serve.batches.uploading import (
     BATCHES,
     CHAT,

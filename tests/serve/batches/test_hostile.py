@@ -18,9 +18,8 @@ from models.engine import EngineFault
 from models.errors import EngineTimedOut
 from models.fake_engine import FakeEngine
 from serve.batches import runner
-from serve.batches.line_result import failed_line
-from serve.batches.pace import Pace
-from serve.batches.runner import BatchRunner
+from serve.batches.line_run import failed_line
+from serve.batches.runner import BatchRunner, Pace
 from serve.batches.validation import MAX_ERRORS_BYTES
 from serve.http.errors import Problem
 from serve.money.recorded import MOST_RECORDED_BYTES

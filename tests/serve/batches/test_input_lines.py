@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from billing.batches.batch import NewLine
-from serve.batches.input_lines import BadLine, asked_of, chunks_of, raw_lines, repeated_ids
+from serve.batches.validation import BadLine, asked_of, chunks_of, raw_lines, repeated_ids
 
 LINES = st.lists(st.binary(max_size=40).map(lambda raw: raw.replace(b"\n", b"")))
 

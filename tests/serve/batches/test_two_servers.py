@@ -18,7 +18,7 @@ from billing.batches.store_sql import LOST_AFTER_S
 from billing.books.books import Books
 from serve.app import build_service
 from serve.batches.wiring import deployment_of, with_deployment
-from serve.config.batches import BatchSettings
+from serve.config.billing import BatchSettings
 from serve.config.settings import Settings
 from tests.billing.conftest import create_database, execute_on_postgres, postgres_server
 from tests.migrated import migrated_file

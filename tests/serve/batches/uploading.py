@@ -10,8 +10,7 @@ from typing import Any
 import httpx
 from openai.types import Batch, FileObject
 
-from serve.batches.pace import Pace
-from serve.batches.runner import BatchRunner
+from serve.batches.runner import BatchRunner, Pace
 from tests.serve.served import HI, Client, Served
 
 FILES, BATCHES = "/openai/v1/files", "/openai/v1/batches"

@@ -11,7 +11,7 @@ import yaml
 from serve.cli.serve import announce
 from serve.cli.server_access import url_and_key
 from serve.cluster.progress import Progress
-from serve.config.errors import ConfigError
+from serve.config.paths import ConfigError
 from serve.config.settings import load_settings
 from tests.serve.served import settings_document
 

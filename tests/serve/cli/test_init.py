@@ -10,8 +10,7 @@ from typer.testing import CliRunner
 
 from serve.cli.config import Profile
 from serve.cli.main import app
-from serve.config.errors import ConfigError
-from serve.config.paths import SHIPPED
+from serve.config.paths import SHIPPED, ConfigError
 from serve.config.settings import load_anchored
 
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from billing.store.database import open_database
 from serve.cli.main import app
-from serve.config.errors import ConfigError
+from serve.config.paths import ConfigError
 from tests.migrated import migrated_file
 from tests.serve.served import settings_document
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from billing.books.books import Books
 from billing.store.database import open_database
 from serve.cli.main import app
-from serve.config.errors import ConfigError
+from serve.config.paths import ConfigError
 from serve.processes.control import actor_of
 from tests.integration.running import free_port
 from tests.serve.cluster.reloading import Reloading, reloading

@@ -21,10 +21,9 @@ from billing.store.migration import newest_revision
 from models.fake_engine import FakeEngine
 from serve.app import Service, start_service
 from serve.catalog.configured import catalog_of
-from serve.cluster.checkpoints import StartError
 from serve.cluster.lineup import Lineup, first_lineup
-from serve.cluster.progress import Says
-from serve.cluster.reload.asked import Asked
+from serve.cluster.progress import Says, StartError
+from serve.cluster.reload_plan import Asked
 from serve.cluster.reloader import Reloader
 from serve.cluster.retiring import Left, Retiring
 from serve.config.settings import Settings, load_settings

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from serve.cluster import drain
-from serve.cluster.checkpoints import StartError
 from serve.cluster.drain import end_the_rest, has_no_room, node_named, said_of, see_off_clients
+from serve.cluster.progress import StartError
 from serve.cluster.ray_insides.cluster_nodes import ClusterNode, PlacedReplica
 
 HEAD = ClusterNode("h0", "10.0.0.1", "head", is_head=True)

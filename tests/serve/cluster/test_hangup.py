@@ -12,7 +12,7 @@ PROGRAM = """
 import fcntl, os, signal, sys, termios
 if sys.argv[1] == "terminal":
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-from serve.cluster.hangup import reload_on_hangup
+from serve.cluster.reloader import reload_on_hangup
 
 class FakeReloader:
     def outcome(self, asked, say):

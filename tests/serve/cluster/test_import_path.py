@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from serve.cluster.import_path import build, settings_of
-from serve.config.errors import ConfigError
+from serve.config.paths import ConfigError
 from tests.serve.served import settings_document
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from serve.cluster.failures import reason_of
+from serve.cluster.lineup import reason_of
 
 MESSAGE = """The deployment failed to start 3 times in a row. Error:
 ray::ServeReplica:m.initialize() (pid=1, ip=127.0.0.1)

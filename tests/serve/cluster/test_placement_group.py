@@ -65,7 +65,7 @@ def test_a_replica_goes_where_ray_serve_llm_would_put_it(name: str, monkeypatch:
     import ray
     from ray.serve.llm import LLMServer
 
-    from serve.cluster.deployments.llm_config import llm_config
+    from serve.cluster.deployments.vllm_chat import llm_config
 
     # Outside a cluster there is none.
     monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(runtime_env={}))

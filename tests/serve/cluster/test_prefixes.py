@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from models.engine import EngineRequest
-from serve.cluster.replicas.prefixes import BLOCK_CHARS, BLOCKS, SentPrefixes, beginnings, pick
+from serve.cluster.replicas.pool import BLOCK_CHARS, BLOCKS, SentPrefixes, beginnings, pick
 
 LONG = "You are a patient librarian who answers in one sentence. " * 20
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from serve.cluster.reload.differences import HIDDEN, differences
-from serve.cluster.reload.plan import plan_of
+from serve.cluster.reload_plan import HIDDEN, differences, plan_of
 from serve.cluster.replicas.applications import model_of, of_generation, without_generation
 from serve.config.settings import Settings
 from tests.serve.config import test_adapters as adapters

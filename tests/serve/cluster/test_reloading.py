@@ -16,8 +16,8 @@ from sqlalchemy import text
 
 from billing.books.reconciliation import differences
 from billing.store.database import open_database
-from serve.cluster.reload import new_code
-from serve.cluster.reload.asked import Asked
+from serve.cluster import reloader
+from serve.cluster.reload_plan import Asked
 from tests.integration.running import free_port, wait_for
 from tests.serve.cluster.reloading import WAIT_S, Reloading, reloading
 from tests.serve.served import HI, eventually, model_document
@@ -307,8 +307,8 @@ def test_new_code_takes_all_processes_anew_and_http_alone_leaves_the_models(serv
 def test_code_of_another_ledger_or_that_cannot_be_imported_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, status: int, complaint: str
 ) -> None:
-    monkeypatch.setattr(new_code, "PROGRAM", program)
-    with reloading(tmp_path, free_port(), known=new_code.newest_revision_on_disk) as server:
+    monkeypatch.setattr(reloader, "PROGRAM", program)
+    with reloading(tmp_path, free_port(), known=reloader.newest_revision_on_disk) as server:
         before = server.reloader.lineup
         outcome = server.reload(code="http")
         assert outcome["exit"] == status and complaint in outcome["error"]
@@ -316,6 +316,6 @@ def test_code_of_another_ledger_or_that_cannot_be_imported_is_refused(
 
 
 def test_a_reload_imports_the_code_on_the_disk(tmp_path: Path) -> None:
-    with reloading(tmp_path, free_port(), known=new_code.newest_revision_on_disk) as server:
+    with reloading(tmp_path, free_port(), known=reloader.newest_revision_on_disk) as server:
         server.change(double_the_price)
         assert server.reload()["exit"] == 0

@@ -14,8 +14,7 @@ from models.errors import EngineFailed
 from models.fake_engine import FakeEngine, FakeReplicaEngine
 from serve.cluster.replicas.applications import BOUND_KEY
 from serve.cluster.replicas.client import ReplicaClient
-from serve.cluster.replicas.port import ADDRESS_KEY, Address
-from serve.cluster.replicas.replica import Replica
+from serve.cluster.replicas.port import ADDRESS_KEY, Address, Replica
 from serve.fairness.places import Shares
 
 REQUEST = EngineRequest("id", "model", ({"role": "user", "content": "two words"},), 16, False, "salt")

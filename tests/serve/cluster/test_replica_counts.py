@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from serve.cluster.replica_counts import counts_of
+from serve.cluster.ops_port import counts_of
 
 
 def application(**states: int) -> SimpleNamespace:

@@ -15,8 +15,7 @@ import pytest
 from models.engine import EngineChunk, EngineFault, EngineRequest, TokenUsage
 from serve.cluster.replicas import port as replica_port
 from serve.cluster.replicas.client import ReplicaClient, ReplicaGone, ReplyBroken
-from serve.cluster.replicas.port import Address, ReplicaPort
-from serve.cluster.replicas.wire import ASKED, REFUSAL, TOKEN_BYTES, asked_bytes
+from serve.cluster.replicas.port import ASKED, REFUSAL, TOKEN_BYTES, Address, ReplicaPort, asked_bytes
 from tests.serve.cluster.ports import neighbours
 
 DEADLINE_S = 10

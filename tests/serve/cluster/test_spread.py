@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from serve.cluster.deployments.spread import at_most, nodes_of, spread_over_nodes
-from serve.config.capacity.demand import Demand, Need
-from serve.config.capacity.placement import Bundle
+from serve.cluster.deployments.deployment_options import at_most
+from serve.cluster.nodes import nodes_of, spread_over_nodes
+from serve.config.capacity.demand import Bundle, Demand, Need
 from serve.config.capacity.spread import bounds_of
 from serve.config.settings import Settings
-from serve.config.values.node import Node, parse_node
+from serve.config.values import Node, parse_node
 from tests.serve.served import settings_document
 
 H100 = "8xH100-80GB,cpu:64"

@@ -9,8 +9,7 @@ import pytest
 
 from models.engine import EngineFault
 from models.retrieval import Computed, RetrievalJob
-from serve.cluster.deployments.retrieval_replica import InTurn
-from serve.cluster.replicas.turns import Turns
+from serve.cluster.deployments.retrieval_replica import InTurn, Turns
 
 
 @dataclass

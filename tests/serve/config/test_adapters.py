@@ -13,10 +13,10 @@ from models.catalog import ChatModel
 from serve.catalog.configured import catalog_of
 from serve.config.adapters import check_folders, lora_arguments
 from serve.config.capacity.fit import check_fit
-from serve.config.errors import ConfigError
+from serve.config.paths import ConfigError
 from serve.config.settings import Settings
 from serve.config.unpinned_revisions import unpinned_revisions
-from serve.config.values.node import Node
+from serve.config.values import Node
 from tests.serve.served import model_document, settings_document
 
 

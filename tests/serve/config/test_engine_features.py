@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from serve.config.chat_models import ModelSettings
-from serve.config.engine_features import CPU_BLOCKS, QUANTIZATIONS, WITH_A_MODEL
+from serve.config.engine import CPU_BLOCKS, QUANTIZATIONS, WITH_A_MODEL
 from tests.serve.served import model_document
 from tests.vendor_source import source, text
 

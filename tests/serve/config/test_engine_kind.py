@@ -13,7 +13,8 @@ from pydantic import ValidationError
 from models.engine_kinds import SPIN_VARIABLE
 from serve.cluster.lineup import warn_of_fake_engines
 from serve.cluster.progress import Progress
-from serve.config.chat_models import EngineSettings, ModelSettings
+from serve.config.chat_models import ModelSettings
+from serve.config.engine import EngineSettings
 from serve.config.settings import Settings, load_settings
 
 CONFIGS = sorted((Path(__file__).parents[3] / "configs").glob("*.yaml"))

@@ -10,11 +10,17 @@ import yaml
 
 from benchmarks.training.chat_models.adapter import make_adapter
 from serve.config.capacity.fit import check_fit
-from serve.config.capacity.kv_cache import BATCHED_TOKENS, CacheLayout, cache_layout
-from serve.config.capacity.memory import engine_on_cpus, engine_on_gpus
-from serve.config.chat_models import EngineSettings, ModelSettings
+from serve.config.capacity.memory import (
+    BATCHED_TOKENS,
+    CacheLayout,
+    cache_layout,
+    engine_on_cpus,
+    engine_on_gpus,
+)
+from serve.config.chat_models import ModelSettings
+from serve.config.engine import EngineSettings
 from serve.config.settings import load_settings
-from serve.config.values.node import Node
+from serve.config.values import Node
 from tests.serve.served import model_document
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -15,10 +15,9 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from serve.catalog.configured import catalog_of
-from serve.config.chat_models import EngineSettings
-from serve.config.errors import ConfigError
-from serve.config.models_by_kind import place_in_file
-from serve.config.settings import Settings, load_settings
+from serve.config.engine import EngineSettings
+from serve.config.paths import ConfigError
+from serve.config.settings import Settings, load_settings, place_in_file
 from tests.serve.served import model_document, settings_document
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from serve.config.settings import Settings
-from serve.config.values.networks import networks
+from serve.config.values import parse_networks
 from serve.http.client_address import client_of, is_in_networks
 from tests.serve.compressing import CONTEXT, QUERY, compressing
 from tests.serve.http.serving import Listening, detail, listening
@@ -101,6 +101,6 @@ def test_a_client_is_an_address_or_an_ipv6_network() -> None:
     assert client_of("192.0.2.1") == client_of("::ffff:192.0.2.1") == client_of("::FFFF:192.0.2.1")
     assert client_of("2001:db8::1") == client_of("2001:db8:0:0:ffff::2") != client_of("2001:db8:0:1::1")
     assert client_of(None) == client_of("testclient") == client_of("::ffff:x") == "unknown"
-    assert is_in_networks("::ffff:10.0.0.1", networks(["10.0.0.0/8"]))
-    assert not is_in_networks("11.0.0.1", networks(["10.0.0.0/8", "::/0"]))
-    assert not is_in_networks("garbage", networks(["0.0.0.0/0"]))
+    assert is_in_networks("::ffff:10.0.0.1", parse_networks(["10.0.0.0/8"]))
+    assert not is_in_networks("11.0.0.1", parse_networks(["10.0.0.0/8", "::/0"]))
+    assert not is_in_networks("garbage", parse_networks(["0.0.0.0/0"]))

@@ -12,7 +12,7 @@ from functools import partial
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from serve.config.settings import ServerSettings
+from serve.config.server_settings import ServerSettings
 from serve.http.server.bounds import public_bounds
 from serve.http.server.deadlines import ReceiveTimes, overdue
 from serve.http.server.protocol import BoundedHttp

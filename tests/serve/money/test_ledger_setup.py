@@ -20,8 +20,9 @@ from billing.price import ModelPrice
 from billing.spool.spool import Spool
 from billing.store.database import open_database
 from serve.catalog.configured import catalog_of
-from serve.config.errors import ConfigError
-from serve.config.settings import DemoSettings, Settings
+from serve.config.paths import ConfigError
+from serve.config.server_settings import DemoSettings
+from serve.config.settings import Settings
 from serve.money.ledger_setup import open_accounts, prepare_ledger, prices_of
 from serve.money.pepper import PEPPER_BYTES, digest_of_pepper, read_pepper, require_pepper
 from tests.serve.served import settings_document

@@ -21,8 +21,7 @@ from compression.retrieval.job import RetrievalJob as WorkerJob
 from compression.workers.pooled_model import PooledModel
 from models.engine import EngineFault
 from models.retrieval import Computed, RetrievalJob
-from serve.cluster.deployments.retrieval_replica import EncoderReplica
-from serve.cluster.replicas.pooled_retrieval import computed_in_pool
+from serve.cluster.deployments.retrieval_replica import EncoderReplica, computed_in_pool
 from tests.serve.retrieval.serving import retrieving
 
 JOB = RetrievalJob("embed", ("a", (1, 2)), 32, dimensions=4)

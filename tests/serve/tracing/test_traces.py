@@ -249,5 +249,5 @@ def test_a_file_of_headers_that_is_not_one_is_refused_without_its_contents(tmp_p
 
 def test_without_tracing_no_process_imports_opentelemetry() -> None:
     look = "sys.exit([name for name in sys.modules if name.startswith('opentelemetry')] != [])"
-    script = f"import sys, serve.app, serve.cluster.replicas.wire; {look}"
+    script = f"import sys, serve.app, serve.cluster.replicas.port; {look}"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

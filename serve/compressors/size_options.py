@@ -1,15 +1,14 @@
-"""Refusal of an option of compression that is misspelt or not where it belongs, with what was probably meant.
-
-Without it `"ratio": 0.5` would compress by the default, and only the receipt would say so.
-"""
+"""Options for the size of a compression's output, and refusal of an option that is misspelt or misplaced."""
 
 from collections.abc import Collection, Iterator
 from difflib import get_close_matches
 from itertools import islice
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from serve.http.request_body import RequestShape
 
 _UNKNOWN = "unknown_option"
 # As other compressors call what is `target_ratio` here.
@@ -68,3 +67,39 @@ def _meant(name: str, options: Collection[str], *, alike: float) -> str | None:
 def _refused(name: str, given: dict[str, Any], why: PydanticCustomError) -> ValidationError:
     line = InitErrorDetails(type=why, loc=(name,), input=given[name])
     return ValidationError.from_exception_data("options", [line])
+
+
+class SizeOptions(RequestShape):
+    """`target_ratio` or `keep`, or neither for the model's own ratio. An unknown option is refused: misspelt, it
+    would change what is kept and charged without a word."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    target_ratio: float | None = Field(
+        default=None,
+        gt=0,
+        le=1,
+        description="Maximum of output tokens / input tokens of each text. 1 leaves it unchanged. Default: the "
+        "model's. A model may have narrower bounds.",
+    )
+    keep: float | None = Field(
+        default=None,
+        gt=0,
+        lt=1,
+        description="Instead of `target_ratio`: the minimum probability that a text's evidence is kept; the output is "
+        "as small as that allows. A model without a calibration refuses it.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _all_are_known(cls, given: Any) -> Any:
+        # Before pydantic makes an error of each of thousands.
+        refuse_unknown(given, cls.model_fields)
+        return given
+
+    @field_validator("keep")
+    @classmethod
+    def _is_the_only_size(cls, keep: float | None, info: ValidationInfo) -> float | None:
+        if keep is not None and info.data.get("target_ratio") is not None:
+            raise PydanticCustomError("two_sizes", "keep cannot be given together with target_ratio")
+        return keep

@@ -1,13 +1,15 @@
-"""A compression model with the facts that the service needs before it calls the model."""
+"""A compression model as requests meet it: what is known before it is called, and the most that texts can use."""
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from compression.pipeline.errors import UnknownCompressionModel
+from compression.pipeline.errors import CompressionTimedOut, UnknownCompressionModel
 from compression.pipeline.served import NO_TERMS, CompressionModel, JobTerms
 from compression.scorers.kinds import KINDS
 from serve.config.compression_models import CompressionSettingsSection, spec_of
+from serve.money.terms import MostTokens, TokenTerms
 from serve.money.tokenizer_growth import tokens_per_byte_of
 
 
@@ -69,3 +71,45 @@ def compressor_id(models: Mapping[str, ServedCompressor], wanted: str | None) ->
     if wanted not in models:
         raise UnknownCompressionModel(wanted, tuple(models))
     return wanted
+
+
+# How many texts of one request are counted or compressed at a time: other requests need the workers too.
+AT_ONCE = 4
+
+
+def token_terms(
+    model_id: str,
+    served: ServedCompressor,
+    texts: Sequence[str],
+    *,
+    payer: str,
+    counts_against_limits: bool = True,
+    deadline_s: float | None = None,
+) -> TokenTerms:
+    """The tokens of these texts, together. If nothing is proven of the tokenizer, a byte counts as a token until they
+    are counted, which is done before anything is held; `deadline_s` bounds that, besides the model's own."""
+    most = sum(len(text.encode()) for text in texts) * (served.tokens_per_byte or 1)
+
+    async def count() -> MostTokens:
+        places = asyncio.Semaphore(AT_ONCE)
+
+        async def of(text: str) -> int:
+            async with places:
+                return await served.model.count_tokens(text, JobTerms(payer=payer, deadline_s=deadline_s))
+
+        try:
+            async with asyncio.timeout(deadline_s):
+                counted = sum(await asyncio.gather(*map(of, texts)))
+        except TimeoutError:
+            raise CompressionTimedOut(f"{model_id}: not counted within {deadline_s:g} s") from None
+        return MostTokens(counted, max(counted, most))
+
+    return TokenTerms(
+        model_id,
+        MostTokens(most, most),
+        MostTokens(1, most),
+        count,
+        bound_is_proven=served.tokens_per_byte is not None,
+        limits_completion=False,
+        counts_against_limits=counts_against_limits,
+    )

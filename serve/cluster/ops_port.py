@@ -1,15 +1,28 @@
-"""How many replicas each model has and how many it should have, for those who read `/metrics`."""
+"""The ops port on a cluster: collectors of `/metrics`, and its deployment where Ray Serve deploys pith from a file."""
 
 import logging
 import sys
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from typing import Any
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from serve.cluster.replicas.applications import model_of
+from serve.cluster.replicas.applications import (
+    HEALTH_CHECK_PERIOD_S,
+    HEALTH_CHECK_TIMEOUT_S,
+    OPS_APP,
+    model_of,
+)
+from serve.config.settings import Settings
+from serve.logs.outlet import begin_logs
+from serve.metrics.engine_files import ENGINES
+from serve.metrics.ledger_metrics import LedgerMetrics
+from serve.metrics.machine import BuildInfo, ServerProcesses, StateFolder
+from serve.metrics.ops_port import EngineFiles
+from serve.metrics.process_files import metrics_folder
 
 # Longer than Ray's controller takes for an answer; then what it said before is shown.
 PATIENCE_S = 2.0
@@ -70,3 +83,62 @@ def counts_of(applications: Mapping[str, Any]) -> Counts:
         others = found.get(model, (0, 0))
         found[model] = others[0] + running, others[1] + wanted
     return found
+
+
+def collectors_of(settings: Settings) -> Iterator[Collector]:
+    """None where metrics are off."""
+    folder = metrics_folder(settings)
+    if folder is None:
+        return
+    yield ReplicaCounts()
+    yield EngineFiles(folder / ENGINES)
+    yield ServerProcesses(folder)
+    yield StateFolder(settings.state_dir)
+    yield BuildInfo()
+    tenants = settings.metrics.tenants
+    yield LedgerMetrics(settings.billing.database_url, tenants=tenants.top if tenants else 0)
+
+
+TAKE_IN_S = 2.0
+
+
+class OpsReplica:
+    """`/metrics` and the admin API of one node; what the processes of other nodes count is in their nodes' folders."""
+
+    def __init__(self, settings: Settings) -> None:
+        begin_logs(settings.logs.plan(None))
+        from serve.metrics.ops_port import ops_port
+        from serve.ops.listening import open_ops
+
+        self._ended = threading.Event()
+        self._until = ExitStack()
+        # Processes of the node may have begun to count, and do not begin anew when this one does.
+        take_in = self._until.enter_context(
+            ops_port(settings, open_ops, *collectors_of(settings), anew=False)
+        )
+        self._until.callback(self._ended.set)
+        threading.Thread(target=self._take_in, args=[take_in], daemon=True).start()
+
+    def _take_in(self, take_in_ended: Any) -> None:
+        while not self._ended.wait(TAKE_IN_S):
+            take_in_ended()
+
+    def __del__(self) -> None:
+        self._until.close()
+
+
+def build_ops(settings: Settings) -> Any:
+    """The Ray Serve application of the ops port: one replica, and on no node two."""
+    from ray import serve
+
+    deployment = serve.deployment(
+        OpsReplica,
+        name=OPS_APP,
+        num_replicas=1,
+        max_replicas_per_node=1,
+        health_check_period_s=HEALTH_CHECK_PERIOD_S,
+        health_check_timeout_s=HEALTH_CHECK_TIMEOUT_S,
+        # Some, so that it is on no node that takes no replicas.
+        ray_actor_options={"num_cpus": 0.01},
+    )
+    return deployment.bind(settings)

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from serve.config.errors import ConfigError
+from serve.config.paths import ConfigError
 from serve.config.settings import load_settings
-from serve.config.values.origins import origin
+from serve.config.values import origin
 from tests.serve.served import settings_document
 
 

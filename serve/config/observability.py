@@ -1,4 +1,4 @@
-"""Where traces go, which requests have one, and what is in them."""
+"""Settings of logs, metrics and tracing."""
 
 from pathlib import Path
 from typing import Self
@@ -7,7 +7,38 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator, model_validator
 
 from serve.config.strict_section import Section
+from serve.logs.lines import LogFormat
+from serve.logs.outlet import LogLevel, LogPlan
 from serve.tracing.collector import Protocol, TracingTerms
+
+
+class LogSettings(Section):
+    format: LogFormat = Field(
+        "text", description="Lines on standard error: `text` to be read by people, `json` one object a line."
+    )
+    level: LogLevel = Field(
+        "warning", description="The least level that is written: `debug`, `info`, `warning` or `error`."
+    )
+    access: bool = Field(False, description="Write a line for each request when it is over.")
+
+    def plan(self, socket: Path | None) -> LogPlan:
+        return LogPlan(self.format, self.level, socket)
+
+
+class TenantSettings(Section):
+    top: int = Field(
+        ge=1, le=1000, description="Workspaces whose usage metrics name: those that cost most this month."
+    )
+
+
+class MetricsSettings(Section):
+    engines: bool = Field(
+        True,
+        description="vLLM's own metrics (vllm:*); counting them takes a replica's process some 3 microseconds a token.",
+    )
+    tenants: TenantSettings | None = Field(
+        None, description="Usage of the month by workspace, in /metrics; default: no metric names one."
+    )
 
 
 class TracingSettings(Section):

@@ -1,1 +1,0 @@
-"""`pith reload`: what a new configuration changes in a running server, and who asks for it."""

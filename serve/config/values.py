@@ -1,0 +1,90 @@
+"""Values that a configuration writes in a few letters: host names, networks, machines, origins of pages."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Network, ip_network
+
+ANY = "*"
+LOCALHOST = "localhost"
+_NAME = re.compile(r"[0-9a-z_-][0-9a-z._-]{0,252}")
+
+
+def host_names(given: Iterable[str]) -> list[str]:
+    """In lower case. Raises `ValueError` for what is no name, such as one with a port."""
+    names = [name.lower().removesuffix(".") for name in given]
+    for name in names:
+        if name != ANY and _NAME.fullmatch(name) is None:
+            raise ValueError(
+                f"{name!r} is no host's name; write it without a scheme and a port, or {ANY!r} for all"
+            )
+    return names
+
+
+LOOPBACK = ("127.0.0.0/8", "::1/128")
+
+Network = IPv4Network | IPv6Network
+
+
+def parse_networks(given: Iterable[str]) -> tuple[Network, ...]:
+    """Raises `ValueError` for an invalid network."""
+    return tuple(ip_network(each, strict=False) for each in given)
+
+
+_GPUS = re.compile(r"(?:(\d{1,3})x)?([A-Za-z][A-Za-z0-9_]*)-(\d{1,4})GB")
+_CPUS = re.compile(r"cpu:(\d{1,4})(?:-(\d{1,5})GB)?")
+GRAMMAR = "write 8xH100-80GB, cpu:16, cpu:16-64GB, or 8xH100-80GB,cpu:64-1000GB"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """`cpus` and `memory_gb` are None where they were not said. A gigabyte is 10^9 bytes."""
+
+    gpus: int = 0
+    gpu_type: str | None = None
+    gpu_gb: float = 0.0
+    cpus: int | None = None
+    memory_gb: float | None = None
+
+
+def parse_node(text: str) -> Node:
+    """Raises `ValueError`, which says how a machine is written."""
+    gpus: tuple[int, str, float] | None = None
+    cpus: tuple[int, float | None] | None = None
+    for part in text.split(","):
+        if (found := _CPUS.fullmatch(part)) and cpus is None and int(found[1]):
+            cpus = int(found[1]), float(found[2]) if found[2] else None
+        elif (found := _GPUS.fullmatch(part)) and gpus is None and found[1] != "0":
+            gpus = int(found[1] or 1), found[2], float(found[3])
+        else:
+            raise ValueError(f"{text!r} is not a valid machine: {GRAMMAR}")
+    count, kind, each_gb = gpus or (0, None, 0.0)
+    cores, memory_gb = cpus or (None, None)
+    return Node(count, kind, each_gb, cores, memory_gb)
+
+
+_ORIGIN = re.compile(r"([a-z][a-z0-9+.-]*)://([a-z0-9._-]+|\[[0-9a-f:.]+\])(?::(\d{1,5}))?")
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+def parse_origins(given: Iterable[str]) -> list[str]:
+    """Raises `ValueError` for what no browser sends, such as an origin with a path."""
+    found = [origin(each) for each in given]
+    if ANY in found and len(found) > 1:
+        raise ValueError("'*' allows every origin, so no other may stand beside it")
+    return found
+
+
+def origin(given: str) -> str:
+    """One origin, or `*` for all. In lower case and without the scheme's own port, as browsers send it."""
+    if given == ANY:
+        return given
+    parts = _ORIGIN.fullmatch(given.lower())
+    port = int(parts[3]) if parts and parts[3] else None
+    if parts is None or (port is not None and not 1 <= port <= 65535):
+        raise ValueError(
+            f"{given!r} is not an origin: scheme://host or scheme://host:port, without a path, a slash at the end or a "
+            "wildcard, such as https://chat.example.com; '*' allows every origin"
+        )
+    scheme, host = parts[1], parts[2]
+    return f"{scheme}://{host}" if port in (None, _DEFAULT_PORTS.get(scheme)) else f"{scheme}://{host}:{port}"
