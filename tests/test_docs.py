@@ -17,7 +17,7 @@ from billing.usage import MeteringStatus
 from compression.flags import CODES
 from compression.workers.observer import REASONS
 from models.options.options import ACCEPTED_WITHOUT_EFFECT, REFUSED, REFUSED_PREFIXES, USED
-from serve.cluster.replica_counts import replica_gauges
+from serve.cluster.ops_port import replica_gauges
 from serve.config.compression_models import CompressionModelSettings
 from serve.http.errors import STATUSES
 from serve.metrics.background import TraceMetrics, UpkeepMetrics, WebhookMetrics

@@ -284,7 +284,7 @@ FIRST_START_CHECKPOINTS = "embedded:"
 def checkpoint_of(model: ModelSettings, state_dir: Path, progress: Says) -> str:
     """The hub name or the folder that the engine loads. Raises `StartError` for a folder that is not there."""
     if model.checkpoint.startswith(FIRST_START_CHECKPOINTS):
-        from models.embedded import ensure_checkpoints
+        from models.embedded.install import ensure_checkpoints
 
         progress.begin("laying out the embedded checkpoints")
         name = model.checkpoint.removeprefix(FIRST_START_CHECKPOINTS)

@@ -16,7 +16,7 @@ from compression.pipeline.settings import CompressionSettings
 from compression.pipeline.spec import Dtype, Fidelity, ModelSpec, Steering
 from compression.scorers.kinds import KINDS, Blend, Kind
 from compression.workers.plan import PoolPlan, plan_of
-from models.embedded.roster import EMBEDDED_MODELS
+from models.embedded.install import EMBEDDED_MODELS
 from serve.config.billing import RetentionSettings
 from serve.config.strict_section import ReplicaCounts, Section
 
