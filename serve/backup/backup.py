@@ -13,7 +13,7 @@ from typing import Any
 
 from billing.batches.kept_id import DEPLOYMENT
 from billing.store.private_files import FILE_MODE, FOLDER_MODE, make_file_private, make_folder_private
-from serve.config.errors import ConfigError
+from serve.config.paths import ConfigError
 from serve.config.settings import Settings
 from serve.money.ledger_setup import sqlite_file
 from serve.money.pepper import PEPPER

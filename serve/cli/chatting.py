@@ -19,8 +19,7 @@ from serve.cli.options import Config
 from serve.cli.output import printable
 from serve.cli.server_access import KeyFile, Url, hints, url_and_key
 from serve.client.errors import PithError
-from serve.config.errors import ConfigError
-from serve.config.paths import DEFAULT_CONFIG
+from serve.config.paths import DEFAULT_CONFIG, ConfigError
 
 if TYPE_CHECKING:
     from serve.client.pith_client import PithClient

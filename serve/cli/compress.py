@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from serve.cli.completion import compression_models
-from serve.config.errors import ConfigError
-from serve.config.paths import DEFAULT_CONFIG
+from serve.config.paths import DEFAULT_CONFIG, ConfigError
 
 if TYPE_CHECKING:
     from compression.pipeline.request import CompressionRequest, CompressionResult

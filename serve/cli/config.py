@@ -12,9 +12,8 @@ import typer
 
 from serve.cli.output import as_table
 from serve.cli.verbs import version_line
-from serve.config.errors import ConfigError
-from serve.config.paths import CONFIG_NAME, SHIPPED
-from serve.config.values.node import parse_node
+from serve.config.paths import CONFIG_NAME, SHIPPED, ConfigError
+from serve.config.values import parse_node
 
 if TYPE_CHECKING:
     from serve.config.capacity.fit import Verdict

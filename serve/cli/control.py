@@ -12,11 +12,10 @@ import typer
 
 from serve.cli.options import Json
 from serve.cli.output import printable
-from serve.config.errors import ConfigError
-from serve.config.paths import DEFAULT_CONFIG
+from serve.config.paths import DEFAULT_CONFIG, ConfigError
 
 if TYPE_CHECKING:
-    from serve.cluster.reload.asked import Asked
+    from serve.cluster.reload_plan import Asked
 
 
 class CodeOf(StrEnum):
@@ -51,7 +50,7 @@ def reload(
 ) -> None:
     """Put a changed configuration, or new code, in force while the server runs. Exit code 1: it did not start, and
     what was in force is; 2: it cannot be changed while the server runs, or is wrong."""
-    from serve.cluster.reload.asked import WITHIN_S, Asked
+    from serve.cluster.reload_plan import WITHIN_S, Asked
     from serve.config.settings import load_anchored
 
     settings = load_anchored(config or DEFAULT_CONFIG)
@@ -111,8 +110,8 @@ def drain(
     ] = 600,
 ) -> None:
     """Empty a node of the Ray cluster, so that it may be stopped."""
-    from serve.cluster.checkpoints import StartError
     from serve.cluster.drain import drain_at
+    from serve.cluster.progress import StartError
     from serve.config.settings import load_anchored
 
     settings = load_anchored(config)
@@ -127,8 +126,8 @@ def drain(
 
 def stop(config: Annotated[Path, typer.Option(help="Configuration file.")] = DEFAULT_CONFIG) -> None:
     """Stop pith on a Ray cluster; Ray runs on."""
-    from serve.cluster.checkpoints import StartError
     from serve.cluster.joined import stop_at
+    from serve.cluster.progress import StartError
     from serve.config.settings import load_anchored
 
     address = load_anchored(config).ray.address

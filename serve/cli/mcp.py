@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from serve.cli.server_access import KEY_VARIABLE, key_of
-from serve.config.errors import ConfigError
+from serve.config.paths import ConfigError
 
 
 def mcp(

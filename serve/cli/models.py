@@ -10,8 +10,7 @@ import typer
 from serve.cli import output
 from serve.cli.options import Config, Json
 from serve.cli.server_access import checked_url, hints
-from serve.config.errors import ConfigError
-from serve.config.paths import DEFAULT_CONFIG
+from serve.config.paths import DEFAULT_CONFIG, ConfigError
 
 if TYPE_CHECKING:
     from serve.config.settings import Settings

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from serve.cli.completion import projects, workspaces
-from serve.config.errors import ConfigError
+from serve.config.paths import ConfigError
 from serve.reports.moments import stamp as stamp
 
 Config = Annotated[Path, typer.Option("--config", help="Configuration file that names the ledger.")]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from serve.client.errors import PithError
-from serve.config.errors import ConfigError
+from serve.config.paths import ConfigError
 
 if TYPE_CHECKING:
     from serve.config.settings import Settings
@@ -41,7 +41,7 @@ def url_and_key(url: str | None, key_file: Path | None, config: Path) -> tuple[s
     """Raises `ConfigError`. The demo key goes to the address of its own configuration alone."""
     if url is not None and (key_file is not None or os.environ.get(KEY_VARIABLE)):
         return checked_url(url), key_of(key_file)
-    from serve.config.ray_cluster import NODE
+    from serve.config.server_settings import NODE
     from serve.config.settings import load_anchored
 
     settings = load_anchored(config)

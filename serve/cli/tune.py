@@ -16,8 +16,7 @@ import typer
 from serve.cli.completion import compression_models
 from serve.cli.compress import model_of
 from serve.cli.options import Json
-from serve.config.errors import ConfigError
-from serve.config.paths import DEFAULT_CONFIG
+from serve.config.paths import DEFAULT_CONFIG, ConfigError
 
 if TYPE_CHECKING:
     from rich.progress import Progress

@@ -108,7 +108,7 @@ class OpsReplica:
     def __init__(self, settings: Settings) -> None:
         begin_logs(settings.logs.plan(None))
         from serve.metrics.ops_port import ops_port
-        from serve.ops.listening import open_ops
+        from serve.ops.app import open_ops
 
         self._ended = threading.Event()
         self._until = ExitStack()

@@ -14,8 +14,7 @@ import typer
 
 from serve.cli.ledger_access import on_books, tell_of_archive
 from serve.cli.options import Config, OfProject, OfWorkspace, Since, Until, period
-from serve.config.errors import ConfigError
-from serve.config.paths import DEFAULT_CONFIG
+from serve.config.paths import DEFAULT_CONFIG, ConfigError
 
 if TYPE_CHECKING:
     from billing.export.exporter import Export, Exporter

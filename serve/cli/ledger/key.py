@@ -14,8 +14,7 @@ from serve.cli.ledger.workspace import nano_usd
 from serve.cli.ledger_access import on_accounts
 from serve.cli.options import All, AProject, Config, Json, OfProject, OfWorkspace, moment, require_one
 from serve.cli.output import show, show_lines
-from serve.config.errors import ConfigError
-from serve.config.paths import DEFAULT_CONFIG
+from serve.config.paths import DEFAULT_CONFIG, ConfigError
 from serve.reports.accounts import key_fields, listed_key_fields
 
 if TYPE_CHECKING:

@@ -19,8 +19,7 @@ from serve.cli import output
 from serve.cli.completion import workspaces
 from serve.cli.ledger_access import on_books
 from serve.cli.options import AWorkspace, Config, Json, OfWorkspace, Since, Until, moment, period
-from serve.config.errors import ConfigError
-from serve.config.paths import DEFAULT_CONFIG
+from serve.config.paths import DEFAULT_CONFIG, ConfigError
 from serve.reports.adjustments import adjustment_fields
 from serve.reports.collections import EXPORTED, collection_fields
 

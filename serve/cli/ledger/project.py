@@ -15,8 +15,7 @@ from serve.cli import output
 from serve.cli.ledger_access import on_accounts, on_books
 from serve.cli.options import All, AProject, AWorkspace, Config, Json, OfWorkspace, require_one
 from serve.cli.output import show, show_lines
-from serve.config.errors import ConfigError
-from serve.config.paths import DEFAULT_CONFIG
+from serve.config.paths import DEFAULT_CONFIG, ConfigError
 from serve.reports.accounts import project_fields
 
 if TYPE_CHECKING:

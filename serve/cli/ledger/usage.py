@@ -17,8 +17,7 @@ from billing.price import exact_usd
 from serve.cli import output
 from serve.cli.ledger_access import on_books, tell_of_archive
 from serve.cli.options import AWorkspace, Config, Json, OfProject, OfWorkspace, Since, Until, period
-from serve.config.errors import ConfigError
-from serve.config.paths import DEFAULT_CONFIG
+from serve.config.paths import DEFAULT_CONFIG, ConfigError
 from serve.reports.receipts import receipt_fields
 from serve.reports.statement import statement_fields
 from serve.reports.usage import COLUMNS, COMPARED, SAVINGS, SUMS, comparison_fields, usage_fields

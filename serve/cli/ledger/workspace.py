@@ -12,8 +12,7 @@ from billing.price import NANO_PER_USD
 from serve.cli.ledger_access import on_accounts
 from serve.cli.options import All, AWorkspace, Config, Json, require_one
 from serve.cli.output import show, show_lines
-from serve.config.errors import ConfigError
-from serve.config.paths import DEFAULT_CONFIG
+from serve.config.paths import DEFAULT_CONFIG, ConfigError
 from serve.reports.accounts import workspace_fields
 
 workspace_commands = typer.Typer(help="Accounts that pay.", no_args_is_help=True)

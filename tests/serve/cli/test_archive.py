@@ -19,7 +19,7 @@ from billing.spool.spool import Spool
 from billing.usage import UsageFigures
 from serve.cli.main import app
 from serve.cli.storage import Steps
-from serve.config.errors import ConfigError
+from serve.config.paths import ConfigError
 from serve.config.settings import load_settings
 from serve.money.ledger_setup import open_accounts
 from tests.migrated import migrated_file

@@ -18,7 +18,7 @@ from billing.errors import InvalidKey
 from serve.cli.ledger.workspace import nano_usd
 from serve.cli.main import main
 from serve.cli.serve import with_ops_port
-from serve.config.errors import ConfigError
+from serve.config.paths import ConfigError
 from serve.config.settings import load_settings
 from serve.money.ledger_setup import open_accounts
 from tests.integration.running import free_port

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from pydantic import ValidationError
 
-from serve.config.settings import ServerSettings
+from serve.config.server_settings import ServerSettings
 from serve.http.server.bounds import Hosts
 from tests.serve.http.serving import Listening, listening
 

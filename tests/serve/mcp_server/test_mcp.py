@@ -17,7 +17,7 @@ import pytest
 from models.fake_engine import FakeEngine
 from serve.cli.main import main
 from serve.cli.server_access import KEY_VARIABLE, key_of
-from serve.config.errors import ConfigError
+from serve.config.paths import ConfigError
 from tests.serve.compressing import CONTEXT, QUERY, ReadyModel, local_model
 from tests.serve.loopback_service import Running, service
 from tests.serve.mcp_server.mcp_client import complaint, texts, tools
