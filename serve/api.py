@@ -117,7 +117,7 @@ DIALECT_REQUESTS = (OpenAIChatRequest, CompletionRequest, ResponseRequest, Anthr
 
 @dataclass(frozen=True)
 class Callers:
-    """Who asks, and how often one may."""
+    """Callers by their keys, each counted against its limits."""
 
     accounts: Accounts
     limiter: RateLimits

@@ -24,7 +24,7 @@ PLACES_FOR_ONE_IN_BACKGROUND = 32
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """What one project of weight 1 may hold, in (0, 1] of all places: `contended` where others were active lately."""
+    """The part of all places (0 to 1) that one project of weight 1 may hold: `contended` where others were active."""
 
     alone: float
     contended: float
@@ -55,7 +55,7 @@ class FairPlaces:
         self._last_seen = float("-inf")
 
     def __len__(self) -> int:
-        """How many wait."""
+        """The number of those that wait."""
         return len(self._queue)
 
     async def enter(self, claim: Claim) -> bool:

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a request asks for: `places` it takes up at once (one a choice), and the most `tokens` it may use. One in
+    """The claim of one request: `places` it takes up at once (one a choice), and the most `tokens` it may use. One in
     the `background` is not begun while any other waits."""
 
     project_id: str
@@ -80,7 +80,7 @@ class FairQueue(Generic[T]):
 
     @property
     def waiting_ahead(self) -> int:
-        """How many wait that are not in the background."""
+        """The number of those that wait in the foreground."""
         return self._ahead
 
     def running_of(self, project_id: str) -> int:
@@ -98,7 +98,7 @@ class FairQueue(Generic[T]):
         return entry
 
     def remove(self, entry: Waiting[T]) -> bool:
-        """Whether it was still waiting."""
+        """Take it out. False if it was not waiting any more."""
         project = self._projects.get(entry.claim.project_id)
         if project is None or project.waiting.pop(id(entry), None) is None:
             return False
@@ -129,7 +129,7 @@ class FairQueue(Generic[T]):
         return next(reversed(longest.waiting.values()))
 
     def line_of(self, claim: Claim) -> float:
-        """How long the line of the claim's project is, for its weight."""
+        """The length of the line of the claim's project, for its weight."""
         project = self._projects.get(claim.project_id)
         return len(project.waiting) / claim.weight if project else 0.0
 

@@ -39,7 +39,7 @@ class FairGeneration:
         self._places = FairPlaces(lambda: places, shares=shares)
 
     async def generate(self, request: EngineRequest) -> AsyncGenerator[EngineChunk | EngineFault, None]:
-        """What the engine yields, once there is room for the request."""
+        """Yield what the engine does, once there is room for the request."""
         most = request.most_choices(self._all)
         if request.choices > most:
             yield EngineFault("rejected", f"at most {most} choices of a prompt with this model", "n")

@@ -90,7 +90,7 @@ def authenticator(
 async def authenticated_request(
     request: Request, authenticate: Authenticate, shape: type[Body], *, most: int = MAX_VALUES
 ) -> tuple[Caller, Body]:
-    """Who calls, and what they ask, in `most` values. Raises what `authenticated_json` raises."""
+    """The caller, and what they ask, in `most` values. Raises what `authenticated_json` raises."""
     caller, body = await authenticated_json(request, authenticate, most=most)
     return caller, check_shape(body, shape)
 
@@ -98,7 +98,7 @@ async def authenticated_request(
 async def authenticated_json(
     request: Request, authenticate: Authenticate, *, most: int = MAX_VALUES
 ) -> tuple[Caller, Any]:
-    """Who calls, known before a byte of the body is read, and the body as JSON of no shape yet. A key that was revoked
+    """The caller, known before a byte of the body is read, and the body as JSON of no shape yet. A key that was revoked
     while a slow body came is refused as one that was revoked before. Raises what `authenticate` raises, and
     `InvalidBody`."""
     loop = asyncio.get_running_loop()

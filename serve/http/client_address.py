@@ -1,4 +1,4 @@
-"""Which client is at the other end of a socket, whatever addresses its network lets it use."""
+"""Addresses of clients: the one client behind all those that its network lets it use, and proxies' networks."""
 
 from collections.abc import Iterable
 from ipaddress import IPv6Address, ip_address
@@ -31,7 +31,7 @@ def plain_address(address: str | None) -> str:
 
 
 def is_in_networks(address: str | None, among: Iterable[Network]) -> bool:
-    """Whether the address belongs to one of the networks."""
+    """True if the address belongs to one of the networks."""
     try:
         parsed = ip_address(plain_address(address))
     except ValueError:

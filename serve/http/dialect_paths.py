@@ -13,7 +13,7 @@ Dialect = Literal["openai", "anthropic", "ollama"]
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """Where the clients of one protocol are at home. `ends` matches what they add to their base URL."""
+    """The base URL of one protocol's clients. `ends` matches what they add to their base URL."""
 
     path: str
     whose: str
@@ -65,7 +65,7 @@ BASES = (
 
 
 def right_base(path: str) -> Base | None:
-    """Of a path that has no route: the base under which it would have one. None where there is no such base, or where
+    """The base under which a path without a route would have one. None where there is no such base, or where
     it is under that."""
     for base in BASES:
         if (found := base.ends.search(path)) is not None:

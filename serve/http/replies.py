@@ -18,7 +18,7 @@ class ClientGone(Exception):
 
 @dataclass(slots=True)
 class Client:
-    """Whether it has gone, to tell its leaving from another cancellation."""
+    """The client of a reply: `gone` tells its leaving from another cancellation."""
 
     gone: bool = False
 

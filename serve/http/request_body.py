@@ -68,8 +68,8 @@ class InvalidBody(ValueError):
 
 
 class RequestShape(BaseModel):
-    """What a request may hold: strict types, since a string taken for a number hides a client's mistake until it costs
-    money; `null` counts as absent; properties unknown to us have no effect."""
+    """Base of all requests' shapes: strict types, since a string taken for a number hides a client's mistake until it
+    costs money; `null` counts as absent; properties unknown to us have no effect."""
 
     model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
 

@@ -1,10 +1,9 @@
-"""Stands around every route: notes what becomes known of a request, writes its line and ends its span when its reply
-has been sent or its client has left."""
+"""Watch over every request: its line in the log and its span, once its reply has been sent or its client has left."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
@@ -22,11 +21,31 @@ from serve.tracing.spans import NO_TRACER, Span, Tracer, remote_parent, take_spa
 logger = logging.getLogger(ACCESS)
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 UNMATCHED = "unmatched"
+# Of a request that had work done by a model.
+WORK = (
+    *("model", "stream", "prompt_tokens", "completion_tokens", "cached_tokens"),
+    *("cost_nano_usd", "metering"),
+)
+# By the names of its line, the attributes of its span.
+ATTRIBUTES = {
+    "method": "http.request.method",
+    "route": "http.route",
+    "status": "http.response.status_code",
+    "ended": "pith.ended",
+    "model": "gen_ai.request.model",
+    "stream": "pith.stream",
+    "prompt_tokens": "gen_ai.usage.input_tokens",
+    "completion_tokens": "gen_ai.usage.output_tokens",
+    "metering": "pith.metering",
+    "workspace_id": "pith.workspace_id",
+    "project_id": "pith.project_id",
+}
+TENANT = frozenset({"workspace_id", "project_id"})
 
 
 @dataclass(slots=True)
 class _Sent:
-    """What left of the reply."""
+    """The part of the reply that has left."""
 
     status: int | None = None
     is_whole: bool = False
@@ -77,89 +96,50 @@ class RequestWatchMiddleware:
             notes.error = notes.error or type(error).__name__
             raise
         finally:
-            asked = _Asked.of(scope)
-            how = ended(notes, sent.status, is_whole=sent.is_whole)
-            _end(span, asked, notes, sent.status, how, tenants=self._tenants)
-            if self._access:
-                _write(asked, notes, sent.status, how)
+            if self._access or span.trace_id is not None:
+                self._tell(span, _known(scope, notes, sent), notes)
+
+    def _tell(self, span: Span, known: dict[str, Any], notes: RequestNotes) -> None:
+        if span.trace_id is not None:
+            self._end(span, known, notes.request_id)
+        if self._access:
+            known["total_s"] = round(perf_counter() - notes.began, 6)
+            line = (known["method"], known["route"], known["status"])
+            logger.info("%s %s %s", *line, extra={FIELDS: known})
+
+    def _end(self, span: Span, known: Mapping[str, Any], request_id: str) -> None:
+        span.rename(f"{known['method']} {known['route']}")
+        span.set("pith.request_id", request_id)
+        for name, attribute in ATTRIBUTES.items():
+            if self._tenants or name not in TENANT:
+                span.set(attribute, known.get(name))
+        if known["ended"] == "failed":
+            span.fail(known["error"] or "failed")
+        span.end()
 
 
 def watch_of(
     logs: LogSettings, tracing: TracingSettings, tracer: Tracer
 ) -> Callable[[ASGIApp], ASGIApp] | None:
-    """What is to stand around every request; None where nothing is written of it."""
+    """The middleware around every request; None where nothing is written of it."""
     if not logs.access and logs.format == "text" and tracing.endpoint is None:
         return None
     return partial(RequestWatchMiddleware, access=logs.access, tracer=tracer, tenants=tracing.tenants)
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """What was asked for, in words of which there are few."""
-
-    method: str
-    route: str
-
-    @classmethod
-    def of(cls, scope: Scope) -> _Asked:
-        method = scope["method"] if scope["method"] in METHODS else "other"
-        return cls(method, getattr(scope.get("route"), "path", UNMATCHED))
-
-
-def _end(
-    span: Span, asked: _Asked, notes: RequestNotes, status: int | None, how: str, *, tenants: bool
-) -> None:
-    if span.trace_id is None:
-        return
-    span.rename(f"{asked.method} {asked.route}")
-    span.set("http.request.method", asked.method)
-    span.set("http.route", asked.route)
-    span.set("http.response.status_code", status)
-    span.set("pith.request_id", notes.request_id)
-    span.set("pith.ended", how)
-    if notes.model is not None:
-        span.set("gen_ai.request.model", notes.model)
-        span.set("pith.stream", notes.stream)
-        span.set("gen_ai.usage.input_tokens", notes.prompt_tokens)
-        span.set("gen_ai.usage.output_tokens", notes.completion_tokens)
-        span.set("pith.metering", notes.metering)
-    if tenants:
-        span.set("pith.workspace_id", notes.workspace_id)
-        span.set("pith.project_id", notes.project_id)
-    if how == "failed":
-        span.fail(notes.error or "failed")
-    span.end()
-
-
-def _write(asked: _Asked, notes: RequestNotes, status: int | None, how: str) -> None:
-    fields: dict[str, Any] = {
-        "method": asked.method,
-        "route": asked.route,
-        "status": status,
-        "ended": how,
-        "error": notes.error,
-        "workspace_id": notes.workspace_id,
-        "project_id": notes.project_id,
-        "key_id": notes.key_id,
+def _known(scope: Scope, notes: RequestNotes, sent: _Sent) -> dict[str, Any]:
+    """All that is known of a request, in the order of its line; method and route in words of which there are few."""
+    known = {
+        "method": scope["method"] if scope["method"] in METHODS else "other",
+        "route": getattr(scope.get("route"), "path", UNMATCHED),
+        "status": sent.status,
+        "ended": ended(notes, sent.status, is_whole=sent.is_whole),
+        **{name: getattr(notes, name) for name in ("error", "workspace_id", "project_id", "key_id")},
     }
     if notes.model is not None:
-        fields |= _work(notes)
-    fields["total_s"] = round(perf_counter() - notes.began, 6)
-    logger.info("%s %s %s", asked.method, asked.route, status, extra={FIELDS: fields})
-
-
-def _work(notes: RequestNotes) -> dict[str, Any]:
-    return {
-        "model": notes.model,
-        "stream": notes.stream,
-        "prompt_tokens": notes.prompt_tokens,
-        "completion_tokens": notes.completion_tokens,
-        "cached_tokens": notes.cached_tokens,
-        "cost_nano_usd": notes.cost_nano_usd,
-        "metering": notes.metering,
-        "queue_s": _rounded(notes.queue_s),
-        "first_token_s": _rounded(notes.first_token_s),
-    }
+        known |= {name: getattr(notes, name) for name in WORK}
+        known |= {name: _rounded(getattr(notes, name)) for name in ("queue_s", "first_token_s")}
+    return known
 
 
 def _rounded(seconds: float | None) -> float | None:
@@ -167,7 +147,7 @@ def _rounded(seconds: float | None) -> float | None:
 
 
 def ended(notes: RequestNotes, status: int | None, *, is_whole: bool) -> str:
-    """How a request ended: `complete` for a refusal too, which is a whole reply; `failed` where the reply broke off by
+    """The end of a request: `complete` for a refusal too, which is a whole reply; `failed` where the reply broke off by
     our fault, an error event included."""
     if notes.client_left and not is_whole:
         return "client_left"

@@ -10,11 +10,12 @@ import logging
 import os
 import socket
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from logging.handlers import QueueHandler, QueueListener
 from pathlib import Path
+from queue import Queue
 from typing import Literal
 
 from serve.logs.lines import LogFormat, formatter
@@ -22,13 +23,14 @@ from serve.logs.lines import LogFormat, formatter
 Write = Callable[[bytes], None]
 # Lines that may wait: at 500 bytes each, some five megabytes.
 MOST_WAITING = 10_000
-TOGETHER = 100
 # How long a process that ends waits for its last lines to be written.
 DRAIN_S = 0.5
 
 
-class Outlet(logging.Handler):
+class Outlet(QueueHandler):
     """A handler that formats at once and writes later. `dropped` is told how many lines were lost."""
+
+    queue: Queue[bytes]
 
     def __init__(
         self,
@@ -38,76 +40,64 @@ class Outlet(logging.Handler):
         most_waiting: int = MOST_WAITING,
         dropped: Callable[[int], None] = lambda count: None,
     ) -> None:
-        super().__init__()
+        super().__init__(Queue(most_waiting))
         self._write = write
         # Not the handler's own: Ray gives the handlers that it finds another one.
         self._lines = lines
-        self._most_waiting = most_waiting
         self._dropped = dropped
         self._begin()
         # A fork has none of its parent's threads; a line of both would be written twice.
         os.register_at_fork(after_in_child=self._begin)
 
     def _begin(self) -> None:
-        self._waiting: deque[bytes] = deque()
+        self.queue = Queue(self.queue.maxsize)
         self._lost = 0
-        self._has_work = threading.Event()
-        self._is_idle = threading.Event()
-        self._is_idle.set()
-        self._is_running = False
+        self._writer: QueueListener | None = None
 
-    def emit(self, record: logging.LogRecord) -> None:
-        try:
-            line = self._lines.format(record).encode("utf-8", "backslashreplace") + b"\n"
-        except Exception:
-            # Nothing that is logged may end what logs it.
-            self._lose(1)
-            return
-        if len(self._waiting) >= self._most_waiting:
-            self._lose(1)
-            return
-        self._waiting.append(line)
-        self._is_idle.clear()
-        if not self._is_running:
-            self._is_running = True
-            threading.Thread(target=self._run, name="logs", daemon=True).start()
-        self._has_work.set()
+    def prepare(self, record: logging.LogRecord) -> bytes:
+        return self._lines.format(record).encode("utf-8", "backslashreplace") + b"\n"
 
-    def drain(self, within_s: float) -> None:
-        """Return when all is written, or after that time."""
-        self._is_idle.wait(within_s)
+    def enqueue(self, record: logging.LogRecord) -> None:
+        super().enqueue(record)
+        if self._writer is None:
+            self._writer = _Writer(self.queue, self)
+            self._writer.start()
 
-    def _lose(self, count: int) -> None:
-        self._lost += count
-        self._dropped(count)
+    def handleError(self, record: logging.LogRecord) -> None:
+        """There is no room for it, or it cannot be formatted: nothing that is logged may end what logs it."""
+        self._lost += 1
+        self._dropped(1)
 
-    def _run(self) -> None:
-        while True:
-            self._has_work.wait()
-            self._has_work.clear()
-            while self._waiting:
-                self._write_some()
-            self._is_idle.set()
-            if self._waiting:
-                self._is_idle.clear()
-                self._has_work.set()
-
-    def _write_some(self) -> None:
-        lines = [self._waiting.popleft() for _ in range(min(TOGETHER, len(self._waiting)))]
-        if self._lost:
-            lost, self._lost = self._lost, 0
-            lines.append(self._of_lost(lost))
-        for line in lines:
+    def write(self, line: bytes) -> None:
+        """To be called by the thread that writes."""
+        for each in (line, *self._lost_lines()):
             try:
-                self._write(line)
+                self._write(each)
             except OSError:
                 # Nobody reads it: there is nowhere to say so but the counter.
                 self._dropped(1)
 
-    def _of_lost(self, count: int) -> bytes:
-        text = f"{count} lines of the log were dropped: what reads it is too slow"
-        record = logging.LogRecord("pith.logs", logging.WARNING, "", 0, text, (), None)
-        return self._lines.format(record).encode() + b"\n"
+    def drain(self, within_s: float) -> None:
+        """Return when all is written, or after that time."""
+        with self.queue.all_tasks_done:
+            self.queue.all_tasks_done.wait_for(lambda: not self.queue.unfinished_tasks, within_s)
+
+    def _lost_lines(self) -> Iterator[bytes]:
+        if self._lost:
+            lost, self._lost = self._lost, 0
+            text = f"{lost} lines of the log were dropped: what reads it is too slow"
+            yield self.prepare(logging.LogRecord("pith.logs", logging.WARNING, "", 0, text, (), None))
+
+
+class _Writer(QueueListener):
+    """The thread that writes an outlet's lines."""
+
+    def __init__(self, queue: Queue[bytes], outlet: Outlet) -> None:
+        super().__init__(queue)
+        self._outlet = outlet
+
+    def handle(self, line: bytes) -> None:  # type: ignore[override]
+        self._outlet.write(line)
 
 
 # More than the longest line, whatever its characters.
@@ -126,7 +116,7 @@ def write_to_stderr(line: bytes) -> None:
 
 
 def writer_to(path: Path | None) -> Write:
-    """What sends a line to the relay at `path`; to this process's own standard error where none listens."""
+    """Sends a line to the relay at `path`; to this process's own standard error where none listens."""
     if path is None:
         return write_to_stderr
 
@@ -194,7 +184,7 @@ START = "pith.serve"
 
 @dataclass(frozen=True, slots=True)
 class LogPlan:
-    """How a process writes its lines: to the relay's socket, or without one to its own standard error."""
+    """The way in which a process writes its lines: to the relay's socket, or without one to its own standard error."""
 
     format: LogFormat = "text"
     level: LogLevel = "warning"
@@ -234,5 +224,5 @@ def take_others(outlet: Outlet) -> None:
 
 
 def outlet_of_process() -> Outlet | None:
-    """What `begin_logs` has returned; None where it was not called."""
+    """The outlet that `begin_logs` has returned; None where it was not called."""
     return next((each for each in logging.getLogger(OURS[0]).handlers if isinstance(each, Outlet)), None)

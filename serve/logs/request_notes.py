@@ -1,4 +1,4 @@
-"""What becomes known of a request on its way: gathered for the line that is written when it is over."""
+"""Notes on a request, gathered on its way for the line that is written when it is over."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class ObservedRequest:
             self._series.charged.inc(cost.nano_usd / NANO_PER_USD)
 
     def lose(self) -> None:
-        """What was used is in neither the ledger nor the spool."""
+        """Count usage that is in neither the ledger nor the spool."""
         self._series.settled[LOST].inc()
 
     def fail(self, error: BaseException) -> None:

@@ -226,7 +226,7 @@ def _described(name: str) -> tuple[str, str]:
 
 
 def open_replica_metrics(folder: Path | None, model_id: str) -> ReplicaMetrics | None:
-    """Of this process, in the server's `folder` of metrics; None without one, or where nothing can be written."""
+    """This process's metrics, in the server's `folder` of metrics; None without one, or if nothing can be written."""
     if folder is None:
         return None
     try:

@@ -11,7 +11,7 @@ GIT_S = 5.0
 
 
 def installed_commit() -> str | None:
-    """Of the checkout, or of the repository that pith was installed from."""
+    """The commit of the checkout, or of the repository that pith was installed from."""
     try:
         recorded = distribution("pith").read_text("direct_url.json")
     except PackageNotFoundError:
@@ -20,7 +20,7 @@ def installed_commit() -> str | None:
 
 
 def version_of(*distributions: str) -> str | None:
-    """Of the first of these that is installed."""
+    """The version of the first of these that is installed."""
     for name in distributions:
         try:
             return distribution(name).version

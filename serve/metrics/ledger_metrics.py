@@ -79,7 +79,7 @@ class LedgerMetrics(Collector):
 
 
 class Reading:
-    """What one question to the ledger gave last. It is asked by one thread at a time."""
+    """The last answer to one question to the ledger. It is asked by one thread at a time."""
 
     def __init__(self, read: Read, every_s: float, clock: Callable[[], float]) -> None:
         self._read = read

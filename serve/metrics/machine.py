@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
@@ -31,7 +32,7 @@ class BuildInfo(Collector):
 
 
 class StateFolder(Collector):
-    """Of the file system that has `folder`: the ledger (SQLite), the spool, files of batches, logs."""
+    """The file system that has `folder`: the ledger (SQLite), the spool, files of batches, logs."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -50,11 +51,6 @@ class StateFolder(Collector):
             yield collected_gauge("pith_state_dir_free_inodes", found.f_favail)
 
 
-PROC = Path("/proc")
-TICKS = os.sysconf("SC_CLK_TCK")
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-
-
 @dataclass(frozen=True, slots=True)
 class Process:
     """`cpu_s` is its own time, `reaped_cpu_s` that of its children that have ended, and of theirs."""
@@ -67,27 +63,18 @@ class Process:
 
 
 def processes() -> dict[int, Process]:
-    """By id. Those that end meanwhile are left out."""
+    """Those of this machine, by id; a scrape reads them all, once. Those that end meanwhile are left out."""
     found = {}
-    for name in os.listdir(PROC):
-        if name.isdigit():
-            try:
-                found[int(name)] = parsed((PROC / name / "stat").read_bytes())
-            except (OSError, ValueError, IndexError):
-                continue
+    for each in psutil.process_iter(["ppid", "cpu_times", "memory_info"]):
+        cpu, memory = each.info["cpu_times"], each.info["memory_info"]
+        if cpu is not None and memory is not None:
+            own, reaped = cpu.user + cpu.system, cpu.children_user + cpu.children_system
+            found[each.pid] = Process(each.pid, each.info["ppid"], own, reaped, memory.rss)
     return found
 
 
-def parsed(stat: bytes) -> Process:
-    """A line of `/proc/PID/stat`. Its second field is a name, which may hold blanks and brackets."""
-    pid = int(stat[: stat.index(b" ")])
-    fields = stat[stat.rindex(b")") + 2 :].split()
-    own, reaped = int(fields[11]) + int(fields[12]), int(fields[13]) + int(fields[14])
-    return Process(pid, int(fields[1]), own / TICKS, reaped / TICKS, int(fields[21]) * PAGE_BYTES)
-
-
 def descendants(of: Iterable[int], found: Mapping[int, Process], *, but_for: frozenset[int]) -> list[Process]:
-    """What these processes have started, and what that has; a branch ends at a process of `but_for`."""
+    """All that these processes have started, and what that has; a branch ends at a process of `but_for`."""
     children: dict[int, list[Process]] = {}
     for process in found.values():
         children.setdefault(process.parent, []).append(process)
@@ -104,19 +91,18 @@ def descendants(of: Iterable[int], found: Mapping[int, Process], *, but_for: fro
 def open_files(pid: int) -> int:
     """File descriptors; 0 of a process that has ended."""
     try:
-        return len(os.listdir(PROC / str(pid) / "fd"))
-    except OSError:
+        return psutil.Process(pid).num_fds()
+    except psutil.Error:
         return 0
 
 
 def most_open_files(pid: int) -> float | None:
-    """What the process may open at most; None of one that has ended."""
+    """The bound on its open files; None of a process that has ended."""
     try:
-        lines = (PROC / str(pid) / "limits").read_text().splitlines()
-    except OSError:
+        soft, _ = psutil.Process(pid).rlimit(psutil.RLIMIT_NOFILE)
+    except psutil.Error:
         return None
-    soft = next((line.split()[3] for line in lines if line.startswith("Max open files")), "unlimited")
-    return float("inf") if soft == "unlimited" else float(soft)
+    return float("inf") if soft == psutil.RLIM_INFINITY else float(soft)
 
 
 SERVER, RAY = "server", "ray"
@@ -125,7 +111,7 @@ BELOW = {"replica": "engine", "compressor": "workers", "retrieval": "workers"}
 
 
 class ServerProcesses(Collector):
-    """Of this process, of those on the roll in `folder`, and of all that they have started."""
+    """This process, those on the roll in `folder`, and of all that they have started."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

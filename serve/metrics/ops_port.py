@@ -150,7 +150,7 @@ def add_series(families: dict[str, Metric], series: Series, values: Sequence[flo
 
 
 class SpoolGauges(Collector):
-    """How much usage waits in the spool, read when asked: it is one file, no matter which process wrote to it."""
+    """The usage that waits in the spool, read when asked: it is one file, no matter which process wrote to it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

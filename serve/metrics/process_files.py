@@ -33,12 +33,12 @@ logger = logging.getLogger("pith.metrics")
 
 
 def metrics_folder(settings: Settings) -> Path | None:
-    """Where the processes of this server count, or None where metrics are off. The port tells servers apart."""
+    """The folder in which this server's processes count, or None if metrics are off. The port tells servers apart."""
     return settings.state_dir / "metrics" / str(settings.ops.port) if settings.ops.port else None
 
 
 def metrics_environment(settings: Settings) -> dict[str, str]:
-    """What a process that is to count is started with."""
+    """The environment that a process that is to count is started with."""
     folder = metrics_folder(settings)
     return {} if folder is None else {FOLDER_VARIABLE: str(folder)}
 
@@ -78,7 +78,7 @@ def count_in_files(settings: Settings, role: str = "ingress", *, model: str = ""
 
 
 def count_dropped_lines(registry: CollectorRegistry) -> Callable[[int], None]:
-    """What is to be told how many lines were not written."""
+    """A counter of lines that were not written, to be told how many."""
     counter = Families(registry).counter(DROPPED.name)
     counter.inc(0)
     return counter.inc

@@ -87,7 +87,7 @@ class Connections:
 
     @property
     def may_be_told(self) -> bool:
-        """Whether a refused connection may stay open until its refusal is sent."""
+        """True if a refused connection may stay open until its refusal is sent."""
         return self._refused <= MAX_WAITING_REFUSALS
 
     def rests(self, place: Place, rest: Rest) -> None:
@@ -109,7 +109,7 @@ class Connections:
             place.rest = None
 
     def close(self, place: Place) -> None:
-        """Of one that has none any more, nothing changes."""
+        """Give the place back; once given back, it changes nothing."""
         self.works(place)
         if place.refused is not None:
             self._refused -= 1

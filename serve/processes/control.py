@@ -137,7 +137,7 @@ def actor_of(uid: int) -> str:
 
 
 def ask(folder: Path, request: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """What the server whose run folder is `folder` answers, line by line. Raises `NoServer`."""
+    """Ask the server whose run folder is `folder`, and yield its answer line by line. Raises `NoServer`."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
         try:
             asking.connect(str(folder / CONTROL_SOCKET))

@@ -1,4 +1,4 @@
-"""What the process that started the server does for its HTTP processes: it owns the port and counts the rate limits.
+"""The coordinator in the process that started the server: it owns the port, and counts the rate limits for all.
 
 It answers on Unix sockets in a folder that only its owner may enter, which is how it knows who is asking. It runs in a
 thread with its own event loop, since the main thread waits for signals.

@@ -1,4 +1,4 @@
-"""The listening socket that HTTP processes share: who asks for it, and who accepts how many of its connections."""
+"""The listening socket that HTTP processes share: asking for it, and accepting a fair part of its connections."""
 
 import asyncio
 import logging
@@ -80,7 +80,7 @@ class Listener:
 
     @property
     def is_own(self) -> bool:
-        """Whether no other process takes connections from it."""
+        """True if no other process takes connections from it."""
         return self.lifeline is None
 
     def write(self, connections: int) -> None:
@@ -203,7 +203,7 @@ class Acceptor:
         return len(self._adopting)
 
     def take_what_waits(self) -> None:
-        """Of a socket that no other process takes from: with it they would be reset."""
+        """Take them from a socket of its own: with it they would be reset."""
         while not self._is_closed and self._listener.is_own and self._take_one():
             pass
 

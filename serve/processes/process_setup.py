@@ -1,4 +1,4 @@
-"""Setup of a process that serves requests: how its interpreter runs, and how many files it may open."""
+"""Setup of a process that serves requests: its interpreter, and its limit of open files."""
 
 import gc
 import resource
@@ -21,7 +21,7 @@ def prepare_interpreter() -> None:
 
 
 def files_to_spare() -> int:
-    """How many connections this process may hold, each of which is an open file."""
+    """The number of connections that this process may hold, each of which is an open file."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return sys.maxsize if soft == resource.RLIM_INFINITY else max(1, soft - OTHER_FILES)
 

@@ -1,4 +1,4 @@
-"""The roll of a server's processes on one machine: what each is, and a number that the next of its kind takes over."""
+"""Registry of a server's processes on one machine, and the number of each, which the next of its kind takes over."""
 
 from __future__ import annotations
 

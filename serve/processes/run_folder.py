@@ -54,7 +54,7 @@ def run_folder(state_dir: Path, port: int) -> Iterator[Path]:
 
 
 def logs_folder(state_dir: Path, port: int) -> Path:
-    """Where the logs of Ray's processes are, engines' included, when a run has ended."""
+    """The folder of the logs of Ray's processes, engines' included, when a run has ended."""
     return state_dir / "logs" / str(port)
 
 
@@ -107,7 +107,7 @@ Tell = Callable[[str], None]
 
 
 def teller(run_folder: Path | None, name: str) -> Tell:
-    """What `name` calls at each step with a few words; without a folder (on another machine) nobody reads them."""
+    """Function that `name` calls at each step with a few words; without a folder (on another machine) none is kept."""
     return (
         partial(_write, run_folder / STEPS_FOLDER / quote(name, safe="")) if run_folder else lambda step: None
     )

@@ -25,7 +25,7 @@ class BadHeaders(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class TracingTerms:
-    """Where spans go, and which requests have some."""
+    """The address of a collector, and the share of requests that is traced."""
 
     endpoint: str
     protocol: Protocol
@@ -56,7 +56,7 @@ class TracingTerms:
         }
 
     def headers(self) -> dict[str, str]:
-        """What the collector wants with each batch, a key for one; names in lower case. Raises `BadHeaders`."""
+        """Headers that the collector wants with each batch, a key for one; names in lower case. Raises `BadHeaders`."""
         if self.headers_file is None:
             return {}
         try:

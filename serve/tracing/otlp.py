@@ -18,12 +18,11 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
-from opentelemetry.trace import SpanContext, Status, StatusCode, TraceFlags
+from opentelemetry.trace import Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-from opentelemetry.trace.span import TraceState
 
 from serve.tracing.collector import EXPORT_S, TracingTerms
-from serve.tracing.spans import NO_SPAN, RemoteParent, Span, SpanKind, Value
+from serve.tracing.spans import NO_SPAN, RemoteParent, Span, SpanKind, Tracer, Value
 
 
 class Sampling:
@@ -148,8 +147,8 @@ MOST_ATTRIBUTES = 64
 LONGEST_ATTRIBUTE = 256
 
 
-class OtlpTracer:
-    """`serve.tracing.spans.Tracer` towards one collector."""
+class OtlpTracer(Tracer):
+    """Begins traces towards one collector."""
 
     def __init__(self, sampling: Sampling, exporter: SpanExporter, counts: SpanCounts) -> None:
         self._sampling = sampling
@@ -170,8 +169,9 @@ class OtlpTracer:
     def request(self, name: str, parent: RemoteParent | None) -> Span:
         if not self._sampling.takes(parent):
             return NO_SPAN
-        context = _context_of(parent) if parent is not None else Context()
-        return OtlpSpan(self._tracer, self._tracer.start_span(name, context, trace.SpanKind.SERVER))
+        return OtlpSpan(
+            self._tracer, self._tracer.start_span(name, _context_of(parent), trace.SpanKind.SERVER)
+        )
 
     def root(self, name: str) -> Span:
         if not self._sampling.takes(None):
@@ -183,8 +183,8 @@ class OtlpTracer:
         self._exporting.stop(within_s)
 
 
-class OtlpSpan:
-    """`serve.tracing.spans.Span` that is recorded."""
+class OtlpSpan(Span):
+    """A step that is recorded."""
 
     def __init__(self, tracer: trace.Tracer, span: trace.Span) -> None:
         self._tracer = tracer
@@ -220,9 +220,6 @@ class OtlpSpan:
         if self._span.is_recording():
             self._span.end()
 
-    def __enter__(self) -> Span:
-        return self
-
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
@@ -232,19 +229,16 @@ class OtlpSpan:
         self.end()
 
 
-def _context_of(parent: RemoteParent) -> Context:
-    given = SpanContext(
-        int(parent.trace_id, 16),
-        int(parent.span_id, 16),
-        is_remote=True,
-        trace_flags=TraceFlags(TraceFlags.SAMPLED),
-        trace_state=TraceState.from_header([parent.state]) if parent.state else TraceState(),
-    )
-    return trace.set_span_in_context(trace.NonRecordingSpan(given), Context())
+def _context_of(parent: RemoteParent | None) -> Context:
+    if parent is None:
+        return Context()
+    # That it was sampled was decided here, whatever its caller's flag says.
+    carrier = {"traceparent": f"00-{parent.trace_id}-{parent.span_id}-01", "tracestate": parent.state}
+    return _PROPAGATOR.extract(carrier, Context())
 
 
 def exporter_of(terms: TracingTerms, headers: Mapping[str, str]) -> SpanExporter:
-    """What speaks to the collector; a batch that is not taken within `EXPORT_S` is given up."""
+    """The exporter that speaks to the collector; a batch that is not taken within `EXPORT_S` is given up."""
     # They would say the same of every batch; `Exporting` says it once a minute.
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
     if terms.protocol == "http":

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Literal, Protocol
+from typing import Literal, Self
 
 # Of a later version more may follow.
 _TRACEPARENT = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-[\x21-\x7e]{0,200})?")
@@ -26,7 +26,7 @@ class RemoteParent:
 
 
 def remote_parent(headers: Iterable[tuple[bytes, bytes]]) -> RemoteParent | None:
-    """What the headers name, their names in lower case; None where that is nothing, or not valid."""
+    """The parent in the headers, their names in lower case; None where there is none, or it is not valid."""
     parents, states = [], []
     for name, value in headers:
         if name == b"traceparent":
@@ -54,12 +54,14 @@ Value = str | int | float | bool
 SpanKind = Literal["internal", "client"]
 
 
-class Span(Protocol):
-    """One step. As a context manager it ends with its block, and fails where that raises."""
+class Span:
+    """One step. As a context manager it ends with its block, and fails where that raises. This one is of what is not
+    traced, and does nothing; `serve.tracing.otlp.OtlpSpan` is recorded."""
 
     @property
     def trace_id(self) -> str | None:
         """None where it is not traced."""
+        return None
 
     def set(self, name: str, value: Value | None) -> None:
         """An attribute; none where there is no value."""
@@ -69,41 +71,17 @@ class Span(Protocol):
     def fail(self, kind: str) -> None:
         """It did not do what it was for; `kind` is the class of an error, never its message."""
 
-    def child(self, name: str, kind: SpanKind = "internal") -> Span: ...
-
-    def headers(self) -> Mapping[str, str]:
-        """What names it as the parent to another process."""
-
-    def end(self) -> None:
-        """Once; what comes after is not noted."""
-
-    def __enter__(self) -> Span: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-
-class NoSpan:
-    """The step of what is not traced."""
-
-    trace_id = None
-
-    def set(self, name: str, value: Value | None) -> None: ...
-
-    def rename(self, name: str) -> None: ...
-
-    def fail(self, kind: str) -> None: ...
-
     def child(self, name: str, kind: SpanKind = "internal") -> Span:
         return self
 
     def headers(self) -> Mapping[str, str]:
+        """The headers that name it as the parent to another process."""
         return {}
 
-    def end(self) -> None: ...
+    def end(self) -> None:
+        """Once; what comes after is not noted."""
 
-    def __enter__(self) -> Span:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -111,7 +89,7 @@ class NoSpan:
     ) -> None: ...
 
 
-NO_SPAN: Span = NoSpan()
+NO_SPAN = Span()
 _current: ContextVar[Span] = ContextVar("span", default=NO_SPAN)
 
 
@@ -126,29 +104,23 @@ def current_span() -> Span:
 
 
 def take_span(span: Span) -> None:
-    """What this task, and those that it begins, work for from here on."""
+    """From here on this task, and those that it begins, work for it."""
     _current.set(span)
 
 
-class Tracer(Protocol):
-    """Begins traces."""
+class Tracer:
+    """Begins traces; this one begins none."""
 
     def request(self, name: str, parent: RemoteParent | None) -> Span:
         """A request from outside."""
+        return NO_SPAN
 
     def root(self, name: str) -> Span:
         """Work that nobody asked for at this moment."""
-
-
-class NoTracer:
-    def request(self, name: str, parent: RemoteParent | None) -> Span:
-        return NO_SPAN
-
-    def root(self, name: str) -> Span:
         return NO_SPAN
 
 
-NO_TRACER: Tracer = NoTracer()
+NO_TRACER = Tracer()
 
 
 @contextmanager

@@ -28,7 +28,7 @@ MOST_REMEMBERED = 64
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches what listens on this address."""
+    """True if only this machine reaches what listens on this address."""
     return host == LOCALHOST or is_in_networks(host, _LOOPBACK)
 
 
@@ -44,7 +44,7 @@ class Hosts:
         self._known: set[bytes] = set()
 
     def has(self, given: bytes) -> bool:
-        """Whether a `Host` header names this server."""
+        """True if a `Host` header names this server."""
         if self._is_any or given in self._known:
             return True
         if not self._is_ours(given):
@@ -54,7 +54,7 @@ class Hosts:
         return True
 
     def has_target(self, target: bytes) -> bool:
-        """Whether a request's target in absolute form names this server; one without a host does not name another."""
+        """True if a request's target in absolute form names this server; one without a host does not name another."""
         found = _AUTHORITY.match(target)
         return found is None or self.has(found[1])
 
@@ -102,7 +102,7 @@ OPS_CONNECTIONS_PER_ADDRESS = 64
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What all connections of one port are counted and measured by. Those from networks in `not_counted` are bound by
+    """Bounds on all connections of one port. Those from networks in `not_counted` are bound by
     the overall limit only. `misdirected` answers requests for other hosts."""
 
     connections: Connections

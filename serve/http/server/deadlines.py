@@ -136,7 +136,7 @@ class SendWatch:
 
 
 def untaken_bytes(transport: asyncio.Transport) -> int:
-    """What the client's machine has not acknowledged. The kernel takes from us in large steps, its queue moves in
+    """Bytes that the client's machine has not acknowledged. The kernel takes from us in large steps, its queue moves in
     small ones: by our buffer alone, a slow reader would look like one that stopped."""
     connection = transport.get_extra_info("socket")
     if connection is None:

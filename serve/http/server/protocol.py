@@ -143,7 +143,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     @property
     def works(self) -> bool:
-        """Whether a request is whole and its reply is not."""
+        """True while a request is whole and its reply is not."""
         return self._part == "none" and self._running is not None and not self._running.response_complete
 
     def end_with_this_reply(self) -> None:

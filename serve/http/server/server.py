@@ -76,7 +76,7 @@ class PithServer(uvicorn.Server):
 
 
 def config_within(app: Any, bounds: Bounds, **given: Any) -> uvicorn.Config:
-    """Of a server of `app` within `bounds`; `given` is uvicorn's own."""
+    """The configuration of a server of `app` within `bounds`; `given` is uvicorn's own."""
     return uvicorn.Config(
         app,
         log_config=None,
@@ -90,7 +90,7 @@ def config_within(app: Any, bounds: Bounds, **given: Any) -> uvicorn.Config:
 
 
 def http_config(api: Any, settings: Settings) -> uvicorn.Config:
-    """Of the public port's server."""
+    """The configuration of the public port's server."""
     return config_within(
         api,
         public_bounds(settings.server),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -11,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from serve.metrics.machine import BuildInfo, ServerProcesses, StateFolder, parsed
+from serve.metrics.machine import BuildInfo, ServerProcesses, StateFolder
 from serve.processes.registry import enrol
 from tests.serve.metrics.readings import named, of_families
 
@@ -70,15 +69,6 @@ def test_a_replica_and_what_it_has_started_are_shown_apart_and_no_time_is_lost_w
         parent.stdin.close()
     ended = of_families(collector.collect())
     assert not [name for name in ended if 'model="alpha"' in name]
-
-
-def test_a_process_whose_name_has_blanks_and_brackets_is_read(tmp_path: Path) -> None:
-    line = b"77 (ray::a (b) c) S 5 77 77 0 -1 0 1 2 3 4 100 200 300 400 20 0 9 0 1234 5000000 42 0 0\n"
-    found = parsed(line)
-    ticks, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
-    assert (found.pid, found.parent) == (77, 5)
-    assert (found.cpu_s, found.reaped_cpu_s) == (300 / ticks, 700 / ticks)
-    assert found.resident_bytes == 42 * page
 
 
 def test_the_disk_of_the_servers_folder(tmp_path: Path) -> None:
