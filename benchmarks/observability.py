@@ -25,7 +25,7 @@ import typer
 from prometheus_client import CollectorRegistry
 
 from billing.clock import now
-from billing.spool.spool import Spool
+from billing.ledger.spool import Spool
 from billing.store.database import open_database
 from models.fake_engine import FakeEngine
 from serve.app import build_service, open_ledger

@@ -199,6 +199,14 @@ class RebuildRefused(BillingError):
         )
 
 
+class ArchiveRefused(BillingError):
+    """The month is not one that can be archived now; the message says why."""
+
+
+class ArchiveDamaged(BillingError):
+    """A file is missing, cannot be read or written, or is not what the ledger had."""
+
+
 class RateLimited(BillingError):
     """A limit of the project is used up. No limit has counted the request.
 

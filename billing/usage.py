@@ -1,4 +1,4 @@
-"""The values that travel from a hold to the ledger: holds, usage events and what became of them."""
+"""Holds, usage events and settlements: the values that travel from a request to the ledger."""
 
 import json
 import secrets
@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from billing.price import WHOLE_PPM, Cost, ModelPrice
-from billing.receipt import without_text
 
 HoldKind = Literal["held", "offline", "not_applicable"]
 Outcome = Literal["completed", "disconnected", "failed"]
@@ -228,3 +227,26 @@ def event_from_json(text: str) -> UsageEvent:
         return UsageEvent(**fields)
     except (KeyError, TypeError) as error:
         raise ValueError(f"a spooled event has the wrong fields: {error}") from error
+
+
+TEXT = "text"
+
+
+def without_text(receipt: str | None) -> str | None:
+    """The receipt without the excerpts of its flags' examples; None if it is not JSON."""
+    if receipt is None or f'"{TEXT}"' not in receipt:
+        return receipt
+    try:
+        fields = json.loads(receipt)
+    except (ValueError, RecursionError):
+        # It may hold anything.
+        return None
+    return json.dumps(_scrubbed(fields), separators=(",", ":"), ensure_ascii=False)
+
+
+def _scrubbed(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _scrubbed(part) for name, part in value.items() if name != TEXT}
+    if isinstance(value, list):
+        return [_scrubbed(part) for part in value]
+    return value

@@ -20,7 +20,7 @@ from benchmarks.load.arguments import count, counts
 from benchmarks.load.bars import bars
 from billing.errors import BillingError
 from billing.ledger.ledger import Ledger
-from billing.spool.spool import Spool
+from billing.ledger.spool import Spool
 from billing.store.database import open_database, parse_url
 from billing.store.migration import upgrade
 

@@ -24,9 +24,9 @@ from benchmarks.ledger.postgres_server import private_postgres
 from benchmarks.load.arguments import count
 from billing.caller import Caller
 from billing.ledger.ledger import Ledger
+from billing.ledger.spool import Spool
 from billing.originals.original_sql import Head
 from billing.originals.original_store import OriginalStore
-from billing.spool.spool import Spool
 from billing.store.database import open_database
 from billing.store.migration import upgrade
 

@@ -20,7 +20,7 @@ from benchmarks.ledger.postgres_server import private_postgres
 from benchmarks.load.arguments import count
 from benchmarks.years.generate import Years, generate
 from benchmarks.years.measure import READ_TIMEOUT_S, Figures, archive_month, move_money, read_books
-from billing.spool.spool import Spool
+from billing.ledger.spool import Spool
 from billing.store.database import open_database
 from billing.store.migration import upgrade
 

@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from billing.rollups.event_ids import following
-from billing.rollups.partitions import make_month
+from billing.rollups.partitions import following, make_month
 from billing.rollups.refill import refill
 from billing.store.database import Database
 

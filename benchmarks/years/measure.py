@@ -19,11 +19,11 @@ from billing.archive.month_files import manifest_of
 from billing.books.books import Books
 from billing.books.usage_report import usage
 from billing.ledger.ledger import Ledger
+from billing.ledger.spool import Spool
 from billing.rollups.archived import archived, sealed_until
 from billing.rollups.archived import manifest_of as archived_manifest
-from billing.rollups.event_ids import day_of
-from billing.rollups.unequal_sums import unequal_sums
-from billing.spool.spool import Spool
+from billing.rollups.partitions import day_of
+from billing.rollups.refill import unequal_sums
 from billing.store.database import Database, open_database
 from billing.store.migration import upgrade
 

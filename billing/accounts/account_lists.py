@@ -7,9 +7,8 @@ from typing import Literal
 from sqlalchemy import Connection
 
 from billing.accounts import account_sql, key_sql
-from billing.accounts.account_sql import Project, Workspace
+from billing.accounts.account_sql import Page, Project, Workspace
 from billing.accounts.key_sql import KeyRecord
-from billing.accounts.pages import Page
 
 # Which of the three was revoked. The outermost is named, since revoking it ended all that is in it.
 Revoked = Literal["workspace", "project", "key"]

@@ -1,4 +1,4 @@
-"""The SQL of accounts: workspaces and their projects; that of keys is in `key_sql`."""
+"""SQL of accounts: workspaces, their projects, and pages of lists of them."""
 
 import secrets
 from collections.abc import Collection, Mapping
@@ -6,14 +6,42 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Table, and_, insert, or_, select, update
+from sqlalchemy import Connection, Select, Table, and_, insert, literal, or_, select, tuple_, update
 from sqlalchemy.engine import Row
 
-from billing.accounts.pages import Page, paged
 from billing.caller import ProjectLimits
 from billing.errors import AccountRevoked, UnknownAccount
 from billing.store.schema import projects, workspaces
 from billing.usage import month_of
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """So many rows after the one with this id; None: from the first."""
+
+    limit: int
+    after: str | None = None
+
+
+def paged(connection: Connection, rows: Select[Any], table: Table, page: Page | None) -> Select[Any]:
+    """`rows` of `table`, oldest first; without a page all of them. Raises `UnknownAccount` where there is no row of the
+    page's id."""
+    order = (table.c.created_at, table.c.id)
+    rows = rows.order_by(*order)
+    if page is None:
+        return rows
+    if page.after is not None:
+        place = None
+        # NUL and lone surrogates name nothing; each database would refuse them in its own way.
+        if page.after.isprintable():
+            place = connection.execute(select(*order).where(table.c.id == page.after)).one_or_none()
+        if place is None:
+            raise UnknownAccount("row of this list", page.after)
+        # Row values, which an index on both is entered by.
+        there = (literal(value, column.type) for value, column in zip(place, order, strict=True))
+        rows = rows.where(tuple_(*order) > tuple_(*there))
+    return rows.limit(page.limit)
+
 
 AnyRow = Row[*tuple[Any, ...]]
 

@@ -10,24 +10,60 @@ from sqlalchemy import Connection, Table
 from billing.accounts import account_sql, key_sql, keys
 from billing.accounts.account_changes import A, AccountChanges, Find, checked_name
 from billing.accounts.account_lists import ListedKey, ListedProject, listed_projects
-from billing.accounts.account_settings import (
-    checked_compression,
-    checked_limit,
-    project_columns,
-    workspace_columns,
-)
-from billing.accounts.account_sql import Project, Workspace
+from billing.accounts.account_sql import Page, Project, Workspace
 from billing.accounts.api_keys import ApiKeys
-from billing.accounts.key_cache import KeyCache, KeyCacheTimes
+from billing.accounts.key_cache import KeyCache, KeyCacheTimes, KeyUses
 from billing.accounts.key_sql import KeyRecord, StoredKey
-from billing.accounts.key_terms import NO_TERMS, KeyTerms
-from billing.accounts.key_uses import KeyUses
-from billing.accounts.pages import Page
+from billing.accounts.key_terms import MAX_LIMIT_NANO_USD, NO_TERMS, KeyTerms
 from billing.caller import NO_LIMITS, Caller, ProjectLimits
 from billing.clock import now as utc_now
-from billing.errors import InvalidKey
+from billing.errors import InvalidAccount, InvalidKey
 from billing.store.database import Database
 from billing.store.schema import projects, workspaces
+
+# It is read with every key.
+MAX_COMPRESSION_CHARS = 4096
+_SPEND_LIMITS = ("spend_limit_nano_usd", "monthly_limit_nano_usd")
+_RATES = tuple(ProjectLimits.__dataclass_fields__)
+
+
+def workspace_columns(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The named settings of a workspace, as its row has them. Raises `InvalidAccount`."""
+    _refuse_others("workspace", values, (*_SPEND_LIMITS, "billing_enabled"))
+    for name in _SPEND_LIMITS:
+        checked_limit(name, values.get(name))
+    return dict(values)
+
+
+def project_columns(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The named settings of a project, as its row has them. Raises `InvalidAccount`."""
+    _refuse_others("project", values, (*_RATES, "metered", "compression"))
+    try:
+        ProjectLimits(**{name: values[name] for name in _RATES if name in values})
+    except ValueError as error:
+        raise InvalidAccount(str(error)) from error
+    checked_compression(values.get("compression"))
+    return dict(values)
+
+
+def checked_limit(field: str, limit: int | None) -> int | None:
+    if limit is not None and not 0 <= limit <= MAX_LIMIT_NANO_USD:
+        raise InvalidAccount(f"{field}: must be between 0 and {MAX_LIMIT_NANO_USD}, not {limit}")
+    return limit
+
+
+def checked_compression(compression: str | None) -> str | None:
+    if compression is not None and not 1 <= len(compression) <= MAX_COMPRESSION_CHARS:
+        raise InvalidAccount(
+            f"compression: must have 1 to {MAX_COMPRESSION_CHARS} characters, not {len(compression)}"
+        )
+    return compression
+
+
+def _refuse_others(kind: str, values: Mapping[str, Any], settings: tuple[str, ...]) -> None:
+    for name in values:
+        if name not in settings:
+            raise InvalidAccount(f"{name}: a {kind} has no such setting")
 
 
 class Accounts:

@@ -9,11 +9,11 @@ from sqlalchemy import Connection, select
 from billing.accounts import account_sql, audit_log, key_sql, keys
 from billing.accounts.account_changes import AccountChanges, checked_name, workspace_of
 from billing.accounts.account_lists import ListedKey, listed_keys
+from billing.accounts.account_sql import Page
 from billing.accounts.key_sql import KeyRecord
 from billing.accounts.key_terms import NO_TERMS, KeyChange, KeyTerms, checked_terms, moment_of
-from billing.accounts.pages import Page
 from billing.errors import AccountRevoked, InvalidAccount
-from billing.store.database_clock import now_s
+from billing.store.dates import now_s
 from billing.store.schema import api_keys, workspaces
 
 MAX_OVERLAP = timedelta(days=366)

@@ -1,4 +1,4 @@
-"""Who changed what, and when: a row for every change of an account or a collection, written with the change."""
+"""Audit log of accounts and collections, and the requests of administrators under idempotency keys."""
 
 import json
 from collections.abc import Mapping
@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import ColumnElement, Connection, delete, insert, select
 
-from billing.store.dates import within
-from billing.store.schema import audit_log
+from billing.store.dates import now_s, within
+from billing.store.schema import administrators_requests, audit_log
 
 MAX_ACTOR_CHARS = 128
 
@@ -66,3 +66,38 @@ def _plain(value: object) -> str:
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat()
     raise TypeError(f"an audit entry cannot hold a {type(value).__name__}")
+
+
+KEPT_S = 86_400.0
+_r = administrators_requests.c
+
+
+@dataclass(frozen=True, slots=True)
+class BegunRequest:
+    """What somebody began: `digest` is the request's SHA-256, in hexadecimal."""
+
+    actor: str
+    idempotency_key: str
+    digest: str
+
+
+def begin(connection: Connection, request: BegunRequest) -> str | None:
+    """Notes it, for a day; the digest of what was begun under its key before, and then nothing is noted. Of two at
+    once, one raises `RowRefused`."""
+    connection.execute(delete(administrators_requests).where(_r.began_at <= now_s() - KEPT_S))
+    found: str | None = connection.execute(select(_r.digest).where(*_same(request))).scalar()
+    if found is None:
+        noted = {"actor": request.actor[:MAX_ACTOR_CHARS], "idempotency_key": request.idempotency_key}
+        connection.execute(
+            insert(administrators_requests).values(**noted, digest=request.digest, began_at=now_s())
+        )
+    return found
+
+
+def forget(connection: Connection, request: BegunRequest) -> None:
+    """It was refused: nothing was made, and it may be sent again."""
+    connection.execute(delete(administrators_requests).where(*_same(request)))
+
+
+def _same(request: BegunRequest) -> tuple[ColumnElement[bool], ...]:
+    return _r.actor == request.actor[:MAX_ACTOR_CHARS], _r.idempotency_key == request.idempotency_key

@@ -12,11 +12,11 @@ from typing import Any
 from sqlalchemy import Connection, Row, Select, and_, delete, func, insert, or_, select, update
 
 from billing.accounts import account_sql
+from billing.accounts.account_sql import Page, paged
 from billing.accounts.key_terms import NO_TERMS, KeyTerms, moment_of, terms_of_row
-from billing.accounts.pages import Page, paged
 from billing.caller import Caller
 from billing.errors import UnknownAccount
-from billing.store.database_clock import now_s
+from billing.store.dates import now_s
 from billing.store.rollup_tables import usage_months
 from billing.store.schema import api_keys, holds, key_months, projects, workspaces
 

@@ -9,11 +9,12 @@ from sqlalchemy import Connection
 
 from billing.accounts import audit_log
 from billing.accounts.audit_log import AuditEntry
-from billing.archive.errors import ArchiveRefused
-from billing.archive.event_file import Event, found_in
+from billing.archive.event_file import Event
 from billing.archive.month_files import Manifest, check_files
 from billing.archive.month_files import manifest_of as manifest_of_text
 from billing.archive.month_sql import now_of
+from billing.errors import ArchiveRefused
+from billing.parquet import row_with
 from billing.rollups.archived import ArchivedMonth, archived, is_late, manifest_of
 from billing.store.database import Database
 from billing.store.rollup_tables import late_events
@@ -34,7 +35,7 @@ async def find(database: Database, folder: Path, event_id: str) -> Found | None:
     """Raises `ArchiveRefused` where the event's month is not archived, `ArchiveDamaged`, and `LedgerUnavailable`."""
     month = _of(await database.read(archived), event_id)
     for file in (await _manifest(database, month)).files:
-        event = await asyncio.to_thread(found_in, folder / file.name, event_id)
+        event = await asyncio.to_thread(row_with, folder / file.name, "event_id", event_id)
         if event is not None:
             return Found(folder / file.name, event)
     return None

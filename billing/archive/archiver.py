@@ -1,30 +1,121 @@
 """Archives the months that the policy gives up, one after the other, oldest first; each step can be done again.
 
 Whatever dies between two steps, the next run goes on there. Until the files were read again and found to have every
-event, nothing is deleted; from the moment on at which events no longer count, what is kept of them does.
-"""
+event, nothing is deleted; from the moment on at which events no longer count, what is kept of them does."""
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import astuple
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import astuple, dataclass
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 
 from billing.archive import month_sql
-from billing.archive.errors import ArchiveRefused
-from billing.archive.month_files import Manifest, alone, check_files, manifest_of, require_own, write_manifest
-from billing.archive.month_sql import Month
-from billing.archive.month_writer import MonthWriter
-from billing.archive.reread import Reread, reread
-from billing.archive.table_drop import drop_table, tables_of
+from billing.archive.event_file import COLUMNS, Reread, reread
+from billing.archive.month_files import (
+    EventsFile,
+    Manifest,
+    alone,
+    check_files,
+    digest_of,
+    events_name,
+    manifest_of,
+    require_own,
+    whole_file,
+    write_manifest,
+)
+from billing.archive.month_sql import Month, drop_table, tables_of
 from billing.books.proof import WAIT_S, WAITS, prove
-from billing.errors import LedgerUnavailable
+from billing.errors import ArchiveRefused, LedgerUnavailable
+from billing.ledger.spool import Spool
+from billing.parquet import RowWriter
 from billing.rollups import checkpoint_sql
-from billing.rollups.archived import sealed_until
-from billing.rollups.archived_sums import digest_of_sums
+from billing.rollups.archived import digest_of_sums, sealed_until
 from billing.rollups.checkpoint_sql import Sum
-from billing.spool.spool import Spool
 from billing.store.database import Database, PatientWork
+
+EVENTS_IN_FILE = 5_000_000
+PAGE_ROWS = 5000
+
+
+class MonthWriter:
+    """`tell` hears of each file."""
+
+    def __init__(self, database: Database, folder: Path, tell: Callable[[str], None]) -> None:
+        self._database = database
+        self._folder = folder
+        self._tell = tell
+
+    async def write(self, month: Month, sums: Sequence[Sum]) -> list[EventsFile]:
+        """In the memory of a page and a group of rows. `sums` say which workspaces there are. Raises
+        `ArchiveDamaged`."""
+        files = []
+        for number, (first, last) in enumerate(ranges_of(sums), 1):
+            name = events_name(month.month, number)
+            events = await self._write_file(month, self._folder / name, first, last)
+            sha256, size = await asyncio.to_thread(digest_of, self._folder / name)
+            files.append(EventsFile(name, first, last, events, sha256, size))
+            self._tell(f"{month.month}: {name} written")
+        return files
+
+    async def _write_file(self, month: Month, path: Path, first: str, last: str) -> int:
+        number, after = 0, None
+        with whole_file(path) as file, closing(RowWriter(file, COLUMNS)) as writer:
+            while True:
+                read = partial(
+                    month_sql.page, month=month, first=first, last=last, after=after, limit=PAGE_ROWS
+                )
+                rows = [dict(row._mapping) for row in await self._database.read(read)]
+                await asyncio.to_thread(writer.add, rows)
+                number += len(rows)
+                if len(rows) < PAGE_ROWS:
+                    break
+                after = rows[-1]["event_id"]
+            await asyncio.to_thread(writer.end)
+        return number
+
+
+def ranges_of(sums: Sequence[Sum]) -> list[tuple[str, str]]:
+    """The first and the last workspace of each file, which has at most `EVENTS_IN_FILE` events unless one workspace has
+    more."""
+    found: list[tuple[str, str]] = []
+    size = 0
+    ordered = sorted(sums, key=lambda one: one.workspace_id)
+    for workspace_id, its in groupby(ordered, key=lambda one: one.workspace_id):
+        events = sum(one.events for one in its)
+        if found and size + events <= EVENTS_IN_FILE:
+            found[-1], size = (found[-1][0], workspace_id), size + events
+        else:
+            found.append((workspace_id, workspace_id))
+            size = events
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A month that the policy gives up. `events` are in the ledger now; `state`: how far a run before this came; None:
+    not begun."""
+
+    month: str
+    events: int
+    state: str | None = None
+
+
+async def planned(database: Database, keep_months: int | None) -> list[Planned]:
+    """What a run does if everything is proven by then, oldest first; None keeps all. Raises `LedgerUnavailable`."""
+    found, after = list[Planned](), await database.read(sealed_until)
+    if begun := await database.read(month_sql.unfinished):
+        left = await database.read(partial(month_sql.count_events, month=begun))
+        found.append(Planned(begun.month, left, begun.state))
+    if keep_months is None:
+        return found
+    while month := await database.read(partial(month_sql.due, after=after, keep_months=keep_months)):
+        events = await database.read(partial(month_sql.count_events, month=month))
+        found.append(Planned(month.month, events))
+        after = month.until_id
+    return found
+
 
 ROWS_AT_ONCE = 1000
 TRIES = 20

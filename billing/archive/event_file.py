@@ -1,83 +1,118 @@
-"""Usage events as Parquet, every column as the ledger has it: the one module of the room that imports pyarrow."""
+"""Files of archived usage events: written as Parquet with every column of the ledger, and read again to prove them."""
 
-from collections.abc import Iterator, Sequence
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from heapq import merge
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-import pyarrow
-from pyarrow.parquet import ParquetFile, ParquetWriter
 from sqlalchemy import Boolean, Integer
 
-from billing.archive.errors import ArchiveDamaged
+from billing.errors import ArchiveDamaged
+from billing.parquet import rows_of
+from billing.rollups.checkpoint_sql import Stretch, Sum
+from billing.rollups.event_sums import line_of
 from billing.store.schema import usage_events
 from billing.store.stored_types import UtcDateTime
 
-ROWS_IN_GROUP = 20_000
-READ_AT_ONCE = 2000
 Event = dict[str, Any]
 
 
-def _type(column_type: Any) -> pyarrow.DataType:
+def _kind(column_type: Any) -> str:
     if isinstance(column_type, UtcDateTime):
-        return pyarrow.timestamp("us", tz="UTC")
+        return "time"
     if isinstance(column_type, Boolean):
-        return pyarrow.bool_()
-    return pyarrow.int64() if isinstance(column_type, Integer) else pyarrow.string()
+        return "boolean"
+    return "integer" if isinstance(column_type, Integer) else "text"
 
 
-SCHEMA = pyarrow.schema([(column.name, _type(column.type)) for column in usage_events.columns])
+COLUMNS = {column.name: _kind(column.type) for column in usage_events.columns}
+# Workspace, day, month charged, project, key, model, route.
+Key = tuple[str, ...]
 
 
-class EventWriter:
-    """Into an open file, a group of `ROWS_IN_GROUP` rows at a time; money is 64-bit integers of nano-USD. Close it if
-    `end` is not reached: the file is not whole then."""
+@dataclass(slots=True)
+class Reread:
+    """`days` are what `archived_days` is to have: the sums under their names, in their order. nano-USD, tokens."""
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._writer = ParquetWriter(file, SCHEMA, compression="zstd", write_statistics=True)
-        self._waiting: list[Event] = []
+    events: int = 0
+    last_settled_at: datetime | None = None
+    days: dict[Key, list[int]] = field(default_factory=dict)
 
-    def add(self, events: Sequence[Event]) -> None:
-        self._waiting += events
-        if len(self._waiting) >= ROWS_IN_GROUP:
-            self._write_group()
-
-    def end(self) -> None:
-        if self._waiting:
-            self._write_group()
-        self.close()
-
-    def close(self) -> None:
-        self._writer.close()
-
-    def _write_group(self) -> None:
-        self._writer.write_table(pyarrow.Table.from_pylist(self._waiting, schema=SCHEMA))
-        self._waiting = []
+    def sums(self) -> dict[tuple[str, str], tuple[int, int, int]]:
+        """By workspace and month charged: events, charged, written off."""
+        found: dict[tuple[str, str], tuple[int, int, int]] = {}
+        for key, sums in self.days.items():
+            events, charged, lost = found.get((key[0], key[2]), (0, 0, 0))
+            found[key[0], key[2]] = (events + sums[0], charged + sums[4], lost + sums[5])
+        return found
 
 
-def events_of(path: Path) -> Iterator[Event]:
-    """All of a file, in its order, a bounded number at a time. Raises `ArchiveDamaged`."""
-    try:
-        with ParquetFile(path) as file:
-            if file.schema_arrow.names != SCHEMA.names:
-                raise ArchiveDamaged(f"{path}: has other columns than usage events")
-            for batch in file.iter_batches(batch_size=READ_AT_ONCE):
-                yield from batch.to_pylist()
-    except (OSError, pyarrow.ArrowException) as error:
-        raise ArchiveDamaged(f"{path}: cannot be read: {error}") from error
+def reread(paths: Sequence[Path], stretches: Sequence[Stretch], sums: Iterable[Sum]) -> Reread:
+    """What is in the files, in the memory of its sums. Raises `ArchiveDamaged` where their events are not those of the
+    stretches, or do not add up to `sums`."""
+    found = Reread()
+    events = merge(*(rows_of(path, list(COLUMNS)) for path in paths), key=lambda event: event["event_id"])
+    ahead = next(events, None)
+    for stretch in stretches:
+        ahead = _read_stretch(found, stretch, ahead, events)
+    if ahead is not None:
+        raise ArchiveDamaged(f"event {ahead['event_id']} is in the files, and of no stretch of their month")
+    due = {
+        (one.workspace_id, one.month): (one.events, one.charged_nano_usd, one.written_off_nano_usd)
+        for one in sums
+    }
+    if found.sums() != due:
+        raise ArchiveDamaged("the events of the files add up to other sums than those that were proven")
+    return found
 
 
-def found_in(path: Path, event_id: str) -> Event | None:
-    """The event of this id. Reads the groups of rows that may have it. Raises `ArchiveDamaged`."""
-    place = SCHEMA.names.index("event_id")
-    try:
-        with ParquetFile(path) as file:
-            for number in range(file.num_row_groups):
-                known = file.metadata.row_group(number).column(place).statistics
-                if known is not None and known.has_min_max and not known.min <= event_id <= known.max:
-                    continue
-                for row in file.read_row_group(number).to_pylist():
-                    if row["event_id"] == event_id:
-                        return dict(row)
-    except (OSError, pyarrow.ArrowException) as error:
-        raise ArchiveDamaged(f"{path}: cannot be read: {error}") from error
-    return None
+def _read_stretch(
+    found: Reread, stretch: Stretch, ahead: Event | None, events: Iterator[Event]
+) -> Event | None:
+    """The first event after it."""
+    digest, number = hashlib.sha256(), 0
+    while ahead is not None and ahead["event_id"] < (stretch.until_id or ""):
+        digest.update(f"{line_of(ahead)}\n".encode())
+        _add(found, ahead)
+        number += 1
+        ahead = next(events, None)
+    if (digest.hexdigest(), number) != (stretch.digest, stretch.events):
+        raise ArchiveDamaged(
+            f"the files' events from id {stretch.from_id or '(the first)'} to {stretch.until_id} are not those that "
+            f"were proven: {number}, and {stretch.events} then"
+        )
+    return ahead
+
+
+def _add(found: Reread, event: Event) -> None:
+    """As the database's trigger adds an event up."""
+    settled: datetime = event["settled_at"].astimezone(UTC)
+    lost, saved, original = event["written_off_nano_usd"], event["saved_nano_usd"], event["original_tokens"]
+    key = (
+        event["workspace_id"],
+        f"{settled:%Y-%m-%d}",
+        event["month"] or f"{settled:%Y-%m}",
+        event["project_id"],
+        event["key_id"],
+        event["model_id"],
+        event["route"] or "",
+    )
+    amounts = (
+        1,
+        event["prompt_tokens"],
+        event["completion_tokens"],
+        event["cached_tokens"],
+        event["cost_nano_usd"] - lost,
+        lost,
+        0 if original is None else original - event["prompt_tokens"],
+        saved if lost == 0 or saved < 0 else 0,
+        event["compression_nano_usd"],
+    )
+    sums = found.days.setdefault(key, [0] * len(amounts))
+    for place, amount in enumerate(amounts):
+        sums[place] += amount
+    found.events += 1
+    found.last_settled_at = max(settled, found.last_settled_at or settled)

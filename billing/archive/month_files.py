@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from billing.archive.errors import ArchiveDamaged, ArchiveRefused
+from billing.errors import ArchiveDamaged, ArchiveRefused
 from billing.store.private_files import FILE_MODE, FOLDER_MODE
 
 FORMAT = 1

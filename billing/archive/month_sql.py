@@ -1,29 +1,27 @@
 """The SQL of archived months: which comes next, and each step of one, as one transaction.
 
 A month goes from `sealed` (its events count, and no event is added) to `dropping` (what is kept of them counts, and
-they may be deleted) to `dropped`. Nothing goes back.
-"""
+they may be deleted) to `dropped`. Nothing goes back."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any
 
-from sqlalchemy import Connection, Select, delete, exists, func, insert, select, update
+from sqlalchemy import Connection, Select, delete, exists, func, insert, select, text, update
 from sqlalchemy.engine import Row
 
 from billing.accounts import audit_log
 from billing.accounts.audit_log import AuditEntry
-from billing.archive.errors import ArchiveRefused
+from billing.archive.event_file import Key, Reread
 from billing.archive.month_files import Manifest
-from billing.archive.reread import Key, Reread
+from billing.errors import ArchiveRefused
 from billing.rollups import checkpoint_sql
-from billing.rollups.archived_sums import KEY
+from billing.rollups.archived import KEY
 from billing.rollups.checkpoint_sql import Stretch, Sum
-from billing.rollups.event_ids import day_of, following, id_of_day, month_of_day
-from billing.store.adjustment_tables import adjustments
+from billing.rollups.partitions import PATIENCE_MS, day_of, following, id_of_day, month_of_day
 from billing.store.charged import CHARGED
-from billing.store.database_clock import now_s
+from billing.store.dates import now_s
 from billing.store.rollup_tables import (
     SUMS,
     archived_days,
@@ -32,7 +30,7 @@ from billing.store.rollup_tables import (
     checkpoint_sums,
     event_checkpoints,
 )
-from billing.store.schema import holds, usage_events
+from billing.store.schema import adjustments, holds, usage_events
 
 _e, _m, _c, _s = usage_events.c, archived_months.c, event_checkpoints.c, checkpoint_sums.c
 _d = archived_days.c
@@ -263,3 +261,31 @@ def _note(
 
 def _in(month: Month) -> Any:
     return (_e.event_id >= month.from_id) & (_e.event_id < month.until_id)
+
+
+_TABLES = text(
+    "SELECT c.oid::regclass::text AS name, pg_get_expr(c.relpartbound, c.oid) AS bounds FROM pg_inherits i "
+    "JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = 'usage_events'::regclass ORDER BY 1"
+)
+
+
+def tables_of(connection: Connection, month: Month) -> list[str]:
+    """Not that of the months before the first with a table of its own, nor that for the rest: what comes late to an
+    archived month lies there."""
+    if connection.dialect.name == "sqlite":
+        return []
+    return [row.name for row in connection.execute(_TABLES) if _is_within(row.bounds, month)]
+
+
+def drop_table(connection: Connection, name: str) -> None:
+    """Requests wait for this while it waits for those under way: never longer than `PATIENCE_MS`, then it fails."""
+    connection.execute(text(f"SET LOCAL lock_timeout = {PATIENCE_MS}"))
+    connection.execute(text(f"ALTER TABLE usage_events DETACH PARTITION {name}"))
+    connection.execute(text(f"DROP TABLE {name}"))
+
+
+def _is_within(bounds: str, month: Month) -> bool:
+    if bounds == "DEFAULT" or "MINVALUE" in bounds:
+        return False
+    first, last = bounds.removeprefix("FOR VALUES FROM (").removesuffix(")").split(") TO (")
+    return month.from_id <= first.strip("'") and last.strip("'") <= month.until_id

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from sqlalchemy import Connection
 
-from billing.batches import batch_sql, file_sql, job_sql, line_sql
+from billing.batches import batch_sql, file_sql, line_sql
 from billing.batches.batch import (
     Batch,
     BatchStatus,
@@ -20,9 +20,9 @@ from billing.batches.batch import (
     LineTokens,
     NewBatch,
     NewLine,
+    StoredFile,
 )
-from billing.batches.job_sql import Job
-from billing.batches.stored_file import StoredFile
+from billing.batches.batch_sql import Job
 from billing.store.database import Database, PatientWork, Work
 
 T = TypeVar("T")
@@ -79,7 +79,7 @@ class BatchStore:
         home = await self._home()
 
         def work(connection: Connection) -> None:
-            job_sql.adopt(connection, home)
+            batch_sql.adopt(connection, home)
             batch_sql.expire(connection)
             batch_sql.close_running(connection)
 
@@ -87,13 +87,13 @@ class BatchStore:
 
     async def running(self) -> list[tuple[str, str]]:
         """The batches whose lines are run, the oldest first, each with its project."""
-        return await self._database.read(partial(job_sql.running, home=await self._home()))
+        return await self._database.read(partial(batch_sql.running, home=await self._home()))
 
     async def take_job(self, statuses: Collection[BatchStatus], *, after_project: str = "") -> Job | None:
         """A batch in one of these states on which nobody works: the oldest of the first project, by its id, after
         `after_project`, and around again."""
         work = partial(
-            job_sql.take_job,
+            batch_sql.take_job,
             home=await self._home(),
             worker=secrets.token_hex(16),
             lease_s=self.lease_s,
@@ -104,13 +104,13 @@ class BatchStore:
 
     async def keep_job(self, job: Job) -> None:
         """Raises `LostClaim` where the batch was cancelled or somebody else works on it."""
-        await self._write(partial(job_sql.keep_job, job=job, lease_s=self.lease_s))
+        await self._write(partial(batch_sql.keep_job, job=job, lease_s=self.lease_s))
 
     async def drop_lines(self, job: Job) -> bool:
         """Deletes some of what a process that died had added; whether there may be more. Raises `LostClaim`."""
 
         def work(connection: Connection) -> bool:
-            job_sql.keep_job(connection, job, self.lease_s)
+            batch_sql.keep_job(connection, job, self.lease_s)
             return batch_sql.delete_lines(connection, job.batch.id) == batch_sql.LINES_AT_ONCE
 
         return await self._write(work)
@@ -119,7 +119,7 @@ class BatchStore:
         """Those whose `custom_id` an earlier line has: where there is one, none is added. Raises `LostClaim`."""
 
         def work(connection: Connection) -> list[NewLine]:
-            job_sql.keep_job(connection, job, self.lease_s)
+            batch_sql.keep_job(connection, job, self.lease_s)
             known = line_sql.known(connection, job.batch.id, [line.custom_id for line in lines])
             repeated = [line for line in lines if line.custom_id in known]
             if not repeated:
@@ -130,11 +130,11 @@ class BatchStore:
 
     async def begin(self, job: Job) -> None:
         """Its lines are all there, and may run. Raises `LostClaim`."""
-        await self._write(partial(job_sql.end_job, job=job, status="in_progress", leased_until=0))
+        await self._write(partial(batch_sql.end_job, job=job, status="in_progress", leased_until=0))
 
     async def fail(self, job: Job, errors: str) -> None:
         """Its input was refused: why, as JSON. Raises `LostClaim`."""
-        await self._write(partial(job_sql.end_job, job=job, status="failed", errors=errors))
+        await self._write(partial(batch_sql.end_job, job=job, status="failed", errors=errors))
 
     async def counts_of(self, batch_id: str) -> Counts:
         """Of a batch whose lines are still there, with the tokens that they used."""
@@ -163,7 +163,7 @@ class BatchStore:
         }
 
         def work(connection: Connection) -> None:
-            job_sql.end_job(connection, job, job.batch.ends_as, **figures)
+            batch_sql.end_job(connection, job, job.batch.ends_as, **figures)
             for written in (output, error):
                 if written is not None:
                     file_sql.finish(

@@ -1,13 +1,13 @@
 """The SQL of one file: it is begun, written to disk meanwhile, and there once it was finished.
 
 A row is there before its file is, and the file is gone before its row is: so whatever dies in between, every file on
-disk has a row, which expires.
-"""
+disk has a row, which expires."""
 
 from collections.abc import Collection
 from typing import Any
 
 from sqlalchemy import (
+    Column,
     ColumnElement,
     Connection,
     Insert,
@@ -23,12 +23,42 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import postgresql, sqlite
 
-from billing.batches import store_sql
-from billing.batches.batch import ENDED
-from billing.batches.errors import FileInUse, FilesFull, LostClaim, ResultsFull, UnknownFile
-from billing.batches.stored_file import FileBounds, FilePage, StoredFile
-from billing.store.batch_tables import batch_file_totals, batch_files, batches
-from billing.store.database_clock import now_s
+from billing.batches.batch import (
+    ENDED,
+    FileBounds,
+    FileInUse,
+    FilePage,
+    FilesFull,
+    LostClaim,
+    ResultsFull,
+    StoredFile,
+    UnknownFile,
+)
+from billing.store.batch_tables import batch_file_totals, batch_files, batches, file_stores
+from billing.store.dates import now_s
+
+# Whoever reaches a store says so, and rewrites its row this often at the most.
+SEEN_EVERY_S = 60.0
+# Where nobody has said so for so long, the store is lost: others end its batches, and its files take no room.
+LOST_AFTER_S = 86_400.0
+_s = file_stores.c
+
+
+def see(connection: Connection, store: str) -> None:
+    """A server reaches the store now."""
+    dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
+    added = dialect.insert(file_stores).values(id=store, seen_at=now_s())
+    old = _s.seen_at <= now_s() - SEEN_EVERY_S
+    connection.execute(
+        added.on_conflict_do_update(index_elements=["id"], set_={"seen_at": now_s()}, where=old)
+    )
+
+
+def is_lost(store: "Column[str]") -> ColumnElement[bool]:
+    """Whether no server reaches the store that the row names. So it is with rows from before there were stores."""
+    seen = select(_s.id).where(_s.id == store, _s.seen_at > now_s() - LOST_AFTER_S)
+    return ~seen.exists()
+
 
 _f = batch_files.c
 _t = batch_file_totals.c
@@ -41,7 +71,7 @@ _is_over = and_(_f.expires_at <= now_s(), ~_is_read.correlate(batch_files).exist
 def begin(connection: Connection, file: StoredFile, *, grace_s: float, bounds: FileBounds | None) -> None:
     """Sets `file.size` bytes aside for a file that is about to be written; it has expired in `grace_s` unless it is
     kept alive. Raises `FilesFull`; without `bounds` it is counted and never refused."""
-    store_sql.see(connection, file.store)
+    see(connection, file.store)
     _take(connection, file, bounds)
     connection.execute(
         insert(batch_files).values(
@@ -121,7 +151,7 @@ def abandon(connection: Connection, file_id: str) -> None:
 
 def expired(connection: Connection, store: str, limit: int) -> list[str]:
     """Files of this store that are over, and read by no batch. From now on they are not there."""
-    store_sql.see(connection, store)
+    see(connection, store)
     statement = select(_f.id).where(_is_over, _f.store == store).order_by(_f.expires_at).limit(limit)
     found = list(connection.execute(statement.with_for_update(skip_locked=True)).scalars())
     # A batch that is made now does not find them.
@@ -132,7 +162,7 @@ def expired(connection: Connection, store: str, limit: int) -> list[str]:
 def uncount_lost(connection: Connection, limit: int) -> int:
     """Files that are over in stores that no server reaches any more; how many. Their rows stay for a server that comes
     back with the store and deletes them; they take no room of their projects until then."""
-    over = and_(_is_over, _f.counted, store_sql.is_lost(_f.store))
+    over = and_(_is_over, _f.counted, is_lost(_f.store))
     statement = select(_f.id, _f.project_id, _f.bytes).where(over).order_by(_f.expires_at).limit(limit)
     found = connection.execute(statement.with_for_update(skip_locked=True)).all()
     for row in found:
@@ -150,7 +180,7 @@ def unplaced(connection: Connection, after: str, limit: int) -> list[str]:
 
 def place(connection: Connection, store: str, file_ids: Collection[str]) -> None:
     """The store has the content of these, unless another one had it first."""
-    store_sql.see(connection, store)
+    see(connection, store)
     connection.execute(update(batch_files).where(_f.id.in_(file_ids), _f.store == "").values(store=store))
 
 

@@ -11,13 +11,13 @@ from billing.batches.batch import (
     EndedLine,
     LineState,
     LineTokens,
+    LostClaim,
     NewBatch,
     NewLine,
     kept_bytes,
 )
-from billing.batches.errors import LostClaim
 from billing.store.batch_tables import batch_lines, batches
-from billing.store.database_clock import now_s
+from billing.store.dates import now_s
 
 # Of results, read at once.
 PAGE_CHARS = 8 * 2**20

@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, Connection, and_, case, func, or_, select
 
 from billing.books.usage_report import UsageSum, total, usage
 from billing.store.batch_tables import batch_lines, batches
-from billing.store.database_clock import this_month
+from billing.store.dates import this_month
 from billing.store.schema import workspaces
 
 UNFINISHED = ("validating", "in_progress", "finalizing", "cancelling")

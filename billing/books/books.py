@@ -7,20 +7,18 @@ from functools import partial
 from billing.accounts import account_sql, audit_log
 from billing.accounts.audit_log import AuditEntry
 from billing.books import reconciliation
-from billing.books.dimensions import Dimension
 from billing.books.holdout import Comparison, comparisons
 from billing.books.key_proof import key_differences_of_one_moment
 from billing.books.proof import prove
 from billing.books.rebuild import EventsChanged, rebuild_balances
-from billing.books.reconciliation import Difference, Reconciliation
+from billing.books.reconciliation import Difference, Reconciliation, all_wrong_rows
+from billing.books.saving import Dimension
 from billing.books.statement import Statement, statement
 from billing.books.usage_report import UsageSum, usage
 from billing.books.wrong_adjustments import wrong_adjustments
-from billing.books.wrong_sums import all_wrong_rows
-from billing.rollups.archived_sums import wrong_archives
-from billing.rollups.errors import ArchivedSumsChanged
-from billing.rollups.unequal_sums import unequal_sums
-from billing.spool.spool import Spool
+from billing.ledger.spool import Spool
+from billing.rollups.archived import ArchivedSumsChanged, wrong_archives
+from billing.rollups.refill import unequal_sums
 from billing.store.database import Database
 
 

@@ -13,11 +13,9 @@ from typing import Any
 from sqlalchemy import Connection, Double, Select, case, cast, func, select
 
 from billing.accounts import account_sql
-from billing.books.dimensions import Dimension
-from billing.books.saving_interval import Saving, Side, saving_between
+from billing.books.saving import Dimension, Saving, Side, saving_between
 from billing.books.usage_report import group_columns, of_accounts
-from billing.rollups.archived import is_archived, last_settled_at
-from billing.rollups.errors import PeriodArchived
+from billing.rollups.archived import PeriodArchived, is_archived, last_settled_at
 from billing.store.dates import within
 from billing.store.schema import usage_events
 

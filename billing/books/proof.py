@@ -16,8 +16,7 @@ from billing.books.mispriced import MispricedEvent, mispriced_events
 from billing.rollups import checkpoint_sql
 from billing.rollups.archived import dropped_until
 from billing.rollups.checkpoint_sql import Stretch, Sum, within
-from billing.rollups.digest import text_of_events
-from billing.rollups.event_sums import ReadSums, Sums, WrongSum, differing, joined, sums_of
+from billing.rollups.event_sums import ReadSums, Sums, WrongSum, differing, joined, sums_of, text_of_events
 from billing.store.database import Database
 from billing.store.schema import usage_events
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from sqlalchemy import Connection, or_, select
 
 from billing.accounts import account_sql
-from billing.rollups.charges import CHARGED
+from billing.store.charged import CHARGED
 from billing.store.dates import within
 from billing.store.schema import projects, usage_events, workspaces
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, and_, func, select
@@ -10,20 +11,12 @@ from sqlalchemy.engine import Row
 from billing.books.mispriced import MispricedEvent
 from billing.books.proof import ChangedEvents
 from billing.books.wrong_adjustments import WrongAdjustment
-from billing.rollups.archived_sums import WrongArchive
+from billing.rollups.archived import WrongArchive
 from billing.rollups.checkpoint_sql import Sum
-from billing.rollups.event_sums import (
-    NOTHING_READ,
-    ReadSums,
-    Sums,
-    WrongSum,
-    event_sums,
-    wrong_sums,
-)
-from billing.rollups.refill import WrongRow
-from billing.store.adjustment_tables import adjustments
-from billing.store.database import use_one_snapshot
-from billing.store.schema import collections, holds, workspace_months, workspaces
+from billing.rollups.event_sums import NOTHING_READ, ReadSums, Sums, WrongSum, event_sums, wrong_sums
+from billing.rollups.refill import WrongRow, months_of_sums, wrong_rows
+from billing.store.database import Database, use_one_snapshot
+from billing.store.schema import adjustments, collections, holds, workspace_months, workspaces
 
 _POSTED_BY_MONTH = select(
     workspace_months.c.workspace_id, workspace_months.c.month, workspace_months.c.posted_nano_usd
@@ -221,3 +214,22 @@ def _figure_order(figure: str) -> tuple[int, str]:
 
 def _sum(column: ColumnElement[int], where: ColumnElement[bool]) -> ColumnElement[int]:
     return select(func.coalesce(func.sum(column), 0)).where(where).scalar_subquery()
+
+
+MOST_NAMED = 1000
+
+
+async def all_wrong_rows(database: Database) -> list[WrongRow]:
+    """At most `MOST_NAMED`. Each month of a workspace is read in a snapshot of its own: its sums and its events are
+    written together. Raises `LedgerUnavailable`."""
+    found: list[WrongRow] = []
+    for workspace_id, month in await database.read(months_of_sums):
+        found += await database.read(partial(_of_one_moment, workspace_id=workspace_id, month=month))
+        if len(found) >= MOST_NAMED:
+            break
+    return found[:MOST_NAMED]
+
+
+def _of_one_moment(connection: Connection, *, workspace_id: str, month: str) -> list[WrongRow]:
+    use_one_snapshot(connection)
+    return wrong_rows(connection, workspace_id, month)

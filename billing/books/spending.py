@@ -6,10 +6,9 @@ from datetime import datetime
 from sqlalchemy import Connection, func, select
 
 from billing.errors import UnknownAccount
-from billing.ledger.monthly_totals import posted_in
+from billing.ledger.workspace_balances import posted_in
 from billing.store.database import use_one_snapshot
-from billing.store.database_clock import this_month
-from billing.store.dates import month_bounds
+from billing.store.dates import month_bounds, this_month
 from billing.store.schema import api_keys, key_months, workspaces
 
 

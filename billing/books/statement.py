@@ -12,19 +12,18 @@ from datetime import datetime
 from sqlalchemy import Connection, and_, func, or_, select
 
 from billing.accounts import account_sql
-from billing.adjustments import adjustment_sql
+from billing.adjustments import adjustments as adjustment_sql
 from billing.adjustments.adjustment import Adjustment
-from billing.books.dimensions import LINES
 from billing.books.holdout import Comparison, comparisons
+from billing.books.saving import LINES
 from billing.books.usage_report import UsageSum, usage
 from billing.collections import collection_sql
 from billing.collections.collection import Collection
 from billing.rollups.archived import is_archived
-from billing.store.adjustment_tables import adjustments
 from billing.store.database import use_one_snapshot
 from billing.store.dates import month_bounds
 from billing.store.rollup_tables import usage_months
-from billing.store.schema import collections
+from billing.store.schema import adjustments, collections
 
 _c = collections.c
 

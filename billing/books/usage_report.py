@@ -4,14 +4,16 @@ month."""
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, FromClause, Subquery, Table, func, select
 
 from billing.accounts import account_sql
-from billing.books.dimensions import Dimension
-from billing.rollups.charges import charged_month
-from billing.rollups.summed import Wanted, summed
+from billing.books.saving import Dimension
+from billing.rollups.usage_sums import Wanted, summed
+from billing.store.charged import charged_month
+from billing.store.database import use_one_snapshot
 from billing.store.dates import calendar
 from billing.store.rollup_tables import SUMS
 from billing.store.schema import api_keys, projects, usage_events, workspaces
@@ -143,3 +145,38 @@ def _sum(fields: Mapping[Any, Any], groups: Sequence[str]) -> UsageSum:
     # PostgreSQL sums integers into a NUMERIC.
     sums = {name: int(fields[name]) for name in SUMS}
     return UsageSum({name: fields[name] for name in groups}, **sums)
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodUsage:
+    """`groups` are in their order, and at most as many as were asked for."""
+
+    total: UsageSum
+    groups: tuple[UsageSum, ...]
+
+
+def period_usage(
+    connection: Connection,
+    by: Sequence[Dimension],
+    *,
+    workspace_id: str,
+    project_id: str,
+    key_id: str | None,
+    since: datetime,
+    until: datetime,
+    limit: int,
+) -> PeriodUsage:
+    """Of all keys of the project where `key_id` is None. Call it first in a transaction: a settlement between two reads
+    would be in the groups and not in the total."""
+    use_one_snapshot(connection)
+    read = partial(
+        usage,
+        connection,
+        workspace=workspace_id,
+        project_id=project_id,
+        key_id=key_id,
+        since=since,
+        until=until,
+    )
+    (total,) = read(())
+    return PeriodUsage(total, tuple(read(by, limit=limit)) if by else ())

@@ -8,11 +8,10 @@ from typing import Any
 from sqlalchemy import Connection, Select, and_, func, select
 from sqlalchemy.engine import Row
 
-from billing.adjustments.adjustment_sql import AUDITED
+from billing.adjustments.adjustments import AUDITED
 from billing.price import exact_usd
-from billing.store.adjustment_tables import adjustments
 from billing.store.rollup_tables import archived_refunds
-from billing.store.schema import audit_log, usage_events
+from billing.store.schema import adjustments, audit_log, usage_events
 
 MOST_NAMED = 1000
 _a, _l, _e, _r = adjustments.c, audit_log.c, usage_events.c, archived_refunds.c

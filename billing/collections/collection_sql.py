@@ -1,20 +1,20 @@
 """The SQL of collections: which workspaces are due, and how a collection is cut, found and moved on.
 
 What moves money locks the workspace's row first, as a settlement does, and leaves its entry in the audit log and what
-webhooks are told in the same transaction. A settlement itself does nothing for collections.
-"""
+webhooks are told in the same transaction. A settlement itself does nothing for collections."""
 
 import secrets
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Select, func, insert, select, update
+from sqlalchemy import Connection, Select, and_, func, insert, or_, select, update
 
 from billing.accounts import account_sql, audit_log
+from billing.accounts.account_sql import Page, paged
 from billing.accounts.audit_log import AuditEntry
-from billing.accounts.pages import Page, paged
 from billing.collections.collection import FINAL, NANO_PER_CENT, Collection, State, check_move, whole_cents
+from billing.collections.payment_hook import HookAnswer
 from billing.errors import UnknownCollection
 from billing.store.dates import within
 from billing.store.schema import collections, workspaces
@@ -188,3 +188,76 @@ def _announced(connection: Connection, collection_id: str) -> Collection:
 def _selection() -> Select[Any]:
     named = _w.name.label("workspace_name")
     return select(*_FIELDS, named).join(workspaces, _w.id == _c.workspace_id)
+
+
+FIRST_PAUSE_S = 30
+LONGEST_PAUSE_S = 3600
+
+
+def claim_next(connection: Connection, *, now: datetime, until: datetime) -> Collection | None:
+    """The oldest open collection that is due to be handed over, kept from other servers until `until`."""
+    due = or_(_c.hook_due_at.is_(None), _c.hook_due_at <= now)
+    waits = and_(_c.state == "open", _c.handed_over_at.is_(None), due)
+    # Two servers take two rows. SQLite has one writer, and ignores the clause.
+    first = select(_c.id).where(waits).order_by(_c.created_at, _c.id).limit(1)
+    collection_id = connection.execute(first.with_for_update(skip_locked=True)).scalar_one_or_none()
+    if collection_id is None:
+        return None
+    connection.execute(update(collections).where(_c.id == collection_id).values(hook_due_at=until))
+    return find(connection, collection_id)
+
+
+def hand_over(
+    connection: Connection, claimed: Collection, answer: HookAnswer, *, actor: str, now: datetime
+) -> Collection:
+    """Marks it as handed over, and as what the payment system answered.
+
+    Where somebody closed or reopened it while the hook ran, only the audit log takes the answer.
+    """
+    lock_for(connection, claimed.id)
+    found = find(connection, claimed.id)
+    still_claimed = found.state == "open" and found.times_opened == claimed.times_opened
+    details = {"answer": answer.state, "reference": answer.reference, "output": answer.output}
+    action = "collection.hand_over" if still_claimed else "collection.answer_late"
+    _record(connection, action, found, details, actor=actor, now=now)
+    if not still_claimed:
+        return found
+    write(connection, found.id, {"handed_over_at": now, "hook_due_at": None}, now)
+    if answer.state == "open":
+        if answer.reference is not None:
+            write(connection, found.id, {"reference": answer.reference}, now)
+        return find(connection, found.id)
+    return move(connection, found.id, answer.state, reference=answer.reference, actor=actor, now=now)
+
+
+def put_off(
+    connection: Connection, claimed: Collection, problem: str, *, actor: str, now: datetime
+) -> datetime | None:
+    """Notes the failure; returns when it is tried again, each time later, or None where it is closed now."""
+    lock_for(connection, claimed.id)
+    found = find(connection, claimed.id)
+    counting = update(collections).where(_c.id == claimed.id).values(hook_attempts=_c.hook_attempts + 1)
+    attempts = connection.execute(counting.returning(_c.hook_attempts)).scalar_one()
+    due_at = now + pause_after(attempts)
+    connection.execute(update(collections).where(_c.id == claimed.id).values(hook_due_at=due_at))
+    details = {"problem": problem, "attempt": attempts, "again_at": due_at}
+    _record(connection, "collection.hook_fail", found, details, actor=actor, now=now)
+    return due_at if found.state == "open" else None
+
+
+def pause_after(attempts: int) -> timedelta:
+    """Doubles with every failure, up to an hour."""
+    # Bounded before the power is taken: a hook may fail for years.
+    return timedelta(seconds=min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(attempts - 1, 16)))
+
+
+def _record(
+    connection: Connection,
+    action: str,
+    found: Collection,
+    details: Mapping[str, Any],
+    *,
+    actor: str,
+    now: datetime,
+) -> None:
+    record(connection, action, found.id, found.workspace_id, details, actor=actor, now=now)

@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from billing.accounts import account_sql
-from billing.accounts.pages import Page
-from billing.collections import collection_sql, handover_sql
+from billing.accounts.account_sql import Page
+from billing.collections import collection_sql
 from billing.collections.collection import (
     MAX_NOTE_CHARS,
     MAX_REFERENCE_CHARS,
@@ -118,7 +118,7 @@ class Collector:
                     return count
                 continue
             finish = partial(
-                handover_sql.hand_over, claimed=claimed, answer=answer, actor=self._actor, now=clock()
+                collection_sql.hand_over, claimed=claimed, answer=answer, actor=self._actor, now=clock()
             )
             handed = await self._database.write(finish)
             if answer.state == "paid" and handed.state != "paid":
@@ -129,11 +129,11 @@ class Collector:
 
     async def _claim(self, hook: HookCommand, now: datetime) -> Collection | None:
         until = now + timedelta(seconds=hook.timeout_s + CLAIM_MARGIN_S)
-        return await self._database.write(lambda c: handover_sql.claim_next(c, now=now, until=until))
+        return await self._database.write(lambda c: collection_sql.claim_next(c, now=now, until=until))
 
     async def _put_off(self, claimed: Collection, failure: HookFailed, now: datetime) -> None:
         put_off = partial(
-            handover_sql.put_off, claimed=claimed, problem=failure.problem, actor=self._actor, now=now
+            collection_sql.put_off, claimed=claimed, problem=failure.problem, actor=self._actor, now=now
         )
         again_at = await self._database.write(put_off)
         log.warning("collection %s: %s; tried again from %s", claimed.id, failure, again_at or "never")

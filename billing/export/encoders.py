@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal, Protocol
 
-from billing.export.columns import COLUMNS, Row
+from billing.export.rows import COLUMNS, Row
 
 Format = Literal["jsonl", "csv", "parquet"]
 # What a spreadsheet would take for a formula.
@@ -56,13 +56,52 @@ class Csv:
         return taken.encode()
 
 
-def encoder_of(format: Format) -> Encoder:
-    if format == "parquet":
-        # Imported here: pyarrow takes longer to load than most exports take.
-        from billing.export.parquet import Parquet
+class Parquet:
+    """In groups of rows; see `billing.parquet`."""
 
-        return Parquet()
-    return JsonLines() if format == "jsonl" else Csv()
+    def __init__(self) -> None:
+        # Imported here: pyarrow takes longer to load than most exports take.
+        from billing.parquet import RowWriter
+
+        self._sink = _Drained()
+        self._writer = RowWriter(self._sink, COLUMNS)  # type: ignore[arg-type]
+
+    def rows(self, rows: Sequence[Row]) -> bytes:
+        self._writer.add(rows)
+        return self._sink.taken()
+
+    def end(self) -> bytes:
+        self._writer.end()
+        return self._sink.taken()
+
+
+class _Drained(io.RawIOBase):
+    """A file that gives away what was written to it, and remembers only how much that was."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._pieces: list[bytes] = []
+        self._written = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._written
+
+    def write(self, piece: bytes) -> int:  # type: ignore[override]
+        self._pieces.append(bytes(piece))
+        self._written += len(piece)
+        return len(piece)
+
+    def taken(self) -> bytes:
+        taken, self._pieces = b"".join(self._pieces), []
+        return taken
+
+
+def encoder_of(format: Format) -> Encoder:
+    encoders: dict[Format, type[Encoder]] = {"jsonl": JsonLines, "csv": Csv, "parquet": Parquet}
+    return encoders[format]()
 
 
 def _with_texts(row: Row) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""Holds, usage events and price lists: the money of requests."""
+"""Holds and their leases, usage events, the spool and price lists: the money of requests."""

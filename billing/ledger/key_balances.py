@@ -11,9 +11,8 @@ from sqlalchemy import BigInteger, ColumnElement, Connection, and_, bindparam, c
 from sqlalchemy.engine import Row
 
 from billing.errors import QuotaExceeded
-from billing.store.precompiled_sql import PrecompiledStatement
 from billing.store.schema import api_keys, key_months, projects
-from billing.store.upsert import replacing
+from billing.store.statements import PrecompiledStatement, replacing
 
 _k, _m = api_keys.c, key_months.c
 _asked = api_keys.alias("asked")

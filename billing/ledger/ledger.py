@@ -21,15 +21,13 @@ from billing.errors import (
     RowRefused,
     UsageNotRecorded,
 )
-from billing.leases.keeper import LeaseKeeper
-from billing.leases.lease_times import LeaseTimes
 from billing.ledger import ledger_sql, price_list
+from billing.ledger.leases import LeaseKeeper, LeaseTimes
 from billing.ledger.offline_allowance import OfflineAllowance
 from billing.ledger.price_list import PriceList
-from billing.ledger.recorder import Recorder
-from billing.ledger.replay import Replayed, WrittenOff, log_written_off, replay
+from billing.ledger.replay import Recorder, Replayed, WrittenOff, log_written_off, replay
+from billing.ledger.spool import Spool
 from billing.price import Cost, ModelPrice
-from billing.spool.spool import Spool
 from billing.store.circuit_breaker import CircuitBreaker
 from billing.store.database import Database, RowWork, Work
 from billing.usage import (

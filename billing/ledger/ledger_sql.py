@@ -26,12 +26,12 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 
 from billing.errors import ClockBehind, RowRefused
-from billing.ledger import key_balances, spend_limits
-from billing.ledger.monthly_totals import locked_in_month
+from billing.ledger import key_balances, workspace_balances
+from billing.ledger.workspace_balances import locked_in_month
 from billing.rollups.archived import archived_bound, sealed_until
-from billing.store.database_clock import now_s, this_month
-from billing.store.precompiled_sql import PrecompiledStatement
+from billing.store.dates import now_s, this_month
 from billing.store.schema import holds, usage_events, workspaces
+from billing.store.statements import PrecompiledStatement
 from billing.usage import Hold, UsageEvent
 
 _w = workspaces.c
@@ -254,7 +254,7 @@ def _charge_locked(connection: Connection, event: UsageEvent, freed: _Freed) -> 
     if row is None:
         raise RowRefused(f"no workspace {event.workspace_id} to charge")
     covered = event.cost_nano_usd if event.offline else freed.nano_usd
-    room = spend_limits.room(row, freed.nano_usd)
+    room = workspace_balances.room(row, freed.nano_usd)
     if row.has_limited_keys:
         of_key = key_balances.room(connection, event.key_id, freed.of_key_nano_usd, row.month)
         room = min(room, of_key)
@@ -276,4 +276,4 @@ def _reserved_in_another_month(
         row = locked_in_month(connection, hold.workspace_id)
         if reserved := _RESERVE.returned(connection, parameters):
             return reserved
-    raise spend_limits.refusal(connection, row, hold)
+    raise workspace_balances.refusal(connection, row, hold)

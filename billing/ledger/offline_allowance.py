@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from billing.errors import AllowanceSpent, LedgerUnavailable
-from billing.spool.spool import Spool
+from billing.ledger.spool import Spool
 from billing.usage import Hold
 
 

@@ -1,13 +1,20 @@
 """Price lists in the ledger: immutable versions, of which the last is in force."""
 
-from collections.abc import Sequence
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
+from typing import Any
 
 from sqlalchemy import Connection, func, insert, select
 
+from billing.accounts import audit_log
+from billing.accounts.audit_log import AuditEntry
+from billing.errors import LedgerUnavailable, RowRefused
 from billing.price import ModelPrice
+from billing.store.database import Database
 from billing.store.schema import price_lists, prices
 
 
@@ -21,7 +28,7 @@ class PriceList:
     def of(self, model_id: str) -> ModelPrice | None:
         return next((price for price in self.prices if price.model_id == model_id), None)
 
-    def reduced(self, ppm: int) -> "PriceList":
+    def reduced(self, ppm: int) -> PriceList:
         """The same list, of which so many millionths are charged."""
         return replace(self, prices=tuple(replace(price, ppm=ppm) for price in self.prices))
 
@@ -110,3 +117,36 @@ def _row(version: int, price: ModelPrice) -> dict[str, object]:
 
 def _in_order(found: Sequence[ModelPrice]) -> tuple[ModelPrice, ...]:
     return tuple(sorted(found, key=lambda price: price.model_id))
+
+
+ATTEMPTS = 10
+
+
+async def change_prices(
+    database: Database,
+    prices: Sequence[ModelPrice],
+    *,
+    actor: str,
+    action: str,
+    subject: str,
+    details: Mapping[str, Any],
+    now: datetime,
+) -> int:
+    """The version in force for these prices: a new one if any differs. `details` get `pricing_version` as
+    `[before, after]`. Raises `LedgerUnavailable`."""
+
+    def write(connection: Connection) -> int:
+        before = latest(connection)
+        version = publish(connection, prices, now)
+        versions = [before.version if before else None, version]
+        entry = AuditEntry(now, actor, action, None, subject, {**details, "pricing_version": versions})
+        audit_log.record(connection, entry)
+        return version
+
+    for _ in range(ATTEMPTS):
+        try:
+            return await database.write(write)
+        except RowRefused:
+            # Another server published the same version first.
+            continue
+    raise LedgerUnavailable(f"other servers published prices first, {ATTEMPTS} times in a row")

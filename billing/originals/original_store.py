@@ -12,9 +12,8 @@ from sqlalchemy import ColumnElement, Connection
 
 from billing.accounts import account_sql, audit_log
 from billing.accounts.audit_log import AuditEntry
-from billing.originals import deletion, original_sql
-from billing.originals.deletion import Retained
-from billing.originals.original_sql import Begun, Chunk, Head
+from billing.originals import original_sql
+from billing.originals.original_sql import Begun, Chunk, Head, Retained
 from billing.store.database import Database, PatientWork, Work
 
 T = TypeVar("T")
@@ -93,13 +92,13 @@ class OriginalStore:
 
     async def delete_rest(self, project_id: str, id_: str) -> None:
         """Deletes what is left of an original that has expired."""
-        await self._delete(deletion.named(project_id, id_), waits=True)
+        await self._delete(original_sql.named(project_id, id_), waits=True)
 
     async def delete_expired(self, count: Count) -> None:
         """Deletes what has expired, and all that revoked projects had."""
-        await self._delete(deletion.expired(), count=count, steps=STEPS_PER_ROUND)
-        for project_id in await self._database.read(deletion.revoked_projects):
-            whose = deletion.of_project(project_id)
+        await self._delete(original_sql.expired(), count=count, steps=STEPS_PER_ROUND)
+        for project_id in await self._database.read(original_sql.revoked_projects):
+            whose = original_sql.of_project(project_id)
             await self._delete(whose, count=count, reason="revoked", steps=STEPS_PER_ROUND)
 
     async def forget(self, project: str, *, actor: str, now: datetime) -> Retained:
@@ -110,14 +109,14 @@ class OriginalStore:
 
         def note(connection: Connection) -> tuple[str, Retained]:
             found = account_sql.find_project(connection, project)
-            had = deletion.retained(connection, found.id)
+            had = original_sql.retained(connection, found.id)
             details = {"originals": had.originals, "bytes": had.bytes}
             entry = AuditEntry(now, actor, "project.forget", found.workspace_id, found.id, details)
             audit_log.record(connection, entry)
             return found.id, had
 
         project_id, had = await self._database.write(note)
-        await self._delete(deletion.of_project(project_id), waits=True)
+        await self._delete(original_sql.of_project(project_id), waits=True)
         return had
 
     async def _delete(
@@ -130,7 +129,7 @@ class OriginalStore:
         steps: int | None = None,
     ) -> None:
         for _ in count_up() if steps is None else range(steps):
-            step = await self._write(partial(deletion.delete_some, which=which, waits=waits))
+            step = await self._write(partial(original_sql.delete_some, which=which, waits=waits))
             count(reason, step.complete)
             count("unfinished", step.unfinished)
             if step.is_all:

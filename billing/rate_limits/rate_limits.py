@@ -9,14 +9,52 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import ClassVar, Literal
 from weakref import WeakValueDictionary
 
-from billing.caller import Caller, LimitState
+from billing.caller import Caller, LimitState, WindowState
 from billing.errors import LimitsUnavailable, RateLimited
-from billing.rate_limits.counters import Answer, Ask, Charge, CountedLimit, Counters, MemoryCounters
-from billing.rate_limits.key_limits import KeyRateLimited, counted_by_key, tighter
-from billing.rate_limits.window import WINDOW_S, Window, retry_after_s
+from billing.rate_limits.counters import (
+    WINDOW_S,
+    Answer,
+    Ask,
+    Charge,
+    CountedLimit,
+    Counters,
+    MemoryCounters,
+    Window,
+    retry_after_s,
+)
+
+
+class KeyRateLimited(RateLimited):
+    """A limit of the key is used up. No limit has counted the request."""
+
+    scope: ClassVar[str] = "key"
+
+    def __init__(self, refused: RateLimited) -> None:
+        Exception.__init__(self, str(refused).replace("project rate limit", "API key rate limit", 1))
+        self.which = refused.which
+        self.limit = refused.limit
+        self.retry_after_s = refused.retry_after_s
+        self.state = refused.state
+
+
+def counted_by_key(caller: Caller) -> Caller:
+    """The same caller as one that the counters know by its key."""
+    return replace(caller, project_id=f"key:{caller.limits_key_id}", limits=caller.key_limits)
+
+
+def tighter(one: LimitState, other: LimitState) -> LimitState:
+    """Of each limit the one that leaves less."""
+    return LimitState(_less(one.requests, other.requests), _less(one.tokens, other.tokens))
+
+
+def _less(one: WindowState | None, other: WindowState | None) -> WindowState | None:
+    if one is None or other is None:
+        return one or other
+    return min(one, other, key=lambda window: window.remaining)
+
 
 log = logging.getLogger(__name__)
 NO_STATE = LimitState(requests=None, tokens=None)

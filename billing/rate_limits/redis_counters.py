@@ -16,8 +16,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 
 from billing.errors import LimitsUnavailable
-from billing.rate_limits.counters import Answer, Ask, CountedLimit
-from billing.rate_limits.window import ROUNDING, WINDOW_S, Window
+from billing.rate_limits.counters import ROUNDING, WINDOW_S, Answer, Ask, CountedLimit, Window
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)

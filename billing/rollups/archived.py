@@ -1,13 +1,39 @@
-"""Which usage events are archived: all with ids before one bound, apart from those that came late and were let in."""
+"""Archived months: the bound of the events that are in files, those that came late, and the sums that were kept."""
 
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
+from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, ScalarSelect, func, or_, select, true
 
-from billing.rollups.event_ids import day_of
-from billing.store.rollup_tables import archived_months, late_events
+from billing.errors import BillingError
+from billing.rollups.partitions import day_of
+from billing.store.rollup_tables import SUMS, archived_days, archived_months, late_events
 from billing.store.schema import usage_events
+
+
+class ArchivedSumsChanged(BillingError):
+    """Sums cannot be made anew: what is kept of an archived month is not what was kept. Nothing was changed."""
+
+    def __init__(self, month: str, problem: str) -> None:
+        super().__init__(
+            f"archived {month}: {problem}, and no sum can be made anew from them: restore the ledger's archived_days "
+            "of this month from a backup"
+        )
+
+
+class PeriodArchived(BillingError, ValueError):
+    """The answer needs single events, and some of them are archived. Sums of whole days are still there."""
+
+    def __init__(self, what: str, last_settled_at: datetime) -> None:
+        super().__init__(
+            f"{what} needs single events, and those settled up to {last_settled_at:%Y-%m-%d %H:%M} UTC are archived: "
+            "ask for whole days (UTC), or for what came later"
+        )
+
 
 _e, _m = usage_events.c, archived_months.c
 
@@ -95,3 +121,47 @@ def not_archived(connection: Connection) -> ColumnElement[bool]:
     if not begin:
         return true()
     return or_(_e.event_id < dropped_until(connection), _e.event_id >= begin)
+
+
+_d = archived_days.c
+KEY = ("workspace_id", "day", "month", "project_id", "key_id", "model_id", "route")
+_TOTALS = {
+    "requests": "events",
+    "cost_nano_usd": "charged_nano_usd",
+    "written_off_nano_usd": "written_off_nano_usd",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class WrongArchive:
+    """An archived month whose sums were changed since. Nothing in the ledger says what they were."""
+
+    month: str
+    problem: str
+
+
+def digest_of_sums(rows: Iterable[Sequence[Any]]) -> str:
+    """SHA-256 of rows of `KEY` and `SUMS`, in any order."""
+    lines = sorted(json.dumps([*row[: len(KEY)], *map(int, row[len(KEY) :])]) for row in rows)
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def wrong_archives(connection: Connection, *, full: bool) -> list[WrongArchive]:
+    """By the totals of each month; `full`: by every row of it."""
+    sums = [func.coalesce(func.sum(_d[name]), 0) for name in _TOTALS]
+    totals = select(_d.archived_month, *sums).group_by(_d.archived_month)
+    kept = {row[0]: tuple(map(int, row[1:])) for row in connection.execute(totals)}
+    columns = (_m[name] for name in _TOTALS.values())
+    months = select(_m.month, _m.manifest, *columns).where(_m.state != "sealed").order_by(_m.month)
+    found = []
+    for month, manifest, *due in connection.execute(months).all():
+        if kept.get(month, (0, 0, 0)) != tuple(due):
+            found.append(WrongArchive(month, "its sums do not add up to what was archived"))
+        elif full and _digest(connection, month) != json.loads(manifest)["sums_sha256"]:
+            found.append(WrongArchive(month, "its sums are not those that were kept"))
+    return found
+
+
+def _digest(connection: Connection, month: str) -> str:
+    columns = [_d[name] for name in (*KEY, *SUMS)]
+    return digest_of_sums(connection.execute(select(*columns).where(_d.archived_month == month)))

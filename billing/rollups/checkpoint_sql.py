@@ -8,8 +8,8 @@ from sqlalchemy import Connection, case, delete, func, insert, literal, or_, sel
 from sqlalchemy.sql.elements import ColumnElement
 
 from billing.rollups.archived import archived_until, dropped_until
-from billing.rollups.event_ids import day_of, following, id_of_day, month_of_day
-from billing.store.database_clock import now_s
+from billing.rollups.partitions import day_of, following, id_of_day, month_of_day
+from billing.store.dates import now_s
 from billing.store.rollup_tables import checkpoint_sums, event_checkpoints
 from billing.store.schema import usage_events
 

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from typing import Any
 
-from sqlalchemy import Connection, Select, Table, and_, delete, func, insert, select, union_all
+from sqlalchemy import Connection, Select, Table, and_, delete, func, insert, literal, or_, select, union_all
 from sqlalchemy.sql.elements import ColumnElement
 
 from billing.rollups.archived import not_archived
-from billing.rollups.charges import charged_month
-from billing.rollups.event_ids import following
-from billing.rollups.summed import OF_EVENT
+from billing.rollups.partitions import following
+from billing.rollups.usage_sums import OF_EVENT
+from billing.store.charged import charged_month
 from billing.store.dates import calendar
 from billing.store.rollup_tables import SUMS, archived_days, archived_months, usage_days, usage_months
 from billing.store.schema import usage_events
@@ -166,3 +166,46 @@ def _settled_in(month: str) -> ColumnElement[bool]:
     first = date.fromisoformat(f"{month}-01")
     since, until = (datetime.combine(day, time.min, tzinfo=UTC) for day in (first, following(first)))
     return and_(_e.settled_at >= since, _e.settled_at < until)
+
+
+_COLUMNS = ("workspace_id", "settled_month", "month", "project_id", "key_id", "model_id", "route")
+MOST_NAMED = 1000
+
+
+def unequal_sums(connection: Connection) -> list[WrongRow]:
+    """At most `MOST_NAMED`, each with what `usage_months` has as `stored`, and what `usage_days` add up to as `due`."""
+    settled = func.substr(usage_days.c.day, 1, 7).label("settled_month")
+    of_day = [settled if name == "settled_month" else usage_days.c[name] for name in _COLUMNS]
+    sides = union_all(
+        select(
+            *(usage_months.c[name] for name in _COLUMNS),
+            *(usage_months.c[name].label(f"stored_{name}") for name in SUMS),
+            *(literal(0).label(f"due_{name}") for name in SUMS),
+        ),
+        select(
+            *of_day,
+            *(literal(0).label(f"stored_{name}") for name in SUMS),
+            *(usage_days.c[name].label(f"due_{name}") for name in SUMS),
+        ),
+    ).subquery()
+    stored, due = ([func.sum(sides.c[f"{side}_{name}"]) for name in SUMS] for side in ("stored", "due"))
+    groups = [sides.c[name] for name in _COLUMNS]
+    differing = or_(*(one != other for one, other in zip(stored, due, strict=True)))
+    found = select(*groups, *stored, *due).group_by(*groups).having(differing)
+    rows = connection.execute(found.order_by(*groups).limit(MOST_NAMED)).all()
+    return [_unequal(tuple(row)) for row in rows]
+
+
+def _unequal(row: tuple[object, ...]) -> WrongRow:
+    owner, *key = (str(value) for value in row[: len(_COLUMNS)])
+    # PostgreSQL sums integers into a NUMERIC.
+    sums = [int(str(value)) for value in row[len(_COLUMNS) :]]
+    both = zip(SUMS, sums[: len(SUMS)], sums[len(SUMS) :], strict=True)
+    differing = [(name, one, other) for name, one, other in both if one != other]
+    return WrongRow(
+        owner,
+        "usage_months",
+        tuple(key),
+        {name: one for name, one, _ in differing},
+        {name: other for name, _, other in differing},
+    )

@@ -1,7 +1,6 @@
 """Opens a database by URL, and runs units of work in its transactions.
 
-A unit of work is a plain function of a synchronous `Connection`: one body of SQL serves both databases.
-"""
+A unit of work is a plain function of a synchronous `Connection`: one body of SQL serves both databases."""
 
 import time
 from abc import ABC, abstractmethod
@@ -146,3 +145,31 @@ def describe(error: BaseException) -> str:
     """The driver's own words, without the statement and its parameters."""
     original = getattr(error, "orig", None) or error
     return f"{type(original).__name__}: {original}" if str(original) else type(original).__name__
+
+
+class FakeOutageDatabase(Database):
+    """Passes everything to `inner` until `is_down`; with `loses_answers`, a write is committed and then fails,
+    as when the connection breaks between the commit and its answer."""
+
+    def __init__(self, inner: Database) -> None:
+        self._inner = inner
+        self.is_down = False
+        self.loses_answers = False
+        self.reads = 0
+
+    async def write(self, work: Work[T], *, durable: bool = True) -> T:
+        if self.is_down:
+            raise LedgerUnavailable("the fake outage is on")
+        result = await self._inner.write(work, durable=durable)
+        if self.loses_answers:
+            raise LedgerUnavailable("the fake outage lost the answer")
+        return result
+
+    async def read(self, work: Work[T]) -> T:
+        self.reads += 1
+        if self.is_down:
+            raise LedgerUnavailable("the fake outage is on")
+        return await self._inner.read(work)
+
+    async def close(self) -> None:
+        await self._inner.close()

@@ -1,10 +1,15 @@
-"""Stored times: their days and months in UTC, as each database writes them, and periods of them."""
+"""Stored times in UTC, periods of them, and the database's clock, which decides what several servers must agree on."""
 
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import lru_cache
+from sqlite3 import Connection as SqliteConnection
 from typing import Any
 
-from sqlalchemy import Column, ColumnElement, Connection, Select, func
+from sqlalchemy import Column, ColumnElement, Connection, Double, Select, String, func
+
+from billing.usage import month_of
 
 _MONTH = re.compile(r"(\d{4})-(0[1-9]|1[0-2])")
 _CHARS = {"month": 7, "day": 10}
@@ -36,3 +41,28 @@ def month_bounds(month: str) -> tuple[datetime, datetime]:
     year, number = int(match[1]), int(match[2])
     following = (year + 1, 1) if number == 12 else (year, number + 1)
     return datetime(year, number, 1, tzinfo=UTC), datetime(*following, 1, tzinfo=UTC)
+
+
+DAY_S = 86_400
+
+
+def now_s() -> ColumnElement[float]:
+    """Seconds since 1970."""
+    return func.pith_now(type_=Double)
+
+
+def this_month() -> ColumnElement[str]:
+    """The calendar month in UTC, such as `2026-11`."""
+    return func.pith_month(type_=String)
+
+
+def install_clock(connection: SqliteConnection, clock: Callable[[], float]) -> None:
+    """Gives a connection of SQLite both functions. `clock` returns the seconds since 1970."""
+    connection.create_function("pith_now", 0, clock)
+    # Each request asks twice.
+    of_day = lru_cache(maxsize=2)(_month_of_day)
+    connection.create_function("pith_month", 0, lambda: of_day(clock() // DAY_S))
+
+
+def _month_of_day(day: float) -> str:
+    return month_of(datetime.fromtimestamp(day * DAY_S, UTC))

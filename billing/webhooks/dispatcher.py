@@ -11,8 +11,7 @@ from functools import partial
 from billing.errors import LedgerUnavailable
 from billing.store.database import Database, PatientWork
 from billing.webhooks import delivery_sql
-from billing.webhooks.delivery import Attempt, Outcome, Result, pause_after
-from billing.webhooks.errors import SecretUnreadable
+from billing.webhooks.endpoint import Attempt, Outcome, Result, SecretUnreadable, pause_after
 from billing.webhooks.secret import SecretBox
 from billing.webhooks.sender import Sender
 

@@ -1,4 +1,4 @@
-"""A webhook: where somebody wants to be told, and of what."""
+"""Webhooks as values: an endpoint, a delivery to it, and what can go wrong with either."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -7,7 +7,44 @@ from ipaddress import ip_address
 from typing import Literal, get_args
 from urllib.parse import SplitResult, urlsplit
 
-from billing.webhooks.errors import InvalidEndpoint
+from billing.errors import BillingError
+
+
+class InvalidEndpoint(BillingError, ValueError):
+    """A URL or an event type of a webhook cannot be used; the message names it."""
+
+
+class UnknownEndpoint(BillingError, LookupError):
+    """No webhook has this id, or it was removed."""
+
+    def __init__(self, ref: str) -> None:
+        super().__init__(f"no webhook has the id {ref!r}")
+
+
+class UnknownEvent(BillingError, LookupError):
+    """Nothing of this event is kept for any webhook that is active."""
+
+    def __init__(self, ref: str) -> None:
+        super().__init__(f"no event {ref!r} is kept for a webhook that is active")
+
+
+class TooManyEndpoints(BillingError):
+    """The workspace, or the whole service, has as many webhooks as it may."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(
+            f"there are {most} webhooks already, which is all that there may be; remove one first"
+        )
+
+
+class SecretUnreadable(BillingError):
+    """A webhook's secret cannot be opened: it was sealed with another pepper."""
+
+    def __init__(self, endpoint_id: str) -> None:
+        super().__init__(
+            f"the secret of webhook {endpoint_id} was sealed with another pepper: restore the pepper, or rotate it"
+        )
+
 
 EventType = Literal[
     "limit.reached",
@@ -18,7 +55,7 @@ EventType = Literal[
     "webhook.test",
 ]
 EVENT_TYPES: tuple[EventType, ...] = get_args(EventType)
-State = Literal["active", "disabled", "removed"]
+EndpointState = Literal["active", "disabled", "removed"]
 
 MAX_URL_CHARS = 2048
 
@@ -35,7 +72,7 @@ class Endpoint:
     workspace_name: str | None
     url: str
     events: tuple[str, ...]
-    state: State
+    state: EndpointState
     state_reason: str | None
     failures: int
     created_at: datetime
@@ -83,3 +120,61 @@ def _is_loopback(parts: SplitResult) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+DeliveryState = Literal["waiting", "delivered", "failed", "cancelled"]
+STATES: tuple[DeliveryState, ...] = get_args(DeliveryState)
+# What a try came to: `refused` is any answer but 2xx and 410, `unreachable` no answer in time.
+Result = Literal["delivered", "refused", "unreachable", "gone"]
+RESULTS: tuple[Result, ...] = get_args(Result)
+
+FIRST_PAUSE_S = 10.0
+LONGEST_PAUSE_S = 6 * 3600.0
+MAX_ERROR_CHARS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One row, with its event's type, as an operator reads it."""
+
+    event_id: str
+    type: str
+    workspace_id: str | None
+    endpoint_id: str
+    state: DeliveryState
+    attempts: int
+    created_at: datetime
+    due_at: datetime
+    last_tried_at: datetime | None
+    last_status: int | None
+    last_error: str | None
+    delivered_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What is sent next to an endpoint that this worker has claimed, and with which sealed secrets it is signed."""
+
+    endpoint_id: str
+    worker: str
+    url: str
+    event_id: str
+    payload: str
+    attempts: int
+    secrets: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`status` is the receiver's, where it answered; `error` is for the operator, and holds nothing of its answer."""
+
+    result: Result
+    status: int | None = None
+    error: str | None = None
+
+
+def pause_after(attempts: int, chance: float) -> float:
+    """Seconds until the next try, after so many: doubles up to six hours, a quarter more or less by `chance` (0 to 1),
+    so that receivers that failed together are not all tried at the same moment."""
+    doubled = FIRST_PAUSE_S * 2.0 ** min(attempts - 1, 16)
+    return min(LONGEST_PAUSE_S, doubled) * (0.75 + 0.5 * chance)

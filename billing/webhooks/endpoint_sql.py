@@ -10,13 +10,12 @@ from sqlalchemy import Connection, Select, func, insert, select, update
 from sqlalchemy.engine import Row
 
 from billing.accounts import account_sql, audit_log
+from billing.accounts.account_sql import Page, paged
 from billing.accounts.audit_log import AuditEntry
-from billing.accounts.pages import Page, paged
-from billing.store.database_clock import now_s
+from billing.store.dates import now_s
 from billing.store.schema import workspaces
 from billing.store.webhook_tables import webhook_deliveries, webhook_endpoints
-from billing.webhooks.endpoint import Endpoint
-from billing.webhooks.errors import TooManyEndpoints, UnknownEndpoint
+from billing.webhooks.endpoint import Endpoint, TooManyEndpoints, UnknownEndpoint
 
 _e, _d = webhook_endpoints.c, webhook_deliveries.c
 

@@ -2,11 +2,12 @@
 and again only after credits have brought a workspace's balance below the first of them.
 
 Upkeep reads the balances; a request or a settlement does nothing for it. A row of `limit_alerts` is the proof that a
-percentage was announced, whether or not there was anybody to tell.
-"""
+percentage was announced, whether or not there was anybody to tell."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from sqlalchemy import (
@@ -22,18 +23,50 @@ from sqlalchemy import (
     exists,
     func,
     literal,
+    or_,
     select,
+    tuple_,
     union_all,
 )
 from sqlalchemy.dialects import postgresql, sqlite
 
 from billing.errors import Span
 from billing.price import exact_usd
-from billing.store.database_clock import now_s, this_month
+from billing.store.database import Database, PatientWork
+from billing.store.dates import now_s, this_month
 from billing.store.schema import api_keys, projects, workspaces
 from billing.store.webhook_tables import limit_alerts
-from billing.webhooks import outbox
-from billing.webhooks.refusals import RefusedLimit
+from billing.usage import month_of
+from billing.webhooks import delivery_sql, outbox
+
+MOST = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedLimit:
+    """A spend limit that a request did not fit under. `key_id` is empty for a limit of the workspace."""
+
+    workspace_id: str
+    key_id: str
+    span: Span
+    limit_nano_usd: int
+
+
+class Refusals:
+    """Noting one costs a request that is refused anyway an entry in a set. What a process that dies had noted is noted
+    again at the next refusal."""
+
+    def __init__(self) -> None:
+        self._noted: set[RefusedLimit] = set()
+
+    def note(self, refused: RefusedLimit) -> None:
+        if len(self._noted) < MOST:
+            self._noted.add(refused)
+
+    def take(self, most: int = MOST) -> list[RefusedLimit]:
+        """So many of those that were noted, which are forgotten here."""
+        return [self._noted.pop() for _ in range(min(most, len(self._noted)))]
+
 
 PERCENTS = (50, 80, 100)
 # From here on a request that does not fit under the limit means that the limit is used up.
@@ -228,3 +261,84 @@ def _data(one: Reached) -> dict[str, Any]:
         "used_usd": exact_usd(one.used_nano_usd),
         "requests_refused": one.refused,
     }
+
+
+# A month is over on every server by then, whatever its clock.
+MONTHS_KEPT = timedelta(days=40)
+KEPT_S = 400 * 86_400.0
+DELETED_AT_ONCE = 1000
+
+_ID = tuple_(*limit_alerts.primary_key.columns)
+
+
+def has_old_alerts(connection: Connection) -> bool:
+    """Whether there is something to delete."""
+    return bool(connection.execute(select(exists().where(_old(connection)))).scalar_one())
+
+
+def forget_old_alerts(connection: Connection) -> int:
+    """Deletes some; how many. There may be more."""
+    some = select(*limit_alerts.primary_key.columns).where(_old(connection)).limit(DELETED_AT_ONCE)
+    return connection.execute(delete(limit_alerts).where(_ID.in_(some))).rowcount
+
+
+def _old(connection: Connection) -> ColumnElement[bool]:
+    now = datetime.fromtimestamp(connection.execute(select(now_s())).scalar_one(), UTC)
+    of_workspace = exists().where(_w.id == _a.workspace_id, _w.spend_limit_nano_usd == _a.limit_nano_usd)
+    of_key = exists().where(_k.id == _a.key_id, _k.spend_limit_nano_usd == _a.limit_nano_usd)
+    in_force = or_(
+        and_(_a.key_id == "", of_workspace.correlate(limit_alerts)), of_key.correlate(limit_alerts)
+    )
+    return or_(
+        and_(_a.span == "month", _a.month < month_of(now - MONTHS_KEPT)),
+        and_(_a.span == "total", _a.reached_at < now.timestamp() - KEPT_S, ~in_force),
+    )
+
+
+MOST_TURNS = 50
+
+
+class LimitWatch:
+    """Announces which limits are 50, 80 and 100% used. Any number of servers may do so at once."""
+
+    def __init__(self, database: Database, refusals: Refusals) -> None:
+        self._database = database
+        self._refusals = refusals
+
+    async def once(self) -> int:
+        """How many were announced. Raises `LedgerUnavailable`."""
+        count = 0
+        if await self._database.read(has_fallen):
+            await self._database.write(PatientWork(forget_fallen))
+        for _ in range(MOST_TURNS):
+            reached = await self._database.read(newly_reached)
+            if not reached:
+                break
+            # What was read is announced as it was read: the balance may have moved on since.
+            announcing = partial(announce, reached=reached)
+            count += await self._database.write(PatientWork(announcing))
+        # Each costs a statement: in parts, and after those that only reading finds.
+        for _ in range(MOST_TURNS):
+            refused = self._refusals.take(AT_ONCE)
+            if not refused:
+                break
+            count += await self._announce_refused(refused)
+        return count
+
+    async def _announce_refused(self, refused: Sequence[RefusedLimit]) -> int:
+        reached = await self._database.read(partial(newly_refused, refused=refused))
+        if not reached:
+            return 0
+        return await self._database.write(PatientWork(partial(announce, reached=reached)))
+
+
+async def tidy(database: Database, waiting: Callable[[int], None]) -> None:
+    """Deletes what is old, and tells `waiting` how many deliveries wait. Raises `LedgerUnavailable`."""
+    for _ in range(MOST_TURNS):
+        if await database.write(PatientWork(delivery_sql.tidy)) < delivery_sql.DELETED_AT_ONCE:
+            break
+    if await database.read(has_old_alerts):
+        for _ in range(MOST_TURNS):
+            if await database.write(PatientWork(forget_old_alerts)) < DELETED_AT_ONCE:
+                break
+    waiting(await database.read(delivery_sql.count_waiting))

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, or_, select
 
-from billing.store.database_clock import now_s
+from billing.store.dates import now_s
 from billing.store.webhook_tables import webhook_deliveries, webhook_endpoints, webhook_events
 from billing.webhooks.endpoint import EventType
 

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from billing.webhooks.errors import SecretUnreadable
+from billing.webhooks.endpoint import SecretUnreadable
 
 PREFIX = "whsec_"
 SECRET_BYTES = 32

@@ -6,11 +6,10 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from billing.accounts.pages import Page
+from billing.accounts.account_sql import Page
 from billing.store.database import Database
-from billing.webhooks import delivery_log, endpoint_sql, outbox, secret
-from billing.webhooks.delivery import Delivery, State
-from billing.webhooks.endpoint import Endpoint, checked_events, checked_url, host_of
+from billing.webhooks import delivery_sql, endpoint_sql, outbox, secret
+from billing.webhooks.endpoint import Delivery, DeliveryState, Endpoint, checked_events, checked_url, host_of
 from billing.webhooks.secret import SecretBox
 
 # For so long after a rotation what is sent is signed with both secrets.
@@ -84,17 +83,17 @@ class Webhooks:
         endpoint: str | None = None,
         *,
         workspace: str | None = None,
-        state: State | None = None,
+        state: DeliveryState | None = None,
         limit: int = 100,
     ) -> list[Delivery]:
         """The latest, newest first. Raises `UnknownAccount`."""
         return await self._database.read(
-            lambda c: delivery_log.listed(c, endpoint=endpoint, workspace=workspace, state=state, limit=limit)
+            lambda c: delivery_sql.listed(c, endpoint=endpoint, workspace=workspace, state=state, limit=limit)
         )
 
     async def redeliver(self, event_id: str, *, endpoint: str | None = None) -> list[Delivery]:
         """Sends an event again, with the id that it had. Raises `UnknownEvent`."""
-        return await self._database.write(lambda c: delivery_log.redeliver(c, event_id, endpoint))
+        return await self._database.write(lambda c: delivery_sql.redeliver(c, event_id, endpoint))
 
     async def test(self, endpoint_id: str) -> Delivery:
         """Sends it a `webhook.test`, whatever it takes otherwise."""
@@ -105,7 +104,7 @@ class Webhooks:
             event_id = outbox.write(
                 connection, "webhook.test", [found.id], workspace_id=found.workspace_id, data=data
             )
-            return delivery_log.listed_of(connection, event_id)[0]
+            return delivery_sql.listed_of(connection, event_id)[0]
 
         return await self._database.write(work)
 

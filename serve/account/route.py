@@ -13,12 +13,11 @@ import orjson
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from billing.books.period_usage import PeriodUsage, period_usage
 from billing.books.spending import Spending, spending
+from billing.books.usage_report import PeriodUsage, period_usage
 from billing.caller import Caller
 from billing.errors import RateLimited
-from billing.rate_limits.key_limits import counted_by_key
-from billing.rate_limits.rate_limits import NO_STATE, RateLimits
+from billing.rate_limits.rate_limits import NO_STATE, RateLimits, counted_by_key
 from billing.store.database import Database
 from serve.account.response import Limits, UsageReport, limits_body, usage_body
 from serve.account.usage_query import PARAMETERS, UsageQuery, usage_query

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any, Literal, cast, get_args
 
-from billing.books.dimensions import Dimension
+from billing.books.saving import Dimension
 from serve.http.request_body import InvalidBody, Issue
 
 GroupBy = Literal["day", "model", "route", "key"]

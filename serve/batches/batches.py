@@ -8,9 +8,8 @@ from typing import Annotated, Literal
 import orjson
 from pydantic import Field
 
-from billing.batches.batch import Batch, NewBatch
+from billing.batches.batch import Batch, NewBatch, UnknownBatch, UnknownFile
 from billing.batches.batch_store import BatchStore
-from billing.batches.errors import UnknownBatch, UnknownFile
 from billing.caller import Caller
 from models.errors import InvalidField
 from serve.batches.endpoints import Endpoints, plain_path

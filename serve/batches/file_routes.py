@@ -13,8 +13,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Send
 
-from billing.batches.errors import StorageUnavailable
-from billing.batches.stored_file import FilePage, StoredFile
+from billing.batches.batch import FilePage, StorageUnavailable, StoredFile
 from billing.caller import Caller
 from billing.rate_limits.rate_limits import RateLimits
 from serve.batches.batches import limit_of, one_of

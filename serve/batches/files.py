@@ -8,11 +8,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import BinaryIO, Final
 
-from billing.batches.errors import StorageUnavailable, StoredElsewhere, UnknownFile
-from billing.batches.file_store import FileStore
-from billing.batches.file_writer import delete_expired, discard, take_in, written_file
+from billing.batches.batch import (
+    FileBounds,
+    FilePage,
+    StorageUnavailable,
+    StoredElsewhere,
+    StoredFile,
+    UnknownFile,
+)
+from billing.batches.file_store import FileStore, delete_expired, discard, take_in, written_file
 from billing.batches.folder import FileFolder
-from billing.batches.stored_file import FileBounds, FilePage, StoredFile
 from billing.caller import Caller
 from serve.batches.batches import is_id
 from serve.batches.form_data import FormReader, refused

@@ -12,10 +12,9 @@ import orjson
 from starlette.types import Message
 
 from billing.accounts.accounts import Accounts
-from billing.accounts.powers import require_route
-from billing.batches.batch import ClaimedLine, LineTokens
+from billing.accounts.key_terms import require_route
+from billing.batches.batch import ClaimedLine, LineTokens, LostClaim, StorageUnavailable
 from billing.batches.batch_store import BatchStore
-from billing.batches.errors import LostClaim, StorageUnavailable
 from billing.batches.folder import FileFolder
 from billing.caller import Caller, PriceTerms
 from billing.errors import BillingError, LedgerUnavailable, PricesUnavailable

@@ -7,12 +7,20 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
-from billing.batches.batch import Batch, BatchStatus, ClaimedLine, EndedLine, kept_bytes
+from billing.batches.batch import (
+    Batch,
+    BatchStatus,
+    ClaimedLine,
+    EndedLine,
+    LostClaim,
+    StorageFull,
+    StorageUnavailable,
+    StoredFile,
+    kept_bytes,
+)
+from billing.batches.batch_sql import Job
 from billing.batches.batch_store import BatchStore, WrittenFile
-from billing.batches.errors import LostClaim, StorageFull, StorageUnavailable
-from billing.batches.file_writer import FileWriter, written_file
-from billing.batches.job_sql import Job
-from billing.batches.stored_file import StoredFile
+from billing.batches.file_store import FileWriter, written_file
 from billing.errors import BillingError, LedgerUnavailable
 from serve.batches.endpoints import Endpoints, plain_path
 from serve.batches.files import Files

@@ -8,9 +8,9 @@ from typing import Any, BinaryIO
 import orjson
 
 from billing.batches.batch import NewLine
+from billing.batches.batch_sql import Job
 from billing.batches.batch_store import BatchStore
 from billing.batches.folder import FileFolder
-from billing.batches.job_sql import Job
 from serve.batches.endpoints import Endpoint, plain_path
 from serve.http.request_body import InvalidBody, parse_json
 

@@ -4,15 +4,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from billing.accounts.accounts import Accounts
-from billing.batches.batch import Home
+from billing.background.upkeep import Round
+from billing.batches.batch import FileBounds, Home
 from billing.batches.batch_store import BatchStore
 from billing.batches.file_store import FileStore
-from billing.batches.folder import FileFolder
-from billing.batches.kept_id import DEPLOYMENT, kept_id
-from billing.batches.stored_file import FileBounds
+from billing.batches.folder import DEPLOYMENT, FileFolder, kept_id
 from billing.price import WHOLE_PPM
 from billing.store.database import Database
-from billing.upkeep.background import Round
 from serve.batches.batches import Batches, BatchTerms
 from serve.batches.endpoints import Endpoints
 from serve.batches.files import Files, FileTerms

@@ -97,7 +97,7 @@ def archive(
 
 async def _archive(database: Database, settings: Settings, *, dry_run: bool) -> None:
     from billing.archive.archiver import Archiver
-    from billing.spool.spool import Spool
+    from billing.ledger.spool import Spool
     from serve.money.ledger_setup import operator
 
     keep, folder = settings.billing.archive.keep_months, settings.billing.archive.folder
@@ -114,7 +114,7 @@ async def _archive(database: Database, settings: Settings, *, dry_run: bool) -> 
 
 
 async def _plan(database: Database, keep_months: int) -> None:
-    from billing.archive.planned import planned
+    from billing.archive.archiver import planned
 
     for one in await planned(database, keep_months):
         begun = "" if one.state is None else f", {one.state}: a run before this did not end"
@@ -130,7 +130,7 @@ async def _check(database: Database, settings: Settings) -> None:
 
 async def _find(database: Database, settings: Settings, event_id: str) -> None:
     from billing.archive.archived_events import find
-    from billing.archive.errors import ArchiveRefused
+    from billing.errors import ArchiveRefused
 
     found = await find(database, settings.billing.archive.folder, event_id)
     if found is None:

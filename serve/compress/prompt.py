@@ -11,7 +11,7 @@ from typing import Self
 
 import orjson
 
-from billing.accounts.powers import require_models
+from billing.accounts.key_terms import require_models
 from billing.caller import Caller
 from billing.price import Cost
 from billing.usage import MeteringStatus, Outcome, Saving

@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 from starlette.responses import Response
 
-from billing.accounts.powers import ModelNotAllowed, RouteNotAllowed
-from billing.batches.errors import (
+from billing.accounts.key_terms import ModelNotAllowed, RouteNotAllowed
+from billing.batches.batch import (
     BatchEnded,
     FileInUse,
     FilesFull,

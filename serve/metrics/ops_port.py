@@ -19,7 +19,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from billing.errors import BillingError
-from billing.spool.spool import Spool
+from billing.ledger.spool import Spool
 from serve.config.settings import Settings
 from serve.metrics.engine_files import Series, processes_in, read_series
 from serve.metrics.families import collected_gauge

@@ -7,14 +7,14 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from billing.accounts.powers import require_models
+from billing.accounts.key_terms import require_models
 from billing.caller import Caller, LimitState
 from billing.errors import QuotaExceeded
 from billing.ledger.ledger import Ledger
 from billing.ledger.price_list import PriceList
 from billing.rate_limits.rate_limits import RateLimits
 from billing.usage import Hold, MeteringStatus
-from billing.webhooks.refusals import Refusals
+from billing.webhooks.limit_alerts import Refusals
 from models.errors import EngineRejected
 from serve.http.limits import rate_limit_headers
 from serve.http.openapi import METERING_HEADER

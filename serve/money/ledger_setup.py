@@ -11,8 +11,8 @@ from pathlib import Path
 from billing.accounts.accounts import Accounts
 from billing.errors import AccountExists, InvalidKey, UnknownAccount
 from billing.ledger.ledger import Ledger
+from billing.ledger.spool import Spool
 from billing.price import ModelPrice
-from billing.spool.spool import Spool
 from billing.store.database import Database, open_database, parse_url
 from billing.store.migration import current_revision, upgrade
 from billing.store.private_files import make_file_private, make_folder_private

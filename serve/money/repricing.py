@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from billing.accounts.accounts import Accounts
-from billing.ledger.price_change import change_prices
+from billing.ledger.price_list import change_prices
 from billing.price import ModelPrice
 from billing.store.database import open_database
 from serve.config.settings import Settings

@@ -4,21 +4,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from billing.collections.collector import Collector
-from billing.collections.payment_hook import HookCommand
-from billing.leases.lease_times import LeaseTimes
-from billing.ledger.ledger import Ledger
-from billing.originals.original_store import OriginalStore
-from billing.store.database import Database
-from billing.upkeep.background import Background, Loop, Round
-from billing.upkeep.upkeep import (
+from billing.background.upkeep import (
     LEASES_EVERY_S,
+    Background,
+    Loop,
+    Round,
     collection_round,
     lease_round,
     months_round,
     originals_round,
     replay_round,
 )
+from billing.collections.collector import Collector
+from billing.collections.payment_hook import HookCommand
+from billing.ledger.leases import LeaseTimes
+from billing.ledger.ledger import Ledger
+from billing.originals.original_store import OriginalStore
+from billing.store.database import Database
 from serve.config.settings import Settings
 from serve.metrics.background import UpkeepMetrics
 from serve.tracing.spans import NO_TRACER, Tracer, traced

@@ -5,16 +5,14 @@ from functools import partial
 
 from prometheus_client import CollectorRegistry
 
+from billing.background.upkeep import Round
 from billing.caller import Caller
 from billing.errors import QuotaExceeded
 from billing.store.database import Database
-from billing.upkeep.background import Round
-from billing.webhooks.addresses import AllowedAddresses
 from billing.webhooks.dispatcher import Dispatcher
-from billing.webhooks.refusals import Refusals, RefusedLimit
+from billing.webhooks.limit_alerts import LimitWatch, Refusals, RefusedLimit, tidy
 from billing.webhooks.secret import SecretBox
-from billing.webhooks.sender import HttpSender
-from billing.webhooks.watch import LimitWatch, tidy
+from billing.webhooks.sender import AllowedAddresses, HttpSender
 from serve.config.settings import Settings
 from serve.config.values import parse_networks
 from serve.metrics.background import WebhookMetrics

@@ -16,7 +16,7 @@ from billing.adjustments.adjustments import Adjustments
 from billing.books.books import Books
 from billing.collections.collector import Collector
 from billing.errors import InvalidKey
-from billing.spool.spool import Spool
+from billing.ledger.spool import Spool
 from billing.store.database import Database
 from billing.store.private_files import FILE_MODE, make_file_private
 from billing.webhooks.webhooks import Webhooks

@@ -8,14 +8,14 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from billing.adjustments.errors import (
+from billing.adjustments.adjustment import (
     AdjustmentKeyReused,
     AdjustmentRefused,
     AmbiguousRequest,
     InvalidAdjustment,
     UnknownRequest,
 )
-from billing.adjustments.errors import UnknownEvent as UnknownUsageEvent
+from billing.adjustments.adjustment import UnknownEvent as UnknownUsageEvent
 from billing.errors import (
     AccountExists,
     AccountRevoked,
@@ -28,8 +28,8 @@ from billing.errors import (
     UnknownCollection,
     UnknownSpooledEvent,
 )
-from billing.webhooks.errors import InvalidEndpoint, TooManyEndpoints, UnknownEndpoint
-from billing.webhooks.errors import UnknownEvent as UnknownWebhookEvent
+from billing.webhooks.endpoint import InvalidEndpoint, TooManyEndpoints, UnknownEndpoint
+from billing.webhooks.endpoint import UnknownEvent as UnknownWebhookEvent
 from serve.http.errors import STATUSES, Problem, http_problem, problem_of, unexpected_problem
 from serve.http.openapi import REQUEST_ID_HEADER, ErrorBody
 from serve.ops.idempotency import AnswerNotKept, IdempotencyKeyReused

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from billing.clock import now
-from billing.spool.spool import Spool
+from billing.ledger.spool import Spool
 from billing.store.database import open_database
 from serve.config.settings import Settings
 from serve.http.errors import MissingKey, WrongAdminKey, http_problem

@@ -9,13 +9,13 @@ from fastapi.responses import PlainTextResponse
 from starlette.responses import Response, StreamingResponse
 
 from billing.accounts.audit_log import AuditEntry
+from billing.archive.archiver import planned
 from billing.archive.month_files import manifest_of
-from billing.archive.planned import planned
-from billing.books.dimensions import COMPARED_BY, DIMENSIONS, LINES, Dimension
 from billing.books.receipts import receipts as read_receipts
+from billing.books.saving import COMPARED_BY, DIMENSIONS, LINES, Dimension
 from billing.export.encoders import Format
 from billing.export.exporter import Exporter
-from billing.export.selection import selection_of
+from billing.export.rows import selection_of
 from billing.rollups.archived import archived
 from billing.rollups.archived import manifest_of as stored_manifest
 from serve.ops.administration import Admin, Gate

@@ -16,14 +16,14 @@ from typing import Annotated, Any
 
 from fastapi import Header
 
-from billing.accounts import idempotent_requests
-from billing.accounts.idempotent_requests import BegunRequest
+from billing.accounts import audit_log
+from billing.accounts.audit_log import BegunRequest
 from billing.errors import BillingError, LedgerUnavailable, RowRefused
 from billing.store.database import Database
 from serve.ops.administration import Admin
 
 MOST_KEPT = 1000
-KEPT_S = idempotent_requests.KEPT_S
+KEPT_S = audit_log.KEPT_S
 MAX_CHARS = 128
 IdempotencyKey = Annotated[
     str | None,
@@ -100,7 +100,7 @@ async def _begun(database: Database, request: BegunRequest, make: Make) -> dict[
     """Made once: noted first, and forgotten where the ledger refused it. Where nobody knows what became of it, it stays
     noted."""
     try:
-        before = await database.write(partial(idempotent_requests.begin, request=request))
+        before = await database.write(partial(audit_log.begin, request=request))
     except RowRefused:
         # Another server has just noted it.
         before = request.digest
@@ -111,5 +111,5 @@ async def _begun(database: Database, request: BegunRequest, make: Make) -> dict[
     except LedgerUnavailable:
         raise
     except (BillingError, ValueError):
-        await database.write(partial(idempotent_requests.forget, request=request))
+        await database.write(partial(audit_log.forget, request=request))
         raise

@@ -8,15 +8,14 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends
 from starlette.responses import Response, StreamingResponse
 
-from billing.accounts.pages import Page
-from billing.adjustments.adjustment import Adjustment
+from billing.accounts.account_sql import Page
+from billing.adjustments.adjustment import Adjustment, InvalidAdjustment
 from billing.adjustments.adjustments import Adjustments
-from billing.adjustments.errors import InvalidAdjustment
 from billing.collections.collection import State
 from billing.collections.collector import Collector
 from billing.errors import LedgerUnavailable
 from billing.ledger.replay import retry
-from billing.spool.drop import drop_event
+from billing.ledger.spool import drop_event
 from serve.ops.administration import Admin, Gate
 from serve.ops.answers import answers, files
 from serve.ops.idempotency import IdempotencyKey, Made

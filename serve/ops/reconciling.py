@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from billing.books.books import Books
 from billing.errors import BillingError
-from billing.spool.spool import Spool
+from billing.ledger.spool import Spool
 from billing.store.database import open_database
 from serve.money.ledger_setup import REPORT_TIMEOUT_S
 from serve.ops.administration import Admin

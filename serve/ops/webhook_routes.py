@@ -4,8 +4,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends
 
-from billing.webhooks.delivery import State
-from billing.webhooks.endpoint import Endpoint
+from billing.webhooks.endpoint import DeliveryState, Endpoint
 from serve.ops.administration import Admin, Gate
 from serve.ops.answers import answers
 from serve.ops.idempotency import IdempotencyKey, Made
@@ -81,7 +80,7 @@ def _deliveries(routes: APIRouter, Caller: Any) -> None:
         admin: Caller,
         webhook: str | None = None,
         workspace: str | None = None,
-        state: State | None = None,
+        state: DeliveryState | None = None,
         limit: Limit = LIMIT,
     ) -> Record:
         """What was sent, or is to be: the latest, newest first."""

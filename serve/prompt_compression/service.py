@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from billing.accounts.powers import ModelNotAllowed
+from billing.accounts.key_terms import ModelNotAllowed
 from billing.caller import Caller
 from billing.errors import QuotaExceeded
 from compression.pipeline.errors import CompressorUnavailable, UnknownCompressionModel

@@ -9,8 +9,8 @@ from billing.price import exact_usd
 from serve.reports.moments import stamp
 
 if TYPE_CHECKING:
+    from billing.archive.archiver import Planned
     from billing.archive.month_files import Manifest
-    from billing.archive.planned import Planned
     from billing.rollups.archived import ArchivedMonth
 
 

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from billing.spool.spool import SpooledEvent
+    from billing.ledger.spool import SpooledEvent
 
 
 def spooled_fields(spooled: SpooledEvent) -> dict[str, Any]:

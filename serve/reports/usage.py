@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from billing.books.saving_interval import Side
+from billing.books.saving import Side
 from billing.price import exact_usd
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 from serve.reports.moments import stamp
 
 if TYPE_CHECKING:
-    from billing.webhooks.delivery import Delivery
-    from billing.webhooks.endpoint import Endpoint
+    from billing.webhooks.endpoint import Delivery, Endpoint
 
 
 def webhook_fields(endpoint: Endpoint) -> dict[str, Any]:

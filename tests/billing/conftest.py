@@ -25,10 +25,10 @@ from billing.accounts.accounts import Accounts
 from billing.books.books import Books as Reader
 from billing.books.reconciliation import Difference, differences
 from billing.caller import NO_LIMITS, Caller, ProjectLimits
-from billing.leases.lease_times import LeaseTimes
+from billing.ledger.leases import LeaseTimes
 from billing.ledger.ledger import Ledger
+from billing.ledger.spool import Spool
 from billing.price import Cost, ModelPrice
-from billing.spool.spool import Spool
 from billing.store.database import Database, open_database
 from billing.store.schema import usage_events
 from billing.usage import Hold, Settlement, UsageEvent, UsageFigures

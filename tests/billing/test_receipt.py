@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from billing.price import Cost
-from billing.receipt import without_text
 from billing.store.database import open_database
 from billing.store.migration import upgrade
-from billing.usage import UsageFigures, event_from_json, event_to_json
+from billing.usage import UsageFigures, event_from_json, event_to_json, without_text
 from tests.billing.store import test_upgrade
 
 if TYPE_CHECKING:

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import bindparam, text
 
-from billing.adjustments.adjustment import Adjustment
+from billing.adjustments.adjustment import Adjustment, AdjustmentRefused
 from billing.adjustments.adjustments import Adjustments
-from billing.adjustments.errors import AdjustmentRefused
 from billing.errors import LedgerUnavailable
 from billing.store.database import Database, open_database
 

@@ -20,10 +20,10 @@ from billing.accounts.accounts import Accounts
 from billing.books.books import Books
 from billing.clock import now
 from billing.ledger.ledger import Ledger
+from billing.ledger.spool import Spool
 from billing.price import cost
 from billing.rollups.archived import archived, sealed_until
-from billing.rollups.event_ids import day_of, following
-from billing.spool.spool import Spool
+from billing.rollups.partitions import day_of, following
 from billing.store.database import Database, open_database
 from billing.store.schema import usage_events
 from billing.usage import UsageFigures

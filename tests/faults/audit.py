@@ -17,7 +17,7 @@ from billing.books import reconciliation
 from billing.books.mispriced import MispricedEvent, mispriced_events
 from billing.books.wrong_adjustments import wrong_adjustments
 from billing.errors import LedgerUnavailable
-from billing.spool.spool import Spool
+from billing.ledger.spool import Spool
 from billing.store.database import Database, open_database
 from tests.faults.client import CHATS, Answer, Bill
 from tests.faults.hook import hook_troubles

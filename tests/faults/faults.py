@@ -7,7 +7,7 @@ import os
 import random
 import signal
 
-from billing.leases.lease_times import LeaseTimes
+from billing.ledger.leases import LeaseTimes
 from tests.faults.compressor import TROUBLES, break_compressor, mend_compressor
 from tests.faults.engine import break_engine, mend_engine
 from tests.faults.ledger_link import lose_answers

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import uvloop
 
-from billing.leases.lease_times import LeaseTimes
+from billing.ledger.leases import LeaseTimes
 from billing.store.database import open_database
 from models.engine import Engine
 from serve.app import start_service

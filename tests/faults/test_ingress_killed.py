@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from billing.leases.lease_times import LeaseTimes
+from billing.ledger.leases import LeaseTimes
 from tests.faults.client import Answer, Ask, send
 from tests.faults.world import Machines, Setup, World, new_world
 

@@ -8,7 +8,7 @@ import signal
 
 from sqlalchemy import text
 
-from billing.leases.lease_times import LeaseTimes
+from billing.ledger.leases import LeaseTimes
 from billing.store.database import open_database
 from tests.faults.audit import settled
 from tests.faults.prices import PRICES

@@ -18,9 +18,9 @@ import asyncpg
 from billing.accounts.accounts import Accounts
 from billing.caller import NO_LIMITS, ProjectLimits
 from billing.clock import now
-from billing.leases.lease_times import LeaseTimes
+from billing.ledger.leases import LeaseTimes
 from billing.ledger.ledger import Ledger
-from billing.spool.spool import Spool
+from billing.ledger.spool import Spool
 from billing.store.database import open_database
 from billing.store.migration import upgrade
 from serve.catalog.configured import catalog_of

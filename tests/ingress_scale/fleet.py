@@ -19,7 +19,7 @@ from billing.accounts.accounts import Accounts
 from billing.books import reconciliation
 from billing.caller import ProjectLimits
 from billing.clock import now
-from billing.spool.spool import Spool
+from billing.ledger.spool import Spool
 from billing.store.database import open_database
 from serve.catalog.configured import catalog_of
 from serve.config.settings import Settings

@@ -42,8 +42,7 @@ class WriterClock:
         self.seconds, self.cpu_seconds, self.transactions, self.jobs = 0.0, 0.0, 0, 0
 
     def watch(self) -> None:
-        from billing.store.sqlite import Writer
-        from billing.store.write_queue import Job
+        from billing.store.sqlite import Job, Writer
 
         transact = Writer._transact
 

@@ -35,11 +35,11 @@ class Mutant:
 MUTANTS = (
     Mutant(
         "another server's leases are closed before they ended",
-        "billing/leases/lease_sql.py",
+        "billing/ledger/leases.py",
         'or_(_h.expires_at <= _now, _h.expires_at > _now + bindparam("absurd_s"))',
         'or_(_h.expires_at > 0, _h.expires_at > _now + bindparam("absurd_s"))',
         (
-            "tests/billing/leases/test_keeper.py::test_a_lease_that_was_renewed_after_it_was_looked_at_is_not_closed",
+            "tests/billing/ledger/test_leases.py::test_a_lease_that_was_renewed_after_it_was_looked_at_is_not_closed",
         ),
     ),
     Mutant(
@@ -53,30 +53,30 @@ MUTANTS = (
     ),
     Mutant(
         "a lease is swept at the first look",
-        "billing/leases/dead_owners.py",
+        "billing/ledger/leases.py",
         "if seen.looks < self._times.looks:",
         "if seen.looks < 0:",
-        ("tests/billing/leases/test_dead_owners.py::test_a_lease_is_dead_at_the_third_look_a_renewal_apart",),
+        ("tests/billing/ledger/test_dead_owners.py::test_a_lease_is_dead_at_the_third_look_a_renewal_apart",),
     ),
     Mutant(
         "leases are not renewed",
-        "billing/leases/lease_sql.py",
+        "billing/ledger/leases.py",
         'connection.execute(_RENEW, {"mine": owner, "due_s": times.due_s, "ttl_s": times.ttl_s})',
         'connection.execute(_RENEW, {"mine": "", "due_s": times.due_s, "ttl_s": times.ttl_s})',
         (SIMULATION,),
     ),
     Mutant(
         "the hold of spooled usage is taken for a forgotten one",
-        "billing/leases/keeper.py",
+        "billing/ledger/leases.py",
         "                unknown -= await self._spool.waiting_ids()\n",
         "                unknown -= frozenset()\n",
         (
-            "tests/billing/leases/test_keeper.py::test_the_hold_of_usage_that_waits_in_the_spool_is_kept_for_it",
+            "tests/billing/ledger/test_leases.py::test_the_hold_of_usage_that_waits_in_the_spool_is_kept_for_it",
         ),
     ),
     Mutant(
         "a failed release is not remembered",
-        "billing/leases/keeper.py",
+        "billing/ledger/leases.py",
         "            owned = await self._database.read(partial(lease_sql.owned, owner=self.owner))\n",
         "            owned = list[str]()\n",
         (SIMULATION,),
@@ -87,7 +87,7 @@ MUTANTS = (
         "        self._leases.begin(hold.event_id)\n        try:\n            return await self._opened(hold)\n",
         "        try:\n            return await self._opened(hold)\n",
         (
-            "tests/billing/leases/test_keeper.py::test_an_opening_that_is_under_way_is_not_taken_for_a_forgotten_hold",
+            "tests/billing/ledger/test_leases.py::test_an_opening_that_is_under_way_is_not_taken_for_a_forgotten_hold",
         ),
     ),
     Mutant(
@@ -108,7 +108,7 @@ MUTANTS = (
     ),
     Mutant(
         "what exceeds a hold takes what others hold",
-        "billing/ledger/spend_limits.py",
+        "billing/ledger/workspace_balances.py",
         "        limit - posted - held\n",
         "        limit - posted\n",
         ("tests/billing/ledger/test_theorem.py::test_a_cost_above_its_hold_takes_what_no_other_hold_has",),
@@ -144,7 +144,7 @@ MUTANTS = (
         "                return Replayed(posted, known, refused, await spool.count_waiting())\n",
         "                await spool.remove(spooled.event_id)\n                continue\n",
         (
-            "tests/billing/spool/test_spool.py::test_replay_stops_where_the_ledger_is_still_away_and_loses_nothing",
+            "tests/billing/ledger/test_spool.py::test_replay_stops_where_the_ledger_is_still_away_and_loses_nothing",
         ),
     ),
     Mutant(
@@ -153,7 +153,7 @@ MUTANTS = (
         "                await spool.remove(spooled.event_id)\n",
         "                return Replayed(posted, known, refused, 0)\n",
         (
-            "tests/billing/spool/test_spool.py::test_usage_that_the_ledger_cannot_take_is_degraded_and_arrives_later",
+            "tests/billing/ledger/test_spool.py::test_usage_that_the_ledger_cannot_take_is_degraded_and_arrives_later",
         ),
     ),
     Mutant(
@@ -167,11 +167,11 @@ MUTANTS = (
     ),
     Mutant(
         "usage is not spooled when the ledger is away",
-        "billing/ledger/recorder.py",
+        "billing/ledger/replay.py",
         "            await self._spool.append(*events)\n",
         "            pass\n",
         (
-            "tests/billing/spool/test_spool.py::test_usage_that_the_ledger_cannot_take_is_degraded_and_arrives_later",
+            "tests/billing/ledger/test_spool.py::test_usage_that_the_ledger_cannot_take_is_degraded_and_arrives_later",
         ),
     ),
     Mutant(
@@ -183,7 +183,7 @@ MUTANTS = (
     ),
     Mutant(
         "a month that was left is counted from zero when it comes again",
-        "billing/ledger/monthly_totals.py",
+        "billing/ledger/workspace_balances.py",
         "    connection.execute(moving.values(month=row.now_month, month_posted_nano_usd=kept))\n",
         "    connection.execute(moving.values(month=row.now_month, month_posted_nano_usd=0))\n",
         (
@@ -192,14 +192,14 @@ MUTANTS = (
     ),
     Mutant(
         "a collection that another server hands over just now is handed over",
-        "billing/collections/handover_sql.py",
+        "billing/collections/collection_sql.py",
         '    waits = and_(_c.state == "open", _c.handed_over_at.is_(None), due)\n',
         '    waits = and_(_c.state == "open", _c.handed_over_at.is_(None))\n',
         ("tests/billing/collections/test_payment_hook.py::test_of_many_servers_one_runs_the_hook",),
     ),
     Mutant(
         "an answer is written over what was closed meanwhile",
-        "billing/collections/handover_sql.py",
+        "billing/collections/collection_sql.py",
         "    if not still_claimed:\n        return found\n",
         "",
         ("tests/billing/collections/test_payment_hook.py::test_what_an_operator_closed_meanwhile_stays_so",),
@@ -250,14 +250,14 @@ MUTANTS = (
     ),
     Mutant(
         "an upward adjustment takes what is held of a limit",
-        "billing/adjustments/adjustment_sql.py",
+        "billing/adjustments/adjustments.py",
         "row.posted_nano_usd - row.credited_nano_usd + row.held_nano_usd",
         "row.posted_nano_usd - row.credited_nano_usd",
         (f"{ADJUSTMENTS}::test_an_upward_adjustment_is_owed_and_never_passes_a_limit",),
     ),
     Mutant(
         "an upward adjustment takes what is held of a month's limit",
-        "billing/adjustments/adjustment_sql.py",
+        "billing/adjustments/adjustments.py",
         "row.month_posted_nano_usd + row.held_nano_usd",
         "row.month_posted_nano_usd",
         (f"{ADJUSTMENTS}::test_the_monthly_limit_bounds_an_upward_adjustment_too",),
@@ -291,7 +291,7 @@ MUTANTS = (
         "    if price is None:\n",
         "    if price is None or price:\n",
         (
-            "tests/billing/spool/test_spool.py::test_a_ledger_that_lists_other_prices_under_a_number_charges_what_was_due",
+            "tests/billing/ledger/test_spool.py::test_a_ledger_that_lists_other_prices_under_a_number_charges_what_was_due",
         ),
     ),
     Mutant(

@@ -62,7 +62,7 @@ PAIR_MUTANTS = (
     ),
     Mutant(
         "of a pair one is spooled",
-        "billing/ledger/recorder.py",
+        "billing/ledger/replay.py",
         "            await self._spool.append(*events)\n",
         "            await self._spool.append(*events[:1])\n",
         (f"{PAIRS}::test_neither_is_posted_without_the_other_during_an_outage",),
@@ -76,7 +76,7 @@ PAIR_MUTANTS = (
     ),
     Mutant(
         "a line of a batch is charged though its end was not written",
-        "billing/ledger/recorder.py",
+        "billing/ledger/replay.py",
         "            also(connection)\n",
         "            pass\n",
         ("tests/billing/batches/test_batch_store.py::test_a_line_and_its_money_are_written_together_once",),
@@ -97,7 +97,7 @@ PAIR_MUTANTS = (
     ),
     Mutant(
         "of a pair that was set aside one is tried again",
-        "billing/spool/spool.py",
+        "billing/ledger/spool.py",
         "            or_(spooled_events.c.event_id == event_id, NAMED.in_([event_id])),\n",
         "            spooled_events.c.event_id == event_id,\n",
         (f"{PAIRS}::test_what_was_set_aside_is_tried_again_with_what_belongs_to_it",),

@@ -22,11 +22,11 @@ from billing.books.reconciliation import differences
 from billing.caller import NO_LIMITS, ProjectLimits
 from billing.ledger.ledger import Ledger
 from billing.ledger.price_list import PriceList
+from billing.ledger.spool import Spool
 from billing.originals.original_store import OriginalStore
 from billing.price import ModelPrice
 from billing.rate_limits.counters import MemoryCounters
 from billing.rate_limits.rate_limits import RateLimits
-from billing.spool.spool import Spool
 from billing.store.database import open_database
 from compression.counting.counter import FakeCounter, TokenCounter
 from compression.pipeline.compressor import Compressor

@@ -14,9 +14,8 @@ import httpx
 
 from billing.clock import now
 from billing.ledger.ledger import Ledger
-from billing.spool.spool import Spool
-from billing.store.database import Work, open_database
-from billing.store.fake_database import FakeOutageDatabase
+from billing.ledger.spool import Spool
+from billing.store.database import FakeOutageDatabase, Work, open_database
 from models.engine import Engine, EngineChunk, EngineRequest
 from models.fake_engine import FakeEngine
 from models.retrieval import RetrievalModel

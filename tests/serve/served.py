@@ -21,11 +21,10 @@ from billing.accounts.accounts import Accounts
 from billing.books.reconciliation import differences
 from billing.caller import ProjectLimits
 from billing.ledger.ledger import Ledger
-from billing.spool.spool import Spool
-from billing.store.database import Database, Work, open_database
-from billing.store.fake_database import FakeOutageDatabase
+from billing.ledger.spool import Spool
+from billing.store.database import Database, FakeOutageDatabase, Work, open_database
 from billing.store.migration import upgrade
-from billing.webhooks.refusals import Refusals
+from billing.webhooks.limit_alerts import Refusals
 from models.engine import Engine, EngineChunk, EngineRequest
 from models.fake_engine import FakeEngine
 from models.prompt_bound import PromptBound

@@ -8,11 +8,10 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-from billing.leases.keeper import LeaseKeeper
+from billing.ledger.leases import LeaseKeeper
 from billing.ledger.ledger import Ledger
 from billing.ledger.offline_allowance import OfflineAllowance
-from billing.ledger.recorder import Recorder
-from billing.ledger.replay import Replayed, replay
+from billing.ledger.replay import Recorder, Replayed, replay
 from billing.store.database import Work
 from billing.usage import Outcome, Settlement, UsageEvent, Used
 from tests.simulation.server import Parts

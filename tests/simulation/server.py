@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from billing.background.upkeep import Background, Loop, Round, collection_round, lease_round, replay_round
 from billing.collections.collector import Collector
 from billing.collections.payment_hook import HookAnswer, HookCommand
 from billing.errors import HookFailed
 from billing.ledger.ledger import Ledger
-from billing.spool.spool import Spool
-from billing.upkeep.background import Background, Loop, Round
-from billing.upkeep.upkeep import collection_round, lease_round, replay_round
+from billing.ledger.spool import Spool
 from tests.simulation.clock import Clock
 from tests.simulation.database import Link, SimulatedDatabase, Weather
 from tests.simulation.loop import Place, SimulatedLoop

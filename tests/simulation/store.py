@@ -17,7 +17,7 @@ from sqlalchemy import Connection, create_engine
 from sqlalchemy.pool import StaticPool
 
 from billing.store.database import Work, translated_errors
-from billing.store.database_clock import install_clock
+from billing.store.dates import install_clock
 from billing.store.migration import upgrade
 
 STATEMENT_CHARS = 260

@@ -69,7 +69,7 @@ def reconcile(
 ) -> None:
     """Prove that events, adjustments, balances, holds, collections and prices agree; exit code 1 where they do not."""
     from billing.books.books import Books
-    from billing.spool.spool import Spool
+    from billing.ledger.spool import Spool
     from serve.money.ledger_setup import operator
 
     async def run(database: Database, settings: Settings) -> tuple[list[Difference], Reconciliation]:

@@ -18,7 +18,7 @@ from serve.config.paths import DEFAULT_CONFIG, ConfigError
 
 if TYPE_CHECKING:
     from billing.export.exporter import Export, Exporter
-    from billing.export.selection import Selection
+    from billing.export.rows import Selection
     from billing.store.database import Database
     from serve.config.settings import Settings
 
@@ -52,7 +52,7 @@ def export_events(
 
     async def run(database: Database, settings: Settings) -> None:
         from billing.export.exporter import Exporter
-        from billing.export.selection import selection_of
+        from billing.export.rows import selection_of
 
         exporter = Exporter(database)
         asked = (

@@ -19,7 +19,7 @@ from serve.config.paths import DEFAULT_CONFIG, ConfigError
 from serve.reports.accounts import project_fields
 
 if TYPE_CHECKING:
-    from billing.originals.deletion import Retained
+    from billing.originals.original_sql import Retained
     from billing.store.database import Database
     from serve.config.settings import Settings
 

@@ -16,7 +16,7 @@ from serve.config.paths import DEFAULT_CONFIG, ConfigError
 from serve.reports.spool import spooled_fields
 
 if TYPE_CHECKING:
-    from billing.spool.spool import Spool, SpooledEvent
+    from billing.ledger.spool import Spool, SpooledEvent
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ SHOWN = ("request_id", "workspace_id", "model_id", "cost_nano_usd", "settled_at"
 
 def on_spool(config: Path, work: Callable[[Spool], Awaitable[T]]) -> T:
     """Run `work` on the spool that `config` names. Raises `ConfigError` if no server ever ran."""
-    from billing.spool.spool import Spool
+    from billing.ledger.spool import Spool
     from serve.config.settings import load_anchored
 
     settings = load_anchored(config)
@@ -106,7 +106,7 @@ def drop(event_id: EventId, config: Config = DEFAULT_CONFIG) -> None:
     settings = load_anchored(config)
 
     async def work(spool: Spool) -> list[SpooledEvent]:
-        from billing.spool.drop import drop_event
+        from billing.ledger.spool import drop_event
         from serve.money.ledger_setup import open_books, operator
 
         # First, so that an unknown id is reported whether there is a ledger or not.

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from billing.books.dimensions import COMPARED_BY, DIMENSIONS, LINES, Dimension
-from billing.books.saving_interval import MIN_CONVERSATIONS
+from billing.books.saving import COMPARED_BY, DIMENSIONS, LINES, MIN_CONVERSATIONS, Dimension
 from billing.clock import now
 from billing.price import exact_usd
 from serve.cli import output

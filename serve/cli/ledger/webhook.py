@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from billing.webhooks.delivery import State
+from billing.webhooks.endpoint import DeliveryState
 from serve.cli import output
 from serve.cli.ledger_access import on_books
 from serve.cli.options import Config, Json, OfWorkspace
@@ -79,7 +79,7 @@ def test_webhook(webhook: AWebhook, config: Config = DEFAULT_CONFIG, as_json: Js
 def list_deliveries(
     webhook: Annotated[str | None, typer.Argument(help="Only of this webhook.")] = None,
     workspace: OfWorkspace = None,
-    state: Annotated[State | None, typer.Option(help="Only in this state.")] = None,
+    state: Annotated[DeliveryState | None, typer.Option(help="Only in this state.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="How many of the latest to print.")] = 100,
     config: Config = DEFAULT_CONFIG,
     as_json: Json = False,

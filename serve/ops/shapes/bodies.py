@@ -5,8 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
-from billing.accounts.key_terms import MAX_LIMIT_NANO_USD, NO_TERMS, KeyChange, KeyTerms
-from billing.accounts.powers import RouteName
+from billing.accounts.key_terms import MAX_LIMIT_NANO_USD, NO_TERMS, KeyChange, KeyTerms, RouteName
 from billing.adjustments.adjustment import Kind
 from billing.caller import MAX_WEIGHT, ProjectLimits
 from billing.collections.collection import State

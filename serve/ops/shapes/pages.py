@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from fastapi import Query
 
-from billing.accounts.pages import Page
+from billing.accounts.account_sql import Page
 
 MOST = 500
 Cursor = Annotated[

@@ -4,8 +4,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from billing.webhooks.delivery import State as DeliveryState
 from billing.webhooks.endpoint import MAX_URL_CHARS, EventType
+from billing.webhooks.endpoint import DeliveryState as DeliveryState
 from serve.ops.shapes.bodies import AdminBody
 from serve.ops.shapes.fields import Answer, At
 

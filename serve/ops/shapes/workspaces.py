@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from billing.accounts.powers import RouteName
+from billing.accounts.key_terms import RouteName
 from serve.ops.shapes.fields import Answer, At, Month, Usd
 
 

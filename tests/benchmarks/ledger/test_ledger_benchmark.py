@@ -15,9 +15,8 @@ from benchmarks.ledger.postgres_server import postgres_binaries
 from benchmarks.ledger.report import Scenario
 from billing.errors import LedgerUnavailable
 from billing.ledger.ledger import Ledger
-from billing.spool.spool import Spool
-from billing.store.database import open_database
-from billing.store.fake_database import FakeOutageDatabase
+from billing.ledger.spool import Spool
+from billing.store.database import FakeOutageDatabase, open_database
 from billing.store.migration import upgrade
 
 SHORT = ["--seconds", "0.2", "--rounds", "2", "--clients", "1,4", "--workspaces", "2"]

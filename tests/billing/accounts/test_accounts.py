@@ -10,9 +10,9 @@ import pytest
 from sqlalchemy import text
 
 from billing.accounts import keys
+from billing.accounts.account_sql import Page
 from billing.accounts.accounts import Accounts
 from billing.accounts.key_cache import KeyCacheTimes
-from billing.accounts.pages import Page
 from billing.caller import ProjectLimits
 from billing.errors import (
     AccountExists,
@@ -22,7 +22,7 @@ from billing.errors import (
     LedgerUnavailable,
     UnknownAccount,
 )
-from billing.store.fake_database import FakeOutageDatabase
+from billing.store.database import FakeOutageDatabase
 
 if TYPE_CHECKING:
     from tests.billing.conftest import Books

@@ -9,8 +9,8 @@ import pytest
 from sqlalchemy import Connection, event
 
 from billing.accounts import account_sql, key_sql
-from billing.accounts.pages import Page
-from billing.adjustments import adjustment_sql
+from billing.accounts.account_sql import Page
+from billing.adjustments import adjustments
 from billing.collections import collection_sql
 from billing.webhooks import endpoint_sql
 
@@ -24,7 +24,7 @@ LISTS: dict[str, List] = {
     "api_keys": lambda connection, page: key_sql.all_keys(connection, None, None, page),
     "collections": lambda connection, page: collection_sql.listed(connection, page=page),
     "webhook_endpoints": lambda connection, page: endpoint_sql.listed(connection, None, page),
-    "adjustments": lambda connection, page: adjustment_sql.listed(connection, limit=page.limit),
+    "adjustments": lambda connection, page: adjustments.listed(connection, limit=page.limit),
 }
 # A few rows are sorted sooner than an index is read: what is asked is whether it can be done without.
 NO_SORT = ("seqscan", "sort", "incremental_sort", "bitmapscan", "hashjoin", "mergejoin")

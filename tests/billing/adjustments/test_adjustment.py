@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from billing.adjustments.adjustment import lowering, wanted
-from billing.adjustments.errors import InvalidAdjustment
+from billing.adjustments.adjustment import InvalidAdjustment, lowering, wanted
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,14 @@ import pytest
 from sqlalchemy import text
 
 from billing.accounts import audit_log
-from billing.adjustments.adjustments import Adjustments
-from billing.adjustments.errors import (
+from billing.adjustments.adjustment import (
     AdjustmentKeyReused,
     AdjustmentRefused,
     AmbiguousRequest,
     UnknownEvent,
     UnknownRequest,
 )
+from billing.adjustments.adjustments import Adjustments
 from billing.books.books import Books as Reader
 from billing.collections.collection import NANO_PER_CENT
 from billing.collections.collector import Collector

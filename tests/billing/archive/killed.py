@@ -15,12 +15,12 @@ Run = Callable[[int, float], int]
 SCRIPT = """
 import asyncio, os, signal, sys, threading, time
 from pathlib import Path
-from billing.archive import archiver, event_file, month_writer
-from billing.spool.spool import Spool
+from billing.archive import archiver
+from billing.ledger.spool import Spool
 from billing.store.database import open_database
 
 url, folder, spool, now = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), float(sys.argv[4])
-archiver.ROWS_AT_ONCE, month_writer.PAGE_ROWS, month_writer.EVENTS_IN_FILE = 4, 3, 5
+archiver.ROWS_AT_ONCE, archiver.PAGE_ROWS, archiver.EVENTS_IN_FILE = 4, 3, 5
 
 def kill():
     os.kill(os.getpid(), signal.SIGKILL)

@@ -18,30 +18,28 @@ import pytest
 from pyarrow.parquet import read_table
 from sqlalchemy import Connection, text
 
+from billing.adjustments.adjustment import EventArchived
 from billing.adjustments.adjustments import Adjustments
-from billing.adjustments.errors import EventArchived
-from billing.archive import month_sql, month_writer
+from billing.archive import archiver as archive_module
+from billing.archive import month_sql
 from billing.archive.archived_events import admit, check_all, find
-from billing.archive.archiver import Archiver
-from billing.archive.errors import ArchiveDamaged, ArchiveRefused
+from billing.archive.archiver import Archiver, MonthWriter, Planned, planned
 from billing.archive.month_files import EventsFile, alone
 from billing.archive.month_sql import Month, first_kept
-from billing.archive.month_writer import MonthWriter
-from billing.archive.planned import Planned, planned
 from billing.books import proof
 from billing.books.books import Books as Reader
-from billing.books.dimensions import Dimension
 from billing.books.receipts import receipts
+from billing.books.saving import Dimension
 from billing.books.usage_report import UsageSum, usage
-from billing.errors import ClockBehind, RowRefused
+from billing.errors import ArchiveDamaged, ArchiveRefused, ClockBehind, RowRefused
 from billing.ledger import ledger_sql
 from billing.ledger.ledger import Ledger
 from billing.ledger.replay import replay, retry
 from billing.price import cost
 from billing.rollups import checkpoint_sql
+from billing.rollups.archived import ArchivedSumsChanged, PeriodArchived
 from billing.rollups.checkpoint_sql import Sum
-from billing.rollups.digest import line_of, text_of_events
-from billing.rollups.errors import ArchivedSumsChanged, PeriodArchived
+from billing.rollups.event_sums import line_of, text_of_events
 from billing.rollups.partitions import make_months
 from billing.store.schema import usage_events
 from billing.usage import Hold, UsageEvent, UsageFigures, mint_event_id
@@ -64,7 +62,7 @@ LATER = datetime(2027, 1, 20, 12, tzinfo=UTC)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint_sql, "EVENTS_IN_ONE", 3)
     monkeypatch.setattr(proof, "EVENTS_AT_ONCE", 2)
-    monkeypatch.setattr(month_writer, "PAGE_ROWS", 3)
+    monkeypatch.setattr(archive_module, "PAGE_ROWS", 3)
     monkeypatch.setattr("billing.archive.archiver.ROWS_AT_ONCE", 4)
 
 
@@ -140,7 +138,7 @@ async def stored(books: Books) -> list[dict[str, Any]]:
 async def test_the_books_say_after_it_what_they_said_before(
     books: Books, filled: list[Caller], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(month_writer, "EVENTS_IN_FILE", 5)
+    monkeypatch.setattr(archive_module, "EVENTS_IN_FILE", 5)
     folder, steps = tmp_path / "archive", list[str]()
     before, events = await said(books, filled), await stored(books)
     assert await planned(books.database, KEEP) == [Planned("2026-09", 10)]
@@ -428,10 +426,10 @@ async def test_nothing_is_deleted_while_a_file_is_not_what_was_proven(
 async def test_a_file_that_lacks_an_event_is_found_out(
     books: Books, filled: list[Caller], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from billing.archive.event_file import EventWriter
+    from billing.parquet import RowWriter
 
-    add = EventWriter.add
-    monkeypatch.setattr(EventWriter, "add", lambda self, events: add(self, events[1:]))
+    add = RowWriter.add
+    monkeypatch.setattr(RowWriter, "add", lambda self, events: add(self, events[1:]))
     with pytest.raises(ArchiveDamaged, match="are not those that were proven"):
         await archiver(books, tmp_path / "archive").archive(KEEP)
     assert await books.count_events() == 27

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import secrets
 
-from billing.batches.batch import Home, NewBatch, NewLine
+from billing.batches.batch import FileBounds, Home, NewBatch, NewLine, Purpose, StoredFile
 from billing.batches.batch_store import BatchStore
 from billing.batches.file_store import FileStore
-from billing.batches.stored_file import FileBounds, Purpose, StoredFile
 from billing.caller import Caller
 from tests.billing.conftest import Books
 

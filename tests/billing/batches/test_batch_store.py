@@ -8,21 +8,23 @@ from datetime import timedelta
 import pytest
 
 from billing.batches import batch_sql, line_sql
-from billing.batches.batch import ClaimedLine, Counts, LineTokens
-from billing.batches.batch_store import BatchStore, WrittenFile
-from billing.batches.errors import (
+from billing.batches.batch import (
     BatchEnded,
+    ClaimedLine,
+    Counts,
+    LineTokens,
     LostClaim,
     ResultsFull,
     TooManyBatches,
     UnknownBatch,
     UnknownFile,
 )
+from billing.batches.batch_store import BatchStore, WrittenFile
 from billing.batches.file_store import FileStore
 from billing.caller import Caller
 from billing.errors import LedgerUnavailable
 from billing.price import Cost
-from billing.store.fake_database import FakeOutageDatabase
+from billing.store.database import FakeOutageDatabase
 from billing.usage import Settlement, UsageFigures, Used
 from tests.billing.batches.making import ROOMY, new_batch, new_file, running, some_lines, store_of, uploaded
 from tests.billing.conftest import NOW, Books

@@ -6,9 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from billing.batches.errors import FileInUse, FilesFull, LostClaim, UnknownFile
+from billing.batches.batch import FileBounds, FileInUse, FilePage, FilesFull, LostClaim, UnknownFile
 from billing.batches.file_store import FileStore
-from billing.batches.stored_file import FileBounds, FilePage
 from tests.billing.batches.making import DAY_S, HERE, ROOMY, new_batch, new_file, store_of, uploaded
 from tests.billing.conftest import NOW, Books
 

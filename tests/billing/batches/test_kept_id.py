@@ -10,9 +10,8 @@ from threading import Barrier
 
 import pytest
 
-from billing.batches.errors import StorageUnavailable
-from billing.batches.folder import FileFolder
-from billing.batches.kept_id import STORE
+from billing.batches.batch import StorageUnavailable
+from billing.batches.folder import STORE, FileFolder
 
 
 def test_of_many_that_come_first_at_once_all_find_one_id(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from billing.collections.collector import Collector
 from billing.errors import RebuildRefused, UnknownAccount
 from billing.ledger.ledger import Ledger
 from billing.price import Cost, ModelPrice, cost
+from billing.store.database import FakeOutageDatabase
 from billing.store.dates import month_bounds
-from billing.store.fake_database import FakeOutageDatabase
 from billing.usage import UsageFigures, Used
 from tests.billing.chats import forge
 

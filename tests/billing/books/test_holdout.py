@@ -11,7 +11,7 @@ from sqlalchemy import insert
 
 from billing.books.books import Books as Reader
 from billing.books.holdout import Comparison
-from billing.books.saving_interval import Side, saving_between
+from billing.books.saving import Side, saving_between
 from billing.errors import UnknownAccount
 from billing.store.schema import usage_events
 from billing.usage import mint_event_id

@@ -21,7 +21,7 @@ from billing.caller import Caller
 from billing.ledger import ledger_sql
 from billing.price import cost
 from billing.rollups import checkpoint_sql
-from billing.rollups.event_ids import day_of
+from billing.rollups.partitions import day_of
 from billing.usage import UsageEvent, UsageFigures, mint_event_id
 from tests.billing.chats import forge
 from tests.billing.conftest import PRICES

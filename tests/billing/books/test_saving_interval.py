@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from billing.books.saving_interval import MIN_CONVERSATIONS, Side, _t, saving_between
+from billing.books.saving import MIN_CONVERSATIONS, Side, _t, saving_between
 
 Draw = Callable[[np.random.Generator, int, float], "tuple[np.ndarray, np.ndarray]"]
 

@@ -16,14 +16,13 @@ import psutil
 import pytest
 
 from billing.accounts import audit_log
+from billing.background.upkeep import Loop, collect_once, collection_round
 from billing.collections.collection import NANO_PER_CENT, Collection
+from billing.collections.collection_sql import LONGEST_PAUSE_S, pause_after
 from billing.collections.collector import Collector
-from billing.collections.handover_sql import LONGEST_PAUSE_S, pause_after
 from billing.collections.payment_hook import HookAnswer, HookCommand, read_answer, run_hook
 from billing.errors import HookFailed
-from billing.store.fake_database import FakeOutageDatabase
-from billing.upkeep.background import Loop
-from billing.upkeep.upkeep import collect_once, collection_round
+from billing.store.database import FakeOutageDatabase
 
 if TYPE_CHECKING:
     from tests.billing.conftest import Books

@@ -14,10 +14,9 @@ import pytest
 from billing.adjustments.adjustments import Adjustments
 from billing.errors import UnknownAccount
 from billing.export import exporter as module
-from billing.export.columns import COLUMNS
 from billing.export.encoders import Csv, Format
 from billing.export.exporter import SETTLING_S, Exporter
-from billing.export.selection import InvalidCursor, Selection, selection_of
+from billing.export.rows import COLUMNS, InvalidCursor, Selection, selection_of
 
 if TYPE_CHECKING:
     from billing.caller import Caller

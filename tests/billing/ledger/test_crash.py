@@ -21,7 +21,7 @@ from billing.caller import NO_LIMITS, Caller
 from billing.store.database import open_database
 from billing.ledger.ledger import Ledger
 from billing.price import Cost
-from billing.spool.spool import Spool
+from billing.ledger.spool import Spool
 from billing.usage import UsageFigures
 
 url, spool, workspace, project, key = sys.argv[1:]

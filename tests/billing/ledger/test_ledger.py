@@ -18,8 +18,8 @@ from billing.errors import (
     QuotaExceeded,
 )
 from billing.ledger.ledger import Ledger
+from billing.ledger.spool import Spool
 from billing.price import ModelPrice
-from billing.spool.spool import Spool
 from billing.store.database import open_database
 
 if TYPE_CHECKING:

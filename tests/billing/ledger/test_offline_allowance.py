@@ -11,8 +11,8 @@ import pytest
 from billing.caller import Caller
 from billing.errors import AllowanceSpent, LedgerUnavailable, SpoolFull
 from billing.ledger.ledger import Ledger
-from billing.spool.spool import Spool
-from billing.store.fake_database import FakeOutageDatabase
+from billing.ledger.spool import Spool
+from billing.store.database import FakeOutageDatabase
 from billing.usage import Hold
 
 if TYPE_CHECKING:

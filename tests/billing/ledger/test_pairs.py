@@ -16,9 +16,8 @@ from billing.books.mispriced import MispricedEvent, WrongFigure
 from billing.ledger import ledger_sql
 from billing.ledger.ledger import Ledger
 from billing.ledger.replay import Replayed, replay
-from billing.spool.drop import drop_event
-from billing.store.database import open_database
-from billing.store.fake_database import FakeOutageDatabase
+from billing.ledger.spool import drop_event
+from billing.store.database import FakeOutageDatabase, open_database
 from billing.usage import UsageEvent, Used
 from tests.billing.chats import Chat, Chats, forge
 

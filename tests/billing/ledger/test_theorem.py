@@ -13,7 +13,7 @@ from billing.books.books import Books as Reader
 from billing.caller import Caller
 from billing.errors import QuotaExceeded
 from billing.ledger.ledger import Ledger
-from billing.store.fake_database import FakeOutageDatabase
+from billing.store.database import FakeOutageDatabase
 from billing.usage import Hold, UsageEvent, event_from_json
 
 if TYPE_CHECKING:

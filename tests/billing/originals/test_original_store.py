@@ -13,10 +13,16 @@ import pytest
 from sqlalchemy import text
 
 from billing.errors import LedgerUnavailable, OriginalsFull, RowRefused, UnknownAccount
-from billing.originals.deletion import CHUNKS_AT_ONCE, Retained, delete_some, of_project
-from billing.originals.original_sql import OVERHEAD_BYTES, Head
+from billing.originals.original_sql import (
+    CHUNKS_AT_ONCE,
+    OVERHEAD_BYTES,
+    Head,
+    Retained,
+    delete_some,
+    of_project,
+)
 from billing.originals.original_store import GRACE_S, OriginalStore
-from billing.store.fake_database import FakeOutageDatabase
+from billing.store.database import FakeOutageDatabase
 
 if TYPE_CHECKING:
     from tests.billing.conftest import Books

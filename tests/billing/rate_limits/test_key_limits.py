@@ -8,8 +8,7 @@ import pytest
 
 from billing.caller import NO_LIMITS, Caller, ProjectLimits
 from billing.errors import RateLimited
-from billing.rate_limits.key_limits import KeyRateLimited
-from billing.rate_limits.rate_limits import RateLimits
+from billing.rate_limits.rate_limits import KeyRateLimited, RateLimits
 
 NOW = datetime(2026, 11, 22, 12, 0, 30, tzinfo=UTC)
 

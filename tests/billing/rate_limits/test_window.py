@@ -1,4 +1,4 @@
-"""`billing.rate_limits.window`: the estimate of a sliding minute, and the waits that it promises."""
+"""`billing.rate_limits.counters`: the estimate of a sliding minute, and the waits that it promises."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from billing.caller import WindowState
-from billing.rate_limits.window import WINDOW_S, Window, retry_after_s
+from billing.rate_limits.counters import WINDOW_S, Window, retry_after_s
 
 windows = st.builds(
     Window,

@@ -16,8 +16,15 @@ from billing.books.books import Books as Reader
 from billing.errors import RowRefused
 from billing.ledger import ledger_sql
 from billing.rollups import partitions
-from billing.rollups.event_ids import day_of, following, id_of_day
-from billing.rollups.partitions import MONTHS_AHEAD, make_month, make_months, name_of
+from billing.rollups.partitions import (
+    MONTHS_AHEAD,
+    day_of,
+    following,
+    id_of_day,
+    make_month,
+    make_months,
+    name_of,
+)
 from billing.usage import mint_event_id
 
 if TYPE_CHECKING:

@@ -17,12 +17,12 @@ from sqlalchemy import Connection, insert, text
 from sqlalchemy.event import listen
 
 from billing.books.books import Books as Reader
-from billing.books.dimensions import DIMENSIONS
+from billing.books.saving import DIMENSIONS
 from billing.books.usage_report import usage
 from billing.caller import Caller
 from billing.ledger import ledger_sql
 from billing.rollups.event_sums import sums_of
-from billing.rollups.period import parts_of
+from billing.rollups.usage_sums import parts_of
 from billing.store.rollup_tables import SUMS
 from billing.store.schema import usage_events
 from billing.usage import UsageEvent, mint_event_id

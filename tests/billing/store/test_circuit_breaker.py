@@ -9,8 +9,7 @@ import pytest
 
 from billing.errors import AllowanceSpent
 from billing.ledger.ledger import Ledger
-from billing.store.database import RowWork, open_database
-from billing.store.fake_database import FakeOutageDatabase
+from billing.store.database import FakeOutageDatabase, RowWork, open_database
 
 if TYPE_CHECKING:
     from tests.billing.conftest import Books

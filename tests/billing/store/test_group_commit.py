@@ -1,4 +1,4 @@
-"""`billing.store.group_commit` without a database: who shares a group, in what order, and who overtakes whom."""
+"""`billing.store.postgres` without a database: who shares a group, in what order, and who overtakes whom."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from billing.errors import LedgerUnavailable
 from billing.store.database import RowWork
-from billing.store.group_commit import GroupCommit, Job
+from billing.store.postgres import GroupCommit, Job
 
 
 class FakeTransactions:

@@ -14,7 +14,7 @@ from sqlalchemy import text
 
 from billing.errors import LedgerUnavailable
 from billing.ledger.ledger import Ledger
-from billing.spool.spool import Spool
+from billing.ledger.spool import Spool
 from billing.store.database import open_database
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import Connection, bindparam, create_engine, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError, StatementError
 
-from billing.store.precompiled_sql import PrecompiledStatement
 from billing.store.schema import holds, metadata
+from billing.store.statements import PrecompiledStatement
 
 NOON = datetime(2026, 11, 20, 12, 0, 0, 5, tzinfo=timezone(timedelta(hours=2)))
 HOLD = {"event_id": "e", "workspace_id": "w", "amount_nano_usd": 7, "created_at": NOON} | {

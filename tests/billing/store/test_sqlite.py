@@ -16,11 +16,11 @@ from billing.accounts.accounts import Accounts
 from billing.caller import Caller
 from billing.errors import LedgerUnavailable, QuotaExceeded, RowRefused
 from billing.ledger.ledger import Ledger
+from billing.ledger.spool import Spool
 from billing.price import Cost, ModelPrice
-from billing.spool.spool import Spool
 from billing.store.database import Database, open_database
 from billing.store.migration import upgrade
-from billing.store.write_queue import MAX_GROUP
+from billing.store.sqlite import MAX_GROUP
 from billing.usage import UsageFigures
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)

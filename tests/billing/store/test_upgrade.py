@@ -17,7 +17,7 @@ from billing.books.mispriced import mispriced_events
 from billing.collections.collection import NANO_PER_CENT
 from billing.collections.collector import Collector
 from billing.ledger.ledger import Ledger
-from billing.spool.spool import Spool
+from billing.ledger.spool import Spool
 from billing.store.database import Database, open_database
 from billing.store.migration import _config, upgrade
 from billing.usage import mint_event_id

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, text
 
 from billing.errors import BillingError
 from billing.store.database import PatientWork, open_database
-from billing.store.write_queue import MAX_GROUP, Job, Waiting
+from billing.store.sqlite import MAX_GROUP, Job, Waiting
 
 
 def jobs(*kinds: str) -> list[Job]:

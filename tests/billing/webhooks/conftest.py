@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from billing.store.database import Database, open_database
-from billing.webhooks.addresses import AllowedAddresses
-from billing.webhooks.delivery import Result
 from billing.webhooks.dispatcher import Dispatcher
+from billing.webhooks.endpoint import Result
 from billing.webhooks.secret import SecretBox
-from billing.webhooks.sender import HttpSender
+from billing.webhooks.sender import AllowedAddresses, HttpSender
 from billing.webhooks.webhooks import Webhooks
 from tests.billing.conftest import PEPPER, Books
 from tests.billing.webhooks.receiver import Receiver, receiving

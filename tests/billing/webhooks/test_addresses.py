@@ -6,7 +6,7 @@ from ipaddress import ip_network
 
 import pytest
 
-from billing.webhooks.addresses import AddressRefused, AllowedAddresses
+from billing.webhooks.sender import AddressRefused, AllowedAddresses
 
 PUBLIC = ("8.8.8.8", "2606:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808")
 NOT_PUBLIC = (

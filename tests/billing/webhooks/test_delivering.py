@@ -7,9 +7,9 @@ import socket
 
 import pytest
 
-from billing.webhooks.addresses import AllowedAddresses
-from billing.webhooks.delivery import Delivery, pause_after
+from billing.webhooks.endpoint import Delivery, pause_after
 from billing.webhooks.outbox import TRIED_FOR_S
+from billing.webhooks.sender import AllowedAddresses
 from tests.billing.webhooks.conftest import Hooks
 
 

@@ -6,10 +6,16 @@ import asyncio
 
 import pytest
 
-from billing.webhooks import delivery_log
-from billing.webhooks.endpoint import checked_events, checked_url
-from billing.webhooks.errors import InvalidEndpoint, TooManyEndpoints, UnknownEndpoint, UnknownEvent
-from billing.webhooks.watch import tidy
+from billing.webhooks import delivery_sql
+from billing.webhooks.endpoint import (
+    InvalidEndpoint,
+    TooManyEndpoints,
+    UnknownEndpoint,
+    UnknownEvent,
+    checked_events,
+    checked_url,
+)
+from billing.webhooks.limit_alerts import tidy
 from billing.webhooks.webhooks import Webhooks
 from tests.billing.conftest import PEPPER
 from tests.billing.webhooks.conftest import Hooks
@@ -90,7 +96,7 @@ async def test_what_was_sent_is_kept_for_a_month_and_what_waits_for_longer(hooks
     hooks.receiver.before = lambda got: hooks.receiver.statuses.append(500 if got.path == "/bad" else 200)
     # One at a time, so that each gets the answer that is meant for it.
     await hooks.send(places=1)
-    await hooks.later(delivery_log.KEPT_S - DAY_S)
+    await hooks.later(delivery_sql.KEPT_S - DAY_S)
     await tidy(hooks.books.database, waiting.append)
     assert len(await hooks.webhooks.deliveries()) == 2
     await hooks.later(2 * DAY_S)

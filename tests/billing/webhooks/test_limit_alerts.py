@@ -13,12 +13,10 @@ from billing.accounts.key_terms import KeyChange, KeyTerms
 from billing.adjustments.adjustments import Adjustments
 from billing.caller import Caller
 from billing.errors import QuotaExceeded
-from billing.store.fake_database import FakeOutageDatabase
+from billing.store.database import FakeOutageDatabase
 from billing.store.webhook_tables import limit_alerts
-from billing.webhooks import old_alerts
-from billing.webhooks.limit_alerts import AT_ONCE
-from billing.webhooks.refusals import Refusals, RefusedLimit
-from billing.webhooks.watch import LimitWatch, tidy
+from billing.webhooks import limit_alerts as alerts
+from billing.webhooks.limit_alerts import AT_ONCE, LimitWatch, Refusals, RefusedLimit, tidy
 from tests.billing.webhooks.conftest import Hooks
 
 LIMIT = 1001
@@ -293,7 +291,7 @@ async def test_of_a_limit_of_all_time_it_is_forgotten_400_days_after_if_it_is_no
 async def test_alerts_of_a_key_and_more_than_are_deleted_at_once(
     hooks: Hooks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(old_alerts, "DELETED_AT_ONCE", 2)
+    monkeypatch.setattr(alerts, "DELETED_AT_ONCE", 2)
     for _ in range(3):
         caller = await hooks.books.new_caller(monthly_limit_nano_usd=1000)
         terms = {"monthly_limit_nano_usd": 500, "spend_limit_nano_usd": 500}

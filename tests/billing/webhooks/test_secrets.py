@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import text
 
-from billing.webhooks.errors import SecretUnreadable
+from billing.webhooks.endpoint import SecretUnreadable
 from billing.webhooks.secret import SecretBox, mint, signature
 from tests.billing.conftest import PEPPER
 from tests.billing.webhooks.conftest import Hooks

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from billing.caller import NO_LIMITS
 from billing.ledger.replay import replay
-from billing.spool.spool import Spool
+from billing.ledger.spool import Spool
 from billing.store.private_files import FILE_MODE
 from billing.webhooks.secret import SecretBox
 from serve.cli.main import app

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection
 
 from billing.batches.batch_store import BatchStore
-from billing.leases.lease_times import LeaseTimes
+from billing.ledger.leases import LeaseTimes
 from billing.store.database import Database, PatientWork, RowWork, Work, open_database
 from models.fake_engine import FakeEngine
 from serve.app import start_service

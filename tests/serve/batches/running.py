@@ -12,7 +12,7 @@ from typing import Any
 
 from billing.accounts.accounts import Accounts
 from billing.ledger.ledger import Ledger
-from billing.spool.spool import Spool
+from billing.ledger.spool import Spool
 from billing.store.database import open_database
 from models.fake_engine import FakeEngine
 from serve.app import start_service

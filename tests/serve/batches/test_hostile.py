@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from sqlalchemy import text
 
-from billing.batches.errors import StorageUnavailable
+from billing.batches.batch import StorageUnavailable
 from billing.books.books import Books
 from compression.pipeline.errors import CompressionTimedOut
 from models.engine import EngineFault

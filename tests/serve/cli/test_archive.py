@@ -14,8 +14,8 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from billing.ledger.ledger import Ledger
+from billing.ledger.spool import Spool
 from billing.price import ModelPrice, cost
-from billing.spool.spool import Spool
 from billing.usage import UsageFigures
 from serve.cli.main import app
 from serve.cli.storage import Steps

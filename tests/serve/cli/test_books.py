@@ -21,8 +21,8 @@ from billing.adjustments.adjustments import Adjustments
 from billing.caller import Caller
 from billing.errors import LedgerUnavailable
 from billing.ledger.ledger import Ledger
+from billing.ledger.spool import Spool
 from billing.price import ModelPrice, cost, exact_usd
-from billing.spool.spool import Spool
 from billing.store.database import open_database
 from billing.usage import Saving, UsageFigures, Used
 from serve.catalog.configured import catalog_of

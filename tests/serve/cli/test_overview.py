@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from billing.clock import now
 from billing.ledger.ledger import Ledger
+from billing.ledger.spool import Spool
 from billing.price import Cost, ModelPrice
-from billing.spool.spool import Spool
 from billing.usage import UsageFigures
 from serve.cli.main import app
 from serve.cli.status import Readings, model_load, readings_of, reports

@@ -14,8 +14,8 @@ import yaml
 from typer.testing import CliRunner
 
 from billing.ledger.ledger import Ledger
+from billing.ledger.spool import Spool
 from billing.price import Cost, ModelPrice
-from billing.spool.spool import Spool
 from billing.usage import UsageFigures
 from serve.cli.main import app
 from serve.config.settings import load_settings

@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 from billing.accounts import audit_log
 from billing.accounts.audit_log import AuditEntry
 from billing.ledger.ledger import Ledger
+from billing.ledger.spool import Spool
 from billing.price import Cost, ModelPrice
-from billing.spool.spool import Spool
 from billing.store.database import open_database
 from billing.usage import UsageFigures
 from serve.cli.main import app

@@ -9,8 +9,8 @@ import pytest
 
 import billing.errors
 import models.errors
-from billing.accounts.powers import ModelNotAllowed, RouteNotAllowed
-from billing.batches.errors import (
+from billing.accounts.key_terms import ModelNotAllowed, RouteNotAllowed
+from billing.batches.batch import (
     BatchEnded,
     FileInUse,
     FilesFull,

@@ -12,7 +12,7 @@ import pytest
 from fastapi import FastAPI
 from jsonschema import Draft202012Validator
 
-from billing.batches.errors import (
+from billing.batches.batch import (
     BatchEnded,
     FileInUse,
     FilesFull,
@@ -23,7 +23,7 @@ from billing.batches.errors import (
 )
 from billing.errors import UnknownOriginal
 from billing.ledger.ledger import Ledger
-from billing.spool.spool import Spool
+from billing.ledger.spool import Spool
 from billing.store.database import open_database
 from models.fake_engine import FakeEngine
 from serve.api import INTERFACE_VERSION

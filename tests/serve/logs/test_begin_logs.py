@@ -34,7 +34,7 @@ def test_a_library_that_takes_the_root_logger_does_not_take_our_lines(
     # As ray.llm does when it is imported.
     logging.getLogger().handlers = [logging.NullHandler()]
     logging.getLogger().setLevel(logging.INFO)
-    logging.getLogger("billing.spool").info("ours")
+    logging.getLogger("billing.ledger.spool").info("ours")
     logging.getLogger("httpx").warning("lost")
     take_others(outlet)
     logging.getLogger("httpx").warning("a warning of another")

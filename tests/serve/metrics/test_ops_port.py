@@ -17,7 +17,7 @@ import pytest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from billing.spool.spool import Spool
+from billing.ledger.spool import Spool
 from billing.usage import UsageEvent
 from serve.config.settings import Settings
 from serve.metrics.families import FAMILIES

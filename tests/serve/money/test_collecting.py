@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from billing.accounts.accounts import Accounts
+from billing.background.upkeep import Loop
 from billing.collections.collector import Collector
 from billing.ledger.ledger import Ledger
+from billing.ledger.spool import Spool
 from billing.price import Cost
-from billing.spool.spool import Spool
 from billing.store.database import open_database
-from billing.upkeep.background import Loop
 from billing.usage import UsageFigures
 from serve.catalog.configured import catalog_of
 from serve.config.settings import Settings

@@ -22,9 +22,9 @@ from billing.books.reconciliation import differences
 from billing.caller import NO_LIMITS, Caller, ProjectLimits
 from billing.errors import PricesUnavailable, QuotaExceeded, RateLimited, UsageNotRecorded
 from billing.ledger.ledger import Ledger
+from billing.ledger.spool import Spool
 from billing.price import Cost, ModelPrice
 from billing.rate_limits.rate_limits import RateLimits
-from billing.spool.spool import Spool
 from billing.store.database import open_database
 from billing.usage import MeteringStatus
 from models.engine import TokenUsage

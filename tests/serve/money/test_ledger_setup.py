@@ -16,8 +16,8 @@ import pytest
 from billing.accounts.accounts import Accounts
 from billing.errors import InvalidKey, LedgerUnavailable
 from billing.ledger.ledger import Ledger
+from billing.ledger.spool import Spool
 from billing.price import ModelPrice
-from billing.spool.spool import Spool
 from billing.store.database import open_database
 from serve.catalog.configured import catalog_of
 from serve.config.paths import ConfigError

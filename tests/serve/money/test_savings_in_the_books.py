@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from billing.books.books import Books
+from billing.ledger.spool import Spool
 from billing.price import exact_usd, usd
-from billing.spool.spool import Spool
 from compression.pipeline.errors import CompressorFailed
 from models.errors import EngineFailed
 from tests.serve.compressing import Compressing, compressing

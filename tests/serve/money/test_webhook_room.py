@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from billing.clock import now
 from billing.store.database import open_database
-from billing.webhooks.refusals import Refusals
+from billing.webhooks.limit_alerts import Refusals
 from billing.webhooks.webhooks import Webhooks
 from models.fake_engine import FakeEngine
 from serve.app import start_service

@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 
 from billing.collections.collector import Collector
 from billing.ledger.ledger import Ledger
+from billing.ledger.spool import Spool
 from billing.price import Cost
-from billing.spool.spool import Spool
 from billing.store.database import Database, open_database
 from billing.usage import UsageFigures
 from billing.webhooks.webhooks import Webhooks

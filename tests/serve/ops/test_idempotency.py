@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from billing.errors import InvalidAccount, LedgerUnavailable
-from billing.store.database import Database, open_database
-from billing.store.fake_database import FakeOutageDatabase
+from billing.store.database import Database, FakeOutageDatabase, open_database
 from serve.ops import idempotency
 from serve.ops.idempotency import KEPT_S, AnswerNotKept, IdempotencyKeyReused, Made
 from tests.migrated import migrated_file

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from billing.accounts.accounts import Accounts
 from billing.caller import Caller
-from billing.leases.lease_times import LeaseTimes
-from billing.spool.spool import Spool
+from billing.ledger.leases import LeaseTimes
+from billing.ledger.spool import Spool
 from billing.store.database import Database, open_database
 from serve.app import open_ledger, open_originals
 from serve.cli.main import app

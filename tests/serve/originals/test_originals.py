@@ -23,8 +23,7 @@ from sqlalchemy import text as sql
 from billing.caller import Caller
 from billing.errors import LedgerUnavailable, UnknownOriginal
 from billing.originals.original_store import GRACE_S, OriginalStore
-from billing.store.database import Database, PatientWork, Work, open_database
-from billing.store.fake_database import FakeOutageDatabase
+from billing.store.database import Database, FakeOutageDatabase, PatientWork, Work, open_database
 from serve.metrics.background import OriginalMetrics
 from serve.originals.originals import Original, Originals
 from serve.originals.retention import Retention

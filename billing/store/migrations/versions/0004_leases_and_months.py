@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-from billing.receipt import without_text
+from billing.usage import without_text
 
 revision = "0004"
 down_revision = "0003"

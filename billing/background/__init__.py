@@ -1,0 +1,1 @@
+"""Background work of a server: rounds that repeat, and the upkeep of its ledger."""

@@ -1,0 +1,83 @@
+"""Parquet files of rows: the one module of billing that imports pyarrow.
+
+Times are of microseconds in UTC, money is 64-bit integers of nano-USD.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow
+from pyarrow.parquet import ParquetFile, ParquetWriter
+
+from billing.errors import ArchiveDamaged
+
+Row = dict[str, Any]
+ROWS_IN_GROUP = 20_000
+READ_AT_ONCE = 2000
+_TYPES = {
+    "text": pyarrow.string(),
+    "integer": pyarrow.int64(),
+    "boolean": pyarrow.bool_(),
+    "time": pyarrow.timestamp("us", tz="UTC"),
+}
+
+
+class RowWriter:
+    """Into an open file, a group of `ROWS_IN_GROUP` rows at a time. `columns` gives the kind of each column: `text`,
+    `integer`, `boolean` or `time`. Close it if `end` is not reached: the file is not whole then."""
+
+    def __init__(self, file: BinaryIO, columns: Mapping[str, str]) -> None:
+        self._schema = pyarrow.schema([(name, _TYPES[kind]) for name, kind in columns.items()])
+        self._writer = ParquetWriter(file, self._schema, compression="zstd", write_statistics=True)
+        self._waiting: list[Row] = []
+
+    def add(self, rows: Sequence[Row]) -> None:
+        self._waiting += rows
+        if len(self._waiting) >= ROWS_IN_GROUP:
+            self._write_group()
+
+    def end(self) -> None:
+        if self._waiting:
+            self._write_group()
+        self.close()
+
+    def close(self) -> None:
+        self._writer.close()
+
+    def _write_group(self) -> None:
+        self._writer.write_table(pyarrow.Table.from_pylist(self._waiting, schema=self._schema))
+        self._waiting = []
+
+
+def rows_of(path: Path, names: Sequence[str]) -> Iterator[Row]:
+    """All of a file whose columns are these, in its order, a bounded number at a time. Raises `ArchiveDamaged`."""
+    with _opened(path) as file:
+        if file.schema_arrow.names != list(names):
+            raise ArchiveDamaged(f"{path}: has other columns than usage events")
+        for batch in file.iter_batches(batch_size=READ_AT_ONCE):
+            yield from batch.to_pylist()
+
+
+def row_with(path: Path, column: str, value: str) -> Row | None:
+    """The row with this value. Reads the groups of rows that may have it. Raises `ArchiveDamaged`."""
+    with _opened(path) as file:
+        place = file.schema_arrow.names.index(column)
+        for number in range(file.num_row_groups):
+            known = file.metadata.row_group(number).column(place).statistics
+            if known is not None and known.has_min_max and not known.min <= value <= known.max:
+                continue
+            for row in file.read_row_group(number).to_pylist():
+                if row[column] == value:
+                    return dict(row)
+    return None
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[ParquetFile]:
+    try:
+        with ParquetFile(path) as file:
+            yield file
+    except (OSError, pyarrow.ArrowException) as error:
+        raise ArchiveDamaged(f"{path}: cannot be read: {error}") from error

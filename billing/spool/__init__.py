@@ -1,1 +1,0 @@
-"""Usage that waits on this machine for the ledger."""

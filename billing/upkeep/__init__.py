@@ -1,1 +1,0 @@
-"""Background work: replay of the spool, leases, collections."""
