@@ -28,10 +28,10 @@ from benchmarks.load.text import QUERY, made_up
 from benchmarks.resident import peak_growth_bytes
 from benchmarks.stages import sampled, shares
 from compression.build import load_counter, plain_compressor
-from compression.counting.counter import TokenCounter
-from compression.pipeline.compressor import Compressor
+from compression.pipeline.pipeline import Compressor
 from compression.pipeline.request import CompressionRequest
 from compression.pipeline.spec import ModelSpec
+from compression.source.token_counter import TokenCounter
 
 TOKENIZER = Path("models/embedded/tokenizer")
 LARGEST = 2 * 1024 * 1024

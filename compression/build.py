@@ -3,14 +3,13 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from compression.counting.counter import TokenCounter
-from compression.counting.tokenizer_counter import TokenizerCounter
-from compression.pipeline.compressor import Compressor
-from compression.pipeline.model_calibration import calibration_of, calibration_of_records
+from compression.pipeline.pipeline import Compressor, calibration_of, calibration_of_records
 from compression.pipeline.served import BuiltModel, LocalModel
 from compression.pipeline.spec import ModelSpec
 from compression.scorers.kinds import KINDS
-from compression.scorers.scorer import Scorer
+from compression.scorers.lexical import Scorer
+from compression.source.token_counter import TokenCounter
+from compression.source.tokenizer_counter import TokenizerCounter
 from compression.source.units import Segmentation
 
 
@@ -26,7 +25,7 @@ def build_model(spec: ModelSpec) -> BuiltModel:
     """Load what the spec names. Slow for neural kinds: seconds, and a download where it names a hub repository.
 
     Raises `TokenizerUnavailable`; `FileNotFoundError` and `BadWeights` for the lexical weights; `BadCalibration`;
-    for neural kinds `compression.neural.errors.CheckpointRefused` and `TokenCounterUnavailable`.
+    for neural kinds `compression.neural.windows.CheckpointRefused` and `TokenCounterUnavailable`.
     """
     counter = load_counter(spec.tokenizer, name=spec.tokenizer_name, revision=spec.tokenizer_revision)
     if KINDS[spec.kind].has_network:

@@ -15,7 +15,7 @@ from billing.books.usage_report import total
 from billing.errors import LimitName
 from billing.usage import MeteringStatus
 from compression.flags import CODES
-from compression.workers.observer import REASONS
+from compression.workers.plan import REASONS
 from models.options.options import ACCEPTED_WITHOUT_EFFECT, REFUSED, REFUSED_PREFIXES, USED
 from serve.cluster.ops_port import replica_gauges
 from serve.config.compression_models import CompressionModelSettings

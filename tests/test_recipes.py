@@ -148,7 +148,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from compression.flags.evidence import Evidence
+from compression.flags.flag import Evidence
 from compression.flags.flag import Flag
 
 
@@ -165,7 +165,7 @@ def test_a_risk_flag(tmp_path: Path) -> None:
         "compression/flags/flag.py", '"weather": "info",', after='"instruction_like_text": "critical"'
     )
     imported = "from compression.flags.weather import talk_of_the_weather"
-    trial.insert("compression/flags/check.py", imported, after="from compression.flags.text import")
+    trial.insert("compression/flags/check.py", imported, after="from compression.flags.damage import")
     trial.replace(
         "compression/flags/check.py",
         "    doubtful_text,\n)",

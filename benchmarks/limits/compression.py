@@ -10,9 +10,9 @@ from benchmarks.limits.inputs import HOSTILE, hostile_of
 from benchmarks.limits.row import Row, Work
 from benchmarks.load.text import made_up
 from compression.build import load_counter
-from compression.pipeline.compressor import Compressor
+from compression.pipeline.pipeline import Compressor
 from compression.pipeline.request import CompressionRequest
-from compression.pipeline.settings import CompressionSettings
+from compression.pipeline.spec import CompressionSettings
 from compression.scorers.lexical import LexicalScorer
 
 TOKENIZER = Path("models/embedded/tokenizer")

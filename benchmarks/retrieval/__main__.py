@@ -18,8 +18,7 @@ from rich.progress import track
 from benchmarks.retrieval.measures import MEASURES, percents
 from benchmarks.retrieval.methods import Methods
 from benchmarks.retrieval.pools import Suite, suites
-from compression.retrieval.relevance import relevance
-from compression.retrieval.static_embedding import StaticEmbedder
+from compression.retrieval.plain import StaticEmbedder, relevance
 from compression.scorers.lexical import LexicalScorer
 
 

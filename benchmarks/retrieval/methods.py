@@ -9,8 +9,7 @@ import numpy as np
 
 from benchmarks.evaluation.retrieval import Bm25
 from benchmarks.retrieval.pools import Pool
-from compression.retrieval.relevance import relevance
-from compression.retrieval.static_embedding import StaticEmbedder
+from compression.retrieval.plain import StaticEmbedder, relevance
 from compression.scorers.lexical import LexicalScorer
 
 # Passages of a search that a reranker is given.

@@ -14,8 +14,8 @@ from benchmarks.training.examples import Example, make_all
 from benchmarks.training.options import parser_of, read, versions
 from benchmarks.training.teacher import Teacher, find_teacher
 from benchmarks.training.validation import validate
-from compression.features.embeddings import TokenEmbeddings
 from compression.features.matrix import extract, prepare
+from compression.features.meaning import TokenEmbeddings
 from compression.features.network import Network
 from compression.segmentation import segment
 

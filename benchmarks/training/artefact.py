@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from compression.features.embeddings import TokenEmbeddings
+from compression.features.meaning import TokenEmbeddings
 from compression.scorers.lexical import FORMAT
 from compression.second_look.rounds import FORMAT as SECOND_LOOK_FORMAT
 from compression.second_look.rounds import ROUNDS

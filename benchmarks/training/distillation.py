@@ -14,16 +14,15 @@ from rich.progress import track
 from torch import Tensor, nn
 
 from benchmarks.training.corpus import Text
-from compression.features.embeddings import (
+from compression.features.layout import Floats
+from compression.features.meaning import (
     UNKNOWN,
-    Floats,
     PieceSplitter,
     TokenEmbeddings,
     normalised,
     quantise,
 )
-from compression.features.occurrences import split
-from compression.features.word_forms import fold
+from compression.features.words import fold, split
 
 WIDTH = 128
 # BERT's vocabulary: special and unused pieces, single characters, then words from the most frequent down.

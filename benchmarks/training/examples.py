@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from benchmarks.evaluation.case import Case
 from benchmarks.evaluation.metrics import holds_answer
 from benchmarks.training import parallel
-from compression.features.embeddings import TokenEmbeddings
 from compression.features.matrix import Context, extract, prepare
+from compression.features.meaning import TokenEmbeddings
 from compression.segmentation import segment
+from compression.source.text import IDEOGRAPHS
 from compression.source.units import Segmentation
-from compression.text.scripts import IDEOGRAPHS
 
 # Tokens for training and its own validation: words, single ideographs, and marks.
 TOKEN = re.compile(f"[{IDEOGRAPHS}]|[^\\W{IDEOGRAPHS}]+|[^\\w\\s]")

@@ -10,7 +10,8 @@ from transformers import AutoModel, AutoTokenizer
 
 from benchmarks.evaluation.minilm import encoder_checkpoint
 from benchmarks.training.artefact import sha256
-from compression.features.embeddings import Floats, normalised
+from compression.features.layout import Floats
+from compression.features.meaning import normalised
 
 
 def find_teacher(folder: Path | None) -> Path:

@@ -12,10 +12,8 @@ from typing import Any
 import numpy as np
 
 from compression.calibration.boosting import Trees
-from compression.calibration.context import Context, Floats, read
-from compression.calibration.estimate import Calibration, Estimate
-from compression.calibration.estimator import ScoredText, Slices
-from compression.calibration.ranges import Ranges
+from compression.calibration.context import Context, Floats, Ranges, read
+from compression.calibration.estimate import Calibration, Estimate, ScoredText, Slices
 from compression.calibration.signals import NAMES, OF_TEXT, of_choice, of_text
 from compression.choosing.budget import choose
 from compression.choosing.selection import Selection, SelectionSettings

@@ -1,19 +1,46 @@
-"""What one scored text says before anything is chosen of it: its scores, its kinds of units, its query, its hops."""
+"""A scored text before anything is chosen of it, and whether it is like what a calibration was fitted on."""
+
+from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from compression.calibration.occurrences import MOST_PLACES, units_with
 from compression.features.echo import echoes
+from compression.source.text import RANGES, check_scripts, content_terms, letters_outside
 from compression.source.units import STRUCTURE, Segmentation
-from compression.text.terms import content_terms
+
+Ints = NDArray[np.int64]
+
+
+# A word in more places tells nothing about any of them, and hostile text must not take forever.
+MOST_PLACES = 64
+
+
+def places(text: str, word: str) -> list[int]:
+    """Where `word` begins, at most `MOST_PLACES` times."""
+    found: list[int] = []
+    at = text.find(word)
+    while at >= 0 and len(found) < MOST_PLACES:
+        found.append(at)
+        at = text.find(word, at + len(word))
+    return found
+
+
+def units_with(text: str, word: str, starts: Ints, ends: Ints) -> Ints:
+    """Distinct indices of the units, which lie from `starts` to `ends`, in which `word` begins."""
+    at = np.array(places(text, word), np.int64)
+    if not len(at):
+        return at
+    units = np.searchsorted(starts, at, side="right") - 1
+    return np.unique(units[(units >= 0) & (at < ends[units])])
+
 
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _STEEPEST = 20.0
 _MOST_TERMS = 24
@@ -140,3 +167,75 @@ def _hops(
         if 1 < len(units) < MOST_PLACES // 2:
             found.append(units)
     return tuple(found)
+
+
+# A text a little longer than any that was seen is still similar.
+_SLACK = 1.5
+_READ = 20_000
+_ASCII = frozenset({"latin"})
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """`tokens`: the fewest and the most of a source."""
+
+    kinds: frozenset[str]
+    scripts: frozenset[str]
+    tokens: tuple[int, int]
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Ranges:
+        """Raises `KeyError`, `TypeError` or `ValueError` where `data` is malformed."""
+        low, high = (int(value) for value in data["tokens"])
+        check_scripts(data["scripts"])
+        return cls(frozenset(map(str, data["kinds"])), frozenset(data["scripts"]), (low, high))
+
+    def as_json(self) -> dict[str, Any]:
+        return {"kinds": sorted(self.kinds), "scripts": sorted(self.scripts), "tokens": list(self.tokens)}
+
+    def missed(self, query: str, text: Segmentation, context: Context) -> tuple[str, ...]:
+        """Of `query`, `kind`, `script` and `length`, what is outside."""
+        found = {
+            "query": not context.query_terms,
+            "kind": kind_of(text, context) not in self.kinds,
+            "script": _is_foreign(text.source[:_READ], self.scripts)
+            or _is_foreign(query[:_READ], self.scripts),
+            "length": not self.tokens[0] / _SLACK <= context.tokens <= self.tokens[1] * _SLACK,
+        }
+        return tuple(name for name, is_outside in found.items() if is_outside)
+
+
+def kind_of(text: Segmentation, context: Context) -> str:
+    """`conversation`, `json`, or what most characters of the source are in: `turns`, `lines`, `code`, `table`; else
+    `documents` or, where there is one, `prose`."""
+    if text.origin is not None:
+        return "conversation"
+    if text.frames and text.frames[0].kind == "json" and text.frames[0].open == 0:
+        return "json"
+    kinds = context.kinds
+    largest = max(kinds, key=lambda kind: kinds[kind], default="sentence")
+    named = {
+        "turn": "turns",
+        "line": "lines",
+        "code_block": "code",
+        "table_row": "table",
+        "json_member": "json",
+    }
+    return named.get(largest) or ("documents" if len(text.documents) > 1 else "prose")
+
+
+def scripts_of(text: str) -> frozenset[str]:
+    """Scripts of a tenth or more of the letters at the beginning of `text`."""
+    head = text[:_READ]
+    if head.isascii():
+        return _ASCII
+    shares = {}
+    for name in RANGES:
+        outside, letters = letters_outside(head, {name})
+        shares[name] = (letters - outside) / letters if letters else 0.0
+    return frozenset(name for name, share in shares.items() if share >= 0.1)
+
+
+def _is_foreign(text: str, scripts: frozenset[str]) -> bool:
+    outside, letters = letters_outside(text, scripts)
+    return 2 * outside > letters

@@ -1,6 +1,11 @@
-"""What a calibration says of one compression."""
+"""The estimate of a calibration and what a pipeline asks of one. A server's own process loads this without numpy."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
+
+from compression.choosing.selection import SelectionSettings
+from compression.source.units import Segmentation
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,3 +31,36 @@ class Estimate:
 
 
 NO_ESTIMATE = Estimate(None)
+
+
+Slices = Sequence[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredText:
+    """A query to a text, the score of each unit (None where nothing was scored), and the tokens of the source."""
+
+    query: str
+    text: Segmentation
+    scores: Sequence[float] | None
+    tokens: int
+
+
+class Estimator(Protocol):
+    """Says how probable it is that the evidence was kept, and what it takes to keep it. Safe to share."""
+
+    @property
+    def about(self) -> Calibration: ...
+
+    def estimate(self, scored: ScoredText, slices: Slices, output_tokens: int) -> Estimate:
+        """`slices` of the source were kept; they may be in any order."""
+        ...
+
+    def smallest_ratio(
+        self, keep: float, scored: ScoredText, costs: Sequence[int], settings: SelectionSettings
+    ) -> float:
+        """The ratio at which the evidence is kept with probability `keep`, as the units are chosen best first.
+
+        It never falls as `keep` rises. 1 where nothing less will do. `costs` are the tokens of each unit.
+        """
+        ...

@@ -1,15 +1,113 @@
-"""Chooses units under one budget for the whole source: the best first, as many as fit, with what each needs."""
+"""The choice of units under one budget for the whole source: the best first, as many as fit, with what each needs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from heapq import heapify, heappop, heappush
+from itertools import islice
 
-from compression.choosing.groups import Group, chosen_with_frame
-from compression.choosing.pricing import by_price
-from compression.choosing.titles import says, words_of
+from compression.source.text import STOP_WORDS
 from compression.source.units import Segmentation
+
+
+@dataclass(slots=True)
+class Group:
+    """Units that are kept while any unit that needs them is: a frame's ends, a document's title."""
+
+    units: tuple[int, ...]
+    needs: tuple[int, ...]
+    cost: int = 0
+    users: int = 0
+
+
+def chosen_with_frame(text: Segmentation) -> dict[int, int]:
+    """Units that a message's or a record's frame is made of and that may be chosen for themselves, by its number."""
+    return {
+        unit: number
+        for number, frame in enumerate(text.frames)
+        if frame.kind in ("message", "json")
+        for unit in frame.ends
+        if text.units[unit].kind != "bracket"
+    }
+
+
+_WORD = re.compile(r"\w{2,}")
+_MOST_WORDS = 16
+_SAID = 0.5
+
+
+def words_of(title: str) -> frozenset[str]:
+    """The words that a reader needs, at most `_MOST_WORDS`: each unit of the document is searched for them."""
+    found = islice(_WORD.finditer(title.lower()), _MOST_WORDS)
+    return frozenset(word.group() for word in found if word.group() not in STOP_WORDS)
+
+
+def says(text: str, words: frozenset[str]) -> bool:
+    """Whether a text has half of a title's words, so that the title adds nothing."""
+    lowered = text.lower()
+    return bool(words) and sum(word in lowered for word in words) >= _SAID * len(words)
+
+
+# How much of the price counts: 0 ranks by score alone, 1 by score a token.
+_PRICED = 0.75
+
+
+def by_price(
+    units: Iterable[int],
+    scores: Sequence[float],
+    costs: Sequence[int],
+    needs: Sequence[tuple[int, ...]],
+    group_costs: Sequence[int],
+    group_needs: Sequence[tuple[int, ...]],
+) -> list[int]:
+    """`units`, the first to be taken first. `needs` are the groups that a unit brings in, `group_needs` what those do.
+
+    Each step takes what scores most for the root of its price, once what was taken before is paid for. The work grows
+    with the units times the depth of their groups.
+    """
+    chains: dict[tuple[int, ...], tuple[int, ...]] = {}
+    members: dict[int, list[int]] = {}
+    waiting = list(units)
+    for unit in waiting:
+        chain = chains.setdefault(needs[unit], _chain(needs[unit], group_needs))
+        for group in chain:
+            members.setdefault(group, []).append(unit)
+    paid: set[int] = set()
+
+    def key(unit: int) -> float:
+        missing = sum(group_costs[group] for group in chains[needs[unit]] if group not in paid)
+        return float(-scores[unit] / max(1, costs[unit] + missing) ** _PRICED)
+
+    heap = [(key(unit), unit) for unit in waiting]
+    heapify(heap)
+    taken: dict[int, None] = {}
+    while heap:
+        _, unit = heappop(heap)
+        if unit in taken:
+            continue
+        taken[unit] = None
+        for group in chains[needs[unit]]:
+            if group not in paid:
+                paid.add(group)
+                # What was dearer is cheaper now; the older, lower keys are met later and passed over.
+                for other in members.pop(group, ()):
+                    if other not in taken:
+                        heappush(heap, (key(other), other))
+    return list(taken)
+
+
+def _chain(needs: tuple[int, ...], group_needs: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    found: dict[int, None] = {}
+    waiting = list(needs)
+    while waiting:
+        group = waiting.pop()
+        if group not in found:
+            found[group] = None
+            waiting.extend(group_needs[group])
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
-"""The query for which a block is compressed: what precedes it in the conversation, or accompanies it in its message."""
+"""Queries for the blocks of a conversation, and the values that it has said before each of them."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 # Only the two ends of a long text are used: a question comes before or after its material.
@@ -62,3 +63,35 @@ def _ends(text: str) -> str:
 def _ending(text: str) -> str:
     """The last paragraph of a text without a companion: if it asks anything, it asks it there."""
     return text.rstrip().rpartition("\n\n")[2][-ENDING_CHARS:]
+
+
+# What looks like an identifier, a date or an amount: in a piece of four characters or more, a digit or two capitals.
+_VALUE = re.compile(r"\w[\w.@:/+-]{2,78}\w")
+_TELLS = re.compile(r"\d|[A-Z].{0,78}[A-Z]")
+# Only the first ones count, so that a long conversation does not make each of its blocks ever more expensive.
+MOST_VALUES = 8192
+# What is looked through of one conversation: it is the event loop that does it, for a tenth of a second at the most.
+MOST_CHARS = 2**20
+
+
+class Said:
+    """Reads the texts that are sent whole, in the conversation's order."""
+
+    def __init__(self) -> None:
+        self._values: set[str] = set()
+        self._chars_left = MOST_CHARS
+
+    def read(self, text: str) -> None:
+        for value in self._values_in(text):
+            if len(self._values) >= MOST_VALUES:
+                return
+            self._values.add(value)
+
+    def known_in(self, text: str) -> tuple[str, ...]:
+        """The values of `text` that were said before, in one order whatever the order in which they were said."""
+        return tuple(sorted(self._values.intersection(self._values_in(text)))) if self._values else ()
+
+    def _values_in(self, text: str) -> Iterator[str]:
+        read = text[: self._chars_left]
+        self._chars_left -= len(read)
+        return (found[0] for found in _VALUE.finditer(read) if _TELLS.search(found[0]))

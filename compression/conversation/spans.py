@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+from compression.conversation.layout import ESCAPE
 from compression.conversation.messages import Text, read_conversation
-from compression.conversation.view import ESCAPE
-from compression.source.slices import Slice, kept_parts, merged
+from compression.source.units import Slice, kept_parts, merged
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,190 @@
 """Units, frames and documents of a conversation: whatever is chosen, the result is a conversation."""
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from compression.conversation.draft import Draft
-from compression.conversation.exchanges import exchanges
-from compression.conversation.layout import Laid, lay_out
+from compression.conversation.layout import Hole, Laid, LaidParts, Layout, lay_out
 from compression.conversation.messages import Conversation, read_conversation
-from compression.conversation.plan import Plan, plan, runs
-from compression.conversation.shells import Segmenter, Shells
-from compression.source.units import Frame, Segmentation, UnitKind
+from compression.conversation.plan import Plan, exchanges, plan, runs
+from compression.source.units import FRAMING, Document, Frame, Segmentation, Unit, UnitKind
+
+
+@dataclass(slots=True)
+class Draft:
+    """What has been written so far."""
+
+    units: list[Unit] = field(default_factory=list)
+    frames: list[Frame] = field(default_factory=list)
+    starts: list[int] = field(default_factory=list)  # offsets of documents
+    first: list[int] = field(default_factory=list)  # their first units
+    titles: list[int | None] = field(default_factory=list)
+    paragraph: int = 0
+
+    def open_document(self, start: int) -> None:
+        self.starts.append(start)
+        self.first.append(len(self.units))
+        self.titles.append(None)
+
+    def add(self, start: int, end: int, kind: UnitKind, frame: int | None, *, protected: bool = False) -> int:
+        """A unit that is a paragraph of its own."""
+        document = len(self.starts) - 1
+        self.units.append(Unit(start, end, kind, document, self.paragraph, protected, frame))
+        self.paragraph += 1
+        return len(self.units) - 1
+
+    def open_frame(self, frame: Frame) -> int:
+        self.frames.append(frame)
+        return len(self.frames) - 1
+
+    def close_frame(self, number: int, start: int, end: int, *, protected: bool) -> None:
+        frame = self.frames[number]
+        close = self.add(start, end, "bracket", frame.parent, protected=protected)
+        self.frames[number] = replace(frame, close=close)
+
+    def graft(self, text: Segmentation, offset: int, frame: int) -> None:
+        """Add the units of a text that begins at `offset`, inside `frame`, with its documents and frames."""
+        units, frames, documents = len(self.units), len(self.frames), len(self.starts) - 1
+        for number, document in enumerate(text.documents):
+            if number:
+                self.starts.append(offset + document.start)
+                self.first.append(units + document.units[0])
+                self.titles.append(None)
+            if document.title is not None and self.titles[-1] is None:
+                self.titles[-1] = units + document.title
+        for unit in text.units:
+            self.units.append(
+                replace(
+                    unit,
+                    start=unit.start + offset,
+                    end=unit.end + offset,
+                    document=unit.document + documents,
+                    paragraph=unit.paragraph + self.paragraph,
+                    frame=frame if unit.frame is None else frames + unit.frame,
+                )
+            )
+        self.frames.extend(_moved(inner, units, frames, frame) for inner in text.frames)
+        self.paragraph += text.units[-1].paragraph + 1 if text.units else 0
+
+    def let_empty_frames_be_chosen(self, ends: Mapping[int, Sequence[int]]) -> None:
+        """Where an exchange has neither text nor arguments, its first piece of JSON may be chosen instead."""
+        holding: set[int] = set()
+        for unit in self.units:
+            frame = None if unit.kind == "bracket" else unit.frame
+            while frame is not None and frame not in holding:
+                holding.add(frame)
+                frame = self.frames[frame].parent
+        for number, found in ends.items():
+            if number not in holding and all(self.units[unit].kind == "bracket" for unit in found):
+                self.units[found[0]] = replace(self.units[found[0]], kind="json_member")
+
+    def build(self, layout: Layout, wanted: Sequence[int]) -> Segmentation:
+        lasts = [*self.first[1:], len(self.units)]
+        ends = [*self.starts[1:], len(layout.source)]
+        documents = [
+            Document(start, end, (first, last), title)
+            for start, end, first, last, title in zip(
+                self.starts, ends, self.first, lasts, self.titles, strict=True
+            )
+        ]
+        return Segmentation(
+            layout.source,
+            tuple(self.units),
+            tuple(documents),
+            tuple(self.frames),
+            layout.origin,
+            tuple(unit for unit in wanted if self.units[unit].kind not in FRAMING),
+        )
+
+
+def _moved(frame: Frame, units: int, frames: int, outer: int) -> Frame:
+    return Frame(
+        frame.kind,
+        frame.open + units,
+        None if frame.close is None else frame.close + units,
+        outer if frame.parent is None else frame.parent + frames,
+        tuple(also + units for also in frame.also),
+    )
+
+
+# Cuts a text into at most that many units.
+Segmenter = Callable[[str, int], Segmentation]
+
+
+@dataclass(frozen=True, slots=True)
+class Shells:
+    """Writes messages of one exchange. `ends` collects the units that are kept with any part of it."""
+
+    draft: Draft
+    source: str
+    segment_text: Segmenter
+    plan: Plan
+    ends: list[int]
+
+    def add(self, laid: Laid, outer: int, frame: int, *, is_protected: bool) -> None:
+        """A message in frame `outer`, its texts inside `frame`."""
+        at = laid.start
+        for item in self.plan.inside(laid):
+            self._bracket(at, item.start, outer, is_protected=is_protected)
+            self._item(item, outer, frame)
+            at = item.end
+        self._bracket(at, laid.end, outer, is_protected=is_protected)
+
+    def _item(self, item: Hole | LaidParts, outer: int, frame: int) -> None:
+        if isinstance(item, LaidParts):
+            self._parts(item, frame)
+        elif item.is_call:
+            self.ends.append(self.draft.add(item.start, item.end, "json_member", outer))
+        else:
+            self._text(item, frame)
+
+    def _text(self, hole: Hole, frame: int) -> None:
+        text = self.source[hole.start : hole.end]
+        self.draft.graft(self.segment_text(text, self.plan.most_of(hole)), hole.start, frame)
+
+    def _bracket(self, start: int, end: int, outer: int, *, is_protected: bool = False) -> int:
+        unit = self.draft.add(start, end, "bracket", outer, protected=is_protected)
+        self.ends.append(unit)
+        return unit
+
+    def _parts(self, found: LaidParts, frame: int) -> None:
+        """An array of parts: its brackets are kept with the message, and so are all parts but those that are texts."""
+        array = self.draft.open_frame(
+            Frame("json", self._bracket(found.start, found.start + 1, frame), None, frame)
+        )
+        for part in found.parts:
+            if part.is_text:
+                self._text_part(part, array)
+            else:
+                self._part(part, array)
+        close = self._bracket(found.end - 1, found.end, frame)
+        self.draft.frames[array] = replace(self.draft.frames[array], close=close)
+
+    def _text_part(self, part: Laid, array: int) -> None:
+        holes = list(part.holes())
+        if not holes:
+            self.draft.add(part.start, part.end, "json_member", array)
+            return
+        opened = self.draft.add(part.start, holes[0].start, "bracket", array)
+        frame = self.draft.open_frame(Frame("string", opened, None, array))
+        self._text(holes[0], frame)
+        self.draft.close_frame(frame, holes[0].end, part.end, protected=False)
+
+    def _part(self, part: Laid, array: int) -> None:
+        """A call, a result, an image. A result's text is in a frame of its own, whose ends are always kept."""
+        first, inside = len(self.draft.units), self.plan.inside(part)
+        if not inside:
+            self._bracket(part.start, part.end, array)
+            return
+        frame = self.draft.open_frame(Frame("string", first, None, array))
+        at = part.start
+        for item in inside:
+            self._bracket(at, item.start, array)
+            self._item(item, array, frame)
+            at = item.end
+        close = self._bracket(at, part.end, array)
+        self.draft.frames[frame] = replace(self.draft.frames[frame], close=close)
+
 
 _SYSTEM = frozenset({"system", "developer"})
 # Brackets of the array and of the body around it, and what the body has before and after its messages.

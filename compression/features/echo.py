@@ -1,4 +1,4 @@
-"""Where a conversation repeats the query: the question is not evidence for its own answer."""
+"""Repetitions of the query in a conversation: the question is not evidence for its own answer."""
 
 import re
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from compression.segmentation.cutting.lines import SPEAKER
+from compression.segmentation.lines import SPEAKER
 from compression.source.units import FRAMING, Segmentation
 
 _WORD = re.compile(r"\w+")

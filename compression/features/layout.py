@@ -1,15 +1,73 @@
-"""Where each unit is: its document, paragraph and head, and sums over them, the same for every query."""
+"""Tables of features by unit: documents and paragraphs of the units, sums and maxima over them, and named columns."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from compression.features.runs import Floats, Ints, Runs
 from compression.source.units import Segmentation
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float32]
+
+# So many rows of a run are taken together in one round; longer runs take another round over what comes out of it.
+_ROUND = 16
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Runs of neighbouring rows, cut into parts of a bounded length that are taken the longest first.
+
+    `starts` are those of the parts in that order, `order` their numbers, `reaching[k]` how many have more than `k`
+    rows. `after` joins the parts of each run, and is None where each run is one part.
+    """
+
+    starts: Ints
+    order: Ints
+    reaching: list[int]
+    after: Runs | None
+
+    @classmethod
+    def of(cls, sizes: Ints) -> Runs:
+        """Runs of these lengths, which may be zero, one after the other from row 0 on."""
+        starts, lengths, parts = _parted(sizes)
+        order = np.argsort(-lengths, kind="stable")
+        reaching = len(lengths) - np.cumsum(np.bincount(lengths, minlength=_ROUND + 1))
+        return cls(starts[order], order, reaching.tolist(), None if parts is None else cls.of(parts))
+
+    def reduce(self, operation: np.ufunc, rows: Floats, ids: Ints | None = None) -> Floats:
+        """The `operation` over each run of `rows`, or of those that `ids` name: (runs, width), zeros for empty runs."""
+        filled = self.reaching[0]
+        out = self._row(0, filled, rows, ids)
+        for offset in range(1, _ROUND):
+            count = self.reaching[offset]
+            if not count:
+                break
+            operation(out[:count], self._row(offset, count, rows, ids), out=out[:count])
+        reduced = np.zeros((len(self.order), rows.shape[1]), rows.dtype)
+        reduced[self.order[:filled]] = out
+        return reduced if self.after is None else self.after.reduce(operation, reduced)
+
+    def _row(self, offset: int, count: int, rows: Floats, ids: Ints | None) -> Floats:
+        """Row `offset` of each of the first `count` parts."""
+        at = self.starts[:count] + offset
+        return rows[at if ids is None else ids[at]]
+
+
+def _parted(sizes: Ints) -> tuple[Ints, Ints, Ints | None]:
+    """Where each part of a run starts, how long it is, and how many parts each run has, None where all have one."""
+    starts = np.cumsum(sizes) - sizes
+    if not len(sizes) or sizes.max() <= _ROUND:
+        return starts, sizes, None
+    parts = np.maximum(1, -(-sizes // _ROUND))
+    run = np.repeat(np.arange(len(sizes)), parts)
+    offset = _ROUND * (np.arange(len(run)) - np.repeat(np.cumsum(parts) - parts, parts))
+    return starts[run] + offset, np.minimum(_ROUND, sizes[run] - offset), parts
 
 
 @dataclass(frozen=True)
@@ -121,3 +179,58 @@ def lay_out(segmentation: Segmentation) -> Layout:
             has_title[slice(*document.units)] = True
             is_title[document.title] = True
     return Layout(documents, Group.by(pairs), heads, has_title, is_title)
+
+
+# Columns allocated at a time: unused columns are memory too.
+ROOM = 84
+
+
+class Columns:
+    """A table that grows by columns, in the order in which they are added."""
+
+    def __init__(self, height: int) -> None:
+        self.names: list[str] = []
+        self._table = np.zeros((ROOM, height), np.float32)
+
+    def add(self, name: str, values: NDArray[Any] | float) -> None:
+        if len(self.names) == len(self._table):
+            more = np.zeros((len(self._table) + ROOM, self._table.shape[1]), np.float32)
+            more[: len(self._table)] = self._table
+            self._table = more
+        self._table[len(self.names)] = values
+        self.names.append(name)
+
+    def add_shares(self, names: Sequence[str], rows: Floats, group: Group) -> None:
+        """Scores, a row each, as shares of the best one in the unit's own group."""
+        best = np.maximum(np.maximum.reduceat(rows, group.first, axis=1), 1e-6)
+        for name, row in zip(names, np.clip(rows / best[:, group.of], -1, 1), strict=True):
+            self.add(name, row)
+
+    def add_relative(
+        self, names: Sequence[str], rows: Floats, group: Group | None = None, *, places: bool = True
+    ) -> None:
+        """Scores, a row each: share of the best, distance from the mean, and place among all. `rows` have a column
+        a run of the group, where there is one, else a column a unit.
+        """
+        share = np.clip(rows / np.maximum(rows.max(axis=1, keepdims=True), 1e-6), -1, 1)
+        apart = rows - rows.mean(axis=1, keepdims=True)
+        spread = np.sqrt(np.square(apart).mean(axis=1, keepdims=True))
+        kinds = {"share": share, "distance": np.tanh(apart / np.maximum(3 * spread, 1e-6))}
+        if places:
+            kinds["place"] = 1.0 / np.sqrt(1.0 + np.stack([_places(row) for row in rows]))
+        for kind, table in kinds.items():
+            for name, row in zip(names, table, strict=True):
+                self.add(f"{name}.{kind}", row if group is None else row[group.of])
+
+    def table(self) -> Floats:
+        """(units, features)."""
+        return self._table[: len(self.names)].T
+
+
+def _places(row: Floats) -> NDArray[np.int64]:
+    """How many are greater than each."""
+    order = np.argsort(-row)
+    descending = -row[order]
+    places = np.empty(len(row), np.int64)
+    places[order] = np.searchsorted(descending, descending)
+    return places

@@ -5,24 +5,23 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from compression.features.answers import asked, offered, surfaces
-from compression.features.columns import Columns
-from compression.features.embeddings import TokenEmbeddings
-from compression.features.layout import Layout, Levels, lay_out
+from compression.features.layout import Columns, Floats, Layout, Levels, lay_out
 from compression.features.matching import (
     Counts,
     Query,
     apart,
+    asked,
     count_grams,
     count_words,
     longest_runs,
+    offered,
     pairs_kept,
+    surfaces,
     terms_of,
     verbatim,
 )
-from compression.features.meaning import Pieces, break_up, compare
-from compression.features.occurrences import Words, lex
-from compression.features.runs import Floats
+from compression.features.meaning import Pieces, TokenEmbeddings, break_up, compare
+from compression.features.words import Words, lex
 from compression.source.units import Segmentation
 
 REACHES = (1, 3, 8, 20, 50)

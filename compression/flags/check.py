@@ -1,19 +1,145 @@
-"""Runs every check over one compression; a clean one comes back with nothing."""
+"""All checks of one compression: its size, whether it can answer the query, what the calibration says, and damage."""
 
-from collections.abc import Callable, Iterator
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import accumulate
 
-from compression.flags.evidence import Evidence
-from compression.flags.flag import CODES, Flag
-from compression.flags.loss import lost_in_units
-from compression.flags.quotations import broken_quotations
-from compression.flags.relevance import relevance_flags
-from compression.flags.risk import risk_flags
-from compression.flags.structure import damaged_structure
-from compression.flags.text import doubtful_text
+from compression.flags.damage import broken_quotations, damaged_structure, doubtful_text, lost_in_units
+from compression.flags.flag import CODES, Evidence, Flag, Severity
+from compression.source.text import content_terms
+from compression.source.units import STRUCTURE
+
+# ruff: noqa: RUF001
+
+
+_LEAST_ODDS = 1e-9
+# A text of megabytes is searched for each term, so a long query must not have many.
+_MOST_TERMS = 256
+# Many low scores are no reason to doubt the best: only odds of at least this share of its odds count.
+_RIVAL = 0.02
+_DIGIT = r"\d|[一二三四五六七八九十百千万]"
+_NUMBER_WORDS = (
+    r"\b(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|dozen|hundred|thousand|million|billion|"
+    r"half|once|twice|single|double|both|several|none|zero|ein|eine|einen|zwei|drei|vier|fünf|sechs|sieben|acht|neun|"
+    r"zehn|uno|una|dos|tres|cuatro|cinco|seis|siete|ocho|nueve|diez|un|une|deux|trois|quatre|cinq|sept|huit|neuf|dix|"
+    r"один|одна|два|две|три|четыре|пять|шесть|семь|восемь|девять|десять)\b"
+)
+_TIME_WORDS = (
+    r"\b(?:january|february|march|april|may|june|july|august|september|october|november|december|monday|tuesday|"
+    r"wednesday|thursday|friday|saturday|sunday|century|today|yesterday|tomorrow|spring|summer|autumn|winter|"
+    r"christmas|januar|februar|märz|mai|juni|juli|oktober|dezember|jahrhundert|enero|febrero|marzo|abril|mayo|junio|julio|"
+    r"agosto|siglo|janvier|février|mars|avril|juin|juillet|août|siècle|век|году|год)\b"
+)
+_NAME = r"(?-i:\b[A-ZÀ-ÖØ-ÞА-ЯΑ-Ω]\w+)|[^\x00-\u052f]"
+# What asks, and what an answer to it must have one of. Scripts without capitals can name anyone anywhere.
+_EXPECTED = tuple(
+    (re.compile(asks, re.IGNORECASE), re.compile(answers, re.IGNORECASE))
+    for asks, answers in (
+        (
+            r"\bhow (?:many|much|old|tall|long|far|high|big|deep)\b|\bwieviele?\b|\bwie viele?\b|\bcu[aá]nt[oa]s?\b"
+            r"|\bcombien\b|\bсколько\b|多少|几个|何人|いくつ",
+            f"{_DIGIT}|{_NUMBER_WORDS}",
+        ),
+        (
+            r"^\W*when\b|\bwhat (?:year|date|day|month|century)\b|\bwhich year\b|^\W*wann\b"
+            r"|\bin welchem jahr\b|\bcu[aá]ndo\b|\bquand\b|\bкогда\b|什么时候|何时|哪一?年|いつ",
+            f"{_DIGIT}|{_TIME_WORDS}",
+        ),
+        (r"^\W*(?:who|whom|whose)\b|^\W*(?:wer|wem|wen)\b|\bqui[eé]n(?:es)?\b|^\W*qui\b|^\W*кто\b", _NAME),
+        (r"^\W*where\b|^\W*wo\b|\bd[oó]nde\b|^\W*où\b|^\W*где\b", _NAME),
+    )
+)
+
+
+def relevance_flags(evidence: Evidence) -> Iterator[Flag]:
+    wanted = content_terms(evidence.query)[:_MOST_TERMS]
+    if not wanted:
+        yield evidence.flag("query_missing", count=1)
+    else:
+        yield from _absent_terms(evidence, wanted)
+    if evidence.scores is not None and evidence.text.units:
+        yield from _score_flags(evidence, evidence.scores)
+    for asks, answers in _EXPECTED:
+        if asks.search(evidence.query) and not answers.search(evidence.output):
+            yield evidence.flag("answer_type_absent", count=1)
+            return
+
+
+def _absent_terms(evidence: Evidence, wanted: list[str]) -> Iterator[Flag]:
+    output = evidence.output.lower()
+    absent = [term for term in wanted if term not in output]
+    if len(wanted) - len(absent) < evidence.settings.query_terms_share * len(wanted):
+        source = evidence.source.lower()
+        # Lower-casing may change lengths; then offsets would point elsewhere, and no example is better.
+        places = [source.find(term) for term in absent] if len(source) == len(evidence.source) else []
+        spans = [(at, at + len(term)) for at, term in zip(places, absent, strict=False) if at >= 0]
+        yield evidence.flag("query_terms_absent", spans, count=len(absent))
+
+
+def _score_flags(evidence: Evidence, scores: Sequence[float]) -> Iterator[Flag]:
+    units = evidence.text.units
+    content = [index for index, unit in enumerate(units) if unit.kind not in STRUCTURE]
+    if not content:
+        return
+    best = max(scores[index] for index in content)
+    if best < evidence.settings.low_relevance:
+        yield evidence.flag("low_relevance", count=1)
+        return
+    kept = set(evidence.kept_units)
+    rivals = [
+        index for index in content if index not in kept and _odds(scores[index]) >= _RIVAL * _odds(best)
+    ]
+    left_out = sorted(rivals, key=lambda index: -scores[index])
+    missed = list(accumulate(map(_odds, (scores[index] for index in left_out))))
+    total = sum(_odds(scores[index]) for index in content)
+    if missed and missed[-1] >= max(evidence.settings.borderline_share * total, _LEAST_ODDS):
+        near = left_out[: bisect_left(missed, missed[-1] / 2) + 1]
+        yield evidence.flag("evidence_borderline", [(units[index].start, units[index].end) for index in near])
+
+
+def _odds(score: float) -> float:
+    """The odds of a score; those of several units add up as the chances of one answer do."""
+    return score / max(1.0 - score, _LEAST_ODDS)
+
+
+_SEVERITIES: tuple[Severity, Severity, Severity] = ("critical", "warning", "info")
+
+
+def risk_flags(evidence: Evidence) -> Iterator[Flag]:
+    estimate = evidence.estimate
+    if estimate is None:
+        return
+    if estimate.probability is not None:
+        for severity, threshold in zip(_SEVERITIES, _thresholds(evidence), strict=True):
+            if estimate.probability < threshold:
+                yield evidence.flag("evidence_at_risk", _best_left_out(evidence), count=1, severity=severity)
+                break
+    if estimate.outside:
+        severity = "warning" if evidence.is_promised else "info"
+        yield evidence.flag("outside_calibration", count=len(estimate.outside), severity=severity)
+
+
+def _thresholds(evidence: Evidence) -> tuple[float, float, float]:
+    """The configuration's, or those of the calibration."""
+    settings, given = evidence.settings, evidence.estimate.at_risk if evidence.estimate else (0.0, 0.0, 0.0)
+    wanted = (settings.at_risk_critical, settings.at_risk_warning, settings.at_risk_info)
+    critical, warning, info = (own if ask is None else ask for ask, own in zip(wanted, given, strict=True))
+    return critical, warning, info
+
+
+def _best_left_out(evidence: Evidence) -> list[tuple[int, int]]:
+    """Where to look again: the best-scoring units that were left out."""
+    scores, units, kept = evidence.scores, evidence.text.units, set(evidence.kept_units)
+    if scores is None:
+        return []
+    left_out = [n for n, unit in enumerate(units) if n not in kept and unit.kind not in STRUCTURE]
+    best = sorted(left_out, key=lambda unit: -scores[unit])[:3]
+    return [(units[unit].start, units[unit].end) for unit in best]
+
 
 _SIGNS = frozenset({"ratio_aggressive", "query_terms_absent", "low_relevance", "answer_type_absent"})
-_CHECKS: tuple[Callable[[Evidence], Iterator[Flag]], ...]
 
 
 def size_flags(evidence: Evidence) -> Iterator[Flag]:
@@ -31,7 +157,7 @@ def _largest_protected(evidence: Evidence) -> list[tuple[int, int]]:
     return sorted(spans, key=lambda span: span[0] - span[1])
 
 
-_CHECKS = (
+_CHECKS: tuple[Callable[[Evidence], Iterator[Flag]], ...] = (
     size_flags,
     lost_in_units,
     broken_quotations,

@@ -3,24 +3,28 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from compression.counting.counter import TokenCounter
 from compression.neural.checkpoints import find_checkpoint
-from compression.neural.errors import CheckpointRefused, TokenCounterUnavailable
 from compression.neural.llmlingua2 import LLMLingua2
+from compression.neural.models import (
+    FaithfulModel,
+    NetworkScorer,
+    Running,
+    ScoredModel,
+    Steering,
+    WordModel,
+    blended,
+)
 from compression.neural.networks import Placement
-from compression.neural.neural_model import Running
 from compression.neural.service import NeuralService
 from compression.neural.token_classifier import TokenClassifier, TokenClassifierSettings
-from compression.neural.unit_selection import NetworkScorer, ScoredModel, blended
-from compression.neural.windows import Network
-from compression.neural.word_selection import FaithfulModel, Steering, WordModel
-from compression.pipeline.model_calibration import calibration_of, calibration_of_records
-from compression.pipeline.pipeline import Pipeline
+from compression.neural.windows import CheckpointRefused, Network, TokenCounterUnavailable
+from compression.pipeline.pipeline import Pipeline, calibration_of, calibration_of_records
 from compression.pipeline.served import BuiltModel
 from compression.pipeline.spec import ModelSpec
 from compression.scorers.bm25 import BM25Scorer
 from compression.scorers.kinds import KINDS, Blend
 from compression.scorers.lexical import LexicalScorer
+from compression.source.token_counter import TokenCounter
 from compression.source.units import Segmentation
 
 _LONGEST_WINDOW = 512

@@ -17,10 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compression.neural.checkpoints import TextTokenizer, find_checkpoint, read_json
-from compression.neural.errors import CheckpointRefused, QueryTooLong
 from compression.neural.heads import Dense, Pooling
 from compression.neural.networks import CrossEncoderNetwork, EncoderNetwork, Placement, TorchNetwork
-from compression.neural.windows import Floats, Job, Network, Window, run_job
+from compression.neural.windows import CheckpointRefused, Floats, Job, Network, QueryTooLong, Window, run_job
 from compression.pipeline.spec import ModelSpec
 from compression.source.units import Segmentation
 

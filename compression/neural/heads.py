@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from compression.neural.checkpoints import read_json
-from compression.neural.errors import CheckpointRefused
+from compression.neural.windows import CheckpointRefused
 
 Mode = Literal["cls", "mean", "max", "mean_sqrt_len", "lasttoken"]
 _FLAGS: dict[str, Mode] = {

@@ -18,10 +18,9 @@ from typing import Any, Literal
 import numpy as np
 
 from compression.neural.checkpoints import TextTokenizer, Tokens, find_checkpoint, read_json
-from compression.neural.errors import TokenCounterUnavailable
-from compression.neural.guards import Span
 from compression.neural.networks import Placement, TokenClassifierNetwork
-from compression.neural.windows import Floats, Job, Window, run_job
+from compression.neural.windows import Floats, Job, TokenCounterUnavailable, Window, run_job
+from compression.neural.words import Span
 
 Family = Literal["bert", "xlm-roberta"]
 CountWord = Callable[[str], int]

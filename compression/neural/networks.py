@@ -19,9 +19,8 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 from transformers.utils.logging import disable_progress_bar
 
 from compression.neural.checkpoints import read_json
-from compression.neural.errors import CheckpointRefused
 from compression.neural.heads import Dense, Pooling, load_weights
-from compression.neural.windows import Floats, Window
+from compression.neural.windows import CheckpointRefused, Floats, Window
 from compression.pipeline.spec import Dtype as Dtype
 from compression.pipeline.spec import ModelSpec
 

@@ -5,10 +5,17 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from compression.neural.batching import next_batch
-from compression.neural.errors import NeuralClosed, NeuralOverloaded
-from compression.neural.windows import Floats, Job, Network, Result, Window
-from compression.pipeline.thread_work import done
+from compression.neural.windows import (
+    Floats,
+    Job,
+    Network,
+    NeuralClosed,
+    NeuralOverloaded,
+    Result,
+    Window,
+    next_batch,
+)
+from compression.pipeline.served import done
 
 # Windows considered for a batch: beyond this many, a better fit is not worth sorting them all.
 LOOKED_AT = 512

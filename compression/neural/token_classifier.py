@@ -15,10 +15,19 @@ from itertools import pairwise
 import numpy as np
 
 from compression.neural.checkpoints import TextTokenizer, Tokens, find_checkpoint
-from compression.neural.guards import Guards, Span, find_guards
 from compression.neural.networks import Placement, TokenClassifierNetwork
-from compression.neural.whole_words import Group, Judge, Word, group_words, join_words, split_words
 from compression.neural.windows import Floats, Job, Network, cut, run_job
+from compression.neural.words import (
+    Group,
+    Guards,
+    Judge,
+    Span,
+    Word,
+    find_guards,
+    group_words,
+    join_words,
+    split_words,
+)
 from compression.source.units import Segmentation
 
 CountTokens = Callable[[Sequence[str]], Sequence[int]]

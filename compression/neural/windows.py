@@ -1,4 +1,4 @@
-"""What a network runs on: windows of token ids, and the jobs that turn its outputs into scores."""
+"""Windows of token ids, the jobs that turn a network's outputs into scores, batches of windows, and their errors."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
@@ -8,7 +8,84 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from compression.neural.batching import plan_batches
+
+class CheckpointRefused(ValueError):
+    """A checkpoint that cannot be used: missing, of another kind, or only loadable by running its code."""
+
+    def __init__(self, checkpoint: str, reason: str) -> None:
+        super().__init__(f"checkpoint {checkpoint!r}: {reason}")
+        self.checkpoint = checkpoint
+        self.reason = reason
+
+
+class NeuralOverloaded(RuntimeError):
+    """More tokens wait for the network than it may let wait."""
+
+    def __init__(self, waiting_tokens: int, limit: int) -> None:
+        super().__init__(f"{waiting_tokens} tokens wait for the compression network, more than {limit} may")
+        self.waiting_tokens = waiting_tokens
+        self.limit = limit
+
+
+class NeuralClosed(RuntimeError):
+    """The service was closed before the work was done."""
+
+
+class QueryTooLong(ValueError):
+    """A query that leaves no room for context in a window."""
+
+    def __init__(self, tokens: int, limit: int) -> None:
+        super().__init__(
+            f"query: {tokens} tokens, more than the {limit} that leave room for context in a window"
+        )
+        self.tokens = tokens
+        self.limit = limit
+
+
+class TokenCounterUnavailable(RuntimeError):
+    """The tokenizer by which LLMLingua weighs words could not be loaded."""
+
+
+def next_batch(lengths: Sequence[int], token_budget: int) -> list[int]:
+    """Indices of the windows to run next; `lengths` are those that wait, the oldest first.
+
+    The oldest is always among them, so none waits forever; the others are the nearest to it in length, as many as
+    keep `longest * number` within the budget. A window longer than the budget runs alone.
+    """
+    order = sorted(range(len(lengths)), key=lambda index: (lengths[index], index))
+    first = last = order.index(0)
+    while True:
+        grown = _grow(lengths, order, first, last, token_budget)
+        if grown == (first, last):
+            return order[first : last + 1]
+        first, last = grown
+
+
+def _grow(lengths: Sequence[int], order: list[int], first: int, last: int, budget: int) -> tuple[int, int]:
+    """The range of `order` widened by one at the side that wastes less, or as it was where neither fits."""
+    count, longest = last - first + 2, lengths[order[last]]
+    below = longest - lengths[order[first - 1]] if first > 0 and longest * count <= budget else None
+    above = None
+    if last + 1 < len(order) and lengths[order[last + 1]] * count <= budget:
+        above = (lengths[order[last + 1]] - longest) * (count - 1)
+    if below is None and above is None:
+        return first, last
+    if above is None or (below is not None and below <= above):
+        return first - 1, last
+    return first, last + 1
+
+
+def plan_batches(lengths: Sequence[int], token_budget: int) -> list[list[int]]:
+    """All windows in batches, the longest first, `longest * number` of each within the budget."""
+    order = sorted(range(len(lengths)), key=lambda index: (-lengths[index], index))
+    batches: list[list[int]] = []
+    for index in order:
+        if batches and lengths[batches[-1][0]] * (len(batches[-1]) + 1) <= token_budget:
+            batches[-1].append(index)
+        else:
+            batches.append([index])
+    return batches
+
 
 Floats = NDArray[np.float32]
 Result = TypeVar("Result")

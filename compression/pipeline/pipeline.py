@@ -7,26 +7,34 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from compression.calibration.estimate import Estimate
-from compression.calibration.estimator import Estimator, ScoredText
-from compression.choosing.assembly import Assembler, Slice, join
-from compression.choosing.budget import budget_for, fit
+from compression.calibration.calibration import Calibrated
+from compression.calibration.estimate import Estimate, Estimator, ScoredText
+from compression.choosing.assembly import Assembler, renderer
+from compression.choosing.budget import budget_for, fit, smallest_output
 from compression.choosing.diversity import diversify
-from compression.choosing.fallback import smallest_output
-from compression.choosing.gaps import renderer
 from compression.choosing.protection import protect
 from compression.choosing.selection import Selection, SelectionSettings
-from compression.counting.counter import TokenCounter
 from compression.flags import Evidence, check
 from compression.pipeline.errors import NotCalibrated, ScoresMismatch
-from compression.pipeline.receipt import Receipt
-from compression.pipeline.request import CompressionRequest, CompressionResult, UnitScore, check_request
-from compression.pipeline.settings import CompressionSettings
-from compression.pipeline.sizes import Size, Sized, check_units
+from compression.pipeline.request import (
+    CompressionRequest,
+    CompressionResult,
+    Receipt,
+    Size,
+    Sized,
+    UnitScore,
+    check_request,
+    check_units,
+)
+from compression.pipeline.spec import CompressionSettings, ModelSpec
 from compression.salience import is_record, read_salience, worths
+from compression.scorers.kinds import KINDS
+from compression.scorers.lexical import Scorer
 from compression.segmentation import segment
-from compression.source.units import Segmentation
+from compression.source.token_counter import TokenCounter
+from compression.source.units import Segmentation, Slice, join
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,3 +289,51 @@ def _explained(evidence: Evidence) -> tuple[UnitScore, ...]:
         UnitScore(*text.raw_span(unit.start, unit.end), unit.kind, score, index in kept)
         for index, (unit, score) in enumerate(zip(text.units, scores, strict=True))
     )
+
+
+class Compressor:
+    """A scorer, the tokenizer of its receipts, and its settings. Safe to share where the scorer is."""
+
+    def __init__(
+        self,
+        scorer: Scorer,
+        counter: TokenCounter,
+        settings: CompressionSettings,
+        *,
+        calibration: Estimator | None = None,
+        of_records: Estimator | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._scorer = scorer
+        self._pipeline = Pipeline(
+            counter, settings, calibration=calibration, of_records=of_records, clock=clock
+        )
+
+    def compress(self, request: CompressionRequest) -> CompressionResult:
+        """The part of the input that matters to the query, within the ratio.
+
+        Raises `CompressionError` for what cannot be compressed, and `ScoresMismatch` where the scorer is at fault.
+        """
+        prepared = self._pipeline.prepare(request)
+        scores = self._scorer.score(request.query, prepared.text) if prepared.needs_scores else ()
+        return self._pipeline.finish(prepared, scores)
+
+
+# Of tools' results in JSON, which are compressed for an agent, the kind's entry in the file has this at its end.
+OF_RECORDS = " results"
+
+
+def calibration_of_records(spec: ModelSpec) -> Calibrated | None:
+    """Pith's own for tools' results in JSON, whatever file the spec names: `pith tune` fits none. Raises as below."""
+    return Calibrated.load(spec.kind + OF_RECORDS) if spec.blend_used == KINDS[spec.kind].blend else None
+
+
+def calibration_of(spec: ModelSpec) -> Calibrated | None:
+    """The file that the spec names, or pith's own for the kind. Raises `BadCalibration`, `FileNotFoundError`.
+
+    Pith's own was fitted with the kind's own blend: with another, scores mean something else.
+    """
+    if spec.calibration is not None:
+        return Calibrated.load(spec.kind, Path(spec.calibration).expanduser())
+    has_own_blend = spec.blend_used != KINDS[spec.kind].blend
+    return None if has_own_blend else Calibrated.load(spec.kind)

@@ -1,8 +1,10 @@
-"""What is asked of a compressor and what it answers; and the checks of a request."""
+"""A compression's request, result and receipt, the other sizes that it may be told of, and the checks of a request."""
 
+import math
 from dataclasses import dataclass
 
-from compression.choosing.assembly import Slice
+from compression.calibration.estimate import Calibration
+from compression.flags import Flag
 from compression.pipeline.errors import (
     EmptyInput,
     InputTooLarge,
@@ -11,11 +13,80 @@ from compression.pipeline.errors import (
     NotText,
     RatioAndKeepGiven,
     RatioOutOfRange,
+    RefusedRequest,
 )
-from compression.pipeline.receipt import Receipt
-from compression.pipeline.settings import CompressionSettings
-from compression.pipeline.sizes import Size, Sized
-from compression.source.units import UnitKind
+from compression.pipeline.spec import CompressionSettings
+from compression.source.units import Slice, UnitKind
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """Tokens are counted with `tokenizer`; the ratio is output by original, 1 where the original has no tokens.
+
+    Asked for were `target_ratio` or `keep`, and the other is None. `estimated_ratio` is what the calibration says that
+    `keep` needs. `evidence_kept_probability`, from 0 to 1, and `calibration` are None where the model has none.
+    """
+
+    original_tokens: int
+    output_tokens: int
+    target_ratio: float | None
+    latency_ms: float
+    tokenizer: str
+    risk_flags: tuple[Flag, ...]
+    keep: float | None = None
+    estimated_ratio: float | None = None
+    evidence_kept_probability: float | None = None
+    calibration: Calibration | None = None
+
+    @property
+    def tokens_saved(self) -> int:
+        return self.original_tokens - self.output_tokens
+
+    @property
+    def compression_ratio(self) -> float:
+        return self.output_tokens / self.original_tokens if self.original_tokens else 1.0
+
+
+MAX_SIZES = 64
+# Each size is chosen anew, and all are one request.
+LONGEST_SIZED_BYTES = 200_000
+# Units of the text times sizes: what a size costs grows with the units, and lines of one letter are units too.
+MOST_SIZED_UNITS = 200_000
+
+
+# So many sizes more take about as much CPU time as the compression without them.
+SIZES_OF_A_REQUEST = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much is kept: one of a ratio and a promise, and the other is None."""
+
+    target_ratio: float | None = None
+    keep: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sized:
+    """What is kept at another size, in the order of the output, with the receipt that the size asked for by itself
+    has. The receipt's latency is that of choosing this size alone."""
+
+    receipt: Receipt
+    kept: tuple[Slice, ...]
+
+
+def as_requests(sizes: int) -> int:
+    """How many compressions take as long as one with so many sizes."""
+    return 1 + math.ceil(sizes / SIZES_OF_A_REQUEST)
+
+
+def check_units(units: int, sizes: int) -> None:
+    """Raises `RefusedRequest` where a text in so many units cannot be told of at so many sizes."""
+    most = MOST_SIZED_UNITS // max(units, 1)
+    if sizes > most:
+        raise RefusedRequest(
+            "sizes", f"the input has {units:,} units, so at most {most} sizes can be asked for, not {sizes}"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
@@ -21,8 +21,7 @@ from compression.pipeline.errors import (
 from compression.pipeline.request import CompressionRequest, CompressionResult
 
 if TYPE_CHECKING:
-    # It imports numpy, which a process that only passes work on does not need.
-    from compression.pipeline.compressor import Compressor
+    from compression.pipeline.pipeline import Compressor
 
 log = logging.getLogger(__name__)
 Value = TypeVar("Value")
@@ -133,3 +132,21 @@ async def as_value(work: Awaitable[Value]) -> Value | CompressionFault:
                 return CompressionFault(kind, str(error))  # type: ignore[arg-type]
         log.exception("a compression failed unexpectedly")
         return UNEXPECTED
+
+
+Result = TypeVar("Result")
+
+
+async def done(running: Future[Result]) -> Result:
+    """The result. When cancelled, it raises at once if the work has not begun, and otherwise when it is over, so that
+    the canceller knows that nothing is still running."""
+    awaited = asyncio.wrap_future(running)
+    try:
+        return await asyncio.shield(awaited)
+    except asyncio.CancelledError:
+        if not running.cancel():
+            await asyncio.wait((awaited,))
+        if not awaited.cancelled():
+            # Retrieved, so that asyncio does not report it as never retrieved.
+            awaited.exception()
+        raise

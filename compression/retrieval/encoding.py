@@ -10,17 +10,14 @@ import numpy as np
 
 from compression.neural.checkpoints import find_checkpoint
 from compression.neural.encoder import Encoder, EncoderSettings
-from compression.neural.errors import CheckpointRefused
+from compression.neural.models import network_errors_translated
 from compression.neural.networks import Placement
-from compression.neural.neural_model import network_errors_translated
 from compression.neural.service import NeuralService
-from compression.neural.windows import Floats, Job, Window
+from compression.neural.windows import CheckpointRefused, Floats, Job, Window
 from compression.pipeline.errors import RefusedRequest
-from compression.pipeline.thread_work import done
-from compression.retrieval.encoder_spec import EncoderSpec
-from compression.retrieval.job import Answer, RetrievalJob
-from compression.retrieval.numbers import little_endian, shortened
-from compression.retrieval.texts import check_lengths
+from compression.pipeline.served import done
+from compression.retrieval.job import Answer, EncoderSpec, RetrievalJob
+from compression.retrieval.plain import check_lengths, little_endian, shortened
 
 Result = TypeVar("Result")
 
@@ -52,7 +49,7 @@ class EncoderRetrieval:
 
     async def do(self, job: RetrievalJob) -> Answer:
         """Raises a `CompressionError` for what the caller can put right, and what is in
-        `compression.neural.neural_model.network_errors_translated`."""
+        `compression.neural.models.network_errors_translated`."""
         windows = await self._in_thread(lambda: self._windows(job))
         tokens = sum(map(len, windows))
         if job.only_counts:

@@ -1,7 +1,6 @@
 """What each unit is, whatever the query: noise, an error, one of many alike, a repetition."""
 
 from compression.salience.needs import is_record, worths
-from compression.salience.reading import read_salience
-from compression.salience.salience import Salience
+from compression.salience.salience import Salience, read_salience
 
 __all__ = ["Salience", "is_record", "read_salience", "worths"]

@@ -7,9 +7,13 @@ import re
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
-from compression.salience.salience import Bools, Floats, Ints
 from compression.source.units import Segmentation
+
+Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float32]
 
 _VALUES = {
     "trace": 0.1, "verbose": 0.1, "finest": 0.1, "v": 0.1, "10": 0.1,

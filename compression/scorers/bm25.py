@@ -4,8 +4,8 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
+from compression.source.text import content_terms, terms_in
 from compression.source.units import Segmentation
-from compression.text.terms import content_terms, terms
 
 _K1 = 1.2
 _B = 0.75
@@ -18,7 +18,7 @@ class BM25Scorer:
         self._with_title = with_title
 
     def score(self, query: str, text: Segmentation) -> Sequence[float]:
-        wanted = Counter(content_terms(query) or terms(query))
+        wanted = Counter(content_terms(query) or terms_in(query))
         counts, lengths = self._read(wanted, text)
         frequency: Counter[str] = Counter()
         for found in counts:
@@ -43,7 +43,7 @@ class BM25Scorer:
     def _read(self, wanted: Counter[str], text: Segmentation) -> tuple[list[dict[str, int]], list[int]]:
         """How often each unit, with its title, has each wanted term; and how many terms it has."""
         titles = {document.title: number for number, document in enumerate(text.documents)}
-        own = [terms(unit) for unit in text.texts()]
+        own = [terms_in(unit) for unit in text.texts()]
         counts: list[dict[str, int]] = []
         lengths: list[int] = []
         for unit, found in enumerate(own):

@@ -5,20 +5,55 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from compression.features.echo import echoes
-from compression.features.embeddings import TokenEmbeddings
-from compression.features.matrix import extract, prepare
-from compression.features.network import Network
-from compression.features.runs import Floats
-from compression.features.weights import BadWeights, beginning_with, read_arrays
-from compression.scorers.scorer import Glance
+from compression.features.layout import Floats
+from compression.features.matrix import Context, extract, prepare
+from compression.features.meaning import TokenEmbeddings
+from compression.features.network import BadWeights, Network, beginning_with, read_arrays
 from compression.second_look.inputs import read_inputs
-from compression.second_look.repeats import demoted
-from compression.second_look.rounds import SecondLook
+from compression.second_look.rounds import SecondLook, demoted
 from compression.source.units import Segmentation
+
+
+class Scorer(Protocol):
+    """Says how much each unit matters to a query."""
+
+    def score(self, query: str, text: Segmentation) -> Sequence[float]:
+        """One score a unit, in [0, 1], comparable over the whole source. Deterministic."""
+        ...
+
+
+@dataclass(frozen=True)
+class Glance:
+    """A text and what the first look makes of it: `features` are (units, features), `logits` one a unit.
+
+    `muted` units only repeat the query.
+    """
+
+    query: str
+    context: Context
+    muted: NDArray[np.bool_]
+    names: list[str]
+    features: Floats
+    logits: Floats
+
+
+class TwoLookScorer(Scorer, Protocol):
+    """A scorer that looks at its own scores again. The scores of a network can join those of its first look."""
+
+    def glance(self, query: str, text: Segmentation) -> Glance:
+        """The first look. The text has a unit."""
+        ...
+
+    def look_again(self, glance: Glance, logits: Floats) -> Floats:
+        """The second look, over the logits of the first or of any other scorer: (units,)."""
+        ...
+
 
 WEIGHTS = Path(__file__).parents[1] / "weights" / "lexical.npz"
 FORMAT = 1

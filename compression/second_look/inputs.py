@@ -1,22 +1,135 @@
-"""One text and one query as the second look reads them: what no score changes, and what depends on scores."""
+"""One text and one query as the second look reads them: features that no score changes, and those of the scores."""
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from compression.features.columns import Columns
-from compression.features.embeddings import TokenEmbeddings
-from compression.features.layout import Layout
+from compression.features.layout import Columns, Floats, Ints, Layout
 from compression.features.matching import Counts, Query, count_words, terms_of
 from compression.features.matrix import Context
-from compression.features.runs import Floats, Ints
-from compression.salience import read_salience
-from compression.second_look.identifiers import add_needs
-from compression.second_look.links import add_links, add_scores, strongest
-from compression.second_look.names import Names, find_names
-from compression.second_look.open_terms import add_open_terms
-from compression.second_look.salience_features import add_salience
+from compression.features.meaning import TokenEmbeddings
+from compression.salience import Salience, read_salience
+from compression.second_look.links import Names, Strong, add_links, add_scores, find_names, strongest
+
+
+def add_needs(columns: Columns, names: Names, lengths: Floats, layout: Layout) -> None:
+    """`lengths` are words a unit."""
+    height = len(layout.heads)
+    documents = layout.documents.of
+    for kind, chosen in (("id", names.is_identifier[names.terms] > 0), ("name", names.pair_weights > 0)):
+        units, terms = names.units[chosen], names.terms[chosen]
+        own = _count(units, height)
+        columns.add(f"need.{kind}.count", np.log1p(own) / 2)
+        columns.add(f"need.{kind}.density", own / np.maximum(lengths, 1))
+        first, last = _extremes(units, terms, len(names.weights))
+        last_document = documents[last]
+        first_document = documents[first]
+        new = _count(units[first[terms] == units], height)
+        newest = _count(units[last[terms] == units], height)
+        again = _count(units[last_document[terms] > documents[units]], height)
+        known = _count(units[first_document[terms] < documents[units]], height)
+        for name, count in (("new", new), ("newest", newest), ("again", again), ("known", known)):
+            columns.add(f"need.{kind}.{name}", np.log1p(count) / 2)
+            columns.add(f"need.{kind}.{name}.share", count / np.maximum(own, 1))
+        near = layout.paragraphs.largest((again > 0).astype(np.float32))[layout.paragraphs.of]
+        columns.add(f"need.{kind}.again.near", near)
+    _add_place(columns, layout)
+
+
+def _add_place(columns: Columns, layout: Layout) -> None:
+    count = max(1, len(layout.documents.first))
+    back = (count - 1 - layout.documents.of).astype(np.float32)
+    columns.add("newest.document", np.exp(-back / 2))
+    columns.add("newest.documents", np.exp(-back / 8))
+    columns.add("newest.place", 1 - back / count)
+    at = np.arange(len(layout.heads), dtype=np.float32)
+    columns.add("newest.unit", np.exp(-(len(at) - 1 - at) / 20))
+
+
+def _count(units: Ints, height: int) -> Floats:
+    return np.bincount(units, minlength=height).astype(np.float32)
+
+
+def _extremes(units: Ints, terms: Ints, size: int) -> tuple[Ints, Ints]:
+    """The first and the last unit that has each term; pairs come in the order of units."""
+    first, last = np.zeros(size, np.int64), np.zeros(size, np.int64)
+    last[terms] = units
+    first[terms[::-1]] = units[::-1]
+    return first, last
+
+
+def add_open_terms(columns: Columns, counts: Counts, prior: Floats, layout: Layout, strong: Strong) -> None:
+    """Share of the query's terms a unit has, where terms that strong units elsewhere have count little."""
+    has = (counts.unit > 0).astype(np.float32)
+    titled = np.maximum(has, has[layout.heads])
+    weight = counts.rarity(counts.unit) * prior
+    covered = (titled[strong.units] * strong.strength[:, None]).max(axis=0) if len(strong.units) else 0.0
+    best = strong.units[np.argmax(strong.strength)]
+    for name, left in (("all", 1 - covered), ("best", 1 - titled[best])):
+        rest = weight * left
+        total = max(float(rest.sum()), 1e-6)
+        columns.add(f"open.{name}.unit", has @ rest / total)
+        columns.add(f"open.{name}.titled", titled @ rest / total)
+        columns.add(f"open.{name}.share", total / max(float(weight.sum()), 1e-6))
+    # Terms of the query that hardly any unit has point to a rare unit.
+    scarce = weight * (has.sum(axis=0) <= 3)
+    columns.add("open.scarce", has @ scarce / max(float(scarce.sum()), 1e-6))
+
+
+# ruff: noqa: RUF001 - words of other scripts are intended
+
+
+# Words that ask for faults, in the most common languages; without one of them the feature is 0.
+_FAULT = re.compile(
+    r"\b(?:errors?|fail\w*|wrong|problems?|exceptions?|crash\w*|issues?|broke\w*|warnings?|faults?|bugs?|alerts?"
+    r"|stack ?trace|fehler\w*|probleme?|absturz|warnung\w*|erreurs?|échou\w*|panne|errores|fall[oóaó]\w*|problema"
+    r"|erro|falha|errore"
+    r"|ошибк\w*|сбо[йия]\w*|проблем\w*|hata\w*|lỗi)\b|错误|错|失败|异常|故障|エラー|失敗|障害|خطأ|أخطاء|مشكلة|त्रुटि|समस्या|오류|실패",
+    re.IGNORECASE,
+)
+# Words that ask for the newest state of a thing.
+_NOW = re.compile(
+    r"\b(?:now|current\w*|latest|newest|still|status|state|today|most recent\w*|when (?:will|can|does|is)|next"
+    r"|noch|jetzt|aktuell\w*|derzeit\w*|offen\w*|stand|maintenant|actuel\w*|ahora|actual\w*|todavía|adesso|agora|сейчас"
+    r"|теперь|статус\w*)\b|目前|现在|現在|最新|当前|الآن|حاليا|अभी|지금|현재",
+    re.IGNORECASE,
+)
+
+
+def add_salience(columns: Columns, salience: Salience, query: str, layout: Layout) -> None:
+    asks = float(_FAULT.search(query) is not None)
+    level = salience.level
+    share = level / max(float(level.max(initial=0.0)), 0.3)
+    columns.add("asks.fault", asks)
+    _add_newest(columns, query, layout)
+    columns.add("is.noise", salience.noise)
+    columns.add("is.level", level)
+    columns.add("is.level.share", share)
+    columns.add("is.level.asked", share * asks)
+    columns.add("is.level.near", layout.smooth(level[:, None], 2)[:, 0])
+    columns.add("is.log", salience.is_log)
+    columns.add("is.template", np.log1p(salience.template_size) / 4)
+    columns.add("is.rare", (salience.template_size == 1).astype(np.float32) * salience.is_log)
+    columns.add("is.first", salience.is_first)
+    columns.add("is.last", salience.is_last)
+    columns.add("is.change", salience.changes_state)
+    columns.add("is.copy", salience.repeats)
+    columns.add("is.letters", np.log1p(salience.letters) / 6)
+    columns.add("context.logs", float(np.mean(salience.is_log)) if len(level) else 0.0)
+
+
+def _add_newest(columns: Columns, query: str, layout: Layout) -> None:
+    """How recent a part is, where the query asks for the latest."""
+    asks = float(_NOW.search(query) is not None)
+    count = max(1, len(layout.documents.first))
+    at = layout.documents.of if count > 1 else layout.paragraphs.of
+    back = (at.max(initial=0) - at).astype(np.float32)
+    columns.add("asks.now", asks)
+    columns.add("asks.now.newest", asks * np.exp(-back / 3))
+    columns.add("asks.now.place", asks * (1 - back / max(1.0, float(back.max(initial=0)))))
+
 
 # The weight from which a word of the query is not a frequent one.
 _ASKED = 0.5

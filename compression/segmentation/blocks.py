@@ -6,21 +6,38 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from compression.segmentation.cutting.builder import Builder
-from compression.segmentation.cutting.lines import HEADING, LIST_ITEM, PROSE, SPEAKER, Line, is_blank
-from compression.segmentation.cutting.log_lines import LOG_LINE
-from compression.segmentation.cutting.settings import SegmentationSettings
-from compression.segmentation.json.units import JsonFinder, add_fenced_json, add_json_value
-from compression.segmentation.kinds.code import add_code, add_fenced, indented_until, trace_until
-from compression.segmentation.kinds.diffs import add_diff, diff_until
-from compression.segmentation.kinds.directory_trees import add_tree, tree_until
-from compression.segmentation.kinds.drawn_tables import aligned_until, begins_table, drawn_until
-from compression.segmentation.kinds.log_entries import add_entry, entry_until, is_log_line, is_mostly_log
-from compression.segmentation.kinds.prose import add_paragraph, add_sentences, add_turn
-from compression.segmentation.kinds.stack_traces import add_trace_lines
-from compression.segmentation.kinds.tables import add_table, markdown_until, separated_until
-from compression.segmentation.kinds.terminal_output import OUTPUT_LINE
-from compression.segmentation.kinds.test_runs import add_failure, failure_until
+from compression.segmentation.builder import Builder, SegmentationSettings
+from compression.segmentation.code import (
+    add_code,
+    add_entry,
+    add_fenced,
+    add_trace_lines,
+    entry_until,
+    indented_until,
+    is_log_line,
+    is_mostly_log,
+    trace_until,
+)
+from compression.segmentation.json_units import JsonFinder, add_fenced_json, add_json_value
+from compression.segmentation.lines import HEADING, LIST_ITEM, LOG_LINE, PROSE, SPEAKER, Line, is_blank
+from compression.segmentation.outputs import (
+    OUTPUT_LINE,
+    add_diff,
+    add_failure,
+    add_tree,
+    diff_until,
+    failure_until,
+    tree_until,
+)
+from compression.segmentation.prose import add_paragraph, add_sentences, add_turn
+from compression.segmentation.tables import (
+    add_table,
+    aligned_until,
+    begins_table,
+    drawn_until,
+    markdown_until,
+    separated_until,
+)
 
 _CLOSING_TAG = re.compile(r"[ \t]*</[a-zA-Z_]{1,20}>[ \t]*\Z")
 _TITLE_TAG = re.compile(r"[ \t]*<(?:title|source|name|heading)>", re.IGNORECASE)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from compression.segmentation.cutting.lines import (
+from compression.segmentation.lines import (
     HEADING,
     SPEAKER,
     Line,

@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from compression.segmentation.cutting.lines import Line, is_blank, trimmed
-from compression.segmentation.cutting.settings import SegmentationSettings
+from compression.segmentation.builder import SegmentationSettings
+from compression.segmentation.code import is_log_line, is_mostly_log
 from compression.segmentation.entry_heads import Head, HeadKind, head_of, is_logged, mail_head, unquoted
-from compression.segmentation.kinds.log_entries import is_log_line, is_mostly_log
+from compression.segmentation.lines import Line, is_blank, trimmed
 
 
 @dataclass(frozen=True, slots=True)

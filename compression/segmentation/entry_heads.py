@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
-from compression.segmentation.cutting.lines import SPEAKER, Line
+from compression.segmentation.lines import SPEAKER, Line
 
 HeadKind = Literal["role", "marker", "capitals", "heading", "tag", "dated", "rule", "mail"]
 

@@ -1,19 +1,198 @@
-"""Reads a source from its first line to its last and hands every stretch to the module for its kind."""
+"""Segmentation of a source: every stretch goes to the module for its kind, and too many units are joined."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from compression.conversation.writing import segment_conversation
 from compression.segmentation.blocks import Reading, add_blocks
-from compression.segmentation.coarsening import coarsened
-from compression.segmentation.cutting.builder import Builder
-from compression.segmentation.cutting.lines import Line, is_blank, split_lines, trimmed
-from compression.segmentation.cutting.settings import SegmentationSettings
+from compression.segmentation.builder import Builder, SegmentationSettings
+from compression.segmentation.code import fenced_lines
 from compression.segmentation.documents import Part, names_documents, split_documents
 from compression.segmentation.entries import Entry, is_turn, split_entries
-from compression.segmentation.json.units import JsonFinder, add_json_source
-from compression.segmentation.kinds.code import fenced_lines
-from compression.source.units import Segmentation
+from compression.segmentation.json_units import JsonFinder, add_json_source
+from compression.segmentation.lines import Line, is_blank, split_lines, trimmed
+from compression.source.units import Document, Frame, Segmentation, Unit, UnitKind
+
+
+def coarsened(text: Segmentation, most: int) -> Segmentation:
+    """`text` itself where it has at most `most` units; else one of at most so many, whose units are joined."""
+    width = max(2, 2 * len(text.source) // most)
+    while len(text.units) > most:
+        text = _Coarser(text, width).build()
+        width *= 2
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a unit is after joining: its frame, its document, and the outermost frame around it that was dissolved."""
+
+    frame: int | None
+    document: int
+    whole: int | None
+
+
+class _Coarser:
+    """One pass: joins up to `width` characters, and dissolves frames and documents that are no longer than that."""
+
+    def __init__(self, text: Segmentation, width: int) -> None:
+        self._text = text
+        self._width = width
+        self._last = _last_units(text)
+        self._stays = [self._is_long_frame(number) for number in range(len(text.frames))]
+        self._around = _around(text.frames, self._stays)
+        self._end_of = _frames_by_end(text.frames)
+        self._documents = self._joined_documents()
+        self._places = [self._place(at) for at in range(len(text.units))]
+        self._titles = self._kept_titles()
+        self._fixed = set(self._titles.values()).union(
+            end for end, number in self._end_of.items() if self._stays[number]
+        )
+
+    def build(self) -> Segmentation:
+        runs = list(self._runs())
+        of_unit: list[int] = []
+        for number, (first, last) in enumerate(runs):
+            of_unit += [number] * (last - first)
+        numbers = list(accumulate(self._stays, initial=0))
+        return replace(
+            self._text,
+            units=tuple(self._units(runs, numbers)),
+            documents=tuple(self._built_documents(of_unit)),
+            frames=tuple(self._frames(numbers, of_unit)),
+        )
+
+    def _is_long_frame(self, number: int) -> bool:
+        units = self._text.units
+        first, last = self._text.frames[number].open, self._last[number]
+        return units[last].end - units[first].start > self._width
+
+    def _is_short(self, document: Document) -> bool:
+        return document.end - document.start <= self._width
+
+    def _joined_documents(self) -> list[int]:
+        """The new number of each document: short neighbours are one."""
+        numbers: list[int] = []
+        start, after_short = 0, False
+        for document in self._text.documents:
+            is_short = self._is_short(document)
+            if not (is_short and after_short and document.end - start <= self._width):
+                start = document.start
+                numbers.append(numbers[-1] + 1 if numbers else 0)
+            else:
+                numbers.append(numbers[-1])
+            after_short = is_short
+        return numbers
+
+    def _place(self, at: int) -> _Place:
+        unit = self._text.units[at]
+        number = self._end_of.get(at, unit.frame)
+        if number is not None and at in self._end_of and self._stays[number]:
+            # The ends of a frame belong to the frame around it.
+            number = unit.frame
+        frame, whole = (None, None) if number is None else self._around[number]
+        return _Place(frame, self._documents[unit.document], whole)
+
+    def _kept_titles(self) -> dict[int, int]:
+        """By the number of its document, the unit that still names it."""
+        return {
+            number: document.title
+            for number, document in enumerate(self._text.documents)
+            if document.title is not None
+            and not self._is_short(document)
+            and self._places[document.title].whole is None
+        }
+
+    def _runs(self) -> Iterator[tuple[int, int]]:
+        """Half-open ranges of units that become one."""
+        first, units = 0, self._text.units
+        for at in range(1, len(units)):
+            if not self._joins(first, at):
+                yield first, at
+                first = at
+        yield first, len(units)
+
+    def _joins(self, first: int, at: int) -> bool:
+        if at in self._fixed or at - 1 in self._fixed:
+            return False
+        before, here = self._places[at - 1], self._places[at]
+        if here.whole is not None and here.whole == before.whole:
+            return True
+        end = self._text.units[at if here.whole is None else self._last[here.whole]].end
+        is_beside = here.frame == before.frame and here.document == before.document
+        return is_beside and end - self._text.units[first].start <= self._width
+
+    def _units(self, runs: Sequence[tuple[int, int]], numbers: Sequence[int]) -> Iterator[Unit]:
+        units = self._text.units
+        paragraph = 0
+        for first, last in runs:
+            # What was one paragraph may be in several units; each unit is in the paragraph that it begins in.
+            if first and units[first].paragraph != units[first - 1].paragraph:
+                paragraph += 1
+            place = self._places[first]
+            frame = None if place.frame is None else numbers[place.frame]
+            kind = self._kind(first, last)
+            yield Unit(units[first].start, units[last - 1].end, kind, place.document, paragraph, frame=frame)
+
+    def _kind(self, first: int, last: int) -> UnitKind:
+        kinds = {unit.kind for unit in self._text.units[first:last]}
+        if len(kinds) == 1:
+            return kinds.pop()
+        return "json_member" if kinds & {"json_member", "bracket"} else "line"
+
+    def _frames(self, numbers: Sequence[int], of_unit: Sequence[int]) -> Iterator[Frame]:
+        for frame, stays in zip(self._text.frames, self._stays, strict=True):
+            if stays:
+                close = None if frame.close is None else of_unit[frame.close]
+                parent = None if frame.parent is None else numbers[frame.parent]
+                yield Frame(frame.kind, of_unit[frame.open], close, parent)
+
+    def _built_documents(self, of_unit: Sequence[int]) -> list[Document]:
+        found: list[Document] = []
+        for old, (number, document) in enumerate(zip(self._documents, self._text.documents, strict=True)):
+            last = of_unit[document.units[1] - 1] + 1
+            if number < len(found):
+                first = found[number]
+                found[number] = Document(first.start, document.end, (first.units[0], last), None)
+            else:
+                title = of_unit[self._titles[old]] if old in self._titles else None
+                units = (of_unit[document.units[0]], last)
+                found.append(Document(document.start, document.end, units, title))
+        return found
+
+
+def _last_units(text: Segmentation) -> list[int]:
+    """The last unit inside each frame, its closing one where it has one."""
+    last = [frame.open if frame.close is None else frame.close for frame in text.frames]
+    for at, unit in enumerate(text.units):
+        if unit.frame is not None:
+            last[unit.frame] = max(last[unit.frame], at)
+    for number in reversed(range(len(last))):
+        # A frame comes after the one around it.
+        parent = text.frames[number].parent
+        if parent is not None:
+            last[parent] = max(last[parent], last[number])
+    return last
+
+
+def _frames_by_end(frames: Sequence[Frame]) -> dict[int, int]:
+    ends = {frame.open: number for number, frame in enumerate(frames)}
+    ends.update({frame.close: number for number, frame in enumerate(frames) if frame.close is not None})
+    return ends
+
+
+def _around(frames: Sequence[Frame], stays: Sequence[bool]) -> list[tuple[int | None, int | None]]:
+    """For the units of each frame: the innermost frame around them that stays, and the outermost one that does not."""
+    found: list[tuple[int | None, int | None]] = []
+    for number, frame in enumerate(frames):
+        outer = (None, None) if frame.parent is None else found[frame.parent]
+        if stays[number]:
+            found.append((number, None))
+        else:
+            found.append((outer[0], number if outer[1] is None else outer[1]))
+    return found
+
 
 _DEFAULT = SegmentationSettings()
 

@@ -1,1 +1,1 @@
-"""The source as compression works on it: units, documents, slices, and where they come from."""
+"""The source as everything works on it: its units and slices, its text, and its tokens."""

@@ -4,11 +4,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from compression.calibration.calibration import FORMAT
+from compression.calibration.context import Ranges
 from compression.calibration.fitting import (
     AT_ODDS,
     CHANCE,
@@ -23,10 +24,28 @@ from compression.calibration.fitting import (
     promises,
     unseen,
 )
-from compression.calibration.ranges import Ranges
 from compression.calibration.signals import NAMES
 from compression.tuning.observing import RATIOS, USUAL_RATIOS, Observed
-from compression.tuning.progress import Bars
+
+
+class Bars(Protocol):
+    """The part of `rich.progress.Progress` that fitting uses."""
+
+    def add_task(self, description: str, *, total: float | None) -> Any: ...
+
+    def advance(self, task_id: Any) -> None: ...
+
+
+class NoBars:
+    """Shows nothing."""
+
+    def add_task(self, description: str, *, total: float | None) -> int:
+        del description, total
+        return 0
+
+    def advance(self, task_id: Any) -> None:
+        del task_id
+
 
 # Suites whose names begin alike are one family: where a suite is left out, all of its family are.
 _APART = "_"

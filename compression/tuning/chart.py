@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from compression.tuning.curves import Point, recommended
+from compression.tuning.advice import Point, recommended
 
 _WIDTH, _LEFT, _RIGHT, _PLOT, _BELOW = 900, 64, 24, 320, 52
 _TITLE_LINE, _TITLE_CHARACTERS, _LEGEND_LINE, _CHARACTER = 22, 96, 20, 7.5

@@ -8,17 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compression.calibration.calibration import kept_shares
-from compression.calibration.context import Context, Floats, read
-from compression.calibration.estimate import NO_ESTIMATE, Calibration, Estimate
-from compression.calibration.estimator import ScoredText, Slices
-from compression.calibration.ranges import kind_of, scripts_of
+from compression.calibration.context import Context, Floats, kind_of, read, scripts_of
+from compression.calibration.estimate import NO_ESTIMATE, Calibration, Estimate, ScoredText, Slices
 from compression.calibration.signals import NAMES, of_choice, of_text
 from compression.choosing.budget import budget_for
 from compression.choosing.selection import SelectionSettings
-from compression.counting.counter import TokenCounter
 from compression.pipeline.pipeline import Pipeline
 from compression.pipeline.request import CompressionRequest, CompressionResult
-from compression.pipeline.settings import CompressionSettings
+from compression.pipeline.spec import CompressionSettings
+from compression.source.token_counter import TokenCounter
 from compression.source.units import Segmentation
 
 RATIOS = (0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.75, 0.9)

@@ -7,6 +7,7 @@ The descriptor is a socket of packets from the process that gives the work. When
 the kernel kills the workers with it.
 """
 
+import ctypes
 import gc
 import importlib
 import os
@@ -15,12 +16,41 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 
 import orjson
 
-from compression.workers.forked import became_worker, load_prctl
-from compression.workers.message import Message
+from compression.workers.messages import Message
+
+_PR_SET_PDEATHSIG = 1
+# Of 1000. A kernel that is out of memory is to end a worker before it ends the server.
+_OOM_SCORE = 500
+_libc: ctypes.CDLL | None = None
+
+
+def load_prctl() -> None:
+    """Before the fork, so that it is there after it."""
+    global _libc
+    _libc = ctypes.CDLL(None, use_errno=True)
+
+
+def became_worker(parent: int, niceness: int) -> None:
+    """To be called in the child at once. `parent` is the process that forked it."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+    if _libc is not None:
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        # It died before the death signal was set.
+        os._exit(1)
+    os.nice(niceness)
+    try:
+        Path("/proc/self/oom_score_adj").write_text(str(_OOM_SCORE))
+    except OSError:
+        # A sandbox without it has its own rules for memory.
+        return
+
 
 # What a program returns: what a worker runs with its socket.
 Run = Callable[[socket.socket], None]

@@ -7,7 +7,7 @@ from bisect import insort
 from dataclasses import dataclass, field
 from typing import Any
 
-from compression.workers.message import Message
+from compression.workers.messages import Message
 from compression.workers.plan import LaneName, LanePlan
 
 # About what a job takes; used for the order only.

@@ -1,8 +1,8 @@
-"""How many processes a model has and what each may take on, from a few numbers of its configuration."""
+"""The processes of a model and what each may take on, by a few numbers of its configuration; and what is counted."""
 
 import os
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol, get_args
 
 from compression.scorers.kinds import KINDS, Kind
 
@@ -73,3 +73,29 @@ def plan_of(
         max_waiting=max_waiting,
         deadline_s=deadline_s,
     )
+
+
+# Why a worker was replaced: its job's time was over, its client left, its job was not as small as its size, or it died.
+Replaced = Literal["deadline", "cancelled", "overlong", "died"]
+REASONS: tuple[Replaced, ...] = get_args(Replaced)
+
+
+class PoolObserver(Protocol):
+    def jobs(self, *, waiting: int, running: int) -> None: ...
+
+    def replaced(self, reason: Replaced) -> None: ...
+
+    def deadline_passed(self) -> None: ...
+
+
+class Unobserved:
+    """Counts nothing."""
+
+    def jobs(self, *, waiting: int, running: int) -> None:
+        return
+
+    def replaced(self, reason: Replaced) -> None:
+        return
+
+    def deadline_passed(self) -> None:
+        return

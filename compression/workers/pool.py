@@ -16,9 +16,8 @@ from compression.pipeline.errors import (
 )
 from compression.pipeline.served import JobTerms
 from compression.workers.lane import Job, Lane
-from compression.workers.message import Message
-from compression.workers.observer import PoolObserver, Replaced
-from compression.workers.plan import LaneName, PoolPlan
+from compression.workers.messages import Message
+from compression.workers.plan import LaneName, PoolObserver, PoolPlan, Replaced
 from compression.workers.processes import Processes, Start, WorkerProcess
 
 log = logging.getLogger(__name__)

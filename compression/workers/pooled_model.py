@@ -3,20 +3,24 @@
 from compression.pipeline.request import CompressionRequest, CompressionResult
 from compression.pipeline.served import NO_TERMS, JobTerms
 from compression.pipeline.spec import ModelSpec
-from compression.retrieval.encoder_spec import EncoderSpec
-from compression.retrieval.job import Answer, RetrievalJob
+from compression.retrieval.job import Answer, EncoderSpec, RetrievalJob
 from compression.scorers.kinds import KINDS
-from compression.workers.codec import count_message, request_message, result_of, tokens_of
-from compression.workers.message import Message
-from compression.workers.observer import PoolObserver, Unobserved
-from compression.workers.plan import PoolPlan
+from compression.workers.messages import (
+    Message,
+    answer_of,
+    count_message,
+    job_message,
+    request_message,
+    result_of,
+    tokens_of,
+)
+from compression.workers.plan import PoolObserver, PoolPlan, Unobserved
 from compression.workers.pool import Pool
-from compression.workers.retrieval_codec import answer_of, job_message
 from compression.workers.spawner import Program, Spawner
 
 # By name: what they import is for the workers' processes, and not for this one.
 _PLAIN, _NEURAL = "compression.workers.programs:plain", "compression.workers.programs:neural"
-_ENCODER = "compression.workers.encoder_program:encoder"
+_ENCODER = "compression.workers.programs:encoder"
 # Of numpy. The tokenizer and torch have their own threads, from after the fork.
 _ONE_BLAS_THREAD = (("OPENBLAS_NUM_THREADS", "1"),)
 # A fork takes milliseconds, loading a network takes as long as its download.

@@ -6,10 +6,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from compression.workers.errors import WorkerCannotStart
 from compression.workers.lane import Job
-from compression.workers.message import Message
+from compression.workers.messages import Message
 from compression.workers.plan import LaneName, PoolPlan
+
+
+class WorkerCannotStart(RuntimeError):
+    """A worker process cannot be started; the message says why."""
+
 
 log = logging.getLogger(__name__)
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0

@@ -1,34 +1,84 @@
-"""What workers run, by kind of model: the part that is loaded once, before they are forked, and each worker's own."""
+"""Programs of workers, by kind of model: a part that is loaded once, before they are forked, and each worker's own."""
 
 import asyncio
 import importlib
 import logging
+import os
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from compression.build import build_model, load_counter, plain_compressor, plain_scorer
-from compression.counting.counter import TokenCounter
-from compression.pipeline.compressor import Compressor
 from compression.pipeline.errors import CompressionError
+from compression.pipeline.pipeline import Compressor
 from compression.pipeline.request import CompressionRequest
-from compression.pipeline.served import UNEXPECTED, CompressionFault, CompressionModel, as_value, refusal_of
+from compression.pipeline.served import (
+    UNEXPECTED,
+    CompressionFault,
+    CompressionModel,
+    as_value,
+    done,
+    refusal_of,
+)
 from compression.pipeline.spec import ModelSpec
-from compression.pipeline.thread_work import done
-from compression.retrieval.work import PlainRetrieval
+from compression.retrieval.job import EncoderSpec
+from compression.retrieval.plain import PlainRetrieval
 from compression.scorers.lexical import LexicalScorer
-from compression.workers.codec import (
+from compression.source.token_counter import TokenCounter
+from compression.workers.messages import (
+    CANCEL,
     COUNT,
+    RETRIEVE,
+    Message,
+    answer_message,
     fault_message,
+    job_of,
+    read,
+    read_from,
     request_message,
     request_of,
     result_message,
     text_of,
     tokens_message,
 )
-from compression.workers.message import Message
-from compression.workers.retrieval_codec import RETRIEVE, answer_message, job_of
-from compression.workers.worker_loops import work_in_turn, work_together
+
+ID = "id"
+_READ_BYTES = 2**20
+
+
+def work_in_turn(peer: socket.socket, handle: Callable[[Message], Message]) -> None:
+    """One at a time: to end a job, kill the process. `handle` must not raise."""
+    peer.sendall(_hello().packed())
+    while (job := read_from(peer)) is not None:
+        peer.sendall(handle(job).packed(id=job.header[ID]))
+
+
+async def work_together(peer: socket.socket, handle: Callable[[Message], Awaitable[Message]]) -> None:
+    """As many as are sent. A job that is cancelled ends when its `handle` does."""
+    reader, writer = await asyncio.open_unix_connection(sock=peer, limit=_READ_BYTES)
+    writer.write(_hello().packed())
+    running: dict[Any, asyncio.Task[None]] = {}
+
+    async def work(job: Message) -> None:
+        number = job.header[ID]
+        try:
+            answer = await handle(job)
+        except asyncio.CancelledError:
+            answer = Message({})
+        writer.write(answer.packed(id=number))
+        del running[number]
+
+    while (job := await read(reader)) is not None:
+        if job.header["do"] != CANCEL:
+            running[job.header[ID]] = asyncio.create_task(work(job))
+        elif (cancelled := running.get(job.header[ID])) is not None:
+            cancelled.cancel()
+
+
+def _hello() -> Message:
+    return Message({"pid": os.getpid()})
+
 
 log = logging.getLogger(__name__)
 # A first request, so that the workers inherit whatever is built lazily.
@@ -105,3 +155,26 @@ async def compressed(model: CompressionModel, job: Message) -> Message:
     # Torch's own messages are for the log only.
     log.error("a compression failed: %s", result.message)
     return fault_message(UNEXPECTED)
+
+
+def encoder(spec: EncoderSpec) -> Callable[[socket.socket], None]:
+    """As `compression.workers.programs.neural` does it, and for its reasons."""
+    if spec.device == "cpu":
+        importlib.import_module("compression.retrieval.encoding")
+
+    def run(peer: socket.socket) -> None:
+        from compression.retrieval.encoding import EncoderRetrieval
+
+        try:
+            model = EncoderRetrieval.load(spec)
+        except Exception as error:
+            peer.sendall(Message({"cannot": f"{type(error).__name__}: {error}"}).packed())
+            return
+
+        async def handle(job: Message) -> Message:
+            answer = await as_value(model.do(job_of(job)))
+            return fault_message(answer) if isinstance(answer, CompressionFault) else answer_message(answer)
+
+        asyncio.run(work_together(peer, handle))
+
+    return run

@@ -15,9 +15,8 @@ from typing import Any
 
 import orjson
 
-from compression.workers.codec import CANCEL
-from compression.workers.errors import WorkerCannotStart
-from compression.workers.message import Message, read
+from compression.workers.messages import CANCEL, Message, read
+from compression.workers.processes import WorkerCannotStart
 
 _ROOT = Path(__file__).parents[2]
 _READ_BYTES = 2**20

@@ -8,7 +8,7 @@ from typing import ClassVar
 from billing.caller import Caller, LimitState, ProjectLimits
 from billing.errors import RateLimited
 from billing.rate_limits.rate_limits import Admission, RateLimits
-from compression.pipeline.sizes import as_requests
+from compression.pipeline.request import as_requests
 from serve.http.client_address import client_of
 
 

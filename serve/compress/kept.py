@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from compression.conversation import spans_by_message
-from compression.source.slices import Slice
+from compression.source.units import Slice
 
 KeptFields = list[dict[str, Any]]
 

@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from typing import TypeVar
 
-from compression.pipeline.request import CompressionRequest
-from compression.pipeline.sizes import Size
+from compression.pipeline.request import CompressionRequest, Size
 from serve.compress.request import Asked, CompressInput, CompressOptions, CompressRequest
 from serve.compressors.size_options import SizeOptions
 

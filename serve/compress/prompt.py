@@ -17,7 +17,7 @@ from billing.price import Cost
 from billing.usage import MeteringStatus, Outcome, Saving
 from compression.flags import Flag
 from compression.pipeline.errors import CompressorUnavailable
-from compression.pipeline.receipt import Receipt
+from compression.pipeline.request import Receipt
 from models.engine import TokenUsage
 from serve.compress.request import CompressMessagesRequest
 from serve.compress.service import ROUTE, use_receipt

@@ -13,7 +13,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError, PydanticKnownError
 
-from compression.pipeline.sizes import LONGEST_SIZED_BYTES, MAX_SIZES, MOST_SIZED_UNITS
+from compression.pipeline.request import LONGEST_SIZED_BYTES, MAX_SIZES, MOST_SIZED_UNITS
 from serve.compress.messages import EXAMPLE, MessagesText
 from serve.compressors.size_options import SizeOptions, refuse_beside
 from serve.http.request_body import RequestShape

@@ -19,8 +19,7 @@ from compression.pipeline.errors import (
     InputTooLarge,
     RefusedRequest,
 )
-from compression.pipeline.receipt import Receipt
-from compression.pipeline.request import CompressionRequest, CompressionResult
+from compression.pipeline.request import CompressionRequest, CompressionResult, Receipt
 from compression.pipeline.served import JobTerms
 from models.engine import TokenUsage
 from serve.compress.kept import KeptFields, kept_fields, kept_of_messages

@@ -4,7 +4,7 @@ from dataclasses import asdict
 from typing import Any
 
 from compression.flags import Flag
-from compression.pipeline.receipt import Receipt
+from compression.pipeline.request import Receipt
 
 
 def receipt_fields(receipt: Receipt) -> dict[str, Any]:

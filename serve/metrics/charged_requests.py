@@ -13,7 +13,7 @@ from billing.price import Cost
 from billing.usage import MeteringStatus, PromptCompression, Saving
 from compression.flags import CODES
 from compression.pipeline.errors import CompressorOverloaded
-from compression.pipeline.receipt import Receipt
+from compression.pipeline.request import Receipt
 from models.engine import TokenUsage
 from serve.http.errors import STATUSES, problem_of
 from serve.metrics.families import TOKEN_SECONDS, Families, Tally

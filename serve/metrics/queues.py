@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 from prometheus_client import CollectorRegistry
 
-from compression.workers.observer import REASONS, Replaced
+from compression.workers.plan import REASONS, Replaced
 from serve.metrics.families import Families
 
 # Counts one request for as long as the block lasts.

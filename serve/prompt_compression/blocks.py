@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from compression.conversation.queries import QueryReader, arguments_of
-from compression.conversation.said import Said
+from compression.conversation.queries import QueryReader, Said, arguments_of
 from models.errors import InvalidField
 from serve.prompt_compression.settings import WhatIsCompressed
 

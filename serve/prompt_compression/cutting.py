@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from compression.choosing.assembly import Slice
-from compression.choosing.gaps import MARK
+from compression.choosing.assembly import MARK
+from compression.source.units import Slice
 from serve.prompt_compression.blocks import JOINT
 
 

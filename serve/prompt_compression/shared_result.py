@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, field
 
-from compression.pipeline.receipt import Receipt
+from compression.pipeline.request import Receipt
 from serve.prompt_compression.worth import BlockTokens
 
 

@@ -8,8 +8,8 @@ from benchmarks.lexical import TOKENIZER, made_up, measure, of_size, profile, re
 from benchmarks.resident import peak_growth_bytes
 from benchmarks.stages import OTHER, STAGES, shares
 from compression.build import load_counter
-from compression.pipeline.compressor import Compressor
-from compression.pipeline.settings import CompressionSettings
+from compression.pipeline.pipeline import Compressor
+from compression.pipeline.spec import CompressionSettings
 from compression.scorers.bm25 import BM25Scorer
 
 

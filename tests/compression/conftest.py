@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from compression.counting.counter import TokenCounter
-from compression.counting.tokenizer_counter import TokenizerCounter
-from compression.pipeline.compressor import Compressor
+from compression.pipeline.pipeline import Compressor
 from compression.pipeline.request import CompressionRequest, CompressionResult
-from compression.pipeline.settings import CompressionSettings
+from compression.pipeline.spec import CompressionSettings
 from compression.scorers.bm25 import BM25Scorer
+from compression.source.token_counter import TokenCounter
+from compression.source.tokenizer_counter import TokenizerCounter
 from compression.source.units import Segmentation
 
 TOKENIZER = Path(__file__).parents[2] / "models" / "embedded" / "tokenizer"

@@ -9,20 +9,18 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from compression.choosing.assembly import join
 from compression.choosing.cutting import Cutting, may_be_cut, parts_of, select
 from compression.choosing.selection import SelectionSettings
-from compression.counting.tokenizer_counter import TokenizerCounter
-from compression.features.occurrences import WORD, split
-from compression.features.word_forms import fold, grams
-from compression.neural.guards import find_guards
-from compression.neural.whole_words import group_words, join_words, split_words
-from compression.pipeline.compressor import Compressor
+from compression.features.words import WORD, fold, grams, split
+from compression.neural.words import find_guards, group_words, join_words, split_words
 from compression.pipeline.errors import NotText
+from compression.pipeline.pipeline import Compressor
 from compression.pipeline.request import CompressionRequest, CompressionResult
-from compression.pipeline.settings import CompressionSettings
+from compression.pipeline.spec import CompressionSettings
 from compression.scorers.lexical import LexicalScorer
 from compression.segmentation import segment
+from compression.source.tokenizer_counter import TokenizerCounter
+from compression.source.units import join
 from tests.compression.conftest import TOKENIZER
 
 # What changes its length, its neighbours or its direction when it is folded, joined, counted or cut.

@@ -13,8 +13,7 @@ from compression.build import TokenizerUnavailable, build_model, load_counter
 from compression.pipeline.errors import CompressorOverloaded
 from compression.pipeline.request import CompressionRequest
 from compression.pipeline.served import LocalModel
-from compression.pipeline.settings import CompressionSettings
-from compression.pipeline.spec import ModelSpec
+from compression.pipeline.spec import CompressionSettings, ModelSpec
 from compression.scorers.kinds import KINDS, Blend
 from tests.compression.conftest import TOKENIZER
 

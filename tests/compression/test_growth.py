@@ -14,16 +14,16 @@ from types import FrameType
 import pytest
 
 from benchmarks.limits.inputs import HOSTILE, hostile_of
-from compression.choosing.gaps import GapMarker
+from compression.choosing.assembly import GapMarker
 from compression.choosing.selection import Selection, SelectionSettings
 from compression.conversation import spans_by_message
-from compression.counting.counter import FakeCounter
-from compression.pipeline.compressor import Compressor
+from compression.pipeline.pipeline import Compressor
 from compression.pipeline.request import CompressionRequest
-from compression.pipeline.settings import CompressionSettings
+from compression.pipeline.spec import CompressionSettings
 from compression.scorers.lexical import LexicalScorer
 from compression.segmentation import segment
-from compression.source.slices import Slice
+from compression.source.token_counter import FakeCounter
+from compression.source.units import Slice
 
 MOST = 1.2
 SMALL, LARGE = 3_000, 12_000

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from compression.neural.guards import find_guards
+from compression.neural.words import find_guards
 
 
 def locked(text: str) -> list[str]:

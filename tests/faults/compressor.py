@@ -11,18 +11,18 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
 
-from compression.counting.counter import FakeCounter
-from compression.pipeline.compressor import Compressor
 from compression.pipeline.errors import (
     CompressionTimedOut,
     CompressorFailed,
     CompressorOverloaded,
     CompressorUnavailable,
 )
+from compression.pipeline.pipeline import Compressor
 from compression.pipeline.request import CompressionRequest, CompressionResult
 from compression.pipeline.served import NO_TERMS, JobTerms
-from compression.pipeline.settings import CompressionSettings
+from compression.pipeline.spec import CompressionSettings
 from compression.scorers.bm25 import BM25Scorer
+from compression.source.token_counter import FakeCounter
 from tests.faults.engine import is_broken
 
 TAKES_S = 0.02

@@ -28,12 +28,12 @@ from billing.price import ModelPrice
 from billing.rate_limits.counters import MemoryCounters
 from billing.rate_limits.rate_limits import RateLimits
 from billing.store.database import open_database
-from compression.counting.counter import FakeCounter, TokenCounter
-from compression.pipeline.compressor import Compressor
+from compression.pipeline.pipeline import Compressor
 from compression.pipeline.request import CompressionRequest, CompressionResult
 from compression.pipeline.served import NO_TERMS, CompressionModel, JobTerms, LocalModel
-from compression.pipeline.settings import CompressionSettings
+from compression.pipeline.spec import CompressionSettings
 from compression.scorers.bm25 import BM25Scorer
+from compression.source.token_counter import FakeCounter, TokenCounter
 from models.catalog import Catalog
 from models.fake_engine import FakeEngine
 from serve.account.route import AccountReader

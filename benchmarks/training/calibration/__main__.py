@@ -15,7 +15,7 @@ from benchmarks.training.calibration.questions import cases, question_of
 from benchmarks.training.calibration.remembered_scores import remembered_scoring
 from benchmarks.training.calibration.report import publish
 from benchmarks.training.calibration.results import result_questions
-from compression.pipeline.model_calibration import OF_RECORDS
+from compression.pipeline.pipeline import OF_RECORDS
 from compression.pipeline.spec import ModelSpec
 from compression.tuning.artefact import Fitted, entry_of, write
 from compression.tuning.measures import table

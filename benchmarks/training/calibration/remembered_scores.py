@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from compression.neural.encoder import Encoder, titled
-from compression.neural.unit_selection import blended
+from compression.neural.models import blended
 from compression.pipeline.spec import ModelSpec
 from compression.scorers.lexical import LexicalScorer
 from compression.source.units import Segmentation

@@ -15,8 +15,7 @@ from benchmarks.evaluation.metrics import holds_answer
 from benchmarks.evaluation.retrieval import HardPassages
 from benchmarks.evaluation.suites.traces import Message, Trace, calls_of, holds_value, needed_values, trace
 from benchmarks.training.calibration.made_results import made_results
-from compression.conversation.queries import QueryReader, arguments_of
-from compression.conversation.said import Said
+from compression.conversation.queries import QueryReader, Said, arguments_of
 from compression.pipeline.request import CompressionResult
 from compression.tuning.observing import Question
 

@@ -26,9 +26,9 @@ from benchmarks.training.second_look.rounds import FOLDS, add_relations, crossed
 from benchmarks.training.second_look.samples import Sample, make_all
 from benchmarks.training.teacher import Teacher, find_teacher
 from benchmarks.training.validation import layout_of
-from compression.features.embeddings import TokenEmbeddings
+from compression.features.layout import Floats
+from compression.features.meaning import TokenEmbeddings
 from compression.features.network import Network
-from compression.features.runs import Floats
 from compression.scorers.lexical import LexicalScorer, read_weights
 from compression.second_look.inputs import read_inputs, relations
 from compression.second_look.rounds import WEIGHTS, SecondLook

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from benchmarks.training.ranker import Ranker, stack
 from benchmarks.training.second_look.samples import Sample
 from benchmarks.training.validation import layout_of
+from compression.features.layout import Floats
 from compression.features.network import Network
-from compression.features.runs import Floats
 from compression.second_look.inputs import relations
 
 # By how a suite's name begins. XQuAD asks several questions of a paragraph in three languages; KV is easily learned.

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from benchmarks.evaluation.case import Case, Span
 from benchmarks.training import parallel
 from benchmarks.training.examples import TOKEN, label
-from compression.features.runs import Floats, Ints
+from compression.features.layout import Floats, Ints
 from compression.scorers.lexical import LexicalScorer
 from compression.second_look.inputs import Inputs, read_inputs
 from compression.segmentation import segment

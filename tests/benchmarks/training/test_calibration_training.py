@@ -13,12 +13,10 @@ from benchmarks.training.calibration.logs import log_cases
 from benchmarks.training.calibration.questions import question_of, share_kept
 from benchmarks.training.calibration.report import FIGURES, PAGE, publish
 from compression.calibration.signals import NAMES
-from compression.choosing.assembly import Slice
-from compression.pipeline.receipt import Receipt
-from compression.pipeline.request import CompressionResult
-from compression.tuning.artefact import entry_of
+from compression.pipeline.request import CompressionResult, Receipt
+from compression.source.units import Slice
+from compression.tuning.artefact import NoBars, entry_of
 from compression.tuning.observing import RATIOS, Observed
-from compression.tuning.progress import NoBars
 
 
 def result(output: str, *kept: tuple[int, int]) -> CompressionResult:

@@ -17,7 +17,7 @@ from compression.features.network import Network
 torch = pytest.importorskip("torch")
 from benchmarks.training.distillation import Sentence, disagreement, principal, tune  # noqa: E402
 from benchmarks.training.ranker import Batch, Ranker, loss_of, stack  # noqa: E402
-from compression.features.embeddings import PieceSplitter, normalised  # noqa: E402
+from compression.features.meaning import PieceSplitter, normalised  # noqa: E402
 from compression.segmentation import segment  # noqa: E402
 
 QUIZ = Quiz(

@@ -14,19 +14,16 @@ from hypothesis import strategies as st
 from compression.build import plain_compressor
 from compression.calibration.boosting import Boosting, Trees, grow, sigmoid
 from compression.calibration.calibration import BadCalibration, Calibrated, kept_shares
-from compression.calibration.context import read
+from compression.calibration.context import MOST_PLACES, Ranges, kind_of, places, read, scripts_of, units_with
 from compression.calibration.fitting import Curves, Rows, calibration_error, promises, rates
-from compression.calibration.occurrences import MOST_PLACES, places, units_with
-from compression.calibration.ranges import Ranges, kind_of, scripts_of
 from compression.calibration.signals import NAMES, OF_CHOICE, OF_TEXT, of_choice, of_text
-from compression.counting.counter import FakeCounter
-from compression.pipeline.compressor import Compressor
+from compression.pipeline.pipeline import Compressor
 from compression.pipeline.request import CompressionRequest, CompressionResult
-from compression.pipeline.settings import CompressionSettings
-from compression.pipeline.spec import ModelSpec
+from compression.pipeline.spec import CompressionSettings, ModelSpec
 from compression.scorers.bm25 import BM25Scorer
 from compression.scorers.kinds import Blend
 from compression.segmentation import segment
+from compression.source.token_counter import FakeCounter
 from compression.tuning.artefact import Fitted, entry_of, write
 from compression.tuning.observing import RATIOS, Observed, Question, observe
 
@@ -246,7 +243,7 @@ def test_the_calibration_that_comes_with_pith_is_for_scores_of_its_own_blend() -
     own = plain_compressor(ModelSpec("m", "lexical", str(TOKENIZER), "t"), FakeCounter())
     receipt = own.compress(CompressionRequest("Who met?", "The committee met in May. " * 9, 0.5)).receipt
     assert receipt.calibration is not None and receipt.calibration.name == "pith-lexical"
-    from compression.pipeline.model_calibration import calibration_of
+    from compression.pipeline.pipeline import calibration_of
 
     spec = ModelSpec("m", "encoder", str(TOKENIZER), "t", checkpoint="x", blend=Blend(0.1, 5.0))
     assert calibration_of(spec) is None

@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compression.choosing.assembly import Slice, join
 from compression.choosing.cutting import Cutting, apart, may_be_cut, parts_of, plan_cuts, select, thin_out
 from compression.choosing.selection import SelectionSettings
-from compression.counting.counter import FakeCounter
 from compression.segmentation import SegmentationSettings, segment
-from compression.source.units import Segmentation
+from compression.source.token_counter import FakeCounter
+from compression.source.units import Segmentation, Slice, join
 
 COUNTER = FakeCounter()
 PROSE = "The old harbour froze early that year. Nobody in the town had seen such ice before."

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compression.choosing.diversity import diversify
-from compression.counting.counter import FakeCounter
-from compression.pipeline.compressor import Compressor
+from compression.pipeline.pipeline import Compressor
 from compression.pipeline.request import CompressionRequest
-from compression.pipeline.settings import CompressionSettings
+from compression.pipeline.spec import CompressionSettings
 from compression.salience import read_salience
 from compression.segmentation import segment
+from compression.source.token_counter import FakeCounter
 from compression.source.units import Segmentation
 
 RETRY = "INFO ipc.Client: Retrying connect to server: node-41:8030. Already tried {} time(s)"

@@ -11,16 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compression.build import plain_compressor
-from compression.choosing.assembly import Slice, join
-from compression.choosing.gaps import MARK, GapMarker
+from compression.choosing.assembly import MARK, GapMarker
 from compression.conversation import fault_in
-from compression.counting.counter import FakeCounter
-from compression.pipeline.compressor import Compressor
+from compression.pipeline.pipeline import Compressor
 from compression.pipeline.request import CompressionRequest, CompressionResult
-from compression.pipeline.settings import CompressionSettings
-from compression.pipeline.spec import ModelSpec
+from compression.pipeline.spec import CompressionSettings, ModelSpec
 from compression.segmentation import segment
-from compression.source.units import Segmentation
+from compression.source.token_counter import FakeCounter
+from compression.source.units import Segmentation, Slice, join
 from tests.compression.conversation.chats import MESSAGES
 from tests.compression.pipeline.test_compressor import SOURCES
 

@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compression.choosing.pricing import by_price
-from compression.second_look.repeats import demoted
+from compression.choosing.selection import by_price
+from compression.second_look.rounds import demoted
 from compression.segmentation import segment
 
 

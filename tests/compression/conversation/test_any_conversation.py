@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compression.choosing.assembly import join
 from compression.choosing.cutting import Cutting, may_be_cut, parts_of, select
 from compression.choosing.selection import SelectionSettings
 from compression.conversation import spans_by_message
-from compression.counting.tokenizer_counter import TokenizerCounter
-from compression.neural.whole_words import join_words, split_words
-from compression.pipeline.compressor import Compressor
+from compression.neural.words import join_words, split_words
+from compression.pipeline.pipeline import Compressor
 from compression.pipeline.request import CompressionRequest
-from compression.pipeline.settings import CompressionSettings
+from compression.pipeline.spec import CompressionSettings
 from compression.scorers.bm25 import BM25Scorer
 from compression.scorers.lexical import LexicalScorer
 from compression.segmentation import SegmentationSettings, segment
+from compression.source.tokenizer_counter import TokenizerCounter
+from compression.source.units import join
 from tests.compression.conftest import TOKENIZER
 from tests.compression.conversation.chats import MESSAGES, ChanceScorer, bare, is_conversation_still, pairs
 

@@ -8,7 +8,7 @@ import pytest
 
 from compression.conversation import fault_in, is_conversation, spans_by_message
 from compression.pipeline.request import CompressionResult
-from compression.source.slices import Slice
+from compression.source.units import Slice
 from tests.compression.conversation.chats import answer, call, is_conversation_still
 
 Compress = Callable[..., CompressionResult]

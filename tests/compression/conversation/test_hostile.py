@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from compression.pipeline.request import CompressionResult
-from compression.pipeline.settings import CompressionSettings
+from compression.pipeline.spec import CompressionSettings
 from compression.segmentation import SegmentationSettings, segment
 from tests.compression.conversation.chats import answer, call
 

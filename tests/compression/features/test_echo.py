@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from compression.features.echo import echoes
-from compression.features.occurrences import lex
+from compression.features.words import lex
 from compression.scorers.lexical import LexicalScorer
 from compression.segmentation import segment
 

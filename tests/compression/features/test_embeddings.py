@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from compression.features.embeddings import (
+from compression.features.meaning import (
     REMEMBERED_WORDS,
     UNKNOWN,
     PieceSplitter,

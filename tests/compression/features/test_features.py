@@ -7,22 +7,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compression.features.answers import asked, kind_of
-from compression.features.columns import Columns
-from compression.features.layout import Group, lay_out
+from compression.features.layout import Columns, Group, Runs, lay_out
 from compression.features.matching import (
     Query,
     apart,
+    asked,
     count_grams,
     count_words,
+    kind_of,
     longest_runs,
     pairs_kept,
     terms_of,
 )
 from compression.features.matrix import extract, prepare
-from compression.features.occurrences import lex, split, split_many
-from compression.features.runs import Runs
-from compression.features.word_forms import fold, grams, stem
+from compression.features.words import fold, grams, lex, split, split_many, stem
 from compression.scorers.lexical import LexicalScorer
 from compression.segmentation import segment
 from compression.source.units import Segmentation, Unit

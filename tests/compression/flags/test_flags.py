@@ -10,13 +10,12 @@ import pytest
 
 from benchmarks.limits.inputs import hostile_of
 from compression.calibration.estimate import Estimate
-from compression.choosing.assembly import Slice
 from compression.choosing.protection import protect
 from compression.flags import CODES, Evidence, Flag, FlagSettings, check
 from compression.pipeline.request import CompressionResult
-from compression.pipeline.settings import CompressionSettings
+from compression.pipeline.spec import CompressionSettings
 from compression.segmentation import segment
-from compression.source.units import Segmentation
+from compression.source.units import Segmentation, Slice
 
 Compress = Callable[..., CompressionResult]
 

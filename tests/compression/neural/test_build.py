@@ -16,15 +16,11 @@ import pytest
 
 from benchmarks.sample_checkpoints import Architecture
 from compression.build import build_model
-from compression.choosing.assembly import join
-from compression.counting.tokenizer_counter import TokenizerCounter
-from compression.neural.errors import CheckpointRefused
 from compression.neural.llmlingua2 import LLMLingua2
+from compression.neural.models import Running, ScoredModel
 from compression.neural.networks import Placement
-from compression.neural.neural_model import Running
 from compression.neural.service import NeuralService
-from compression.neural.unit_selection import ScoredModel
-from compression.neural.windows import Floats, Job, Window
+from compression.neural.windows import CheckpointRefused, Floats, Job, Window
 from compression.pipeline.errors import (
     CompressorFailed,
     CompressorOverloaded,
@@ -34,11 +30,11 @@ from compression.pipeline.errors import (
 from compression.pipeline.pipeline import Pipeline
 from compression.pipeline.request import CompressionRequest, CompressionResult
 from compression.pipeline.served import CompressionModel
-from compression.pipeline.settings import CompressionSettings
-from compression.pipeline.spec import ModelSpec
+from compression.pipeline.spec import CompressionSettings, ModelSpec
 from compression.scorers.kinds import Blend
 from compression.scorers.lexical import LexicalScorer
-from compression.source.units import Segmentation
+from compression.source.tokenizer_counter import TokenizerCounter
+from compression.source.units import Segmentation, join
 from tests.compression.conftest import TOKENIZER
 
 SMALL = Path(__file__).parents[3] / "compression" / "neural" / "small"

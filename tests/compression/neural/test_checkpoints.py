@@ -11,10 +11,10 @@ import pytest
 from benchmarks.sample_checkpoints import Architecture
 from compression.neural.checkpoints import TextTokenizer, find_checkpoint
 from compression.neural.encoder import Encoder
-from compression.neural.errors import CheckpointRefused
 from compression.neural.networks import Placement
 from compression.neural.query_classifier import QueryClassifier
 from compression.neural.token_classifier import TokenClassifier
+from compression.neural.windows import CheckpointRefused
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ import torch
 
 from benchmarks.sample_checkpoints import config_of, train_tokenizer
 from compression.neural.encoder import Encoder, EncoderSettings
-from compression.neural.errors import QueryTooLong
 from compression.neural.networks import Placement
 from compression.neural.service import NeuralService
+from compression.neural.windows import QueryTooLong
 from compression.source.units import Document, Segmentation, Unit
 
 SENTENCES = (

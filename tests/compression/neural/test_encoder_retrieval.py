@@ -12,15 +12,14 @@ import torch
 
 from benchmarks.sample_checkpoints import config_of, train_tokenizer
 from compression.neural.encoder import Encoder
-from compression.neural.errors import CheckpointRefused
 from compression.neural.networks import Placement
+from compression.neural.windows import CheckpointRefused
 from compression.pipeline.errors import RefusedRequest, TextTooLong
-from compression.retrieval.encoder_spec import EncoderSpec
 from compression.retrieval.encoding import EncoderRetrieval
-from compression.retrieval.job import Answer, RetrievalJob
-from compression.workers.errors import WorkerCannotStart
+from compression.retrieval.job import Answer, EncoderSpec, RetrievalJob
 from compression.workers.plan import plan_of
 from compression.workers.pooled_model import PooledModel, start_encoder
+from compression.workers.processes import WorkerCannotStart
 
 TEXTS = ("The cat sat on the mat.", "A kitten lies on a rug.", "Shares fell sharply today.")
 PLAN = plan_of("encoder", workers=1, large_bytes=65536, max_waiting=8, deadline_s=60)

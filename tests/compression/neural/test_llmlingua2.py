@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from benchmarks.sample_checkpoints import TEXTS, Architecture
-from compression.neural.errors import TokenCounterUnavailable
 from compression.neural.llmlingua2 import LLMLingua2, gpt35_counter
 from compression.neural.networks import Placement
-from compression.neural.windows import run_job
+from compression.neural.windows import TokenCounterUnavailable, run_job
 
 ARCHITECTURES: tuple[Architecture, ...] = ("bert", "xlm-roberta", "modernbert")
 WORD, LABEL = "\x1f", "\x1e"

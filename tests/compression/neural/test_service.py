@@ -9,9 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from compression.neural.errors import NeuralClosed, NeuralOverloaded
 from compression.neural.service import NeuralService
-from compression.neural.windows import Floats, Job, Window
+from compression.neural.windows import Floats, Job, NeuralClosed, NeuralOverloaded, Window
 
 
 class FakeNetwork:

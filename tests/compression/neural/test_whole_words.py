@@ -7,9 +7,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compression.choosing.allocation import share_budget
-from compression.neural.guards import find_guards
-from compression.neural.whole_words import group_words, join_words, split_words
+from compression.choosing.cutting import share_budget
+from compression.neural.words import find_guards, group_words, join_words, split_words
 
 
 def texts(source: str, starts: list[int] | None = None) -> list[str]:

@@ -10,9 +10,6 @@ from hypothesis import strategies as st
 from compression.choosing.budget import budget_for
 from compression.choosing.protection import Protection
 from compression.choosing.selection import SelectionSettings
-from compression.counting.counter import FakeCounter
-from compression.counting.tokenizer_counter import TokenizerCounter
-from compression.pipeline.compressor import Compressor
 from compression.pipeline.errors import (
     EmptyInput,
     InputTooLarge,
@@ -24,8 +21,11 @@ from compression.pipeline.errors import (
     RatioOutOfRange,
     ScoresMismatch,
 )
+from compression.pipeline.pipeline import Compressor
 from compression.pipeline.request import CompressionRequest, CompressionResult, check_request
-from compression.pipeline.settings import CompressionSettings
+from compression.pipeline.spec import CompressionSettings
+from compression.source.token_counter import FakeCounter
+from compression.source.tokenizer_counter import TokenizerCounter
 from compression.source.units import Segmentation
 
 Compress = Callable[..., CompressionResult]

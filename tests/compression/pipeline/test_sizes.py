@@ -7,11 +7,10 @@ from dataclasses import replace
 import pytest
 
 from compression.build import load_counter, plain_compressor
-from compression.pipeline.compressor import Compressor
 from compression.pipeline.errors import NeitherRatioNorKeep, RatioOutOfRange, RefusedRequest
-from compression.pipeline.request import CompressionRequest
-from compression.pipeline.sizes import MOST_SIZED_UNITS, Size
-from compression.workers.codec import request_message, request_of, result_message, result_of
+from compression.pipeline.pipeline import Compressor
+from compression.pipeline.request import MOST_SIZED_UNITS, CompressionRequest, Size
+from compression.workers.messages import request_message, request_of, result_message, result_of
 from serve.config.compression_models import spec_of
 from serve.config.settings import load_settings
 from tests.serve.loopback_service import CONFIG

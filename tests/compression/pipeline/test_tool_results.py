@@ -12,13 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compression.build import plain_compressor
-from compression.counting.counter import TokenCounter
-from compression.pipeline.compressor import Compressor
-from compression.pipeline.model_calibration import calibration_of
-from compression.pipeline.receipt import Receipt
-from compression.pipeline.request import CompressionRequest
+from compression.pipeline.pipeline import Compressor, calibration_of
+from compression.pipeline.request import CompressionRequest, Receipt
 from compression.pipeline.spec import ModelSpec
 from compression.scorers.lexical import LexicalScorer
+from compression.source.token_counter import TokenCounter
 
 QUERY = 'Please cancel my subscription.\nget_account {"login": "mkrause"}'
 

@@ -10,13 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compression.counting.tokenizer_counter import TokenizerCounter
 from compression.pipeline.errors import RefusedRequest, TextTooLong
 from compression.retrieval.job import Answer, RetrievalJob
-from compression.retrieval.relevance import side_by_side
-from compression.retrieval.work import PlainRetrieval
+from compression.retrieval.plain import PlainRetrieval, side_by_side
 from compression.scorers.lexical import LexicalScorer
-from compression.workers.retrieval_codec import answer_message, answer_of, job_message, job_of
+from compression.source.tokenizer_counter import TokenizerCounter
+from compression.workers.messages import answer_message, answer_of, job_message, job_of
 
 TOKENIZER = Path(__file__).parents[3] / "models/embedded/tokenizer"
 LONG = 8192

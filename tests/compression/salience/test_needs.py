@@ -8,7 +8,7 @@ import time
 import pytest
 
 from compression.salience import is_record, worths
-from compression.salience.values import kind_of_value, values
+from compression.salience.needs import kind_of_value, values
 from compression.segmentation import SegmentationSettings, segment
 
 FINE = SegmentationSettings(longest_record=40, fewest_members=1)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from compression.features.weights import BadWeights
+from compression.features.network import BadWeights
 from compression.scorers.lexical import WEIGHTS, LexicalScorer
 from compression.segmentation import segment
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from compression.features.matching import Query
 from compression.features.matrix import prepare
 from compression.scorers.lexical import LexicalScorer
-from compression.second_look.links import shared, strongest
-from compression.second_look.names import find_names, naming_power
+from compression.second_look.links import find_names, naming_power, shared, strongest
 from compression.second_look.rounds import SecondLook
 from compression.segmentation import segment
 

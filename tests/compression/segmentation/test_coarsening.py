@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.limits.inputs import HOSTILE, hostile_of
-from compression.counting.counter import FakeCounter
-from compression.pipeline.compressor import Compressor
+from compression.pipeline.pipeline import Compressor
 from compression.pipeline.request import CompressionRequest, CompressionResult
-from compression.pipeline.settings import CompressionSettings
+from compression.pipeline.spec import CompressionSettings
 from compression.scorers.bm25 import BM25Scorer
 from compression.segmentation import SegmentationSettings, segment
-from compression.segmentation.coarsening import coarsened
+from compression.segmentation.segment import coarsened
+from compression.source.token_counter import FakeCounter
 from compression.source.units import Segmentation
 
 FEW = SegmentationSettings(most_units=40, most_lines=60)

@@ -8,12 +8,12 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compression.counting.counter import FakeCounter
-from compression.pipeline.compressor import Compressor
+from compression.pipeline.pipeline import Compressor
 from compression.pipeline.request import CompressionRequest
-from compression.pipeline.settings import CompressionSettings
+from compression.pipeline.spec import CompressionSettings
 from compression.scorers.lexical import LexicalScorer
 from compression.segmentation import segment
+from compression.source.token_counter import FakeCounter
 
 NOTE = "The parcel was left with a neighbour who lives on the second floor, and nobody signed for it. "
 COMPRESSOR = Compressor(LexicalScorer.load(), FakeCounter(), CompressionSettings())

@@ -9,12 +9,18 @@ import pytest
 
 from compression.calibration.fitting import Rows
 from compression.calibration.signals import NAMES
-from compression.tuning.advice import FEWEST_QUESTIONS, Thresholds, advise, thresholds_of
-from compression.tuning.artefact import Fitted
+from compression.tuning.advice import (
+    FEWEST_QUESTIONS,
+    Thresholds,
+    advise,
+    curve,
+    interval,
+    recommended,
+    thresholds_of,
+)
+from compression.tuning.artefact import Fitted, NoBars
 from compression.tuning.chart import chart, takeaway
-from compression.tuning.curves import curve, interval, recommended
 from compression.tuning.observing import RATIOS, Observed
-from compression.tuning.progress import NoBars
 
 
 def observed(number: int, needs: int) -> Observed:

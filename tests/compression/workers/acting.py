@@ -12,9 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from compression.pipeline.thread_work import done
-from compression.workers.message import Message
-from compression.workers.worker_loops import work_in_turn, work_together
+from compression.pipeline.served import done
+from compression.workers.messages import Message
+from compression.workers.programs import work_in_turn, work_together
 
 IN_TURN = f"{__name__}:in_turn"
 TOGETHER = f"{__name__}:together"

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compression.calibration.estimate import Calibration
-from compression.choosing.assembly import Slice
 from compression.flags import Example, Flag
 from compression.pipeline.errors import (
     CompressionTimedOut,
@@ -20,12 +19,15 @@ from compression.pipeline.errors import (
     CompressorUnavailable,
     RefusedRequest,
 )
-from compression.pipeline.receipt import Receipt
-from compression.pipeline.request import CompressionRequest, CompressionResult, UnitScore
+from compression.pipeline.request import CompressionRequest, CompressionResult, Receipt, UnitScore
 from compression.pipeline.served import CompressionFault
-from compression.workers.codec import (
+from compression.source.units import Slice
+from compression.workers.messages import (
+    Message,
     count_message,
     fault_message,
+    read,
+    read_from,
     request_message,
     request_of,
     result_message,
@@ -34,7 +36,6 @@ from compression.workers.codec import (
     tokens_message,
     tokens_of,
 )
-from compression.workers.message import Message, read, read_from
 
 FLAG = Flag("negation_dropped", "critical", 4, (Example(3, 9, "no \U0001f600 é"), Example(10, 11, "\x00")))
 RECEIPT = Receipt(100, 40, 0.5, 12.25, "mini", (FLAG, Flag("query_missing", "warning", 1)))

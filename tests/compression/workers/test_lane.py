@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from compression.workers.lane import Job, Lane
-from compression.workers.message import Message
+from compression.workers.messages import Message
 from compression.workers.plan import LanePlan
 
 

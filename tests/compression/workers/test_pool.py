@@ -12,10 +12,10 @@ import pytest
 
 from compression.pipeline.errors import CompressorFailed, CompressorOverloaded
 from compression.pipeline.served import JobTerms
-from compression.workers.errors import WorkerCannotStart
-from compression.workers.message import Message
+from compression.workers.messages import Message
 from compression.workers.plan import LanePlan, PoolPlan
 from compression.workers.pool import Pool
+from compression.workers.processes import WorkerCannotStart
 from tests.compression.workers.acting import eventually
 from tests.compression.workers.conftest import Counting, plan
 

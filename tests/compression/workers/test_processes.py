@@ -14,8 +14,8 @@ import pytest
 
 from compression.pipeline.errors import CompressionTimedOut, CompressorFailed, CompressorUnavailable
 from compression.pipeline.served import NO_TERMS, JobTerms
-from compression.workers.errors import WorkerCannotStart
-from compression.workers.message import Message
+from compression.workers.messages import Message
+from compression.workers.processes import WorkerCannotStart
 from tests.compression.workers.acting import BROKEN, IN_TURN, TOGETHER, eventually
 from tests.compression.workers.conftest import acting, is_gone, pid_in, plan, whole_lines
 

@@ -18,7 +18,7 @@ def loaded(program: str, spec: ModelSpec) -> list[str]:
     """The names of modules of note and the number of threads, after a program was loaded."""
     code = (
         "import os, sys; from compression.workers.programs import *; from compression.pipeline.spec import *;"
-        "from compression.pipeline.settings import *; from compression.flags import *;"
+        "from compression.pipeline.spec import *; from compression.flags import *;"
         "from compression.choosing.selection import *;"
         f"from compression.segmentation import *; {program}({spec!r});"
         "print(*[name for name in ('torch', 'numpy') if name in sys.modules], len(os.listdir('/proc/self/task')))"

@@ -6,10 +6,10 @@ import asyncio
 from functools import cached_property
 
 from compression.build import load_counter, plain_compressor
-from compression.counting.counter import TokenCounter
-from compression.pipeline.compressor import Compressor
+from compression.pipeline.pipeline import Compressor
 from compression.pipeline.request import CompressionRequest, CompressionResult
 from compression.pipeline.served import NO_TERMS, JobTerms
+from compression.source.token_counter import TokenCounter
 from serve.config.compression_models import spec_of
 from serve.config.settings import load_settings
 from tests.serve.loopback_service import CONFIG

@@ -16,8 +16,7 @@ from compression.pipeline.errors import (
     CompressorOverloaded,
     CompressorUnavailable,
 )
-from compression.pipeline.receipt import Receipt
-from compression.pipeline.request import CompressionResult
+from compression.pipeline.request import CompressionResult, Receipt
 from tests.serve.chat.test_compression import PASSAGES, agent, sent
 from tests.serve.chat.test_priced_compression import PRICED, by_model
 from tests.serve.compressing import Compressing, compressing

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from billing.errors import UsageNotRecorded
 from billing.price import PICO_PER_NANO, ModelPrice
-from compression.counting.counter import FakeCounter, TokenCounter
+from compression.source.token_counter import FakeCounter, TokenCounter
 from serve.chat.request import DEFAULT_MAX_TOKENS
 from tests.serve.chat.test_compression import CALL, QUESTION
 from tests.serve.compressing import Compressing, local_model

@@ -16,10 +16,9 @@ import pytest
 import yaml
 from rich.console import Console
 
-from compression.choosing.assembly import Slice
 from compression.flags import Example, Flag
-from compression.pipeline.receipt import Receipt
-from compression.pipeline.request import CompressionResult, UnitScore
+from compression.pipeline.request import CompressionResult, Receipt, UnitScore
+from compression.source.units import Slice
 from serve.cli.compress import document
 from serve.cli.compression_view import show
 from serve.cli.main import main

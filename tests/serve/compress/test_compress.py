@@ -14,7 +14,6 @@ import pytest_asyncio
 from jsonschema import Draft202012Validator
 
 from billing.caller import ProjectLimits
-from compression.counting.counter import FakeCounter
 from compression.pipeline.errors import (
     CompressionTimedOut,
     CompressorFailed,
@@ -22,6 +21,7 @@ from compression.pipeline.errors import (
     CompressorUnavailable,
 )
 from compression.pipeline.served import JobTerms
+from compression.source.token_counter import FakeCounter
 from serve.compress.request import MAX_INCLUDED
 from serve.http.client_address import client_of
 from tests.serve.compressing import (

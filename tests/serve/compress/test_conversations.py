@@ -12,8 +12,8 @@ import pytest_asyncio
 from jsonschema import Draft202012Validator
 
 from billing.caller import ProjectLimits
-from compression.counting.counter import FakeCounter
 from compression.pipeline.errors import RefusedRequest
+from compression.source.token_counter import FakeCounter
 from tests.serve.compress.test_compress import BOTH, document, issues
 from tests.serve.compressing import (
     CONTEXT,

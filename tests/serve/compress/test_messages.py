@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compression.source.slices import Slice
+from compression.source.units import Slice
 from serve.compress.kept import kept_fields, kept_of_messages
 from serve.compress.messages import canonical
 from tests.compression.conversation.chats import MESSAGES, text_at

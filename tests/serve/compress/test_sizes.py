@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from compression.pipeline import sizes as sizes_of_texts
-from compression.pipeline.sizes import LONGEST_SIZED_BYTES
+from compression.pipeline import request as sizes_of_texts
+from compression.pipeline.request import LONGEST_SIZED_BYTES
 from tests.serve.compressing import (
     CONTEXT,
     LONGEST_INPUT_BYTES,

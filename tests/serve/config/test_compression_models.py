@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from compression.flags import FlagSettings
-from compression.pipeline.settings import CompressionSettings
+from compression.pipeline.spec import CompressionSettings
 from compression.scorers.kinds import KINDS, Blend
 from serve.config.compression_models import (
     BlendSettings,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compression.choosing.assembly import Slice
+from compression.source.units import Slice
 from serve.prompt_compression.blocks import JOINT
 from serve.prompt_compression.cutting import cut
 from tests.work import growth

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compression.pipeline.receipt import Receipt
+from compression.pipeline.request import Receipt
 from serve.prompt_compression.results import ENTRY_BYTES, ResultCache, content_key
 from serve.prompt_compression.shared_result import Compression
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from compression.conversation.said import MOST_CHARS, MOST_VALUES, Said
+from compression.conversation.queries import MOST_CHARS, MOST_VALUES, Said
 from serve.prompt_compression.blocks import find_blocks
 
 Messages = list[dict[str, Any]]

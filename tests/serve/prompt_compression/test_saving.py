@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from billing.price import ModelPrice, cost
-from compression.pipeline.receipt import Receipt
+from compression.pipeline.request import Receipt
 from models.engine import TokenUsage
 from serve.prompt_compression.blocks import Block
 from serve.prompt_compression.compressed_chat import CompressedChat, PreparedPrompt

@@ -1,0 +1,249 @@
+"""Neural compression models: CPU work in threads, batched forward passes, and units or words chosen by scores."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import numpy as np
+
+from compression.choosing.assembly import Assembler
+from compression.choosing.cutting import Cutting, parts_of, plan_cuts, select, thin_out
+from compression.choosing.selection import SelectionSettings
+from compression.neural.llmlingua2 import LLMLingua2
+from compression.neural.service import NeuralService
+from compression.neural.token_classifier import TokenClassifier
+from compression.neural.windows import Floats, Job, Network, NeuralClosed, NeuralOverloaded, QueryTooLong
+from compression.pipeline.errors import (
+    CompressorFailed,
+    CompressorOverloaded,
+    CompressorUnavailable,
+    RefusedRequest,
+)
+from compression.pipeline.pipeline import Pipeline, Prepared
+from compression.pipeline.request import CompressionRequest, CompressionResult
+from compression.pipeline.served import NO_TERMS, JobTerms, done
+from compression.scorers.kinds import Blend
+from compression.scorers.lexical import Scorer, TwoLookScorer, chances
+from compression.source.token_counter import TokenCounter
+from compression.source.units import Segmentation, Slice
+
+Result = TypeVar("Result")
+_LARGE_CHARS = 64 * 1024
+# Of the request that the running task works on.
+_is_large: ContextVar[bool] = ContextVar("_is_large")
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What a model runs on. `max_waiting` bounds the requests that are in it at once."""
+
+    pipeline: Pipeline
+    service: NeuralService
+    max_waiting: int
+
+
+class NeuralModel:
+    """A compression model around a network; a subclass says in `_choose` what is kept."""
+
+    def __init__(self, running: Running) -> None:
+        self._pipeline = running.pipeline
+        self._service = running.service
+        self._max_waiting = running.max_waiting
+        self._waiting = 0
+        self._closed = False
+        # A large text takes minutes where a small one takes milliseconds.
+        self._threads = {
+            is_large: ThreadPoolExecutor(1, thread_name_prefix="compress-large" if is_large else "compress")
+            for is_large in (False, True)
+        }
+
+    async def compress(self, request: CompressionRequest, terms: JobTerms = NO_TERMS) -> CompressionResult:
+        # The terms matter only where a model is shared between callers: `compression.workers`.
+        del terms
+        if self._closed:
+            raise CompressorUnavailable("the compressor is shut down")
+        if self._waiting >= self._max_waiting:
+            raise CompressorOverloaded(f"{self._waiting} compressions are already waiting")
+        self._waiting += 1
+        _is_large.set(len(request.input) > _LARGE_CHARS)
+        try:
+            with network_errors_translated():
+                return await self._compress(request)
+        finally:
+            self._waiting -= 1
+
+    async def _compress(self, request: CompressionRequest) -> CompressionResult:
+        prepared = await self._in_thread(self._pipeline.prepare, request)
+        if not prepared.needs_scores:
+            return await self._in_thread(self._pipeline.finish, prepared, ())
+        return await self._choose(prepared)
+
+    async def close(self) -> None:
+        self._closed = True
+        await self._service.close()
+        for thread in self._threads.values():
+            thread.shutdown(wait=False, cancel_futures=True)
+
+    async def _choose(self, prepared: Prepared) -> CompressionResult:
+        raise NotImplementedError
+
+    async def _in_thread(self, work: Callable[..., Result], *arguments: object) -> Result:
+        """Off the event loop, which must stay free for the others."""
+        try:
+            running = self._threads[_is_large.get()].submit(work, *arguments)
+        except RuntimeError as error:
+            raise CompressorUnavailable("the compressor is shutting down") from error
+        return await done(running)
+
+    async def _run(self, job: Job[Result]) -> Result:
+        # `NeuralService.run` finishes a job on the event loop, which a long text would hold up.
+        outputs: Sequence[Floats] = await self._service.run(Job(job.windows, list))
+        return await self._in_thread(job.finish, outputs)
+
+
+@contextmanager
+def network_errors_translated() -> Iterator[None]:
+    """Turns errors of the network into those of `compression.pipeline.errors`, which are all that a server knows."""
+    try:
+        yield
+    except NeuralOverloaded as error:
+        raise CompressorOverloaded(str(error)) from error
+    except NeuralClosed as error:
+        raise CompressorUnavailable(str(error)) from error
+    except QueryTooLong as error:
+        raise RefusedRequest("query", str(error).removeprefix("query: ")) from error
+    except (CompressorUnavailable, CompressorFailed):
+        raise
+    except RuntimeError as error:  # what torch raises, for want of memory too, and ScoresMismatch
+        raise CompressorFailed(f"{type(error).__name__}: {error}") from error
+
+
+class NetworkScorer(Scorer, Protocol):
+    """A scorer that runs a network. `score` runs it at once; the windows of `score_job` are for a `NeuralService`."""
+
+    network: Network
+
+    def score_job(self, query: str, text: Segmentation) -> Job[list[float]]: ...
+
+
+class ScoredModel(NeuralModel):
+    """Keeps the units that a network and the lexical scorer together score best."""
+
+    def __init__(self, running: Running, scorer: NetworkScorer, lexical: TwoLookScorer, blend: Blend) -> None:
+        super().__init__(running)
+        self._scorer = scorer
+        self._lexical = lexical
+        self._blend = blend
+
+    async def _choose(self, prepared: Prepared) -> CompressionResult:
+        if not prepared.request.query.strip():
+            # Without a query nothing is near it; as the lexical scorer does, keep the beginning.
+            return await self._in_thread(self._pipeline.finish, prepared, [0.0] * len(prepared.text.units))
+        job = await self._in_thread(self._scorer.score_job, prepared.request.query, prepared.text)
+        scores = await self._run(job)
+        return await self._in_thread(self._finish, prepared, scores)
+
+    def _finish(self, prepared: Prepared, scores: Sequence[float]) -> CompressionResult:
+        query, text = prepared.request.query, prepared.text
+        return self._pipeline.finish(prepared, blended(scores, self._lexical, self._blend, query, text))
+
+
+def blended(
+    scores: Sequence[float], lexical: TwoLookScorer, blend: Blend, query: str, text: Segmentation
+) -> list[float]:
+    """A network's scores, one a unit, joined with those of the lexical scorer, and looked at again."""
+    glance = lexical.glance(query, text)
+    neural = blend.neural * (np.asarray(scores, np.float64) - blend.midpoint)
+    logits = neural + blend.lexical * np.asarray(glance.logits, np.float64)
+    return chances(lexical.look_again(glance, np.asarray(logits, np.float32)))
+
+
+@dataclass(frozen=True, slots=True)
+class Steering:
+    """Who scores the units, how tokens are counted, and how units are chosen."""
+
+    scorer: Scorer
+    counter: TokenCounter
+    selection: SelectionSettings
+
+
+@dataclass(frozen=True, slots=True)
+class _Steered:
+    """A request whose units were scored. `weights` are the scores, or equal where there is no query."""
+
+    prepared: Prepared
+    scores: Sequence[float]
+    weights: Sequence[float]
+
+    def cutting(self, parts: Mapping[int, Sequence[Slice]]) -> Cutting:
+        request = self.prepared.request
+        return Cutting(self.prepared.text, self.weights, parts, request.preserve_order, request.mark_gaps)
+
+
+def _steer(prepared: Prepared, scorer: Scorer) -> _Steered:
+    scores = scorer.score(prepared.request.query, prepared.text)
+    return _Steered(prepared, scores, scores if any(scores) else [1.0] * len(scores))
+
+
+class WordModel(NeuralModel):
+    """Unit scores say how much each unit may keep, a token classifier which words of its prose those are."""
+
+    def __init__(self, running: Running, steering: Steering, classifier: TokenClassifier) -> None:
+        super().__init__(running)
+        self._steering = steering
+        self._classifier = classifier
+
+    async def _choose(self, prepared: Prepared) -> CompressionResult:
+        steered, job = await self._in_thread(self._plan, prepared)
+        spans = await self._run(job)
+        return await self._in_thread(self._finish, steered, spans)
+
+    def _plan(self, prepared: Prepared) -> tuple[_Steered, Job[list[tuple[int, int]]]]:
+        steered, text = _steer(prepared, self._steering.scorer), prepared.text
+        costs = self._steering.counter.count_many(Assembler(text).pieces())
+        cuts = plan_cuts(text, steered.weights, costs, prepared.budget)
+        spans = [(text.units[unit].start, text.units[unit].end) for unit in cuts]
+        query = prepared.request.query
+        return steered, self._classifier.keep_words_job(query, text.source, spans, list(cuts.values()))
+
+    def _finish(self, steered: _Steered, spans: Sequence[tuple[int, int]]) -> CompressionResult:
+        prepared = steered.prepared
+        cutting = steered.cutting(parts_of(prepared.text, spans))
+        slices = select(cutting, prepared.budget, self._steering.counter, self._steering.selection)
+        return self._pipeline.finish_slices(prepared, steered.scores, slices)
+
+
+class FaithfulModel(NeuralModel):
+    """Keeps the words that LLMLingua-2 keeps; where they exceed the budget, those of the worst units go."""
+
+    def __init__(self, running: Running, steering: Steering, original: LLMLingua2) -> None:
+        super().__init__(running)
+        self._steering = steering
+        self._original = original
+
+    async def _choose(self, prepared: Prepared) -> CompressionResult:
+        request = prepared.request
+        mask = await self._service.call(
+            lambda: self._original.mask(request.input, prepared.target_ratio), prepared.original_tokens
+        )
+        spans = [Slice(*span) for span, kept in zip(mask.spans, mask.kept, strict=True) if span and kept]
+        return await self._in_thread(self._finish, prepared, spans)
+
+    def _finish(self, prepared: Prepared, spans: Sequence[Slice]) -> CompressionResult:
+        steered = _steer(prepared, self._steering.scorer)
+        spaced = _with_space_before(prepared.text.source, spans)
+        slices = thin_out(steered.cutting({}), spaced, prepared.budget, self._steering.counter)
+        return self._pipeline.finish_slices(prepared, steered.scores, slices)
+
+
+def _with_space_before(source: str, spans: Sequence[Slice]) -> list[Slice]:
+    """Each span with the one white space before it, but for the first."""
+    return [
+        Slice(start - 1, end)
+        if at and start > spans[at - 1].end and source[start - 1].isspace()
+        else Slice(start, end)
+        for at, (start, end) in enumerate(spans)
+    ]

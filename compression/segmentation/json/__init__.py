@@ -1,1 +1,0 @@
-"""JSON as units: members and elements that can be dropped while what is left still parses."""

@@ -1,1 +1,0 @@
-"""Text whatever it is part of: words, scripts, brackets."""
