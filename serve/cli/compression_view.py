@@ -4,8 +4,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from compression.pipeline.receipt import Receipt
-from compression.pipeline.request import CompressionResult
+from compression.pipeline.request import CompressionResult, Receipt
 from serve.cli.output import printable
 from serve.compress.kept import KeptFields
 
