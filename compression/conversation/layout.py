@@ -16,7 +16,7 @@ from compression.conversation.messages import (
     key_of,
     read_content,
 )
-from compression.source.text import Node, json_value
+from compression.source.json_tree import Node, json_value
 from compression.source.units import Origin
 
 _SPACE_OUTSIDE = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|(?P<space>[ \t\r\n]++)', re.DOTALL)

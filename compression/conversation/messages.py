@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from compression.source.text import Node, json_value, read_tree
+from compression.source.json_tree import Node, json_value, read_tree
 
 TEXT_PARTS = frozenset({"text", "input_text", "output_text"})
 _CALLS = ("tool_calls", "function_call")

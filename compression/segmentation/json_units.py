@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from compression.segmentation.builder import Builder, SegmentationSettings
 from compression.segmentation.lines import Line
 from compression.segmentation.prose import longest_for
-from compression.source.text import Node, json_end, read_tree
+from compression.source.json_tree import Node, json_end, read_tree
 
 _CALLED_KEYS = frozenset(
     {

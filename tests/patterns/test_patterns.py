@@ -25,7 +25,7 @@ EXCEPTIONS = {
     "compression.salience.needs._VALUE": "the end of the text closes what nothing else does: it never fails",
     "compression.neural.words._WORD_BEFORE": "reads 24 characters",
     "compression.neural.words._LAST_MARK": "reads 16 characters",
-    "compression.source.text._TOKEN": "reads JSON that was parsed before: every string in it ends",
+    "compression.source.json_tree._TOKEN": "reads JSON that was parsed before: every string in it ends",
     "compression.conversation.layout._SPACE_OUTSIDE": "reads JSON that was parsed before: every string in it ends",
     "compression.segmentation.lines._LINE": "what ends no line is followed by a line's end, or by the text's",
     "compression.segmentation.prose._LAST_WORD": "reads 24 characters",
