@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from compression.pipeline.errors import RefusedRequest
-from compression.pipeline.sizes import LONGEST_SIZED_BYTES, Sized
+from compression.pipeline.request import LONGEST_SIZED_BYTES, Sized
 from serve.compressors.compressor import ServedCompressor
 from serve.compressors.receipt_json import receipt_fields
 

@@ -12,8 +12,7 @@ from pydantic import Field, field_validator, model_validator
 from compression.choosing.protection import Protection
 from compression.choosing.selection import SelectionSettings
 from compression.flags import FlagSettings
-from compression.pipeline.settings import CompressionSettings
-from compression.pipeline.spec import Dtype, Fidelity, ModelSpec, Steering
+from compression.pipeline.spec import CompressionSettings, Dtype, Fidelity, ModelSpec, Steering
 from compression.scorers.kinds import KINDS, Blend, Kind
 from compression.workers.plan import PoolPlan, plan_of
 from models.embedded.install import EMBEDDED_MODELS

@@ -19,8 +19,7 @@ from compression.pipeline.errors import (
     TextTooLong,
 )
 from compression.pipeline.served import JobTerms
-from compression.retrieval.encoder_spec import EncoderSpec
-from compression.retrieval.job import Answer
+from compression.retrieval.job import Answer, EncoderSpec
 from compression.retrieval.job import RetrievalJob as WorkerJob
 from compression.workers.plan import plan_of
 from compression.workers.pooled_model import PooledModel, start_encoder
