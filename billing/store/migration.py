@@ -15,6 +15,7 @@ from billing.store.database import LongWork, open_database
 
 # Any constant would do: it keeps two replicas that start together from migrating at once.
 _ADVISORY_LOCK = 0x70697468
+MIGRATIONS = Path(__file__).parent / "migrations"
 
 
 async def upgrade(database_url: str, *, revision: str = "head", timeout_s: float = 300.0) -> str:
@@ -66,6 +67,11 @@ def _newer(connection: Connection, config: Config) -> DatabaseConfigError | None
     known = [each.revision for each in script.walk_revisions()]
     if found is None or found in known:
         return None
+    if found < known[-1]:
+        return DatabaseConfigError(
+            f"the ledger is at revision {found}, and this version of pith knows none before {known[-1]}: bring it "
+            "there with a version that does (docs/operations/upgrade.md)"
+        )
     return DatabaseConfigError(
         f"the ledger is at revision {found}, and this version of pith knows none after {known[0]}: run the version "
         "that migrated it, or restore a backup that was made before"
@@ -78,5 +84,5 @@ def _revision(connection: Connection) -> str | None:
 
 def _config() -> Config:
     config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
     return config

@@ -1,4 +1,4 @@
-"""No text of a customer stays in a receipt: not in a new one, in one from a spool, or in one of an older release."""
+"""No text of a customer stays in a receipt: neither in a new one nor in one that an older release left in a spool."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from billing.price import Cost
-from billing.store.database import open_database
-from billing.store.migration import upgrade
 from billing.usage import UsageFigures, event_from_json, event_to_json, without_text
-from tests.billing.store import test_upgrade
 
 if TYPE_CHECKING:
     from tests.billing.conftest import Books
@@ -54,33 +51,3 @@ async def test_what_an_older_release_spooled_arrives_without_text(books: Books) 
     (event,) = await books.events()
     fields = json.loads(event_to_json(event)) | {"receipt": json.dumps(RECEIPT)}
     assert CANARY not in str(event_from_json(json.dumps(fields)))
-
-
-async def test_the_migration_takes_the_text_out_of_every_receipt_and_of_the_file(
-    database_url: str,
-) -> None:
-    await upgrade(database_url, revision="0003")
-    database = open_database(database_url)
-    await database.write(test_upgrade.fill)
-    await database.write(lambda c: None)
-    receipts = [json.dumps(RECEIPT), None, json.dumps({"risk_flags": []}), '{"text": broken']
-
-    def give(connection: object) -> None:
-        for number, receipt in enumerate(receipts):
-            test_upgrade.add_event(connection, number=number, receipt=receipt)
-
-    await database.write(give)
-    await database.close()
-    await upgrade(database_url)
-    database = open_database(database_url)
-    found = await database.read(test_upgrade.receipts_of_added)
-    assert found == [json.dumps(KEPT, separators=(",", ":")), None, receipts[2], None]
-    # It is append-only again.
-    with pytest.raises(Exception, match="append-only"):
-        await database.write(lambda c: c.exec_driver_sql("UPDATE usage_events SET receipt = 'x'"))
-    await database.close()
-    if database_url.startswith("sqlite"):
-        from pathlib import Path
-
-        for path in Path(database_url.removeprefix("sqlite:///")).parent.glob("ledger.db*"):
-            assert b"patient 4711" not in path.read_bytes(), path

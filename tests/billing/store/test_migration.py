@@ -56,15 +56,21 @@ async def test_migrating_again_keeps_what_is_there(books: Books) -> None:
     assert await books.money(caller) == (400, 0)
 
 
-async def test_a_ledger_of_a_newer_version_is_refused_with_what_to_do(database_url: str) -> None:
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [("9999", f"none after {HEAD}: .* backup"), ("0007", "none before 0019: .*upgrade.md")],
+)
+async def test_a_ledger_of_another_version_is_refused_with_what_to_do(
+    database_url: str, found: str, message: str
+) -> None:
     await upgrade(database_url)
     database = open_database(database_url)
-    newer = text("UPDATE alembic_version SET version_num = '9999'")
+    other = text(f"UPDATE alembic_version SET version_num = '{found}'")
     try:
-        await database.write(lambda connection: connection.execute(newer) and None)
-        with pytest.raises(DatabaseConfigError, match=f"revision 9999, and .* none after {HEAD}: .* backup"):
+        await database.write(lambda connection: connection.execute(other) and None)
+        with pytest.raises(DatabaseConfigError, match=f"revision {found}, and .* {message}"):
             await upgrade(database_url)
-        assert await current_revision(database_url) == "9999"
+        assert await current_revision(database_url) == found
     finally:
         await database.close()
 

@@ -1,4 +1,4 @@
-"""A ledger that the first release made, with money in it, goes up through every version: nothing is rewritten."""
+"""A ledger that the baseline made, with money in it, goes up through every version: nothing is rewritten."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from shutil import copytree, ignore_patterns
 from typing import Any
 
+import pytest
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 
@@ -18,8 +20,9 @@ from billing.collections.collection import NANO_PER_CENT
 from billing.collections.collector import Collector
 from billing.ledger.ledger import Ledger
 from billing.ledger.spool import Spool
+from billing.store import migration
 from billing.store.database import Database, open_database
-from billing.store.migration import _config, upgrade
+from billing.store.migration import _config, newest_revision, upgrade
 from billing.usage import mint_event_id
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -28,13 +31,25 @@ TABLES = ("workspaces", "projects", "api_keys", "price_lists", "prices", "holds"
 POSTED = 60_000_000_000
 
 
+LATER = """
+from alembic import op
+
+revision = "later"
+down_revision = "{before}"
+
+
+def upgrade():
+    op.execute("ALTER TABLE workspaces ADD COLUMN greeting VARCHAR(16) DEFAULT 'hello' NOT NULL")
+"""
+
+
 def revisions() -> list[str]:
     """All of them, the first first."""
     return [script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()][::-1]
 
 
 def fill(connection: Connection) -> None:
-    """Rows as the first release wrote them: its columns, and none that came later."""
+    """Rows with the columns that have no default, and no others."""
     insert(connection, "price_lists", version=1, created_at=EARLIER)
     insert(
         connection,
@@ -110,18 +125,6 @@ def event_fields(event_id: str) -> dict[str, Any]:
     }
 
 
-def add_event(connection: Connection, *, number: int, receipt: str | None) -> None:
-    """As the releases with receipts wrote it."""
-    insert(connection, "usage_events", **event_fields(f"added {number}"), receipt=receipt)
-
-
-def receipts_of_added(connection: Connection) -> list[str | None]:
-    found = connection.execute(
-        text("SELECT receipt FROM usage_events WHERE event_id LIKE 'added %' ORDER BY event_id")
-    )
-    return list(found.scalars())
-
-
 def insert(connection: Connection, table: str, **values: Any) -> None:
     if connection.dialect.name == "sqlite":
         # As the driver stores them.
@@ -135,7 +138,7 @@ def insert(connection: Connection, table: str, **values: Any) -> None:
 
 
 def rows(connection: Connection) -> dict[str, list[Mapping[str, Any]]]:
-    """Every row of the first release's tables with where it physically lies, which a rewrite would change."""
+    """Every row of these tables with where it physically lies, which a rewrite would change."""
     place = (
         "rowid AS place"
         if connection.dialect.name == "sqlite"
@@ -161,11 +164,21 @@ def files(connection: Connection) -> dict[str, Any]:
     return {table: found.get(f"{table}_before", found.get(table)) for table in TABLES}
 
 
-async def test_a_ledger_of_the_first_release_goes_up_through_every_version_and_reconciles(
-    database_url: str, tmp_path: Path
+@pytest.fixture
+def later_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Of a migration after all that there are: it adds a column, as CONTRIBUTING.md says."""
+    folder, newest = tmp_path / "migrations", newest_revision()
+    copytree(migration.MIGRATIONS, folder, ignore=ignore_patterns("__pycache__"))
+    (folder / "versions" / "later.py").write_text(LATER.format(before=newest))
+    monkeypatch.setattr(migration, "MIGRATIONS", folder)
+    return "later"
+
+
+async def test_a_ledger_of_the_first_version_goes_up_through_every_version_and_reconciles(
+    database_url: str, later_revision: str, tmp_path: Path
 ) -> None:
     first, *later = revisions()
-    assert len(later) >= 2
+    assert later[-1] == later_revision
     await upgrade(database_url, revision=first)
     database = open_database(database_url)
     await database.write(fill)
@@ -208,7 +221,7 @@ async def works_at_the_latest(database: Database, spool: Spool) -> None:
     assert month.comparisons == ()
 
 
-async def test_a_server_of_the_release_before_still_makes_workspaces(database_url: str) -> None:
+async def test_rows_that_say_only_what_has_no_default_are_read(database_url: str) -> None:
     """While replicas are replaced one by one, an old one meets the new tables."""
     await upgrade(database_url)
     database = open_database(database_url)
@@ -218,7 +231,7 @@ async def test_a_server_of_the_release_before_still_makes_workspaces(database_ur
             one for one in await Accounts(database, pepper=b"p" * 32).list_workspaces() if one.name == "idle"
         ]
         assert row.collected_nano_usd == 0
-        # Its events and prices have none of the columns that came since, and are proved all the same.
+        # Its events and prices have none of the columns with a default, and are proved all the same.
         assert await database.read(partial(mispriced_events, from_id="", until_id=None)) == []
     finally:
         await database.close()
