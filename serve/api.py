@@ -28,14 +28,13 @@ from serve.chat.route import chat_routes
 from serve.chat.service import ChatService
 from serve.compress.request import BatchCompressRequest, CompressMessagesRequest, CompressRequest
 from serve.compress.route import CompressRoutes, compress_routes
-from serve.dialects.anthropic.message_body import AnthropicRequest
-from serve.dialects.anthropic.message_routes import anthropic_key, anthropic_message_routes
-from serve.dialects.anthropic.model_list import anthropic_model_routes
+from serve.dialects.anthropic.message import anthropic_key, anthropic_message_routes
+from serve.dialects.anthropic.request import AnthropicRequest
+from serve.dialects.models import anthropic_model_routes, listed_models, openai_model_routes
 from serve.dialects.openai.chat_completions import OpenAIChatRequest, openai_chat_routes
 from serve.dialects.openai.completions import CompletionRequest, completion_routes
-from serve.dialects.openai.models import listed_models, openai_model_routes
-from serve.dialects.openai.responses.response_body import ResponseRequest
-from serve.dialects.openai.responses.response_routes import ResponseRoutes, openai_response_routes
+from serve.dialects.openai.responses.request import ResponseRequest
+from serve.dialects.openai.responses.response import ResponseRoutes, openai_response_routes
 from serve.dialects.openai.responses.stored_responses import StoredResponses
 from serve.http.auth import Authenticate, authenticator
 from serve.http.dialect_paths import DialectPathMiddleware, right_base
@@ -49,13 +48,12 @@ from serve.http.routes import PlainRoute, docs_routes, health_routes
 from serve.logs.request_notes import current_notes
 from serve.metrics.installed import version_of
 from serve.metrics.service import HttpMetrics, MetricsMiddleware
-from serve.money.price_book import PriceBook
+from serve.money.prices import PriceBook
 from serve.originals.route import OriginalsRoute, original_routes
 from serve.playground.page_routes import About, page_routes
 from serve.retrieval.route import REQUESTS as RETRIEVAL_REQUESTS
 from serve.retrieval.route import retrieval_routes
-from serve.retrieval.served import RetrievalModels
-from serve.retrieval.service import RetrievalService
+from serve.retrieval.service import RetrievalModels, RetrievalService
 
 INTERFACE_VERSION = "1.2.1"
 Answer = Callable[[Request, Exception], Awaitable[Response]]

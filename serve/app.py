@@ -38,9 +38,8 @@ from serve.metrics.service import ServiceMetrics
 from serve.money.admission import Admissions
 from serve.money.ledger_setup import prices_of
 from serve.money.pepper import read_pepper
-from serve.money.price_book import PriceBook
-from serve.money.upkeep import begin_upkeep
-from serve.money.webhook_room import open_webhooks
+from serve.money.prices import PriceBook
+from serve.money.upkeep import begin_upkeep, open_webhooks
 from serve.originals.originals import Originals
 from serve.originals.retention import BYTES_PER_MB, Retention
 from serve.playground.page_routes import about_of

@@ -1,4 +1,4 @@
-"""What the routes have done, built from the configuration: chats, compressions, and what else models compute."""
+"""The services behind the routes, built from the configuration: chats, compressions, embeddings and the like."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,18 +8,55 @@ from models.engine import Engine
 from models.retrieval import RetrievalModel
 from serve.batches.endpoints import Endpoints, endpoints_of
 from serve.chat.service import ChatService
+from serve.compress.demo_limits import DemoLimits
+from serve.compress.prompt import MessagesService
 from serve.compress.route import CompressRoutes
-from serve.compress.wiring import compress_collaborators
+from serve.compress.service import CompressService
 from serve.compressors.compressor import RunningModel, ServedCompressor, served_compressors
+from serve.config.compression_models import CompressionSettingsSection
 from serve.config.settings import Settings
+from serve.metrics.charged_requests import CompressMetrics
 from serve.metrics.service import ServiceMetrics
 from serve.money.admission import Admissions
 from serve.money.pepper import read_pepper
 from serve.originals.originals import Originals
 from serve.prompt_compression.compressing import BlockCompressor
-from serve.prompt_compression.results import ResultCache
+from serve.prompt_compression.outcome import ResultCache
 from serve.prompt_compression.service import PromptCompressor
 from serve.retrieval.service import RetrievalService, retrieval_service
+
+DEMO_IN_FLIGHT = 2
+BATCH_CONCURRENCY = 4
+
+
+def compress_collaborators(
+    settings: CompressionSettingsSection,
+    models: Mapping[str, ServedCompressor],
+    *,
+    blocks: BlockCompressor,
+    admissions: Admissions,
+    metrics: CompressMetrics,
+    originals: Originals,
+) -> CompressRoutes | None:
+    """What the compression routes need, or None where the configuration has no compression model."""
+    if not models:
+        return None
+    return CompressRoutes(
+        messages=MessagesService(
+            models=models, blocks=blocks, admissions=admissions, metrics=metrics, originals=originals
+        ),
+        service=CompressService(models=models, admissions=admissions, metrics=metrics, originals=originals),
+        demo=DemoLimits(
+            admissions.limiter,
+            requests_per_minute_per_address=settings.demo.requests_per_minute_per_address,
+            requests_per_minute=settings.demo.requests_per_minute,
+            max_in_flight=DEMO_IN_FLIGHT,
+            clock=admissions.clock,
+        ),
+        demo_max_chars=settings.demo.max_chars,
+        batch_concurrency=BATCH_CONCURRENCY,
+        demo_deadline_s=settings.demo.deadline_s,
+    )
 
 
 @dataclass(frozen=True, slots=True)

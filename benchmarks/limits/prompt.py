@@ -17,15 +17,11 @@ from serve.chat.request import ChatCompletionRequest
 from serve.compress.request import CompressMessagesRequest
 from serve.compressors.compressor import ServedCompressor
 from serve.http.request_body import MAX_VALUES, parse_body
-from serve.prompt_compression.blocks import JOINT, MOST_JOINED_CHARS, Block, find_blocks
+from serve.prompt_compression.blocks import JOINT, MOST_JOINED_CHARS, Block, cut, find_blocks
+from serve.prompt_compression.compressed_chat import block_fields
 from serve.prompt_compression.compressing import BlockCompressor
-from serve.prompt_compression.cutting import cut
-from serve.prompt_compression.options import PromptCompressionOptions
-from serve.prompt_compression.outcome import BlockOutcome, CompressedPrompt
-from serve.prompt_compression.report import block_fields
-from serve.prompt_compression.results import ResultCache
-from serve.prompt_compression.settings import settings_of
-from serve.prompt_compression.shared_result import Compression
+from serve.prompt_compression.options import PromptCompressionOptions, settings_of
+from serve.prompt_compression.outcome import BlockOutcome, CompressedPrompt, Compression, ResultCache
 
 BODY = 8 * 2**20
 # What JSON has around the text of a marked part.

@@ -16,7 +16,7 @@ from serve.batches.endpoints import Endpoints, plain_path
 from serve.batches.form_data import refused
 from serve.http.request_body import RequestShape, at_most
 from serve.http.request_id import fresh_id
-from serve.money.price_book import PriceBook
+from serve.money.prices import PriceBook
 
 # What our ids are made of. PostgreSQL takes no text with a NUL.
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")

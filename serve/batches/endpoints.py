@@ -15,14 +15,13 @@ from serve.compress.request import CompressRequest
 from serve.compress.service import CompressService
 from serve.dialects.openai.chat_completions import OpenAIChatForm, OpenAIChatRequest
 from serve.dialects.openai.completions import CompletionRequest
-from serve.dialects.openai.responses.response_body import ResponseRequest
-from serve.dialects.openai.responses.response_routes import response_reply
+from serve.dialects.openai.responses.request import ResponseRequest
+from serve.dialects.openai.responses.response import response_reply
 from serve.http.request_body import check_shape
 from serve.http.request_id import fresh_id
-from serve.money.recorded import MOST_RECORDED_BYTES, RecordedReply
-from serve.retrieval.charged_reply import RetrievalReply, Write
-from serve.retrieval.embedding_reply import embeddings_writer
-from serve.retrieval.embedding_request import EmbeddingRequest, prepare_embeddings
+from serve.money.held_request import MOST_RECORDED_BYTES, RecordedReply
+from serve.retrieval.computed_reply import RetrievalReply, Write, embeddings_writer
+from serve.retrieval.requests import EmbeddingRequest, prepare_embeddings
 from serve.retrieval.service import RetrievalService
 
 # As the dialect's routes are called; a batch may name them with it or without.

@@ -27,7 +27,7 @@ from serve.batches.files import Files
 from serve.batches.line_run import LineRunner, given_up_line
 from serve.batches.validation import LineBounds, LineError, Validation, listed_errors
 from serve.http.request_id import fresh_id
-from serve.money.interactive import Interactive
+from serve.money.admission import Interactive
 
 
 class BatchTurns:

@@ -2,7 +2,7 @@
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from serve.money.service_block import document_cached_price
+from serve.money.prices import document_cached_price
 
 
 class Model(BaseModel):

@@ -20,8 +20,7 @@ from serve.http.openapi import (
     REQUEST_ID_PARAMETER,
     error_responses,
 )
-from serve.money.price_book import PriceBook, price_of
-from serve.money.service_block import price_fields
+from serve.money.prices import PriceBook, price_fields, price_of
 
 
 def model_fields(model: ChatModel, price: ModelPrice) -> response.Model:

@@ -1,22 +1,68 @@
 """The engine's reply to one admitted and held request: checked, and forwarded as long as what it uses is paid for."""
 
+from __future__ import annotations
+
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import TracebackType
 from typing import Any
 
 from billing.usage import MeteringStatus
 from models.engine import Engine, EngineChunk, EngineRequest, TokenUsage
 from models.errors import EngineFailed
-from serve.chat.engine_span import EngineSpan
 from serve.logs.request_notes import current_notes
 from serve.metrics.charged_requests import ObservedChat
 from serve.money.admission import Admitted
 from serve.money.held_request import HeldRequest, MoreThanHeld, Receipt
-from serve.money.service_block import charged_fields
-from serve.prompt_compression.compressed_chat import CompressedChat
-from serve.prompt_compression.report import compression_fields, compression_header
+from serve.money.prices import charged_fields
+from serve.prompt_compression.compressed_chat import CompressedChat, compression_fields, compression_header
+from serve.tracing.spans import step
+
+
+class EngineSpan:
+    """Begun when the engine is asked; a step of it, `queue`, ends when the engine is given the prompt: a replica was
+    found or started, it was the project's turn, the prompt was rendered and read. `request` carries it to the engine.
+    """
+
+    def __init__(self, request: EngineRequest) -> None:
+        operation = "text_completion" if request.form == "completion" else "chat"
+        self._span = step(f"{operation} {request.model_id}", "client")
+        self._queue = self._span.child("queue")
+        self._waits = True
+        self.request = request
+        if self._span.trace_id is None:
+            return
+        self.request = replace(request, trace_headers=self._span.headers())
+        self._span.set("gen_ai.operation.name", operation)
+        self._span.set("gen_ai.provider.name", "pith")
+        self._span.set("gen_ai.request.model", request.model_id)
+        self._span.set("gen_ai.request.max_tokens", request.max_tokens)
+
+    def see(self, chunk: EngineChunk) -> None:
+        """A sign of life: the first says that it waits no longer, and the last one what was used."""
+        if self._waits:
+            self._waits = False
+            self._queue.end()
+        if chunk.finished:
+            usage = chunk.usage
+            self._span.set("gen_ai.usage.input_tokens", usage.prompt_tokens)
+            self._span.set("gen_ai.usage.output_tokens", usage.completion_tokens)
+            self._span.set("gen_ai.usage.cache_read.input_tokens", usage.cached_tokens)
+            # Whoever reads the chunks stops here, and does not come back for the end.
+            self._span.end()
+
+    def __enter__(self) -> EngineSpan:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._waits:
+            self._queue.__exit__(kind, error, trace)
+        self._span.__exit__(kind, error, trace)
+
 
 logger = logging.getLogger("pith.chat")
 

@@ -1,13 +1,13 @@
-"""Chat completions: the request's checks here, the reply in `ChatReply`, the money in `serve.chat.service`."""
+"""The route of chat completions, and its answer's shape."""
 
 from typing import Any
 
 from fastapi import APIRouter, Request
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from serve.chat.reply import ChatReply
 from serve.chat.request import ChatCompletionRequest
-from serve.chat.response import ChatCompletionResponse
 from serve.chat.service import ChatService
 from serve.http.auth import Authenticate, authenticated_request
 from serve.http.openapi import (
@@ -21,7 +21,81 @@ from serve.http.openapi import (
 )
 from serve.http.request_id import fresh_id
 from serve.http.routes import PlainRoute
-from serve.prompt_compression.report import document_header
+from serve.money.prices import Billing, Metering
+from serve.prompt_compression.compressed_chat import document_compression, document_header
+
+
+def _document_details(schema: dict[str, Any]) -> None:
+    schema["properties"]["prompt_tokens_details"] = {
+        "type": "object",
+        "description": "What is known of the tokens read.",
+        "properties": {
+            "cached_tokens": {
+                "type": "integer",
+                "description": "Those of them that the engine's prefix cache had; 0 where it had none.",
+            }
+        },
+        "required": ["cached_tokens"],
+    }
+
+
+class Usage(BaseModel):
+    """Tokens of one request."""
+
+    model_config = ConfigDict(extra="allow", json_schema_extra=_document_details)
+
+    prompt_tokens: int = Field(description="Tokens read.")
+    completion_tokens: int = Field(description="Tokens generated, over all choices.")
+    total_tokens: int = Field(description="Their sum.")
+
+
+class ServiceBlock(BaseModel):
+    """What this service adds to an OpenAI completion."""
+
+    model_config = ConfigDict(extra="allow", json_schema_extra=document_compression)
+
+    billing: Billing = Field(description="The price of this request.")
+    metering: Metering = Field(description="The record of this request.")
+
+
+_COMPLETION_EXAMPLE: dict[str, Any] = {
+    "id": "chatcmpl-5f0c1a",
+    "object": "chat.completion",
+    "created": 1795000000,
+    "model": "example-model",
+    "choices": [{"index": 0, "message": {"role": "assistant", "content": "Hello."}, "finish_reason": "stop"}],
+    "usage": {
+        "prompt_tokens": 11,
+        "completion_tokens": 3,
+        "total_tokens": 14,
+        "prompt_tokens_details": {"cached_tokens": 0},
+    },
+    "service": {
+        "billing": {
+            "input_price_per_mtok": 0.1,
+            "output_price_per_mtok": 0.4,
+            "minimum_request_charge_usd": 0.00001,
+            "minimum_applied": True,
+            "request_cost_usd": 0.00001,
+        },
+        "metering": {"persisted": True, "status": "persisted"},
+    },
+}
+
+
+class ChatCompletionResponse(BaseModel):
+    """An OpenAI completion with its usage, its price and whether it was recorded."""
+
+    model_config = ConfigDict(extra="allow", json_schema_extra={"examples": [_COMPLETION_EXAMPLE]})
+
+    id: str = Field(description="Id of the completion.")
+    object: str = Field(description="`chat.completion`.")
+    created: int = Field(description="Unix time in seconds.")
+    model: str = Field(description="The model that answered.")
+    choices: list[dict[str, Any]] = Field(description="OpenAI choice objects.")
+    usage: Usage = Field(description="Tokens of this request.")
+    service: ServiceBlock = Field(description="Billing and metering of this request.")
+
 
 _OK: dict[str, Any] = {
     "description": "The completion; server-sent events when `stream` is true, the last one with usage and billing.",

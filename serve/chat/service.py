@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal, Protocol
 
 from billing.caller import Caller
 from models.catalog import Catalog, ChatModel
@@ -12,17 +12,67 @@ from models.engine import CONTINUES, Engine, EngineRequest, ReplyFormName
 from models.errors import InvalidField
 from models.options.messages import engine_messages
 from models.options.options import check_grammars, select_options
-from serve.chat.asked import AskedChat, AskedCompletion
 from serve.chat.engine_reply import EngineReply
 from serve.chat.request import DEFAULT_MAX_TOKENS
 from serve.http.replies import Client
 from serve.metrics.charged_requests import ChatMetrics, ObservedChat
 from serve.money.admission import Admissions, Admitted
 from serve.money.held_request import UNOBSERVED
-from serve.money.terms import MostTokens, TokenTerms
+from serve.money.hold import MostTokens, TokenTerms
 from serve.prompt_compression.compressed_chat import CompressedChat, PreparedPrompt
-from serve.prompt_compression.engine_tokens import EngineTokens
+from serve.prompt_compression.compressing import EngineTokens
+from serve.prompt_compression.options import PromptCompressionOptions
 from serve.prompt_compression.service import PromptCompressor
+
+
+class AskedChat(Protocol):
+    """A conversation to answer. `ChatCompletionRequest` is one; its messages and options have the contract's types."""
+
+    @property
+    def model(self) -> str | None: ...
+
+    @property
+    def stream(self) -> bool: ...
+
+    @property
+    def compression(self) -> PromptCompressionOptions | Literal[False] | None: ...
+
+    @property
+    def default_temperature(self) -> float | None:
+        """Where none is asked for; None: the engine's own."""
+
+    @property
+    def drops_effort(self) -> bool:
+        """Whether an effort of reasoning has no effect on a model that takes none, and is not refused."""
+
+    @property
+    def takes_constraints(self) -> bool:
+        """Whether `structured_outputs` and `guided_*` are options."""
+
+    @property
+    def token_limit(self) -> int | None:
+        """For each choice; None: what the prompt leaves of the context."""
+
+    @property
+    def token_limit_field(self) -> Literal["max_tokens", "max_completion_tokens"] | None:
+        """The name under which the caller gave the limit; None where the limit only caps what is left."""
+
+    def option_fields(self) -> dict[str, Any]: ...
+
+    def message_fields(self) -> list[dict[str, Any]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class AskedCompletion:
+    """Prompts to continue, as texts or as tokens. `form_options` are those that only completions know."""
+
+    model: str | None
+    prompts: Sequence[str | tuple[int, ...]]
+    max_tokens: int
+    stream: bool
+    options: Mapping[str, Any]
+    form_options: Mapping[str, Any]
+
 
 # What usage events call the request, by the form of its reply.
 _ROUTES: Mapping[ReplyFormName, str] = {

@@ -16,7 +16,7 @@ from serve.config.paths import DEFAULT_CONFIG, ConfigError
 
 if TYPE_CHECKING:
     from compression.pipeline.request import CompressionRequest, CompressionResult
-    from serve.compress.kept import KeptFields
+    from serve.compress.service import KeptFields
     from serve.config.compression_models import CompressionModelSettings
 
 _OPTIONS = {
@@ -171,7 +171,7 @@ def document(model_id: str, result: CompressionResult) -> dict[str, Any]:
 
 def spans_of(source: str, result: CompressionResult) -> KeptFields:
     """The contract's `kept`: of chat messages by message and part, of any other text by characters and bytes."""
-    from serve.compress.kept import kept_fields, kept_of_messages
+    from serve.compress.service import kept_fields, kept_of_messages
 
     try:
         return kept_of_messages(source, result.kept)

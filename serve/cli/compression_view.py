@@ -6,7 +6,7 @@ from rich.text import Text
 
 from compression.pipeline.request import CompressionResult, Receipt
 from serve.cli.output import printable
-from serve.compress.kept import KeptFields
+from serve.compress.service import KeptFields
 
 _LONGEST_SHOWN = 60
 _SEVERITY = {"info": "cyan", "warning": "yellow", "critical": "red"}

@@ -32,7 +32,7 @@ from serve.config.paths import ConfigError
 from serve.config.settings import Settings
 from serve.config.unpinned_revisions import unpinned_revisions
 from serve.config.values import parse_node
-from serve.money.repricing import put_in_force
+from serve.money.ledger_setup import put_in_force
 from serve.processes.control import Tell
 
 IN_FORCE, NOT_DONE, WRONG = 0, 1, 2

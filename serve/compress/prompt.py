@@ -28,14 +28,17 @@ from serve.http.request_id import fresh_id
 from serve.metrics.charged_requests import CompressMetrics
 from serve.money.admission import Admissions, Admitted
 from serve.money.held_request import ChargedPrompt
-from serve.money.terms import TokenTerms
+from serve.money.hold import TokenTerms
 from serve.originals.originals import Original, Originals
 from serve.prompt_compression.blocks import Block, Message, find_blocks
 from serve.prompt_compression.compressing import BlockCompressor
-from serve.prompt_compression.default import default_of
-from serve.prompt_compression.options import PromptCompressionOptions
+from serve.prompt_compression.options import (
+    PromptCompressionOptions,
+    PromptCompressionSettings,
+    default_of,
+    settings_of,
+)
 from serve.prompt_compression.outcome import FAILURES, BlockOutcome, CompressedPrompt
-from serve.prompt_compression.settings import PromptCompressionSettings, settings_of
 
 # Later blocks are left whole: each one is a request to a replica.
 MOST_BLOCKS = 1024

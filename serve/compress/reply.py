@@ -14,15 +14,13 @@ from billing.store.database import Work
 from compression.pipeline.served import JobTerms
 from serve.compress.demo_limits import DemoLimits
 from serve.compress.prompt import CompressedMessages, MessagesService, PreparedMessages
-from serve.compress.service import ROUTE, Compressed, CompressService, PreparedCompression
-from serve.compress.sizes import sized_fields
+from serve.compress.service import ROUTE, Compressed, CompressService, PreparedCompression, sized_fields
 from serve.compressors.receipt_json import receipt_fields
 from serve.http.client_address import client_of
 from serve.http.limits import rate_limit_headers
 from serve.http.replies import Client, WorkingReply
-from serve.money.held_request import Receipt
-from serve.money.recorded import Record
-from serve.prompt_compression.report import block_fields
+from serve.money.held_request import Receipt, Record
+from serve.prompt_compression.compressed_chat import block_fields
 
 logger = logging.getLogger("pith.compress")
 

@@ -1,24 +1,58 @@
-"""What the compression routes take, checked strictly. What they answer: `serve/compress/response.py`."""
+"""The bodies of the compression routes, checked strictly, and the compressions that they ask for."""
 
 import json
-from typing import Annotated, Any, Literal
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import (
-    ConfigDict,
-    Field,
-    PlainValidator,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import ConfigDict, Field, PlainValidator, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError, PydanticKnownError
 
-from compression.pipeline.request import LONGEST_SIZED_BYTES, MAX_SIZES, MOST_SIZED_UNITS
-from serve.compress.messages import EXAMPLE, MessagesText
+from compression.conversation import fault_in
+from compression.pipeline.request import CompressionRequest
+from compression.pipeline.sizes import LONGEST_SIZED_BYTES, MAX_SIZES, MOST_SIZED_UNITS, Size
 from serve.compressors.size_options import SizeOptions, refuse_beside
 from serve.http.request_body import RequestShape
 from serve.originals.retention import MAX_RETAIN_S
 from serve.prompt_compression.options import PromptCompressionOptions
+
+EXAMPLE: list[dict[str, Any]] = [
+    {"role": "user", "content": "Is order 4417 on its way?"},
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [
+            {"id": "c1", "type": "function", "function": {"name": "order", "arguments": '{"id": 4417}'}}
+        ],
+    },
+    {"role": "tool", "tool_call_id": "c1", "content": "Order 4417 left on 3 May. It has two parcels."},
+]
+
+
+def canonical(messages: Any) -> str:
+    """The messages as JSON without white space, every field in its original order.
+
+    Raises `PydanticCustomError` if it is not a conversation, and for numbers that JSON does not have.
+    """
+    fault = fault_in(messages) if isinstance(messages, list) else ": must be an array of messages"
+    if fault is not None:
+        raise PydanticCustomError("invalid_messages", "{fault}", {"fault": f"messages{fault}"})
+    try:
+        return json.dumps(messages, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        raise PydanticCustomError(
+            "invalid_messages", "messages: contains a number that is too large"
+        ) from None
+
+
+# Validated, it is the text: the messages themselves are wanted no more.
+MessagesText = Annotated[
+    str,
+    PlainValidator(
+        canonical,
+        json_schema_input_type=Annotated[list[dict[str, Any]], Field(min_length=1, examples=[EXAMPLE])],
+    ),
+]
+
 
 MAX_ITEMS = 256
 MAX_ID_CHARS = 256
@@ -232,3 +266,52 @@ class BatchCompressRequest(Asked):
 
     model: str | None = Field(default=None, max_length=256, description=_MODEL)
     items: _Items = Field(description="Each is answered separately: a bad one does not fail the others.")
+
+
+Value = TypeVar("Value")
+
+
+def request_of(item: CompressInput, shared: Asked | None, *, default_ratio: float) -> CompressionRequest:
+    """A ratio and a promise exclude each other: who says either leaves nothing of the batch's."""
+    said = [
+        asked.compression for asked in (item, shared) if asked is not None and asked.compression is not None
+    ]
+    ratio, keep = _first(said, _size_of) or (default_ratio, None)
+    in_order = _first(said, lambda options: options.preserve_order)
+    return CompressionRequest(
+        query=item.query,
+        input=item.context,
+        target_ratio=ratio,
+        preserve_order=True if in_order is None else in_order,
+        keep=keep,
+        mark_gaps=_first(said, lambda options: options.mark_gaps) or False,
+        sizes=tuple(Size(size.target_ratio, size.keep) for size in _sizes_of(item)),
+    )
+
+
+def _sizes_of(item: CompressInput) -> list[SizeOptions]:
+    return (item.sizes or []) if isinstance(item, CompressRequest) else []
+
+
+def retain_s_of(item: CompressInput, shared: Asked | None) -> int:
+    """Seconds for which the original is to be kept; 0: not at all."""
+    said = [
+        asked.compression for asked in (item, shared) if asked is not None and asked.compression is not None
+    ]
+    return _first(said, lambda options: options.retain_s) or 0
+
+
+def wants_spans(item: CompressInput, shared: Asked | None) -> bool:
+    """Whether the response is to include the positions of the parts kept."""
+    said = [asked.include for asked in (item, shared) if asked is not None and asked.include is not None]
+    return bool(said) and "spans" in said[0]
+
+
+def _size_of(options: CompressOptions) -> tuple[float | None, float | None] | None:
+    if options.target_ratio is None and options.keep is None:
+        return None
+    return options.target_ratio, options.keep
+
+
+def _first(said: list[CompressOptions], value_of: Callable[[CompressOptions], Value | None]) -> Value | None:
+    return next((value for options in said if (value := value_of(options)) is not None), None)

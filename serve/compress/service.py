@@ -2,30 +2,26 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import orjson
 
 from billing.caller import Caller
 from billing.store.database import Work
 from billing.usage import MeteringStatus
-from compression.pipeline.errors import (
-    CompressionError,
-    CompressorFailed,
-    InputTooLarge,
-    RefusedRequest,
-)
-from compression.pipeline.request import CompressionRequest, CompressionResult, Receipt
+from compression.conversation import spans_by_message
+from compression.pipeline.errors import CompressionError, CompressorFailed, InputTooLarge, RefusedRequest
+from compression.pipeline.receipt import Receipt
+from compression.pipeline.request import CompressionRequest, CompressionResult
 from compression.pipeline.served import JobTerms
+from compression.pipeline.sizes import LONGEST_SIZED_BYTES, Sized
+from compression.source.slices import Slice
 from models.engine import TokenUsage
-from serve.compress.kept import KeptFields, kept_fields, kept_of_messages
-from serve.compress.options import request_of, retain_s_of, wants_spans
-from serve.compress.request import Asked, CompressInput
-from serve.compress.sizes import check_sizes
+from serve.compress.request import Asked, CompressInput, request_of, retain_s_of, wants_spans
 from serve.compressors.compressor import ServedCompressor, compressor_id, token_terms
 from serve.compressors.receipt_json import receipt_fields
 from serve.http.request_id import fresh_id
@@ -33,9 +29,68 @@ from serve.metrics.charged_requests import CompressMetrics
 from serve.money.admission import Admissions, Admitted
 from serve.money.held_request import HeldRequest, MoreThanHeld
 from serve.money.held_request import Receipt as Charged
-from serve.money.terms import TokenTerms
+from serve.money.hold import TokenTerms
 from serve.originals.originals import Original, Originals
 from serve.tracing.spans import step
+
+KeptFields = list[dict[str, Any]]
+
+
+def kept_fields(text: str, kept: Sequence[Slice]) -> KeptFields:
+    """The contract's `kept`, in the order of `kept`; its offsets are code points of `text`."""
+    at_byte = _bytes_at(text, kept)
+    return [
+        {"start": start, "end": end, "bytes": {"start": at_byte[start], "end": at_byte[end]}}
+        for start, end in kept
+    ]
+
+
+def kept_of_messages(text: str, kept: Sequence[Slice]) -> KeptFields:
+    """The contract's `kept` of messages whose JSON is `text`: offsets are code points of a content or text part."""
+    return [
+        {
+            "message": message.index,
+            "part": part.path[0] if part.path else None,
+            "inner": part.path[1] if len(part.path) > 1 else None,
+            "start": start,
+            "end": end,
+        }
+        for message in spans_by_message(text, kept)
+        for part in message.texts
+        for start, end in part.spans
+    ]
+
+
+def _bytes_at(text: str, kept: Sequence[Slice]) -> dict[int, int]:
+    """How many bytes the text before each end of a span takes. The text is read once."""
+    found: dict[int, int] = {}
+    before = size = 0
+    for at in sorted({at for span in kept for at in span}):
+        size += len(text[before:at].encode())
+        found[at] = size
+        before = at
+    return found
+
+
+def check_sizes(served: ServedCompressor, field: str, size: int) -> None:
+    """Raises `RefusedRequest` where other sizes cannot be told of: `size` is the context's, in bytes."""
+    if not served.offers_sizes:
+        raise RefusedRequest("sizes", "this model chooses words anew for each size; ask for one at a time")
+    if field == "messages":
+        raise RefusedRequest("sizes", "are for input; for messages, ask for one at a time")
+    if size > LONGEST_SIZED_BYTES:
+        raise RefusedRequest(
+            "sizes", f"the input holds {size:,} bytes; with sizes the limit is {LONGEST_SIZED_BYTES:,}"
+        )
+
+
+def sized_fields(sizes: Sequence[Sized]) -> list[dict[str, Any]]:
+    """The response's `sizes`, in the order of the request's. Offsets are code points of the input."""
+    return [
+        {"kept": [(start, end) for start, end in one.kept], "receipt": receipt_fields(one.receipt)}
+        for one in sizes
+    ]
+
 
 logger = logging.getLogger("pith.compress")
 

@@ -9,8 +9,8 @@ from compression.pipeline.errors import CompressionTimedOut, UnknownCompressionM
 from compression.pipeline.served import NO_TERMS, CompressionModel, JobTerms
 from compression.scorers.kinds import KINDS
 from serve.config.compression_models import CompressionSettingsSection, spec_of
-from serve.money.terms import MostTokens, TokenTerms
-from serve.money.tokenizer_growth import tokens_per_byte_of
+from serve.money.hold import MostTokens, TokenTerms
+from serve.money.prompt_bound import tokens_per_byte_of
 
 
 class CountingModel(CompressionModel, Protocol):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -14,19 +15,42 @@ from billing.ledger.ledger import Ledger
 from billing.ledger.price_list import PriceList
 from billing.rate_limits.rate_limits import RateLimits
 from billing.usage import Hold, MeteringStatus
-from billing.webhooks.limit_alerts import Refusals
+from billing.webhooks.limit_alerts import Refusals, RefusedLimit
 from models.errors import EngineRejected
 from serve.http.limits import rate_limit_headers
 from serve.http.openapi import METERING_HEADER
 from serve.http.replies import Client
 from serve.logs.request_notes import current_notes
 from serve.money.held_request import HeldRequest, Observed
-from serve.money.hold import HoldTerms, hold_worst_case
-from serve.money.interactive import Interactive
-from serve.money.price_book import PriceBook, price_of
-from serve.money.terms import MostTokens, TokenTerms
-from serve.money.webhook_room import refused_limit
+from serve.money.hold import HoldTerms, MostTokens, TokenTerms, hold_worst_case
+from serve.money.prices import PriceBook, price_of
 from serve.tracing.spans import step
+
+
+@dataclass(slots=True)
+class Interactive:
+    """To be used in one event loop."""
+
+    under_way: int = field(default=0, init=False)
+    _last: float = field(default=float("-inf"), init=False)
+
+    @contextmanager
+    def counted(self, caller: Caller) -> Iterator[None]:
+        """Of a request in the background nothing is counted."""
+        if caller.background:
+            yield
+            return
+        self.under_way += 1
+        try:
+            yield
+        finally:
+            self.under_way -= 1
+            self._last = asyncio.get_running_loop().time()
+
+    def quiet_s(self) -> float:
+        """Seconds since the last one ended; 0 while one is under way."""
+        return 0.0 if self.under_way else asyncio.get_running_loop().time() - self._last
+
 
 # Other terms of a request for which the quota has no room; None: there are none.
 GiveWay = Callable[[], Awaitable[TokenTerms | None]]
@@ -148,7 +172,7 @@ class Admitted:
                 raise RuntimeError(f"a request for {tokens.model_id} ended without its settlement")
         except BaseException as failure:
             if isinstance(failure, QuotaExceeded):
-                self.admissions.refusals.note(refused_limit(self.caller, failure))
+                self.admissions.refusals.note(_refused_limit(self.caller, failure))
             observed.fail(failure)
             if (notes := current_notes()) is not None and isinstance(failure, Exception):
                 notes.error = type(failure).__name__
@@ -177,3 +201,9 @@ class Admitted:
             if other is None:
                 raise refused
             tokens = other
+
+
+def _refused_limit(caller: Caller, refusal: QuotaExceeded) -> RefusedLimit:
+    """Which limit had no room for a request of this caller's."""
+    key_id = caller.key_id if refusal.whose == "key" else ""
+    return RefusedLimit(caller.workspace_id, key_id, refusal.span, refusal.limit_nano_usd)

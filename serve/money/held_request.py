@@ -1,10 +1,13 @@
 """One request whose worst case is held: what it has used, and the one settlement or release that ends it."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
+
+from starlette.responses import Response
+from starlette.types import Send
 
 from billing.errors import BillingError, UsageNotRecorded
 from billing.ledger.ledger import Ledger
@@ -14,8 +17,7 @@ from billing.usage import Hold, MeteringStatus, Outcome, Saving, Settlement, Usa
 from models.engine import TokenUsage
 from serve.http.replies import Client
 from serve.logs.request_notes import current_notes
-from serve.money.hold import HoldTerms, open_hold
-from serve.money.terms import MostTokens
+from serve.money.hold import HoldTerms, MostTokens, open_hold
 from serve.tracing.spans import step
 
 # What is written with a settlement, of the receipt that it will have.
@@ -281,3 +283,36 @@ def _note(usage: TokenUsage, charged: Cost, status: MeteringStatus) -> None:
             cost_nano_usd=charged.nano_usd,
             metering=status,
         )
+
+
+# Of a reply's body. It is a row of the ledger until its batch has ended, and is in memory as a whole.
+MOST_RECORDED_BYTES = 2**20
+# What is to be written of a reply in one piece, of the pieces of its body and of what it was charged.
+Record = Callable[[Iterable[bytes], Receipt], Work[None]]
+
+
+class RecordTooLarge(Exception):
+    """The reply has more bytes than are written down."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"the reply has more than {MOST_RECORDED_BYTES} bytes and is not kept; it is charged; ask for less"
+        )
+
+
+def recordable(pieces: Iterable[bytes]) -> bytes:
+    """All of them. Raises `RecordTooLarge` as soon as they are too many."""
+    body = bytearray()
+    for piece in pieces:
+        body += piece
+        if len(body) > MOST_RECORDED_BYTES:
+            raise RecordTooLarge
+    return bytes(body)
+
+
+class RecordedReply(Protocol):
+    """A reply in one piece. With a `record`, what that gives is written with its settlement."""
+
+    record: Record | None
+
+    async def work(self, send: Send, client: Client) -> Response | None: ...

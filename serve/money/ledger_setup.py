@@ -1,16 +1,20 @@
-"""What must be in the ledger before the server starts: its tables, the price list in force, the demo key."""
+"""The ledger made ready for a server: its tables, the price list in force, the demo key."""
+
+from __future__ import annotations
 
 import os
 import pwd
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from billing.accounts.accounts import Accounts
 from billing.errors import AccountExists, InvalidKey, UnknownAccount
 from billing.ledger.ledger import Ledger
+from billing.ledger.price_list import change_prices
 from billing.ledger.spool import Spool
 from billing.price import ModelPrice
 from billing.store.database import Database, open_database, parse_url
@@ -214,3 +218,33 @@ def _keep_key(path: Path, key: str) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="ascii") as file:
         file.write(key + "\n")
+
+
+async def put_in_force(
+    settings: Settings,
+    prices: Sequence[ModelPrice],
+    *,
+    actor: str,
+    action: str,
+    details: Mapping[str, Any],
+    now: datetime,
+) -> int:
+    """Publish the prices, with a line in the audit log, and make the demo key where there is to be one. Returns the
+    version of the price list. The ledger is not migrated. Raises `LedgerUnavailable` or `ConfigError`."""
+    database = open_database(settings.billing.database_url)
+    try:
+        version = await change_prices(
+            database,
+            prices,
+            actor=actor,
+            action=action,
+            subject=f"server:{settings.server.port}",
+            details=details,
+            now=now,
+        )
+        if settings.demo.enabled:
+            accounts = Accounts(database, pepper=pepper_of(settings), actor=actor)
+            await demo_key(accounts, settings.demo, now=now)
+        return version
+    finally:
+        await database.close()

@@ -1,8 +1,11 @@
-"""A server's background work: replay its spool, keep its leases, collect, delete originals that have expired."""
+"""A server's background work: replay of the spool, leases, collections, expired originals, webhooks."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
+
+from prometheus_client import CollectorRegistry
 
 from billing.background.upkeep import (
     LEASES_EVERY_S,
@@ -21,8 +24,14 @@ from billing.ledger.leases import LeaseTimes
 from billing.ledger.ledger import Ledger
 from billing.originals.original_store import OriginalStore
 from billing.store.database import Database
+from billing.webhooks.dispatcher import Dispatcher
+from billing.webhooks.limit_alerts import LimitWatch, Refusals, tidy
+from billing.webhooks.secret import SecretBox
+from billing.webhooks.sender import AllowedAddresses, HttpSender
 from serve.config.settings import Settings
-from serve.metrics.background import UpkeepMetrics
+from serve.config.values import parse_networks
+from serve.metrics.background import UpkeepMetrics, WebhookMetrics
+from serve.money.pepper import read_pepper
 from serve.tracing.spans import NO_TRACER, Tracer, traced
 
 
@@ -74,3 +83,46 @@ def collecting_round(settings: Settings, database: Database) -> Round:
         every_s=billing.upkeep_s,
         clock=lambda: datetime.now(UTC),
     )
+
+
+# How soon an event is on its way, where nothing is being sent.
+DELIVER_EVERY_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookRoom:
+    """What a process does for webhooks. `close` it before the database."""
+
+    watch: LimitWatch
+    dispatcher: Dispatcher
+    database: Database
+    metrics: WebhookMetrics
+    upkeep_s: float
+
+    def rounds(self) -> list[Round]:
+        """To be run beside the requests of the process."""
+        return [
+            Round("limits", self.watch.once, self.upkeep_s),
+            Round("webhooks", self.dispatcher.once, DELIVER_EVERY_S, stuck_s=None),
+            Round("old_webhooks", partial(tidy, self.database, self.metrics.show_waiting), self.upkeep_s),
+        ]
+
+    async def close(self) -> None:
+        await self.dispatcher.close()
+
+
+def open_webhooks(
+    settings: Settings, database: Database, refusals: Refusals, metrics: WebhookMetrics | None = None
+) -> WebhookRoom:
+    """The webhooks of one process, as the configuration says. `metrics`: what counts them; tests read theirs."""
+    metrics = metrics or WebhookMetrics(CollectorRegistry())
+    asked = settings.webhooks
+    sender = HttpSender(
+        allowed=AllowedAddresses(parse_networks(asked.allowed_networks)),
+        allow_http=asked.allow_http,
+        timeout_s=asked.timeout_s,
+    )
+    box = SecretBox(read_pepper(settings.state_dir))
+    dispatcher = Dispatcher(database, box, sender, count=metrics.count)
+    watch = LimitWatch(database, refusals)
+    return WebhookRoom(watch, dispatcher, database, metrics, settings.billing.upkeep_s)

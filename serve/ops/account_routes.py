@@ -24,8 +24,7 @@ from serve.ops.shapes.bodies import (
 )
 from serve.ops.shapes.fields import Record
 from serve.ops.shapes.pages import LIMIT, Cursor, Limit, asked, page
-from serve.prompt_compression.configured import checked_default
-from serve.prompt_compression.default import stored_default
+from serve.prompt_compression.options import checked_default, stored_default
 from serve.reports.accounts import (
     fields_of,
     key_fields,

@@ -35,7 +35,7 @@ from serve.http.openapi import REQUEST_ID_HEADER, ErrorBody
 from serve.ops.idempotency import AnswerNotKept, IdempotencyKeyReused
 from serve.ops.reconciling import AnotherRuns, UnknownJob
 from serve.ops.shapes.fields import Answer
-from serve.prompt_compression.configured import BadDefault
+from serve.prompt_compression.options import BadDefault
 
 
 def answers(model: type[Answer], *errors: int, status: int = 200, **more: Any) -> dict[str, Any]:

@@ -18,8 +18,7 @@ from models.catalog import Catalog, ChatModel
 from serve.config.compression_models import CompressionModelSettings
 from serve.config.retrieval_models import RetrievalModelSettings
 from serve.config.settings import Settings
-from serve.money.price_book import PriceBook, price_of
-from serve.money.service_block import price_fields
+from serve.money.prices import PriceBook, price_fields, price_of
 
 # What the page asks of one compression; `pages/compress/sizes.js` has it.
 PAGE_SIZES = 40

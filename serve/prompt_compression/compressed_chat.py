@@ -1,4 +1,4 @@
-"""One chat with a compressed prompt, and its savings in tokens and money once its usage is known."""
+"""One chat with a compressed prompt: what it saves in tokens and money, and what its reply says of that."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
@@ -8,16 +8,17 @@ from logging import getLogger
 from typing import Any, TypeVar
 
 from billing.errors import BillingError
-from billing.price import Cost, ModelPrice, cost
+from billing.price import Cost, ModelPrice, cost, usd
 from billing.usage import MeteringStatus, PromptCompression, Saving
 from models.engine import TokenUsage
+from serve.compressors.receipt_json import receipt_fields
 from serve.metrics.charged_requests import ObservedPrompt
-from serve.money.held_request import HeldRequest, MoreThanHeld
-from serve.money.terms import MostTokens
+from serve.money.held_request import HeldRequest, MoreThanHeld, Receipt
+from serve.money.hold import MostTokens
 from serve.originals.originals import Kept, Original
 from serve.prompt_compression.blocks import Block
+from serve.prompt_compression.options import PromptCompressionSettings
 from serve.prompt_compression.outcome import BlockOutcome, CompressedPrompt
-from serve.prompt_compression.settings import PromptCompressionSettings
 
 # Counted from the end of the reply, when the work beside it has usually ended.
 ASIDE_S = 5.0
@@ -232,3 +233,94 @@ def _result_of(task: asyncio.Task[Value] | None) -> Value | None:
     if task is None or not task.done() or task.cancelled() or task.exception() is not None:
         return None
     return task.result()
+
+
+COMPRESSION_HEADER = "X-Service-Compression"
+
+
+def compression_header(compressed: CompressedChat | None) -> dict[str, str]:
+    """`off` where no compression was asked for."""
+    return {COMPRESSION_HEADER: "off" if compressed is None else compressed.result.status}
+
+
+def compression_fields(compressed: CompressedChat, receipt: Receipt) -> dict[str, Any]:
+    """Tokens as the engine counts them, and dollars: the gross saving, the cost of compression, and the difference.
+    Null means unknown."""
+    usage: TokenUsage = receipt.usage
+    original, saved = compressed.original_tokens, compressed.saved_nano_usd
+    spent = compressed.cost_nano_usd
+    return {
+        "status": compressed.result.status,
+        "holdout": compressed.result.holdout,
+        "model": compressed.prompt.settings.model_id,
+        "original_tokens": original,
+        "sent_tokens": usage.prompt_tokens,
+        "tokens_saved": None if original is None else original - usage.prompt_tokens,
+        "saved_usd": usd(saved),
+        "cost_usd": usd(spent),
+        "net_usd": usd(saved - spent),
+        "blocks": [
+            {**block_fields(outcome), "retained_until": compressed.retained_until(outcome.id)}
+            for outcome in compressed.result.outcomes
+        ],
+    }
+
+
+def block_fields(outcome: BlockOutcome) -> dict[str, Any]:
+    """One block. `reason` says why it was sent whole, and then it has no receipt."""
+    parts = outcome.block.parts
+    return {
+        "message": outcome.block.message,
+        "part": parts[0] if parts else None,
+        "parts": list(parts) or None,
+        "id": outcome.id if outcome.is_compressed else None,
+        "compressed": outcome.is_compressed,
+        "cached": outcome.is_cached,
+        "reason": outcome.reason,
+        "receipt": receipt_fields(outcome.compression.receipt)
+        if outcome.compression and outcome.is_compressed
+        else None,
+    }
+
+
+def document_compression(schema: dict[str, Any]) -> None:
+    """Add `compression` to a reply's `service` if it was asked for."""
+    schema["properties"]["compression"] = {
+        "type": "object",
+        "description": "What became of the prompt. Absent unless compression was asked for.",
+        "properties": {name: dict(kind, description=text) for name, kind, text in _MEMBERS},
+    }
+
+
+def document_header() -> dict[str, Any]:
+    """For the 200 response."""
+    schema = {"type": "string", "enum": ["applied", "skipped", "off", "failed"]}
+    words = "What became of the prompt's long parts; `off` where compression was not asked for."
+    return {COMPRESSION_HEADER: {"description": words, "schema": schema}}
+
+
+_STRING, _NUMBER, _BOOLEAN = {"type": "string"}, {"type": "number"}, {"type": "boolean"}
+_COUNT, _MAYBE_COUNT = {"type": "integer"}, {"type": ["integer", "null"]}
+_MEMBERS: list[tuple[str, dict[str, Any], str]] = [
+    ("status", _STRING, "`applied`, `skipped` (nothing was compressed) or `failed` (a part could not be)."),
+    ("holdout", _BOOLEAN, "True where all of it was sent whole, to measure savings against."),
+    ("model", _STRING, "The compression model."),
+    (
+        "original_tokens",
+        _MAYBE_COUNT,
+        "Tokens of the uncompressed prompt; null if not counted.",
+    ),
+    ("sent_tokens", _COUNT, "The prompt's tokens as the model read them: `usage.prompt_tokens`."),
+    ("tokens_saved", _MAYBE_COUNT, "Their difference."),
+    ("saved_usd", _NUMBER, "What the prompt would have cost more, in USD."),
+    ("cost_usd", _NUMBER, "What its compression costs, in USD: a charge of its own."),
+    ("net_usd", _NUMBER, "`saved_usd` less `cost_usd`."),
+    (
+        "blocks",
+        {"type": "array", "items": {"type": "object"}},
+        "Each part that could be compressed: `message` and `part` (positions, from 0), all `parts` that were "
+        "compressed together, `compressed`, `cached`, the "
+        "`reason` it was sent whole, its `id`, and its `receipt` as `POST /v1/compress` has it; "
+        "`retained_until`, as Unix time, where its original is kept.",
+    ),
+]

@@ -1,10 +1,20 @@
-"""How a chat's prompt is compressed: `compression` of a request, or a project's default."""
+"""The options of compression inside chat: a request's own, its project's default, and what holds of both."""
 
-from typing import Literal
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, TypeVar
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, ValidationError
 
+from compression.pipeline.errors import RatioOutOfRange, UnknownCompressionModel
+from models.errors import InvalidField
+from serve.compressors.compressor import ServedCompressor, compressor_id
 from serve.compressors.size_options import SizeOptions
+from serve.config.compression_models import CompressionModelSettings, CompressionSettingsSection, spec_of
+from serve.http.request_body import InvalidBody, Issue, parse_body
 from serve.originals.retention import MAX_RETAIN_S
 
 MAX_MIN_TOKENS = 1_000_000
@@ -60,3 +70,189 @@ class ProjectCompression(PromptCompressionOptions):
     """A project's default."""
 
     model_config = ConfigDict(frozen=True)
+
+
+# More different defaults than a server's projects have; each takes about a kilobyte.
+REMEMBERED = 4096
+
+logger = logging.getLogger("pith.compression")
+
+
+def default_of(compression: str | None) -> ProjectCompression | None:
+    """How the project's chats are compressed unless a request says otherwise; None: not at all.
+
+    A default that cannot be read, since another release wrote it or it was changed by hand, also gives None: nothing
+    is compressed in a way that was not asked for, and no chat fails. It is logged once by each process, and
+    `pith project list` marks it.
+    """
+    return None if compression is None else _read(compression)
+
+
+def is_readable(compression: str | None) -> bool:
+    """Whether this release knows what the default means."""
+    return compression is None or _read(compression) is not None
+
+
+def stored_default(options: ProjectCompression) -> str:
+    """The same JSON for the same options, so that the audit log shows only real changes."""
+    given = options.model_dump(exclude_none=True)
+    return json.dumps(given, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _read(compression: str) -> ProjectCompression | None:
+    try:
+        return ProjectCompression.model_validate_json(compression)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_input=False)
+        reasons = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in found)
+        logger.warning("a project's compression cannot be read and is off: %s (%s)", compression, reasons)
+        return None
+
+
+# Shorter texts are sent as they are: there is little to leave out, and each piece of it matters.
+DEFAULT_MIN_TOKENS = 128
+Value = TypeVar("Value")
+# What a request says of its compression: options, `False` to turn its project's off, or nothing.
+Asked = PromptCompressionOptions | Literal[False] | None
+# Neither options nor a default: the parts that the caller has marked, and nothing else.
+# Or, where no later turn is to find its beginning again, every text but the last one of the last user.
+WhatIsCompressed = Scope | Literal["only_marked", "all_but_newest"]
+
+
+@dataclass(frozen=True, slots=True)
+class PromptCompressionSettings:
+    """Either `target_ratio` or `keep` is set. `is_asked`: the request itself said which of them."""
+
+    model_id: str
+    target_ratio: float | None
+    keep: float | None
+    scope: WhatIsCompressed
+    min_tokens: int
+    refuses_on_failure: bool
+    mark_gaps: bool
+    holdout: float
+    retain_s: int
+    is_asked: bool
+
+    def as_key(self) -> str:
+        """What an output depends on, besides its text and its query."""
+        return f"{self.model_id}\0{self.target_ratio}\0{self.keep}\0{self.mark_gaps}"
+
+
+def settings_of(
+    asked: PromptCompressionOptions | None,
+    default: PromptCompressionOptions | None,
+    models: Mapping[str, ServedCompressor],
+) -> PromptCompressionSettings:
+    """Raises `InvalidField` where the request names a model that is not served here, and `UnknownCompressionModel`
+    where its project does."""
+    said = [options for options in (asked, default) if options is not None]
+
+    def first(name: str, otherwise: Value) -> Value:
+        return next((value for options in said if (value := getattr(options, name)) is not None), otherwise)
+
+    model_id = _model_id(asked, first("model", None), models)
+    sized = next((one for one in said if one.target_ratio or one.keep), None)
+    served = models[model_id]
+    if sized is not None and sized is asked:
+        _check_ratio(asked.target_ratio, served)
+    scope: WhatIsCompressed = first("scope", "marked" if said else "only_marked")
+    return PromptCompressionSettings(
+        model_id=model_id,
+        target_ratio=served.default_ratio if sized is None else sized.target_ratio,
+        keep=None if sized is None else sized.keep,
+        scope=scope,
+        min_tokens=first("min_tokens", DEFAULT_MIN_TOKENS),
+        refuses_on_failure=first("on_failure", "whole") == _REFUSE,
+        mark_gaps=first("mark_gaps", False),
+        holdout=_holdout(asked, default),
+        retain_s=first("retain_s", 0),
+        is_asked=sized is not None and sized is asked,
+    )
+
+
+def _holdout(asked: PromptCompressionOptions | None, default: PromptCompressionOptions | None) -> float:
+    """The project's, where it has one: no client takes a conversation out of its comparison."""
+    said = [options.holdout for options in (default, asked) if options is not None]
+    return next((share for share in said if share is not None), 0.0)
+
+
+def _check_ratio(ratio: float | None, served: ServedCompressor) -> None:
+    if ratio is not None and not served.lowest_ratio <= ratio <= served.highest_ratio:
+        error = RatioOutOfRange(ratio, lowest=served.lowest_ratio, highest=served.highest_ratio)
+        raise InvalidField(("compression", "target_ratio"), error.message)
+
+
+_REFUSE: OnFailure = "refuse"
+
+
+def _model_id(
+    asked: PromptCompressionOptions | None, wanted: str | None, models: Mapping[str, ServedCompressor]
+) -> str:
+    try:
+        return compressor_id(models, wanted)
+    except UnknownCompressionModel as error:
+        if asked is None:
+            raise
+        if asked.model is None:
+            # Its project's is gone; what it asks for itself does not depend on that.
+            return compressor_id(models, None)
+        raise InvalidField(("compression", "model"), str(error), kind="unknown_model") from error
+
+
+class BadDefault(ValueError):
+    """The message says which field is wrong, and why."""
+
+
+def checked_default(text: str, settings: CompressionSettingsSection) -> ProjectCompression:
+    """A default that an operator wrote as JSON, checked as a request's options are and against the models here.
+
+    Raises `BadDefault`.
+    """
+    try:
+        options = parse_body(text.encode(errors="surrogateescape"), None, ProjectCompression)
+    except InvalidBody as error:
+        raise BadDefault("; ".join(map(_described, error.issues))) from None
+    misfit = _misfit(options, settings)
+    if misfit is not None:
+        raise BadDefault(misfit)
+    return options
+
+
+def problem_of(compression: str | None, settings: CompressionSettingsSection) -> str | None:
+    """Why a stored default has no effect here; None if it has one, or if there is no default."""
+    if compression is None:
+        return None
+    options = default_of(compression)
+    return "cannot be read by this version" if options is None else _misfit(options, settings)
+
+
+def _misfit(options: ProjectCompression, settings: CompressionSettingsSection) -> str | None:
+    models = {model.id: model for model in settings.models}
+    if not models:
+        return "model: this configuration has no compression models"
+    if options.model is not None and options.model not in models:
+        return f"model: there is no {options.model!r}, only {', '.join(models)}"
+    model = settings.models[0] if options.model is None else models[options.model]
+    ratio, bounds = options.target_ratio, model.ratio
+    if ratio is not None and not bounds.min <= ratio <= bounds.max:
+        return f"target_ratio: {model.id} takes {bounds.min:g} to {bounds.max:g}, not {ratio:g}"
+    if options.keep is not None and not _is_calibrated(model):
+        return f"keep: {model.id} has no calibration for it; give target_ratio instead"
+    longest = settings.retention.max_s
+    if options.retain_s is not None and options.retain_s > longest:
+        return f"retain_s: this server keeps originals for {longest} seconds at the most"
+    return None
+
+
+def _is_calibrated(model: CompressionModelSettings) -> bool:
+    from compression.pipeline.model_calibration import calibration_of
+    from compression.scorers.kinds import KINDS
+
+    return not KINDS[model.kind].chooses_words and calibration_of(spec_of(model)) is not None
+
+
+def _described(issue: Issue) -> str:
+    path = [str(step) for step in issue.loc[1:] if isinstance(step, str)]
+    return ": ".join([*path, issue.msg])

@@ -1,14 +1,172 @@
-"""The outcome of each block of a prompt, and of the prompt."""
+"""What became of the blocks of a prompt: results that overlapping requests share, their cache, the outcomes."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+import asyncio
+import hashlib
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable, Container, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
+from weakref import WeakValueDictionary
 
+from compression.pipeline.receipt import Receipt
 from serve.metrics.charged_requests import BlockEnd, Reason
 from serve.prompt_compression.blocks import Block
-from serve.prompt_compression.shared_result import Compression, SharedResult
+from serve.prompt_compression.worth import BlockTokens
+
+
+@dataclass(frozen=True, slots=True)
+class Compression:
+    """What a block became: an output for each of its texts."""
+
+    outputs: tuple[str, ...]
+    receipt: Receipt
+
+
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class SharedResult:
+    """It is unpaid until a request that used it was settled: the first of them claims it, and whoever is settled
+    meanwhile gets it for nothing. If that settlement fails it is unpaid again. Safe in one event loop.
+    """
+
+    compression: Compression | None = field(default=None, init=False)
+    is_paid: bool = field(default=False, init=False)
+    # What it saves of a prompt, by what counts that.
+    tokens: dict[Hashable, BlockTokens] = field(default_factory=dict, init=False)
+    _claimed: asyncio.Event | None = field(default=None, init=False)
+    _making: asyncio.Task[Compression] | None = field(default=None, init=False)
+    _waiting: int = field(default=0, init=False)
+
+    async def made(self, make: Callable[[], Awaitable[Compression]]) -> Compression:
+        """The compression, made at the first call. It goes on while anybody waits for it. Raises what `make` raises."""
+        if self.compression is not None:
+            return self.compression
+        if self._making is None:
+            self._making = asyncio.create_task(self._make(make))
+        making = self._making
+        self._waiting += 1
+        try:
+            return await asyncio.shield(making)
+        finally:
+            self._waiting -= 1
+            if not self._waiting and not making.done():
+                # Who comes next begins anew.
+                self._making = None
+                making.cancel()
+                await asyncio.wait([making])
+
+    async def _make(self, make: Callable[[], Awaitable[Compression]]) -> Compression:
+        try:
+            self.compression = await make()
+            return self.compression
+        finally:
+            if self._making is asyncio.current_task():
+                self._making = None
+
+    @property
+    def is_claimed(self) -> bool:
+        """Whether a settlement that pays for it is under way."""
+        return self._claimed is not None
+
+    def claim(self) -> bool:
+        """Begin to pay for it; false if somebody has paid, or is about to."""
+        if self.is_paid or self._claimed is not None:
+            return False
+        self._claimed = asyncio.Event()
+        return True
+
+    def end_claim(self, *, is_paid: bool) -> None:
+        """The settlement of who claimed it has ended."""
+        assert self._claimed is not None
+        self.is_paid = is_paid
+        self._claimed.set()
+        self._claimed = None
+
+    async def when_unclaimed(self) -> None:
+        """Wait while somebody else is about to pay for it."""
+        while self._claimed is not None:
+            await self._claimed.wait()
+
+
+# The size of an entry beyond its text: key, receipt with flags, containers.
+ENTRY_BYTES = 2048
+DIGEST_BYTES = 16
+
+
+def content_key(secret: bytes, *parts: str) -> str:
+    """A digest of texts under a secret, each with its length, so that no two sequences share one."""
+    digest = hashlib.blake2b(digest_size=DIGEST_BYTES, key=secret)
+    for part in parts:
+        data = part.encode("utf-8", "surrogatepass")
+        digest.update(len(data).to_bytes(8, "big"))
+        digest.update(data)
+    return digest.hexdigest()
+
+
+class ResultCache:
+    """The most recently used results, by key, within `most_bytes` of memory, and those that a request uses now; safe
+    in one event loop.
+
+    A key must name the workspace: whether a text was compressed before must not show elsewhere. Room is made by who has
+    most in it: what one workspace puts in drops its own, and never those of workspaces with less.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most = most_bytes
+        self._sizes: Counter[str] = Counter()
+        # By who has them, and by key: the result and its bytes.
+        self._entries: dict[str, OrderedDict[str, tuple[SharedResult, int]]] = {}
+        self._owners: dict[str, str] = {}
+        # Also what is being made, or was dropped while requests use it: they share it, and its charge.
+        self._known: WeakValueDictionary[str, SharedResult] = WeakValueDictionary()
+
+    def of(self, key: str) -> SharedResult:
+        """The key's result, which may be yet to make."""
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = SharedResult()
+        elif key in self._owners:
+            self._entries[self._owners[key]].move_to_end(key)
+        return found
+
+    def keep(self, key: str, result: SharedResult, *, owner: str) -> None:
+        """Keep what was made, for a workspace. A result larger than the whole cache is not kept."""
+        self._drop(key)
+        size = _size(result)
+        if size > self._most:
+            return
+        self._entries.setdefault(owner, OrderedDict())[key] = result, size
+        self._owners[key] = owner
+        self._sizes[owner] += size
+        while self.size_bytes > self._most:
+            largest = max(self._sizes, key=lambda one: self._sizes[one])
+            self._drop(next(iter(self._entries[largest])))
+
+    def clear(self) -> None:
+        self._entries.clear()
+        self._owners.clear()
+        self._sizes.clear()
+        self._known.clear()
+
+    def _drop(self, key: str) -> None:
+        owner = self._owners.pop(key, None)
+        if owner is None:
+            return
+        self._sizes[owner] -= self._entries[owner].pop(key)[1]
+        if not self._entries[owner]:
+            del self._entries[owner], self._sizes[owner]
+
+    @property
+    def size_bytes(self) -> int:
+        return self._sizes.total()
+
+
+def _size(result: SharedResult) -> int:
+    # At most four bytes a character in memory.
+    outputs = () if result.compression is None else result.compression.outputs
+    return ENTRY_BYTES + sum(4 * len(output) for output in outputs)
+
 
 Status = Literal["applied", "skipped", "failed"]
 FAILURES: frozenset[Reason] = frozenset({"quota_exceeded", "failed", "timed_out"})

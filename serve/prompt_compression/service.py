@@ -1,10 +1,14 @@
-"""Compression inside chat: from a request's messages to those that the engine gets, and what that saved."""
+"""Which conversation a chat belongs to. All of its turns begin alike, so they share one side of the holdout."""
 
+import hashlib
+import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
+
+import orjson
 
 from billing.accounts.key_terms import ModelNotAllowed
 from billing.caller import Caller
@@ -16,18 +20,59 @@ from serve.http.replies import Client
 from serve.metrics.charged_requests import CompressMetrics, PromptCompressionMetrics, Reason
 from serve.money.admission import Admitted
 from serve.money.held_request import HeldRequest
-from serve.money.price_book import price_of
+from serve.money.prices import price_of
 from serve.originals.originals import Originals
 from serve.prompt_compression.blocks import find_blocks, has_marks
 from serve.prompt_compression.compressed_chat import CompressedChat, PreparedPrompt
-from serve.prompt_compression.compressing import FAULTS, BlockCompressor, sent_whole
-from serve.prompt_compression.conversation import conversation_of, is_held_out
-from serve.prompt_compression.default import default_of
-from serve.prompt_compression.engine_tokens import EngineTokens
-from serve.prompt_compression.options import PromptCompressionOptions
+from serve.prompt_compression.compressing import FAULTS, BlockCompressor, EngineTokens, sent_whole
+from serve.prompt_compression.options import (
+    Asked,
+    PromptCompressionOptions,
+    PromptCompressionSettings,
+    default_of,
+    settings_of,
+)
 from serve.prompt_compression.outcome import BlockOutcome, CompressedPrompt
-from serve.prompt_compression.settings import Asked, PromptCompressionSettings, settings_of
 from serve.prompt_compression.worth import BlockTokens, Worth
+
+HASH_BYTES = 16
+SHARE_BYTES = 8
+USER = frozenset({"user"})
+NO_INSTRUCTION = frozenset({"assistant", "tool", "function"})
+
+
+def conversation_of(messages: Sequence[Mapping[str, Any]], caller: Caller, key: bytes) -> str:
+    """A hash of the conversation's start under the server's `key`: 32 hex digits that reveal nothing of it, and differ
+    between projects."""
+    digest = hashlib.blake2b(digest_size=HASH_BYTES, key=key)
+    digest.update(caller.project_id.encode())
+    for message in _start(messages):
+        digest.update(b"\0" + _written({"role": message["role"], "content": message.get("content")}))
+    return digest.hexdigest()
+
+
+def _start(messages: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """Up to and with the first message of a user; of a conversation without one, the first that is no instruction."""
+    for roles in (USER, NO_INSTRUCTION):
+        for index, message in enumerate(messages):
+            if message["role"] in roles:
+                return messages[: index + 1]
+    return messages
+
+
+def _written(start: Mapping[str, Any]) -> bytes:
+    try:
+        return orjson.dumps(start, option=orjson.OPT_SORT_KEYS)
+    except TypeError:
+        # A number or a character that orjson does not write.
+        return json.dumps(start, sort_keys=True).encode()
+
+
+def is_held_out(conversation: str, share: float) -> bool:
+    """Whether this conversation is in the held-out `share`. Its hash decides, so each turn gets the same answer."""
+    drawn = int(conversation[: 2 * SHARE_BYTES], 16)
+    return drawn < int(share * 2 ** (8 * SHARE_BYTES))
+
 
 Messages = Sequence[Mapping[str, Any]]
 # How many projects' settings are remembered.

@@ -1,19 +1,152 @@
-"""Embeddings, reranking and scores as OpenAI's, Cohere's, Jina's and vLLM's clients ask for them."""
+"""The routes of embeddings, reranking and scores, with the shapes of their answers."""
+
+from typing import Any, Literal
 
 from fastapi import APIRouter, Request
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from serve.http.auth import Authenticate, authenticated_request
-from serve.http.openapi import BEARER
+from serve.http.openapi import (
+    BEARER,
+    RATE_LIMIT_HEADERS,
+    REQUEST_ID_HEADER,
+    REQUEST_ID_PARAMETER,
+    OpenAIErrorBody,
+    json_body,
+    metering_header,
+)
 from serve.http.request_body import MAX_TOKEN_IDS
-from serve.retrieval.charged_reply import RetrievalReply
-from serve.retrieval.embedding_reply import embeddings_writer
-from serve.retrieval.embedding_request import EmbeddingRequest, prepare_embeddings
-from serve.retrieval.relevance_reply import rerank_writer, scores_writer
-from serve.retrieval.rerank_request import RerankRequest, prepare_rerank
-from serve.retrieval.response import EmbeddingList, RerankResponse, ScoreResponse, documented
-from serve.retrieval.score_request import ScoreRequest, prepare_scores
+from serve.money.prices import Billing, Metering
+from serve.retrieval.computed_reply import RetrievalReply, embeddings_writer, rerank_writer, scores_writer
+from serve.retrieval.requests import (
+    EmbeddingRequest,
+    RerankRequest,
+    ScoreRequest,
+    prepare_embeddings,
+    prepare_rerank,
+    prepare_scores,
+)
 from serve.retrieval.service import RetrievalService
+
+_ERRORS = {
+    400: "What is wrong with the request, a text that is longer than the context included.",
+    401: "No key, or a key that is wrong or revoked.",
+    402: "Workspace quota exceeded or billing disabled.",
+    404: "No such model, or the key may not use it.",
+    413: "The body is too large.",
+    429: "Project rate limit exceeded.",
+    500: "Unexpected server error.",
+    502: "The model returned an invalid response.",
+    503: "The service that this route needs is unavailable; `Retry-After` says when to try again.",
+}
+
+
+class ChargedService(BaseModel):
+    """What this service adds to a reply."""
+
+    billing: Billing = Field(description="The price of this request.")
+    metering: Metering = Field(description="The record of this request.")
+
+
+class InputUsage(BaseModel):
+    """Tokens of a request that generates none."""
+
+    prompt_tokens: int = Field(description="Tokens read.")
+    total_tokens: int = Field(description="The same.")
+
+
+class Embedding(BaseModel):
+    object: Literal["embedding"]
+    index: int = Field(description="Which of the inputs, from 0.")
+    embedding: list[float] | str = Field(
+        description="The vector; with `encoding_format: base64` its little-endian 32-bit floats in Base64."
+    )
+
+
+class EmbeddingList(BaseModel):
+    """A vector for each input, in their order."""
+
+    object: Literal["list"]
+    data: list[Embedding]
+    model: str
+    usage: InputUsage
+    service: ChargedService
+
+
+class RankedText(BaseModel):
+    text: str
+
+
+class RankedDocument(BaseModel):
+    index: int = Field(description="Which of the documents, from 0.")
+    relevance_score: float = Field(description="Higher is more relevant.")
+    document: RankedText | None = Field(None, description="With `return_documents`; else absent.")
+
+
+class BilledTokens(BaseModel):
+    input_tokens: int
+
+
+class RerankMeta(BaseModel):
+    """What Cohere's clients read."""
+
+    api_version: dict[str, str]
+    billed_units: BilledTokens
+    tokens: BilledTokens
+
+
+class RerankResponse(BaseModel):
+    """The documents, the most relevant first."""
+
+    id: str = Field(description="The request's id.")
+    object: Literal["list"]
+    model: str
+    results: list[RankedDocument] = Field(description="At most `top_n`.")
+    meta: RerankMeta
+    usage: InputUsage
+    service: ChargedService
+
+
+class Score(BaseModel):
+    index: int
+    object: Literal["score"]
+    score: float = Field(description="Higher is more relevant.")
+
+
+class ScoreResponse(BaseModel):
+    """A score for each pair, in their order."""
+
+    id: str = Field(description="The request's id.")
+    object: Literal["list"]
+    created: int = Field(description="Unix time.")
+    model: str
+    data: list[Score]
+    usage: InputUsage
+    service: ChargedService
+
+
+def documented(request: type[BaseModel], response: type[BaseModel]) -> dict[str, Any]:
+    """The options of a route with these bodies."""
+    metering = metering_header("Whether usage is recorded.")
+    ok = {
+        "model": response,
+        "description": "What was computed.",
+        "headers": {**REQUEST_ID_HEADER, **RATE_LIMIT_HEADERS, **metering},
+    }
+    errors = {
+        status: {"model": OpenAIErrorBody, "description": words, "headers": REQUEST_ID_HEADER}
+        for status, words in _ERRORS.items()
+    }
+    return {
+        "response_model": None,
+        "responses": {200: ok, **errors},
+        "openapi_extra": {
+            "parameters": [REQUEST_ID_PARAMETER],
+            "requestBody": json_body(request.__name__),
+        },
+    }
+
 
 PREFIX = "/openai"
 # They read their bodies themselves.

@@ -104,7 +104,7 @@ PAIR_MUTANTS = (
     ),
     Mutant(
         "a block that was paid for is charged again",
-        "serve/prompt_compression/shared_result.py",
+        "serve/prompt_compression/outcome.py",
         "        self.is_paid = is_paid\n",
         "        self.is_paid = False\n",
         (f"{PRICED}::test_a_block_that_was_paid_for_is_free_in_later_turns",),
@@ -132,7 +132,7 @@ PAIR_MUTANTS = (
     ),
     Mutant(
         "two chats pay for one compression at a time",
-        "serve/prompt_compression/shared_result.py",
+        "serve/prompt_compression/outcome.py",
         "        if self.is_paid or self._claimed is not None:\n",
         "        if self.is_paid:\n",
         ("tests/serve/prompt_compression/test_shared_result.py",),

@@ -49,12 +49,12 @@ from serve.compressors.compressor import ServedCompressor
 from serve.config.settings import Settings
 from serve.metrics.service import ServiceMetrics
 from serve.money.admission import Admissions
-from serve.money.price_book import PriceBook
+from serve.money.prices import PriceBook
 from serve.originals.originals import Originals
 from serve.originals.retention import Retention
 from serve.playground.page_routes import about_of
 from serve.prompt_compression.compressing import BlockCompressor
-from serve.prompt_compression.results import ResultCache
+from serve.prompt_compression.outcome import ResultCache
 from serve.prompt_compression.service import PromptCompressor
 from tests.migrated import migrated_file
 from tests.serve.served import Client, PausingDatabase, at_rest, settings_document

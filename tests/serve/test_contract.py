@@ -9,7 +9,7 @@ from models.options.options import CONDITIONAL, DEFAULT_TEMPERATURE, FORWARDED, 
 from serve.catalog.response import Catalog, CatalogModel, Model
 from serve.chat.message_shapes import Message
 from serve.chat.request import ChatCompletionRequest
-from serve.chat.response import Billing, ChatCompletionResponse, Metering, ServiceBlock, Usage
+from serve.chat.route import Billing, ChatCompletionResponse, Metering, ServiceBlock, Usage
 from serve.http.openapi import ErrorBody, OpenAIError, ValidationIssue
 
 HI = {"role": "user", "content": "hi"}

@@ -104,7 +104,7 @@ def list_projects(
 ) -> None:
     """List projects with the names of their workspaces; whose compression cannot be used is said after the list."""
     from serve.config.settings import load_anchored
-    from serve.prompt_compression.configured import problem_of
+    from serve.prompt_compression.options import problem_of
 
     found = on_accounts(config, lambda accounts: accounts.list_projects(workspace))
     lines = [project_fields(one) for one in found]
@@ -128,8 +128,7 @@ def _default(compression: str | None, config: Path) -> str | None:
     if compression is None or compression == OFF:
         return None
     from serve.config.settings import load_anchored
-    from serve.prompt_compression.configured import BadDefault, checked_default
-    from serve.prompt_compression.default import stored_default
+    from serve.prompt_compression.options import BadDefault, checked_default, stored_default
 
     try:
         return stored_default(checked_default(compression, load_anchored(config).compression))

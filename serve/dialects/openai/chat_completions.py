@@ -1,33 +1,136 @@
-"""`/openai/v1/chat/completions`: the contract's chat with OpenAI's defaults, and usage in a stream only on request."""
+"""Messages as OpenAI's clients send them: parts under a response's names, bare strings, and an assistant's thoughts."""
+
+from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import orjson
 from fastapi import APIRouter, Request
-from pydantic import ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationInfo
 from starlette.responses import Response
 
 from models.engine import CONTINUES, EngineRequest
 from models.errors import InvalidField
-from serve.chat.final_events import DONE, usage_event
-from serve.chat.message_shapes import StreamOptions
-from serve.chat.reply import ChatReply
-from serve.chat.reply_form import ContractForm, EndedStream
-from serve.chat.request import ChatCompletionRequest, ManyStops
-from serve.chat.response import ChatCompletionResponse
+from models.options.options import reason_to_refuse
+from serve.chat.message_shapes import Message, Objects, StreamOptions, text_or_parts
+from serve.chat.reply import DONE, ChatReply, ContractForm, EndedStream, usage_event
+from serve.chat.request import ChatCompletionRequest, ManyStops, read_tool_choice
+from serve.chat.route import ChatCompletionResponse
 from serve.chat.service import ChatService
-from serve.dialects.documentation import GENERATING, openai_operation
-from serve.dialects.meanings import without_default_temperature
-from serve.dialects.openai.message_content import OpenAIMessage
-from serve.dialects.openai.neutral_options import without_neutral
-from serve.dialects.openai.tool_choice import OpenAIToolChoice, with_allowed_tools
+from serve.dialects.documentation import GENERATING, openai_operation, without_default_temperature
 from serve.http.auth import Authenticate, authenticated_request
 from serve.http.error_dialects import openai_body, openai_problem
 from serve.http.errors import Problem
 from serve.http.openapi import BEARER
 from serve.http.request_id import fresh_id
 from serve.http.routes import PlainRoute
+
+_TEXTS = frozenset({"input_text", "output_text"})
+# Of an assistant's earlier turn; templates take them from `reasoning` alone, if at all.
+_THOUGHTS = frozenset({"thinking", "redacted_thinking", "reasoning"})
+
+
+def _content(value: Any, info: ValidationInfo) -> Any:
+    if not isinstance(value, list):
+        return text_or_parts(value)
+    parts = [{"type": "text", "text": part} if isinstance(part, str) else part for part in value]
+    drops = info.data.get("role") == "assistant"
+    return [_part(part) for part in text_or_parts(parts) if not (drops and _is_thought(part))]
+
+
+def _is_thought(part: dict[str, Any]) -> bool:
+    kind = part.get("type")
+    return isinstance(kind, str) and kind in _THOUGHTS
+
+
+def _part(part: dict[str, Any]) -> dict[str, Any]:
+    kind = part.get("type")
+    return {**part, "type": "text"} if isinstance(kind, str) and kind in _TEXTS else part
+
+
+class OpenAIMessage(Message):
+    """A `Message` whose parts may have other names and forms."""
+
+    content: Annotated[str | list[dict[str, Any]] | None, PlainValidator(_content)] = None
+
+
+# An empty one asks for a search with OpenAI's defaults, and 0 for the likelihood of the prompt's own tokens.
+ASKS_ALWAYS = frozenset({"web_search_options", "prompt_logprobs"})
+
+
+def without_neutral(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options without those that are refused elsewhere and ask for nothing as they are. Nothing is stored whatever
+    `store` says, and no model here takes a `verbosity`."""
+    return {name: value for name, value in options.items() if not _is_neutral(name, value)}
+
+
+def _is_neutral(name: str, value: Any) -> bool:
+    if name == "verbosity" or (name == "store" and value is True):
+        return True
+    if name in ASKS_ALWAYS or reason_to_refuse(name) is None:
+        return False
+    return not value or (name == "function_call" and value == "none")
+
+
+WORDS = ("none", "auto", "required")
+ALLOWED = "allowed_tools"
+MAX_TOOLS = 128
+
+
+class AllowedTools(BaseModel):
+    """Some of the tools, of which the model may call one, or must."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    mode: Literal["auto", "required"] = "auto"
+    tools: Objects = Field(max_length=MAX_TOOLS)
+
+
+class AllowedToolsChoice(BaseModel):
+    """A chat's choice has them in an object of their own, a response's beside its type."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    type: Literal["allowed_tools"]
+    allowed_tools: AllowedTools
+
+
+def choice_word(choice: Any) -> Any:
+    """The word that an object stands for, as in `{"type": "auto"}`; else the choice as it is."""
+    kind = choice.get("type") if isinstance(choice, Mapping) else None
+    return kind if isinstance(kind, str) and kind in WORDS else choice
+
+
+def allowed_names(tools: list[Mapping[str, Any]]) -> frozenset[str]:
+    """The functions that a list of allowed tools names, as a chat or as a response does."""
+    functions = (each.get("function", each) for each in tools)
+    names = (each.get("name") for each in functions if isinstance(each, Mapping))
+    return frozenset(name for name in names if isinstance(name, str))
+
+
+def with_allowed_tools(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a chat's options, those tools that its choice allows. Raises `InvalidField` where it allows none of them."""
+    choice, tools = options.get("tool_choice"), options.get("tools") or []
+    if not isinstance(choice, Mapping) or choice["type"] != ALLOWED:
+        return dict(options)
+    allowed = choice[ALLOWED]
+    names = allowed_names(allowed["tools"])
+    kept = [tool for tool in tools if (tool.get("function") or {}).get("name") in names]
+    if not kept:
+        raise InvalidField(("tool_choice", ALLOWED, "tools"), "has none of the functions in tools")
+    return {**options, "tools": kept, "tool_choice": allowed["mode"]}
+
+
+def _read(value: Any) -> str | dict[str, Any]:
+    choice = choice_word(value)
+    if isinstance(choice, dict) and choice.get("type") == ALLOWED:
+        return AllowedToolsChoice.model_validate(choice).model_dump()
+    return read_tool_choice(choice)
+
+
+OpenAIToolChoice = Annotated[str | dict[str, Any], PlainValidator(_read)]
+
 
 MAX_MESSAGES = 2048
 # As OpenAI takes; an engine with few places refuses so many.

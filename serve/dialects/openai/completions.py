@@ -9,22 +9,19 @@ from starlette.responses import Response
 
 from models.errors import InvalidField, UnsupportedOption
 from models.options.options import USED
-from serve.chat.asked import AskedCompletion
 from serve.chat.message_shapes import ResponseFormat, StreamOptions
 from serve.chat.reply import ChatReply
 from serve.chat.request import LogitBias, ManyStops, Penalty, Probability
-from serve.chat.service import ChatService
-from serve.dialects.documentation import GENERATING, openai_operation
-from serve.dialects.meanings import with_meanings
+from serve.chat.service import AskedCompletion, ChatService
+from serve.dialects.documentation import GENERATING, OpenAICompletion, openai_operation, with_meanings
 from serve.dialects.openai.chat_completions import (
     MAX_CHOICES,
     MAX_LISTED,
     MAX_TOKENS_BOUND,
     OpenAIChatForm,
     asks_for_usage,
+    without_neutral,
 )
-from serve.dialects.openai.neutral_options import without_neutral
-from serve.dialects.replies import OpenAICompletion
 from serve.http.auth import Authenticate, authenticated_request
 from serve.http.openapi import BEARER
 from serve.http.request_body import MAX_TOKEN_IDS, RequestShape

@@ -14,8 +14,7 @@ from billing.price import ModelPrice
 from billing.usage import Hold
 from models.engine import EngineRequest
 from models.fake_engine import FakeEngine
-from serve.money.hold import HoldTerms, hold_worst_case
-from serve.money.terms import MostTokens, TokenTerms
+from serve.money.hold import HoldTerms, MostTokens, TokenTerms, hold_worst_case
 
 if TYPE_CHECKING:
     from tests.billing.conftest import Books

@@ -13,7 +13,7 @@ from models.errors import InvalidField, UnsupportedOption
 from models.options.messages import engine_messages
 from models.options.options import select_options
 from serve.chat.request import ChatCompletionRequest
-from serve.chat.response import Usage
+from serve.chat.route import Usage
 from serve.http.request_body import (
     ABSENT,
     MAX_INPUT_CHARS,
@@ -25,7 +25,7 @@ from serve.http.request_body import (
     parse_body,
     parse_json,
 )
-from serve.retrieval.embedding_request import EmbeddingRequest
+from serve.retrieval.requests import EmbeddingRequest
 
 HI = {"role": "user", "content": "hi"}
 JSON = "application/json"

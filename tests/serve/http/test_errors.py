@@ -53,7 +53,7 @@ from models.errors import (
     UnknownModel,
     UnsupportedOption,
 )
-from serve.chat.final_events import error_event
+from serve.chat.reply import error_event
 from serve.http.errors import (
     RETRY_AFTER_S,
     STATUSES,

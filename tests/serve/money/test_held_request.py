@@ -31,9 +31,8 @@ from models.engine import TokenUsage
 from serve.http.replies import Client
 from serve.money.admission import Admissions
 from serve.money.held_request import HeldRequest, MoreThanHeld, Receipt
-from serve.money.price_book import PriceBook
-from serve.money.service_block import charged_fields
-from serve.money.terms import MostTokens, TokenTerms
+from serve.money.hold import MostTokens, TokenTerms
+from serve.money.prices import PriceBook, charged_fields
 from tests.migrated import migrated_file
 from tests.serve.served import PausingDatabase, at_rest
 

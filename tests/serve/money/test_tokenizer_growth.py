@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-from serve.money.tokenizer_growth import tokens_per_byte
+from serve.money.prompt_bound import tokens_per_byte
 
 EMBEDDED = Path(__file__).parents[3] / "models/embedded/tokenizer/tokenizer.json"
 BYTES = {letter: number for number, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}

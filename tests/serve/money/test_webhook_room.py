@@ -20,7 +20,7 @@ from serve.config.settings import Settings
 from serve.metrics.background import WebhookMetrics
 from serve.money.ledger_setup import prepare_ledger
 from serve.money.pepper import read_pepper
-from serve.money.webhook_room import open_webhooks
+from serve.money.upkeep import open_webhooks
 from tests.billing.webhooks.receiver import Receiver, receiving
 from tests.serve.served import Served, eventually, serving, settings_document
 

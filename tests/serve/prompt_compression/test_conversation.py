@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from billing.caller import NO_LIMITS, Caller
-from serve.prompt_compression.conversation import conversation_of, is_held_out
+from serve.prompt_compression.service import conversation_of, is_held_out
 
 KEY = b"k" * 32
 

@@ -7,8 +7,7 @@ import timeit
 
 import pytest
 
-from serve.prompt_compression.default import default_of, is_readable, stored_default
-from serve.prompt_compression.options import ProjectCompression
+from serve.prompt_compression.options import ProjectCompression, default_of, is_readable, stored_default
 
 
 def test_what_is_stored_is_read_again() -> None:

@@ -11,9 +11,8 @@ from compression.pipeline.request import Receipt
 from models.engine import TokenUsage
 from serve.prompt_compression.blocks import Block
 from serve.prompt_compression.compressed_chat import CompressedChat, PreparedPrompt
-from serve.prompt_compression.outcome import BlockOutcome, CompressedPrompt
-from serve.prompt_compression.settings import settings_of
-from serve.prompt_compression.shared_result import Compression
+from serve.prompt_compression.options import settings_of
+from serve.prompt_compression.outcome import BlockOutcome, CompressedPrompt, Compression
 from tests.serve.compressing import served_model
 from tests.serve.prompt_compression.observing import observed_prompt
 

@@ -14,8 +14,7 @@ from typing import Any
 from billing.caller import Caller
 from billing.errors import UnknownOriginal
 from models.errors import InvalidField
-from serve.dialects.openai.responses.items import NOT_STORED
-from serve.dialects.openai.responses.places import Loc
+from serve.dialects.openai.responses.conversation import NOT_STORED, Loc
 from serve.originals.originals import Original, Originals
 
 # An item's id has its response's, and what number it has there.

@@ -8,14 +8,13 @@ always.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from models.errors import InvalidField, UnsupportedOption
-from serve.dialects.openai.responses.places import Loc, Places, dotted
-from serve.dialects.openai.tool_choice import allowed_names
+from serve.dialects.openai.chat_completions import allowed_names
+from serve.dialects.openai.responses.conversation import MAX_NAME_CHARS, Loc, Places, dotted, function_name
 
 LEFT_OUT = frozenset(
     {
@@ -29,9 +28,6 @@ LEFT_OUT = frozenset(
         "tool_search",
     }
 )
-SEPARATOR = "__"
-MAX_NAME_CHARS = 64
-DIGEST_CHARS = 10
 _REASON = "only functions are offered"
 
 
@@ -140,16 +136,6 @@ def _add(
     offered.chat.append({"type": "function", "function": {"name": called, **function}})
     shown = {"type": "function", "name": name, **dict.fromkeys(keys)}
     return [shown | function]
-
-
-def function_name(name: str, namespace: str) -> str:
-    """What a function of a namespace is called in the prompt; of a name that would be too long, a digest tells it
-    from others."""
-    whole = f"{namespace}{SEPARATOR}{name}"
-    if len(whole) <= MAX_NAME_CHARS:
-        return whole
-    digest = hashlib.sha256(whole.encode()).hexdigest()[:DIGEST_CHARS]
-    return f"{whole[: MAX_NAME_CHARS - DIGEST_CHARS - 1]}_{digest}"
 
 
 def _name(tool: Mapping[str, Any], loc: Loc) -> str:

@@ -6,8 +6,8 @@ import pytest
 
 from models.catalog import Capabilities, ChatModel
 from models.errors import InvalidField, UnsupportedOption
-from serve.dialects.anthropic.asked_message import AskedMessage, asked_message
-from serve.dialects.anthropic.message_body import AnthropicRequest
+from serve.dialects.anthropic.message import AskedMessage, asked_message
+from serve.dialects.anthropic.request import AnthropicRequest
 from serve.http.request_body import check_shape
 
 CALL = {"type": "tool_use", "id": "t1", "name": "look", "input": {"a": 1}}

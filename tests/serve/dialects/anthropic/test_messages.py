@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 
 from models.errors import EngineFailed, EngineUnavailable
 from models.fake_engine import FakeEngine
-from serve.dialects.anthropic import message_routes
+from serve.dialects.anthropic import message
 from tests.serve.served import HI, Client, Event, Served, eventually, serving, token_cost
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -152,7 +152,7 @@ async def test_what_no_context_has_room_for_is_not_counted(
 ) -> None:
     path = f"{PATH}/count_tokens"
     # Of a context of 4,096 tokens; the body may have no more bytes.
-    monkeypatch.setattr(message_routes, "MOST_COUNTED_CHARS_PER_TOKEN", 0.5)
+    monkeypatch.setattr(message, "MOST_COUNTED_CHARS_PER_TOKEN", 0.5)
     for chars, status in ((2048, 200), (2049, 400)):
         messages = [{"role": "user", "content": [{"type": "text", "text": "a" * chars}]}]
         client = await request(served, path, messages=messages).run()

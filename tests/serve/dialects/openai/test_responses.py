@@ -12,8 +12,8 @@ from pydantic import TypeAdapter
 from models.engine import EngineRequest
 from models.errors import EngineFailed, EngineUnavailable
 from models.fake_engine import FakeEngine
-from serve.dialects.openai.responses.places import Places
-from serve.dialects.openai.responses.response_reply import ResponseReplyForm
+from serve.dialects.openai.responses.conversation import Places
+from serve.dialects.openai.responses.response import ResponseReplyForm
 from serve.http.errors import unexpected_problem
 from tests.serve.served import Client, Gate, Served, model_document, serving, token_cost
 

@@ -1,18 +1,79 @@
-"""A response's input as the messages of a chat: the items of one turn of the assistant become one message."""
+"""A response's input as the messages of a chat, and where each thing of the chat stands in the body."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from models.errors import InvalidField, UnsupportedOption
-from serve.dialects.openai.responses.places import Loc, Places, dotted
-from serve.dialects.openai.responses.tools import function_name
+from models.errors import EngineRejected, InvalidField, UnsupportedOption
+from serve.http.request_body import InvalidBody
+
+Loc = tuple[str | int, ...]
+
+_STEP = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
+_NAMES: Mapping[Loc, Loc] = {
+    ("messages",): ("input",),
+    ("max_tokens",): ("max_output_tokens",),
+    ("max_completion_tokens",): ("max_output_tokens",),
+    ("response_format", "json_schema"): ("text", "format"),
+    ("response_format",): ("text", "format"),
+    ("reasoning_effort",): ("reasoning", "effort"),
+    ("tool_choice", "function"): ("tool_choice",),
+    ("logprobs",): ("include",),
+}
+
+
+@dataclass(slots=True)
+class Places:
+    """A place in the chat, or the beginning of one, to that in the body."""
+
+    of: dict[Loc, Loc] = field(default_factory=lambda: dict(_NAMES))
+
+    def renamed(self, error: Exception) -> Exception:
+        """The same error in the terms of the body."""
+        if isinstance(error, InvalidField):
+            return InvalidField(self.found(error.loc), error.message, kind=error.kind)
+        if isinstance(error, UnsupportedOption):
+            return UnsupportedOption(self._dotted(error.option), error.reason)
+        if isinstance(error, EngineRejected) and error.param is not None:
+            renamed = EngineRejected(
+                error.message, param=self._dotted(error.param), is_too_long=error.is_too_long
+            )
+            return renamed
+        if isinstance(error, InvalidBody):
+            # The first step is "body".
+            issues = [replace(each, loc=("body", *self.found(each.loc[1:]))) for each in error.issues]
+            return InvalidBody(tuple(issues))
+        return error
+
+    def found(self, loc: Loc) -> Loc:
+        """The longest beginning that is known, and the rest as it is."""
+        for end in range(len(loc), 0, -1):
+            if loc[:end] in self.of:
+                return (*self.of[loc[:end]], *loc[end:])
+        return loc
+
+    def _dotted(self, path: str) -> str:
+        steps = tuple(int(at) if at else name for at, name in _STEP.findall(path))
+        return dotted(self.found(steps))
+
+
+def dotted(loc: Sequence[str | int]) -> str:
+    """The path as OpenAI's errors write it: `input[3].content[0]`."""
+    steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in loc)
+    return "".join(steps).removeprefix(".")
+
 
 _ROLES = frozenset({"user", "system", "developer", "assistant"})
 _TEXTS = frozenset({"input_text", "output_text", "text"})
-MAX_NAMED_CHARS = 64
+MAX_NAME_CHARS = 64
+# Between a namespace and a name of it, and what a digest of both has.
+SEPARATOR = "__"
+DIGEST_CHARS = 10
 NOT_STORED = "is not stored here, or no longer; send the items themselves (clients do so with store: false)"
 
 
@@ -40,7 +101,7 @@ class Conversation:
         elif kind == "item_reference":
             raise UnsupportedOption(dotted(loc), f"the item {NOT_STORED}")
         else:
-            named = kind[:MAX_NAMED_CHARS]
+            named = kind[:MAX_NAME_CHARS]
             raise UnsupportedOption(f"{dotted(loc)}.type", f"items of type {named} are not offered")
 
     def _message(self, item: Mapping[str, Any], loc: Loc) -> None:
@@ -140,3 +201,13 @@ _KINDS: Mapping[str, Callable[[Conversation, Mapping[str, Any], Loc], None]] = {
     "custom_tool_call": Conversation._custom_call,
     "custom_tool_call_output": Conversation._output,
 }
+
+
+def function_name(name: str, namespace: str) -> str:
+    """What a function of a namespace is called in the prompt; of a name that would be too long, a digest tells it
+    from others."""
+    whole = f"{namespace}{SEPARATOR}{name}"
+    if len(whole) <= MAX_NAME_CHARS:
+        return whole
+    digest = hashlib.sha256(whole.encode()).hexdigest()[:DIGEST_CHARS]
+    return f"{whole[: MAX_NAME_CHARS - DIGEST_CHARS - 1]}_{digest}"

@@ -1,4 +1,4 @@
-"""What a caller may send to `POST /anthropic/v1/messages` and to `count_tokens`. What is not named has no effect."""
+"""The body of `POST /anthropic/v1/messages` and of `count_tokens`. What is not named has no effect."""
 
 from typing import Annotated, Any, Literal
 
@@ -7,7 +7,7 @@ from pydantic_core import PydanticCustomError
 
 from serve.chat.message_shapes import STRICT, Objects
 from serve.chat.request import Compression, ManyStopStrings, Probability
-from serve.dialects.meanings import with_meanings
+from serve.dialects.documentation import with_meanings
 from serve.http.request_body import RequestShape
 
 MAX_MESSAGES = 4096

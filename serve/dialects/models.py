@@ -1,8 +1,8 @@
-"""`/openai/v1/models`: what is served here, in the shape that OpenAI's clients list."""
+"""`/openai/v1/models` and `/anthropic/v1/models`: the models served here, as each dialect's clients list them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 import orjson
@@ -13,15 +13,14 @@ from billing.caller import ALL_POWERS, KeyPowers
 from billing.errors import PricesUnavailable
 from billing.price import ModelPrice
 from billing.rate_limits.rate_limits import RateLimits
-from models.catalog import Catalog
+from models.catalog import Catalog, ChatModel
 from models.errors import UnknownModel
-from serve.dialects.documentation import openai_operation
+from serve.dialects.documentation import anthropic_operation, openai_operation
 from serve.http.auth import Authenticate
 from serve.http.limits import rate_limit_headers
 from serve.http.openapi import BEARER
-from serve.money.price_book import PriceBook
-from serve.money.service_block import input_price_fields, price_fields
-from serve.retrieval.served import RetrievalModels
+from serve.money.prices import PriceBook, input_price_fields, price_fields
+from serve.retrieval.service import RetrievalModels
 
 ModelKind = Literal["chat", "embedding", "rerank"]
 OWNER = "pith"
@@ -129,15 +128,16 @@ def openai_model_routes(
 
 @dataclass(frozen=True, slots=True)
 class _Allowed:
-    """Which models a request may see."""
+    """Which models a request may see: all of them, without a key."""
 
     limiter: RateLimits
     authenticate: Authenticate
     clock: Callable[[], datetime]
+    key_headers: Sequence[str] = ("authorization",)
 
     async def powers(self, request: Request) -> tuple[KeyPowers, dict[str, str]]:
         """With the headers that tell of the limit. Raises what a wrong key raises, and `RateLimited`."""
-        if not request.headers.get("authorization"):
+        if not any(map(request.headers.get, self.key_headers)):
             return ALL_POWERS, {}
         caller = await self.authenticate(request)
         admission = await self.limiter.admit(caller.counted_apart("models"), tokens_bound=0, now=self.clock())
@@ -147,3 +147,58 @@ class _Allowed:
 
 def _answer(body: dict[str, Any], headers: dict[str, str]) -> Response:
     return Response(orjson.dumps(body), media_type="application/json", headers=headers)
+
+
+# Anthropic's own word for a date that is not known.
+UNKNOWN = datetime.fromtimestamp(0, UTC).isoformat().replace("+00:00", "Z")
+
+
+def anthropic_model_routes(
+    catalog: Catalog, limiter: RateLimits, authenticate: Authenticate, clock: Callable[[], datetime]
+) -> APIRouter:
+    """The list and each of its models. They are public, as `/v1/catalog` is; a key that is given must be right, and its
+    requests count against a limit of their own."""
+    routes = APIRouter(prefix="/anthropic/v1", tags=["anthropic"])
+    models = [_fields(model) for model in catalog.models]
+
+    def listed(powers: KeyPowers) -> dict[str, Any]:
+        found = [one for one in models if powers.allows_model(one["id"])]
+        ids = [one["id"] for one in found] or [None]
+        return {"data": found, "has_more": False, "first_id": ids[0], "last_id": ids[-1]}
+
+    allowed = _Allowed(limiter, authenticate, clock, ("authorization", "x-api-key"))
+
+    @routes.head("/models", include_in_schema=False)
+    @routes.get("/models", **anthropic_operation("models-list", 429, is_billed=False))
+    async def list_anthropic_models(request: Request) -> Response:
+        """All models on one page, the default first."""
+        powers, headers = await allowed.powers(request)
+        return _answer(listed(powers), headers)
+
+    @routes.head("/models/{model_id:path}", include_in_schema=False)
+    @routes.get(
+        "/models/{model_id:path}",
+        **anthropic_operation("models", 404, 429, is_billed=False, path_parameters=["model_id"]),
+    )
+    async def read_anthropic_model(request: Request) -> Response:
+        """One model; 404 where there is none of this id."""
+        model_id = request.path_params["model_id"]
+        powers, headers = await allowed.powers(request)
+        model = catalog.get(model_id)
+        if not powers.allows_model(model.id):
+            raise UnknownModel(model.id, tuple(one["id"] for one in listed(powers)["data"]))
+        return _answer(_fields(model), headers)
+
+    return routes
+
+
+def _fields(model: ChatModel) -> dict[str, Any]:
+    return {
+        "type": "model",
+        "id": model.id,
+        "display_name": model.name,
+        "created_at": UNKNOWN,
+        "lifecycle": "active",
+        "max_input_tokens": model.context_length,
+        "max_tokens": model.context_length,
+    }
