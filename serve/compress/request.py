@@ -8,8 +8,13 @@ from pydantic import ConfigDict, Field, PlainValidator, ValidationInfo, field_va
 from pydantic_core import PydanticCustomError, PydanticKnownError
 
 from compression.conversation import fault_in
-from compression.pipeline.request import CompressionRequest
-from compression.pipeline.sizes import LONGEST_SIZED_BYTES, MAX_SIZES, MOST_SIZED_UNITS, Size
+from compression.pipeline.request import (
+    LONGEST_SIZED_BYTES,
+    MAX_SIZES,
+    MOST_SIZED_UNITS,
+    CompressionRequest,
+    Size,
+)
 from serve.compressors.size_options import SizeOptions, refuse_beside
 from serve.http.request_body import RequestShape
 from serve.originals.retention import MAX_RETAIN_S

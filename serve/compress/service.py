@@ -15,11 +15,15 @@ from billing.store.database import Work
 from billing.usage import MeteringStatus
 from compression.conversation import spans_by_message
 from compression.pipeline.errors import CompressionError, CompressorFailed, InputTooLarge, RefusedRequest
-from compression.pipeline.receipt import Receipt
-from compression.pipeline.request import CompressionRequest, CompressionResult
+from compression.pipeline.request import (
+    LONGEST_SIZED_BYTES,
+    CompressionRequest,
+    CompressionResult,
+    Receipt,
+    Sized,
+)
 from compression.pipeline.served import JobTerms
-from compression.pipeline.sizes import LONGEST_SIZED_BYTES, Sized
-from compression.source.slices import Slice
+from compression.source.units import Slice
 from models.engine import TokenUsage
 from serve.compress.request import Asked, CompressInput, request_of, retain_s_of, wants_spans
 from serve.compressors.compressor import ServedCompressor, compressor_id, token_terms

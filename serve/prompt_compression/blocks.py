@@ -10,10 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from compression.choosing.assembly import Slice
-from compression.choosing.gaps import MARK
-from compression.conversation.queries import QueryReader, arguments_of
-from compression.conversation.said import Said
+from compression.choosing.assembly import MARK, Slice
+from compression.conversation.queries import QueryReader, Said, arguments_of
 from models.errors import InvalidField
 from serve.prompt_compression.options import WhatIsCompressed
 

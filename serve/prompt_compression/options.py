@@ -247,7 +247,7 @@ def _misfit(options: ProjectCompression, settings: CompressionSettingsSection) -
 
 
 def _is_calibrated(model: CompressionModelSettings) -> bool:
-    from compression.pipeline.model_calibration import calibration_of
+    from compression.pipeline.pipeline import calibration_of
     from compression.scorers.kinds import KINDS
 
     return not KINDS[model.kind].chooses_words and calibration_of(spec_of(model)) is not None

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 from weakref import WeakValueDictionary
 
-from compression.pipeline.receipt import Receipt
+from compression.pipeline.request import Receipt
 from serve.metrics.charged_requests import BlockEnd, Reason
 from serve.prompt_compression.blocks import Block
 from serve.prompt_compression.worth import BlockTokens

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compression.source.units import Slice
-from serve.compress.kept import kept_fields, kept_of_messages
-from serve.compress.messages import canonical
+from serve.compress.request import canonical
+from serve.compress.service import kept_fields, kept_of_messages
 from tests.compression.conversation.chats import MESSAGES, text_at
 
 

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compression.source.units import Slice
-from serve.prompt_compression.blocks import JOINT
-from serve.prompt_compression.cutting import cut
+from serve.prompt_compression.blocks import JOINT, cut
 from tests.work import growth
 
 TEXTS = ["One two three.", "Four five.", "Six."]

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compression.pipeline.request import Receipt
-from serve.prompt_compression.results import ENTRY_BYTES, ResultCache, content_key
-from serve.prompt_compression.shared_result import Compression
+from serve.prompt_compression.outcome import ENTRY_BYTES, Compression, ResultCache, content_key
 
 
 def result(output: str) -> Compression:
