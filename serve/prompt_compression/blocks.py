@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from compression.choosing.assembly import MARK, Slice
+from compression.choosing.assembly import MARK
 from compression.conversation.queries import QueryReader, Said, arguments_of
+from compression.source.units import Slice
 from models.errors import InvalidField
 from serve.prompt_compression.options import WhatIsCompressed
 
