@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,6 @@ READ_HIDDEN = tuple(
     f".{name}.lora_A.weight" for name in ("q_proj", "k_proj", "v_proj", "qkv_proj", "gate_proj", "up_proj")
 )
 _LAYER = re.compile(r"\.layers\.(\d+)\.")
-# A header is JSON before the tensors; one of a thousand tensors has a hundred kilobytes.
-MOST_HEADER_BYTES = 64 * 2**20
 
 
 class BrokenAdapter(Exception):
@@ -72,88 +70,85 @@ def read_adapter(model_id: str, folder: Path, *, max_rank: int, base: Path | Non
 
     Raises `BrokenAdapter`.
     """
-    fields = _fields(model_id, folder / CONFIG)
-    rank = _rank(model_id, folder / CONFIG, fields, max_rank)
-    weights = folder / WEIGHTS
-    tensors = _header(model_id, weights)
-    _check_tensors(model_id, weights, tensors, rank)
-    if base is not None:
-        _check_widths(model_id, weights, tensors, base)
+    file, weights = folder / CONFIG, folder / WEIGHTS
+    try:
+        rank = _rank(_fields(file), max_rank)
+        file = weights
+        shapes = _shapes(weights)
+        _check_ranks(shapes, rank)
+        if base is not None:
+            _check_widths(shapes, base)
+    except _Fault as fault:
+        raise BrokenAdapter(f"{model_id}: {file}: {fault}") from fault.__cause__
     return Adapter(rank, weights.stat().st_size)
 
 
-def _fields(model_id: str, file: Path) -> Mapping[str, Any]:
+class _Fault(Exception):
+    """What is wrong with the file that is being read."""
+
+
+def _fields(file: Path) -> Mapping[str, Any]:
     try:
         fields = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
-        raise BrokenAdapter(f"{model_id}: {file}: cannot be read: {error.strerror}") from error
+        raise _Fault(f"cannot be read: {error.strerror}") from error
     except ValueError as error:
-        raise BrokenAdapter(f"{model_id}: {file}: is not JSON: {error}") from error
+        raise _Fault(f"is not JSON: {error}") from error
     if not isinstance(fields, dict):
-        raise BrokenAdapter(f"{model_id}: {file}: is no JSON object")
+        raise _Fault("is no JSON object")
     return fields
 
 
-def _rank(model_id: str, file: Path, fields: Mapping[str, Any], max_rank: int) -> int:
-    def broken(why: str) -> BrokenAdapter:
-        return BrokenAdapter(f"{model_id}: {file}: {why}")
-
+def _rank(fields: Mapping[str, Any], max_rank: int) -> int:
     if fields.get("peft_type") != "LORA":
-        raise broken(f"peft_type is {fields.get('peft_type')!r}, and only LORA is served")
+        raise _Fault(f"peft_type is {fields.get('peft_type')!r}, and only LORA is served")
     for name in ("r", "lora_alpha", "target_modules"):
         if not fields.get(name):
-            raise broken(f"{name} is missing")
+            raise _Fault(f"{name} is missing")
     for name, plain in PLAIN.items():
         if name in fields and fields[name] not in plain:
-            raise broken(f"{name}: {json.dumps(fields[name])} is not supported by vLLM")
+            raise _Fault(f"{name}: {json.dumps(fields[name])} is not supported by vLLM")
     rank = fields["r"]
     if not isinstance(rank, int) or isinstance(rank, bool) or rank < 1:
-        raise broken(f"r must be a positive integer, not {json.dumps(rank)}")
+        raise _Fault(f"r must be a positive integer, not {json.dumps(rank)}")
     if rank > max_rank:
-        raise broken(f"its rank is {rank}; raise engine.max_lora_rank ({max_rank}) of its base")
+        raise _Fault(f"its rank is {rank}; raise engine.max_lora_rank ({max_rank}) of its base")
     return rank
 
 
-def _header(model_id: str, file: Path) -> Mapping[str, Any]:
-    """The names and shapes of a safetensors file, whose tensors are not read."""
+def _shapes(file: Path) -> Mapping[str, Sequence[int]]:
+    """The shapes in a safetensors file by the tensors' names; the tensors are not read."""
+    from safetensors import SafetensorError, safe_open
+
     try:
-        with file.open("rb") as stream:
-            size = int.from_bytes(stream.read(8), "little")
-            if size > min(MOST_HEADER_BYTES, file.stat().st_size):
-                raise BrokenAdapter(f"{model_id}: {file}: is not a safetensors file, or was cut off")
-            header = json.loads(stream.read(size))
-            ends = [one["data_offsets"][1] for name, one in header.items() if name != "__metadata__"]
-            is_whole = file.stat().st_size == 8 + size + max(ends, default=0)
+        file.stat()
+        with safe_open(file, framework="numpy") as tensors:
+            return {name: tensors.get_slice(name).get_shape() for name in tensors.keys()}  # noqa: SIM118
     except OSError as error:
         hint = "" if file.exists() else " (weights as a pickle are not read)"
-        raise BrokenAdapter(f"{model_id}: {file}: cannot be read: {error.strerror}{hint}") from error
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-        raise BrokenAdapter(f"{model_id}: {file}: is not a safetensors file") from error
-    if not is_whole:
-        raise BrokenAdapter(f"{model_id}: {file}: was cut off")
-    return {name: one for name, one in header.items() if name != "__metadata__"}
+        raise _Fault(f"cannot be read: {error.strerror or error}{hint}") from error
+    except SafetensorError as error:
+        raise _Fault(f"is not a safetensors file, or was cut off: {error}") from error
 
 
-def _check_tensors(model_id: str, file: Path, tensors: Mapping[str, Any], rank: int) -> None:
+def _check_ranks(shapes: Mapping[str, Sequence[int]], rank: int) -> None:
     """Each pair is there, and of the rank that the configuration says."""
-    firsts = [name for name in tensors if ".lora_A." in name]
+    firsts = [name for name in shapes if ".lora_A." in name]
     if not firsts:
-        raise BrokenAdapter(f"{model_id}: {file}: has no tensor named …lora_A.weight")
+        raise _Fault("has no tensor named …lora_A.weight")
     for name in firsts:
         second = name.replace(".lora_A.", ".lora_B.")
-        if second not in tensors:
-            raise BrokenAdapter(f"{model_id}: {file}: {name} has no {second}")
+        if second not in shapes:
+            raise _Fault(f"{name} has no {second}")
         if ".experts" in name:
             # Those of all experts may be in one tensor.
             continue
-        found = tensors[name]["shape"][0], tensors[second]["shape"][-1]
+        found = shapes[name][0], shapes[second][-1]
         if found != (rank, rank):
-            raise BrokenAdapter(
-                f"{model_id}: {file}: {name} is of rank {found[0]}, {second} of {found[1]}, and r of {CONFIG} is {rank}"
-            )
+            raise _Fault(f"{name} is of rank {found[0]}, {second} of {found[1]}, and r of {CONFIG} is {rank}")
 
 
-def _check_widths(model_id: str, file: Path, tensors: Mapping[str, Any], base: Path) -> None:
+def _check_widths(shapes: Mapping[str, Sequence[int]], base: Path) -> None:
     """An adapter of another model than its base: vLLM says so only after minutes, and without a name."""
     try:
         fields = json.loads((base / "config.json").read_text(encoding="utf-8"))
@@ -161,12 +156,9 @@ def _check_widths(model_id: str, file: Path, tensors: Mapping[str, Any], base: P
         return
     fields = fields.get("text_config", fields)
     hidden, layers = fields.get("hidden_size"), fields.get("num_hidden_layers")
-    for name, tensor in tensors.items():
-        width = tensor["shape"][-1]
-        if name.endswith(READ_HIDDEN) and hidden is not None and width != hidden:
-            raise BrokenAdapter(
-                f"{model_id}: {file}: {name} is {width} wide, and the hidden size of its base is {hidden}"
-            )
+    for name, shape in shapes.items():
+        if name.endswith(READ_HIDDEN) and hidden is not None and shape[-1] != hidden:
+            raise _Fault(f"{name} is {shape[-1]} wide, and the hidden size of its base is {hidden}")
         layer = _LAYER.search(name)
         if layer is not None and layers is not None and int(layer[1]) >= layers:
-            raise BrokenAdapter(f"{model_id}: {file}: {name} is beyond the {layers} layers of its base")
+            raise _Fault(f"{name} is beyond the {layers} layers of its base")

@@ -6,13 +6,14 @@ import json
 import os
 import re
 import sys
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 from weakref import WeakValueDictionary
+
+from cachetools import LRUCache
 
 from models.engine import EngineRequest
 from models.errors import GrammarRefused, GrammarTooCostly, GrammarTrialsBusy
@@ -70,7 +71,7 @@ class GrammarTrials:
         self._any_whitespace = any_whitespace
         self._terms = terms
         self._helper = _Helper(helper, tokenizer, terms)
-        self._known = _Known()
+        self._outcomes: LRUCache[str, LRUCache[bytes, str]] = LRUCache(MAX_PAYERS)
         # Held while one is tried: those who ask for the same wait for its outcome, and not for a turn.
         self._trying: WeakValueDictionary[tuple[str, bytes], asyncio.Lock] = WeakValueDictionary()
 
@@ -82,11 +83,11 @@ class GrammarTrials:
         payer, key = request.project_id, hashlib.sha256(f"{kind}:{spec}".encode()).digest()
         trying = self._trying.setdefault((payer, key), asyncio.Lock())
         async with trying:
-            outcome = self._known.get(payer, key)
+            outcome = self._outcomes_of(payer).get(key)
             if outcome is None:
                 async with self._turns.turn(request):
                     outcome = await self._tried(kind, spec)
-                self._known.keep(payer, key, outcome)
+                self._outcomes_of(payer)[key] = outcome
         if outcome.startswith(REFUSED):
             # Of a schema the engine says it in its own words, or has another library for it.
             if kind in ("regex", "grammar"):
@@ -97,6 +98,9 @@ class GrammarTrials:
     async def close(self) -> None:
         """End the helper, if one runs."""
         await self._helper.close()
+
+    def _outcomes_of(self, payer: str) -> LRUCache[bytes, str]:
+        return self._outcomes.setdefault(payer, LRUCache(MAX_REMEMBERED))
 
     async def _tried(self, kind: Kind, spec: str) -> str:
         """One that has begun ends, also where its client has left: until then its payer's turn is not over."""
@@ -123,30 +127,6 @@ class GrammarTrials:
             "repetitions ({m,n}, .*), ambiguous rules, maxLength, pattern, format, and additionalProperties beside "
             "optional ones"
         )
-
-
-class _Known:
-    """What came of each payer's trials, the newest of them."""
-
-    def __init__(self) -> None:
-        self._outcomes: OrderedDict[str, OrderedDict[bytes, str]] = OrderedDict()
-
-    def get(self, payer: str, key: bytes) -> str | None:
-        outcomes = self._outcomes.get(payer)
-        if outcomes is None or key not in outcomes:
-            return None
-        self._outcomes.move_to_end(payer)
-        outcomes.move_to_end(key)
-        return outcomes[key]
-
-    def keep(self, payer: str, key: bytes, outcome: str) -> None:
-        outcomes = self._outcomes.setdefault(payer, OrderedDict())
-        self._outcomes.move_to_end(payer)
-        outcomes[key] = outcome
-        while len(outcomes) > MAX_REMEMBERED:
-            outcomes.popitem(last=False)
-        while len(self._outcomes) > MAX_PAYERS:
-            self._outcomes.popitem(last=False)
 
 
 class _Helper:
@@ -198,13 +178,7 @@ class _Helper:
         return self._process
 
     async def _begin(self, process: asyncio.subprocess.Process) -> None:
-        terms = {
-            "tokenizer": await asyncio.to_thread(self._tokenizer),
-            "read_s": self._terms.read_s,
-            "token_s": self._terms.token_s,
-            "cpu_s": self._terms.cpu_s,
-            "memory_bytes": self._terms.memory_bytes,
-        }
+        terms = asdict(self._terms) | {"tokenizer": await asyncio.to_thread(self._tokenizer)}
         try:
             async with asyncio.timeout(self._terms.start_s):
                 began = await _ask(process, json.dumps(terms))

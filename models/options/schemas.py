@@ -7,8 +7,7 @@ quadratic time: `a{1,10000}` alone costs xgrammar 0.2.x several seconds of a cor
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from models.errors import InvalidField
 
@@ -20,18 +19,45 @@ MAX_TEXT_CHARS = 65_536
 MAX_REQUEST_TEXT_CHARS = 4 * MAX_TEXT_CHARS
 MAX_PATTERN_CHARS = 512
 MAX_REPETITIONS = 1000
+# Each optional property may follow each other one: 1,000 take seconds, 4,000 took two minutes.
+MAX_OPTIONAL = 256
+# Of the squares, over all objects of a request.
+MAX_OPTIONAL_SQUARES = MAX_OPTIONAL**2
+MAX_PATTERNS = 100
+# Quantifiers without an upper end, or that let a piece be absent: ".*" fifty times takes four seconds.
+MAX_QUANTIFIERS = 20
+MAX_FORMATS = 50
+MAX_RANGES = 100
 
-_TOO_MUCH = {
-    "values": f"the request's schemas have more than {MAX_NODES} values in all",
-    "chars": f"the request's schemas have more than {MAX_REQUEST_TEXT_CHARS} characters of text in all",
-    "repetitions": f"patterns may count {MAX_REPETITIONS} repetitions in all, and these count more",
-}
 _TYPES = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
 _COUNTS = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties")
 _REPETITION = re.compile(r"\{(\d+)(?:,(\d*))?\}")
 # Below these keys stand names of the caller's own or literal values, where `type` and `pattern` mean nothing.
 _NAMED = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 _LITERAL = frozenset({"const", "enum", "default", "examples"})
+_MARK = re.compile(r"\\.|[\[\]*+?{]", re.DOTALL)
+_RANGE = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+# The most of each in all schemas of a request, and what is said of more.
+BOUNDS: Mapping[str, tuple[int, str]] = {
+    "values": (MAX_NODES, f"the request's schemas have more than {MAX_NODES} values in all"),
+    "chars": (
+        MAX_REQUEST_TEXT_CHARS,
+        f"the request's schemas have more than {MAX_REQUEST_TEXT_CHARS} characters of text in all",
+    ),
+    "repetitions": (
+        MAX_REPETITIONS,
+        f"patterns may count {MAX_REPETITIONS} repetitions in all, and these count more",
+    ),
+    "optional": (
+        MAX_OPTIONAL_SQUARES,
+        f"at most {MAX_OPTIONAL} optional properties in an object, and fewer where several objects have many; name "
+        "them in required",
+    ),
+    "patterns": (MAX_PATTERNS, f"at most {MAX_PATTERNS} patterns in a request's schemas"),
+    "quantifiers": (0, f"a pattern may have {MAX_QUANTIFIERS} of the quantifiers *, +, ? and {{…}}"),
+    "formats": (MAX_FORMATS, f"at most {MAX_FORMATS} formats in a request's schemas"),
+    "ranges": (MAX_RANGES, f"at most {MAX_RANGES} numbers with a range in a request's schemas"),
+}
 
 
 def check_schemas(schemas: Iterable[tuple[Mapping[str, Any], Loc]]) -> None:
@@ -41,7 +67,6 @@ def check_schemas(schemas: Iterable[tuple[Mapping[str, Any], Loc]]) -> None:
     The cost is linear in the values and the text that these bounds let through.
     """
     left = _Left()
-    cost_left = {name: most for name, (most, _) in BOUNDS.items()}
     for schema, loc in schemas:
         _check_size(schema, loc, left)
         places = list(_schemas(schema, loc))
@@ -51,25 +76,20 @@ def check_schemas(schemas: Iterable[tuple[Mapping[str, Any], Loc]]) -> None:
             _check_counts(node, place)
             left.take("repetitions", _check_patterns(node, place), loc)
             for name, cost, key in costs_of(node):
-                cost_left[name] -= cost
-                if cost_left[name] < 0:
-                    raise InvalidField((*place, key), BOUNDS[name][1], kind="too_costly")
+                left.take(name, cost, (*place, key), kind="too_costly")
 
 
-@dataclass(slots=True)
 class _Left:
     """What the schemas of a request may still hold, all of them together."""
 
-    values: int = MAX_NODES
-    chars: int = MAX_REQUEST_TEXT_CHARS
-    repetitions: int = MAX_REPETITIONS
+    def __init__(self) -> None:
+        self._left = {name: most for name, (most, _) in BOUNDS.items()}
 
-    def take(self, what: Literal["values", "chars", "repetitions"], number: int, loc: Loc) -> None:
+    def take(self, name: str, number: int, loc: Loc, *, kind: str = "value_error") -> None:
         """Raises `InvalidField` when there is not so much left."""
-        left = getattr(self, what) - number
-        if left < 0:
-            raise InvalidField(loc, _TOO_MUCH[what])
-        setattr(self, what, left)
+        self._left[name] -= number
+        if self._left[name] < 0:
+            raise InvalidField(loc, BOUNDS[name][1], kind=kind)
 
 
 def _check_references(schema: Mapping[str, Any], places: list[tuple[Mapping[str, Any], Loc]]) -> None:
@@ -192,39 +212,19 @@ def _check_counts(node: Mapping[str, Any], loc: Loc) -> None:
 
 def _check_patterns(node: Mapping[str, Any], loc: Loc) -> int:
     """Check the node's patterns, and return how many repetitions they count."""
-    patterns: list[tuple[Loc, Any]] = [((*loc, "pattern"), node["pattern"])] if "pattern" in node else []
-    named = node.get("patternProperties")
-    if isinstance(named, Mapping):
-        patterns += [((*loc, "patternProperties"), text) for text in named]
-    for place, text in patterns:
+    repetitions = 0
+    for key, text in _patterns(node):
         if not isinstance(text, str):
-            raise InvalidField(place, "must be a string", kind="string_type")
+            raise InvalidField((*loc, key), "must be a string", kind="string_type")
         if len(text) > MAX_PATTERN_CHARS:
-            raise InvalidField(
-                place, f"must have at most {MAX_PATTERN_CHARS} characters", kind="string_too_long"
-            )
-    found = (count for _, text in patterns for count in _REPETITION.findall(text))
-    return sum(int(high or low) for low, high in found)
+            message = f"must have at most {MAX_PATTERN_CHARS} characters"
+            raise InvalidField((*loc, key), message, kind="string_too_long")
+        repetitions += sum(int(high or low) for low, high in _REPETITION.findall(text))
+    return repetitions
 
 
-# Each optional property may follow each other one: 1,000 take seconds, 4,000 took two minutes.
-MAX_OPTIONAL = 256
-# Of the squares, over all objects of a request.
-MAX_OPTIONAL_SQUARES = MAX_OPTIONAL**2
-MAX_PATTERNS = 100
-# Quantifiers without an upper end, or that let a piece be absent: ".*" fifty times takes four seconds.
-MAX_QUANTIFIERS = 20
-MAX_FORMATS = 50
-MAX_RANGES = 100
-
-_MARK = re.compile(r"\\.|[\[\]*+?{]", re.DOTALL)
-_RANGE = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
-
-Cost = tuple[str, int, str]
-
-
-def costs_of(node: Mapping[str, Any]) -> Iterator[Cost]:
-    """What one schema adds to each of a request's bounds: the bound's name, how much, and the key that causes it."""
+def costs_of(node: Mapping[str, Any]) -> Iterator[tuple[str, int, str]]:
+    """The cost of one checked schema: the bound's name, how much it takes of it, and the key that causes it."""
     if optional := _optional(node):
         yield "optional", optional**2, "properties"
     for key, text in _patterns(node):
@@ -237,19 +237,6 @@ def costs_of(node: Mapping[str, Any]) -> Iterator[Cost]:
         yield "ranges", 1, ranged
 
 
-BOUNDS: Mapping[str, tuple[int, str]] = {
-    "optional": (
-        MAX_OPTIONAL_SQUARES,
-        f"at most {MAX_OPTIONAL} optional properties in an object, and fewer where several objects have many; name "
-        "them in required",
-    ),
-    "patterns": (MAX_PATTERNS, f"at most {MAX_PATTERNS} patterns in a request's schemas"),
-    "quantifiers": (0, f"a pattern may have {MAX_QUANTIFIERS} of the quantifiers *, +, ? and {{…}}"),
-    "formats": (MAX_FORMATS, f"at most {MAX_FORMATS} formats in a request's schemas"),
-    "ranges": (MAX_RANGES, f"at most {MAX_RANGES} numbers with a range in a request's schemas"),
-}
-
-
 def _optional(node: Mapping[str, Any]) -> int:
     properties, required = node.get("properties"), node.get("required")
     if not isinstance(properties, Mapping):
@@ -258,9 +245,9 @@ def _optional(node: Mapping[str, Any]) -> int:
     return sum(name not in named for name in properties)
 
 
-def _patterns(node: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    if isinstance(text := node.get("pattern"), str):
-        yield "pattern", text
+def _patterns(node: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    if "pattern" in node:
+        yield "pattern", node["pattern"]
     if isinstance(named := node.get("patternProperties"), Mapping):
         yield from (("patternProperties", text) for text in named)
 

@@ -25,7 +25,6 @@ from models.vllm.faults import constrained_by, fault_of, located, refusal, unkno
 from models.vllm.message_form import MessageForm
 from models.vllm.openai_forms import ChatForm, CompletionForm
 from models.vllm.prompts import prompt_making
-from models.vllm.reply_pieces import Meter
 from models.vllm.response_form import ResponseForm
 
 RESTART_S = 10
@@ -144,7 +143,9 @@ class Form(Protocol):
     def engine_ids(self, request: EngineRequest) -> Sequence[str]:
         """What vLLM calls this request when it hands it to the engine: one id for each prompt."""
 
-    def pieces(self, request: EngineRequest, meter: Meter) -> AsyncGenerator[EngineChunk | EngineFault, None]:
+    def pieces(
+        self, request: EngineRequest, meter: PromptMeters
+    ) -> AsyncGenerator[EngineChunk | EngineFault, None]:
         """The reply, as `models.engine.ReplicaEngine.generate` yields it."""
 
     async def count_tokens(

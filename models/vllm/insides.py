@@ -1,11 +1,9 @@
-"""What pith uses of vLLM that vLLM does not promise to keep: the one module that may, with the reason for each name.
+"""Names of vLLM that vLLM does not promise to keep: the one module that uses them, with the reason for each.
 
 `tests/models/vllm/test_insides.py` reads the pinned vLLM's source and says which of them no longer means what is relied
-on here. Part of this rim are `models/vllm/prompts.py`, which reads the renderer's settings, and
-`long_prompt.py`, which tokenizes with it; `models/vllm/insides.py`, which gives its statistics another place;
-`models/vllm/core_imports.py`, which loads modules and uses nothing of them; `core_process.py`, which foresees what
-vLLM will set; `reading/misread_streams.py`, which stands before vLLM's parsers; and `plugin.py`, which vLLM calls in
-its cores and workers.
+on here. Part of this rim are `prompts.py`, which reads the renderer's settings and tokenizes with it;
+`core_imports.py`, which loads modules and uses nothing of them; `core_process.py`, which foresees what vLLM will set;
+`reply_reading.py`, which stands before vLLM's parsers; and `plugin.py`, which vLLM calls in its cores and workers.
 """
 
 import asyncio
@@ -18,6 +16,8 @@ from typing import Any, Protocol
 
 from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorProm
 from vllm.entrypoints.anthropic.serving import AnthropicServingMessages
+from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+from vllm.entrypoints.openai.completion.protocol import CompletionRequest
 from vllm.entrypoints.openai.completion.serving import OpenAIServingCompletion
 from vllm.entrypoints.openai.models.protocol import LoRAModulePath
 from vllm.entrypoints.openai.responses.serving import OpenAIServingResponses
@@ -65,20 +65,6 @@ def serving_completion(serving_chat: Any, client: Any) -> Any:
 def completion_engine_id(request_id: str, prompt: int) -> str:
     """What vLLM's OpenAI layer calls one prompt of a completion. Without it no output finds its meter."""
     return f"cmpl-{request_id}-{prompt}"
-
-
-async def completion_tokens(
-    serving_completion: Any, request: Any, *, turns: asyncio.Lock | None
-) -> int | ErrorResponse:
-    """The length of all prompts as a generation would have them (`OnlineRenderer.render_completion`). `turns` as in
-    `prompt_tokens`; without it nothing can be held for exactly what a completion costs."""
-    renderer = serving_completion.online_renderer
-    if turns is not None:
-        renderer = without_a_limit(renderer, turns)
-    rendered = await renderer.render_completion(request, skip_mm_cache=True)
-    if isinstance(rendered, ErrorResponse):
-        return rendered
-    return sum(serving_completion._extract_prompt_len(prompt) for prompt in rendered)
 
 
 def message_converters() -> Any:
@@ -187,7 +173,7 @@ def refuse_what_cannot_be_rendered(serving_chat: Any) -> None:
     """
     renderer = copy.copy(serving_chat.online_renderer)
     kind: Any = type(renderer)
-    # Of the class, so that a copy with another tokenizer (`long_prompt`) renders with its own.
+    # Of the class, so that a copy with another tokenizer (`prompts.without_a_limit`) renders with its own.
     methods = {
         "render_chat": _refusing(kind.render_chat, "messages"),
         "render_completion": _refusing(kind.render_completion, "prompt"),
@@ -239,21 +225,24 @@ def ended_choices(state: Any) -> Iterator[Any]:
 
 
 async def prompt_tokens(
-    serving_chat: Any, request: Any, *, turns: asyncio.Lock | None
+    serving: Any, request: ChatCompletionRequest | CompletionRequest, *, turns: asyncio.Lock | None
 ) -> int | ErrorResponse:
-    """A prompt's length as a generation would have it (`OpenAIServingChat.online_renderer`, `._extract_prompt_len`).
+    """The length of a request's prompts as a generation would have them (`.online_renderer`, `._extract_prompt_len` of
+    vLLM's chat completions and completions).
 
     `turns` is what those share that count prompts of any length; None: one that is too long is refused. Without it
     nothing can be held for exactly what a prompt costs.
     """
-    renderer = serving_chat.online_renderer
+    renderer = serving.online_renderer
     if turns is not None:
         renderer = without_a_limit(renderer, turns)
     # `skip_mm_cache`: media that were only counted must not stand in the cache as sent to the engine.
-    rendered = await renderer.render_chat(request, skip_mm_cache=True)
+    is_chat = isinstance(request, ChatCompletionRequest)
+    render = renderer.render_chat if is_chat else renderer.render_completion
+    rendered = await render(request, skip_mm_cache=True)
     if isinstance(rendered, ErrorResponse):
         return rendered
-    return sum(serving_chat._extract_prompt_len(prompt) for prompt in rendered[1])
+    return sum(map(serving._extract_prompt_len, rendered[1] if is_chat else rendered))
 
 
 def places(engine_client: Any) -> int:

@@ -15,9 +15,10 @@ from vllm.exceptions import GenerationError
 
 from models.engine import EngineChunk, EngineFault, EngineRequest, TokenUsage
 from models.vllm import insides
+from models.vllm.counting_client import PromptMeters
 from models.vllm.openai_forms import ChatForm
 from models.vllm.prompts import vllm_fields
-from models.vllm.reply_pieces import Meter, completed, read_to_its_end, streamed, told_reasoning
+from models.vllm.reply_pieces import completed, read_to_its_end, streamed, told_reasoning
 
 ERROR_EVENT = "event: error\n"
 START_EVENT = "event: message_start\n"
@@ -46,7 +47,9 @@ class MessageForm(ChatForm):
         super().__init__(serving_chat, client, coalesce_s=coalesce_s)
         self._converters = insides.message_converters()
 
-    def pieces(self, request: EngineRequest, meter: Meter) -> AsyncGenerator[EngineChunk | EngineFault, None]:
+    def pieces(
+        self, request: EngineRequest, meter: PromptMeters
+    ) -> AsyncGenerator[EngineChunk | EngineFault, None]:
         fields = vllm_fields(replace(request, stream=True))
         creating = self._serving.create_chat_completion(ChatCompletionRequest(**fields, **WITH_USAGE))
         events = MessageEvents(request, meter, self._converters.message_stream_converter)
@@ -65,7 +68,7 @@ class MessageEvents:
     def __init__(
         self,
         request: EngineRequest,
-        meter: Meter,
+        meter: PromptMeters,
         convert: Callable[[AsyncGenerator[str, None]], AsyncGenerator[str, None]],
     ) -> None:
         self._request = request

@@ -15,8 +15,9 @@ from vllm.entrypoints.serve.engine.protocol import ErrorResponse
 
 from models.engine import EngineChunk, EngineFault, EngineRequest
 from models.vllm import insides
+from models.vllm.counting_client import PromptMeters
 from models.vllm.prompts import vllm_fields, vllm_options
-from models.vllm.reply_pieces import Meter, completed, openai_events, reasoning_tokens, reply_bytes, streamed
+from models.vllm.reply_pieces import completed, openai_events, reasoning_tokens, reply_bytes, streamed
 from models.vllm.reply_reading import ReadRequest, told_end
 
 
@@ -32,7 +33,9 @@ class ChatForm:
     def engine_ids(self, request: EngineRequest) -> Sequence[str]:
         return [insides.engine_id(request.request_id)]
 
-    def pieces(self, request: EngineRequest, meter: Meter) -> AsyncGenerator[EngineChunk | EngineFault, None]:
+    def pieces(
+        self, request: EngineRequest, meter: PromptMeters
+    ) -> AsyncGenerator[EngineChunk | EngineFault, None]:
         asked = ChatCompletionRequest(**vllm_fields(request))
         if request.stream and self._reasons and asked.stream_options is None:
             # Only there vLLM tells how much of a streamed reply was reasoning.
@@ -52,7 +55,7 @@ class ChatForm:
         return await insides.prompt_tokens(self._serving, asked, turns=turns)
 
 
-def _written(meter: Meter, reply: ChatCompletionResponse) -> bytes:
+def _written(meter: PromptMeters, reply: ChatCompletionResponse) -> bytes:
     meter.reasoning_tokens = reasoning_tokens(reply.usage.model_dump())
     for choice in reply.choices:
         choice.finish_reason = told_end(choice, meter.cut_off)
@@ -73,7 +76,9 @@ class CompletionForm:
     def engine_ids(self, request: EngineRequest) -> Sequence[str]:
         return [insides.completion_engine_id(request.request_id, at) for at in range(len(request.prompts))]
 
-    def pieces(self, request: EngineRequest, meter: Meter) -> AsyncGenerator[EngineChunk | EngineFault, None]:
+    def pieces(
+        self, request: EngineRequest, meter: PromptMeters
+    ) -> AsyncGenerator[EngineChunk | EngineFault, None]:
         asked = CompletionRequest(**completion_fields(request))
         creating = self._serving.create_completion(asked)
         if not request.stream:
@@ -85,7 +90,7 @@ class CompletionForm:
         self, request: EngineRequest, *, turns: asyncio.Lock | None
     ) -> int | ErrorResponse:
         asked = CompletionRequest(**completion_fields(request))
-        return await insides.completion_tokens(self._serving, asked, turns=turns)
+        return await insides.prompt_tokens(self._serving, asked, turns=turns)
 
 
 def completion_fields(request: EngineRequest) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import asyncio
 import copy
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +23,13 @@ NO_SEED = -1
 STAND_IN_SEED = 2**62 + 1
 # What no parameters mean: vLLM would let a call have any JSON for arguments, a string too.
 NO_PARAMETERS = {"type": "object", "properties": {}}
+# A few hundredths of a second: what another prompt waits at most.
+PIECE_CHARS = 64 * 1024
+# Where a piece may end: this far from its end, or anywhere if there is no good place.
+SEARCHED_CHARS = 4096
+# After a line, or before a space between words. Byte-level tokenizers split there before they merge anything: their
+# pieces have exactly the tokens of the whole. For others a cut may cost a token.
+_BOUNDARY = re.compile(r"(?<=\S\n)(?=\w)|(?<=\w)(?= \w)")
 
 
 def vllm_fields(request: EngineRequest) -> dict[str, Any]:
@@ -94,22 +101,12 @@ def prompt_making(serving_chat: Any) -> PromptMaking | None:
     return PromptMaking(template, content_format == "openai", special, backend.to_str())
 
 
-# A few hundredths of a second: what another prompt waits at most.
-PIECE_CHARS = 64 * 1024
-# Where a piece may end: this far from its end, or anywhere if there is no good place.
-SEARCHED_CHARS = 4096
-# After a line, or before a space between words. Byte-level tokenizers split there before they merge anything: their
-# pieces have exactly the tokens of the whole. For others a cut may cost a token.
-_BOUNDARY = re.compile(r"(?<=\S\n)(?=\w)|(?<=\w)(?= \w)")
-
-
 def without_a_limit(online_renderer: Any, turns: asyncio.Lock) -> Any:
     """vLLM's `OnlineRenderer`, for prompts of any length whose tokens are only counted.
 
     `turns` is shared by all that count: a piece of each in turn.
     """
-    renderer = copy.copy(online_renderer.renderer)
-    whole = renderer.tokenize_prompt_async
+    whole = online_renderer.renderer.tokenize_prompt_async
 
     async def tokenized(prompt: Any, params: Any) -> Any:
         params = replace(params, max_total_tokens=None)
@@ -123,25 +120,25 @@ def without_a_limit(online_renderer: Any, turns: asyncio.Lock) -> Any:
                 tokens += len((await whole({"prompt": piece}, params))["prompt_token_ids"])
         return {"prompt_token_ids": range(tokens)}
 
-    renderer.tokenize_prompt_async = tokenized
-    found = copy.copy(online_renderer)
-    found.renderer = renderer
-    return found
+    return _tokenizing_with(tokenized, online_renderer)
 
 
 def one_at_a_time(online_renderer: Any) -> Any:
     """vLLM's `OnlineRenderer`, for requests of many prompts: it tokenizes one after the other, and another request's
     prompt has its turn between two of them."""
-    renderer = copy.copy(online_renderer.renderer)
-    tokenize, turns = renderer.tokenize_prompt_async, asyncio.Lock()
+    tokenize, turns = online_renderer.renderer.tokenize_prompt_async, asyncio.Lock()
 
     async def tokenized(prompt: Any, params: Any) -> Any:
         async with turns:
             return await tokenize(prompt, params)
 
-    renderer.tokenize_prompt_async = tokenized
-    found = copy.copy(online_renderer)
-    found.renderer = renderer
+    return _tokenizing_with(tokenized, online_renderer)
+
+
+def _tokenizing_with(tokenize: Callable[[Any, Any], Awaitable[Any]], online_renderer: Any) -> Any:
+    """A copy with another `tokenize_prompt_async`."""
+    found, renderer = copy.copy(online_renderer), copy.copy(online_renderer.renderer)
+    found.renderer, renderer.tokenize_prompt_async = renderer, tokenize
     return found
 
 

@@ -1,16 +1,17 @@
 """Turns vLLM's outputs into the pieces of a reply, each with the usage so far, streamed or as one JSON object."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Set
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import aclosing
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionResponse
 from vllm.entrypoints.serve.engine.protocol import ErrorResponse
 from vllm.exceptions import GenerationError
 
-from models.engine import EngineChunk, EngineFault, TokenUsage
+from models.engine import EngineChunk, EngineFault
+from models.vllm.counting_client import PromptMeters
 from models.vllm.faults import fault_of
 from models.vllm.reply_reading import told_cut_off
 
@@ -24,30 +25,13 @@ DONE = "data: [DONE]\n\n"
 REPLY_FIELDS = ("id", "object", "created", "model", "choices", "system_fingerprint")
 
 
-class Meter(Protocol):
-    """What is counted of a request's prompts, one or several: `models.vllm.counting_client.UsageMeter` says how."""
-
-    failure: BaseException | None
-    reasoning_tokens: int
-
-    @property
-    def handed_over(self) -> asyncio.Future[None]: ...
-
-    @property
-    def cut_off(self) -> Set[int]: ...
-
-    def usage(self) -> TokenUsage: ...
-
-    def peek(self) -> TokenUsage: ...
-
-
 Reply = AsyncGenerator[str, None]
 Read = Callable[[Reply], AsyncGenerator[bytes, None]]
 
 
 async def streamed(
     creating: Awaitable[Reply | Any],
-    meter: Meter,
+    meter: PromptMeters,
     *,
     read: Read,
     coalesce_s: float,
@@ -74,7 +58,7 @@ async def streamed(
 
 
 async def completed(
-    creating: Coroutine[Any, Any, Any], meter: Meter, *, write: Callable[[Any], bytes]
+    creating: Coroutine[Any, Any, Any], meter: PromptMeters, *, write: Callable[[Any], bytes]
 ) -> AsyncGenerator[EngineChunk | EngineFault, None]:
     """Usage while the reply is made, and then the reply in one piece. `creating` is vLLM's, `write` makes its JSON."""
     task = asyncio.create_task(creating)
@@ -108,7 +92,7 @@ async def read_to_its_end(creating: Awaitable[Reply | Any], read: Read, take: Ca
     return None
 
 
-async def unbroken(reply: Reply, meter: Meter) -> Reply:
+async def unbroken(reply: Reply, meter: PromptMeters) -> Reply:
     """vLLM's events until one tells of a failure, which the meter notes: the service writes its own, after settling.
 
     Each says of a call that the token limit ended that it was cut off.
@@ -122,7 +106,7 @@ async def unbroken(reply: Reply, meter: Meter) -> Reply:
             yield told_cut_off(event, meter.cut_off)
 
 
-async def told_reasoning(reply: Reply, meter: Meter) -> Reply:
+async def told_reasoning(reply: Reply, meter: PromptMeters) -> Reply:
     """The unbroken events; of the one that `include_usage` asks for, the meter learns what was reasoning."""
     async with aclosing(unbroken(reply, meter)) as events:
         async for event in events:
@@ -136,7 +120,7 @@ def _tells_usage(event: str) -> bool:
     return '"choices":[]' in event[:400]
 
 
-def openai_events(meter: Meter, *, tells_usage: bool) -> Read:
+def openai_events(meter: PromptMeters, *, tells_usage: bool) -> Read:
     """Of the stream of a chat or of a completion, what goes to the caller as it is."""
 
     async def read(reply: Reply) -> AsyncGenerator[bytes, None]:
@@ -152,7 +136,7 @@ def openai_events(meter: Meter, *, tells_usage: bool) -> Read:
     return read
 
 
-def _with_cached(event: str, meter: Meter) -> str:
+def _with_cached(event: str, meter: PromptMeters) -> str:
     """The event's usage with the cached tokens, which vLLM reports in its last event only."""
     details = f'"prompt_tokens_details":{{"cached_tokens":{meter.usage().cached_tokens}}},'
     return event.replace(USAGE, USAGE + details, 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
@@ -18,31 +17,37 @@ from vllm.exceptions import GenerationError
 
 from models.engine import EngineChunk, EngineFault, EngineRequest
 from models.vllm import insides
+from models.vllm.counting_client import PromptMeters
+from models.vllm.openai_forms import ChatForm
 from models.vllm.prompts import vllm_fields
-from models.vllm.reply_pieces import Meter, completed, read_to_its_end, streamed
+from models.vllm.reply_pieces import completed, read_to_its_end, streamed
 
 # vLLM tells them before it gives its engine the prompt, which may be refused there.
 BEGINNINGS = frozenset({"response.created", "response.in_progress"})
 LOGPROBS = "message.output_text.logprobs"
 
 
-class ResponseForm:
-    """The `models.vllm.engine.Form` of responses.
+class ResponseForm(ChatForm):
+    """The `models.vllm.engine.Form` of responses. Their prompt is that of the same request as a chat completion.
 
     Of a request's `form_options`, `response` is what the reply repeats of the request, and `namespaces` has the
     functions that are called otherwise in the prompt: that name, to `[namespace, name]`.
     """
 
     def __init__(self, serving_chat: Any, client: Any, *, coalesce_s: float) -> None:
-        self._serving_chat = serving_chat
+        super().__init__(serving_chat, client, coalesce_s=coalesce_s)
         self._layer = insides.responses_layer(serving_chat, client)
-        self._coalesce_s = coalesce_s
 
     def engine_ids(self, request: EngineRequest) -> Sequence[str]:
         return [insides.response_engine_id(_id(request))]
 
-    def pieces(self, request: EngineRequest, meter: Meter) -> AsyncGenerator[EngineChunk | EngineFault, None]:
-        creating, events = self._created(replace(request, stream=True)), ResponseEvents(_object(request))
+    def pieces(
+        self, request: EngineRequest, meter: PromptMeters
+    ) -> AsyncGenerator[EngineChunk | EngineFault, None]:
+        creating, events = (
+            self._created(replace(request, stream=True)),
+            ResponseEvents(ResponseObject(request)),
+        )
 
         def read(reply: AsyncGenerator[Any, None]) -> AsyncGenerator[bytes, None]:
             return _written(reply, meter, events)
@@ -54,21 +59,14 @@ class ResponseForm:
             creating, meter, read=read, coalesce_s=self._coalesce_s, closing=lambda: events.closing
         )
 
-    async def count_tokens(
-        self, request: EngineRequest, *, turns: asyncio.Lock | None
-    ) -> int | ErrorResponse:
-        """The prompt is that of the same request as a chat completion."""
-        asked = ChatCompletionRequest(**vllm_fields(request))
-        return await insides.prompt_tokens(self._serving_chat, asked, turns=turns)
-
     async def _created(self, request: EngineRequest) -> Any:
         chat = ChatCompletionRequest(**vllm_fields(request))
-        asked = await rendered_request(chat, self._serving_chat, _id(request))
+        asked = await rendered_request(chat, self._serving, _id(request))
         return asked if isinstance(asked, ErrorResponse) else await self._layer.create_responses(asked)
 
 
 async def _written(
-    reply: AsyncGenerator[Any, None], meter: Meter, events: ResponseEvents
+    reply: AsyncGenerator[Any, None], meter: PromptMeters, events: ResponseEvents
 ) -> AsyncGenerator[bytes, None]:
     """The events but for the closing one; the first once something was generated."""
     beginning = b""
@@ -87,17 +85,6 @@ async def _written(
         return
     if beginning:
         yield beginning
-
-
-def _object(request: EngineRequest) -> ResponseObject:
-    repeated: Mapping[str, Any] = request.form_options.get("response", {})
-    return ResponseObject(
-        request.request_id,
-        request.model_id,
-        repeated,
-        namespaces=request.form_options.get("namespaces", {}),
-        parallel_calls=request.options.get("parallel_tool_calls") is not False,
-    )
 
 
 def _id(request: EngineRequest) -> str:
@@ -283,23 +270,14 @@ class ResponseEvents:
 
 
 class ResponseObject:
-    """The `response` of one request, around vLLM's output. `repeated` is what it repeats of the request."""
+    """The `response` of one request, around vLLM's output."""
 
-    def __init__(
-        self,
-        request_id: str,
-        model_id: str,
-        repeated: Mapping[str, Any],
-        *,
-        namespaces: Mapping[str, Any],
-        parallel_calls: bool,
-    ) -> None:
-        self._request_id = request_id
-        self._model_id = model_id
-        self._repeated = repeated
-        # What a function is called in the prompt, to its namespace and its name there.
-        self._namespaces = namespaces
-        self._parallel_calls = parallel_calls
+    def __init__(self, request: EngineRequest) -> None:
+        self._request_id = request.request_id
+        self._model_id = request.model_id
+        self._repeated = request.form_options.get("response", {})
+        self._namespaces = request.form_options.get("namespaces", {})
+        self._parallel_calls = request.options.get("parallel_tool_calls") is not False
 
     def begun(self, response: Mapping[str, Any]) -> dict[str, Any]:
         return self._object(response, status="in_progress", output=[])

@@ -227,10 +227,10 @@ async def test_what_is_remembered_is_bounded_and_nobody_is_forgotten_for_another
         await found.check("json", PATTERN % "kept", OTHER)
         for at in range(MAX_REMEMBERED + 5):
             await found.check("json", PATTERN % at, ONE)
-        known = found._known._outcomes
+        known = found._outcomes
         assert {who: len(outcomes) for who, outcomes in known.items()} == {"one": MAX_REMEMBERED, "other": 1}
         for at in range(MAX_PAYERS + 5):
-            found._known.keep(f"p{at}", b"", "ok")
+            found._outcomes_of(f"p{at}")[b""] = "ok"
         assert len(known) == MAX_PAYERS
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from openai.types.responses import ResponseStreamEvent
 from pydantic import TypeAdapter
 
+from models.engine import EngineRequest
 from models.vllm.response_form import ResponseEvents, ResponseObject
 
 EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
@@ -17,7 +18,9 @@ DONE = {**BEGUN, "status": "completed", "usage": {"output_tokens_details": {"rea
 
 
 def response(*, parallel_calls: bool = True, **namespaces: list[str]) -> ResponseObject:
-    return ResponseObject("1", "m", REPEATED, namespaces=namespaces, parallel_calls=parallel_calls)
+    options = {"parallel_tool_calls": parallel_calls}
+    form_options = {"response": REPEATED, "namespaces": namespaces}
+    return ResponseObject(EngineRequest("1", "m", (), 1, True, "", options, form_options=form_options))
 
 
 def told(
