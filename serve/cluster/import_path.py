@@ -38,7 +38,7 @@ def build(arguments: Arguments) -> Any:
         known = ", ".join((INGRESS_APP, OPS_APP, *of_models))
         raise ConfigError(f"args.app is {app!r}, which is none of {known}")
     progress = Progress()
-    return dict(Run(None, progress).builds(settings, checkpoints_of(settings, progress)))[app]()
+    return Run(None, progress).builds(settings, checkpoints_of(settings, progress))[app]()
 
 
 def _ingress(settings: Settings) -> Any:

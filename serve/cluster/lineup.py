@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from models.engine_kinds import ENGINE_KINDS
-from serve.cluster.nodes import check_marks
+from serve.cluster.nodes import check_marks, spread_over_nodes
 from serve.cluster.progress import Says, StartError
 from serve.cluster.ray_insides.ray_serve import deploy, undeploy
 from serve.cluster.replicas.applications import (
@@ -25,13 +25,12 @@ from serve.cluster.replicas.applications import (
     without_generation,
 )
 from serve.cluster.retiring import Retiring, retiring
-from serve.config.adapters import adapter_source, check_folders
+from serve.config.adapters import check_folders
 from serve.config.chat_models import ModelSettings
 from serve.config.paths import ConfigError
 from serve.config.settings import Settings
-from serve.logs.outlet import LogPlan
-from serve.metrics.process_files import metrics_folder
-from serve.processes.run_folder import LOGS_SOCKET, told
+from serve.processes.run_folder import LOGS_SOCKET
+from serve.processes.start_steps import told
 
 POLL_S = 0.25
 
@@ -127,7 +126,7 @@ class Run:
         warn_of_fake_engines(
             [model for model in settings.engine_models if model_app(model.id) in apps], self.progress
         )
-        for app, build in self.builds(settings, checkpoints):
+        for app, build in self.builds(settings, checkpoints).items():
             if app in apps:
                 on_demand = "" if lineup.kept_up([app]) else " (starts on its first request)"
                 self.progress.begin(f"deploying {app.partition(':')[2]}{on_demand}")
@@ -136,69 +135,29 @@ class Run:
     def deploy_ingress(self, lineup: Lineup) -> None:
         """The HTTP processes."""
         from serve.cluster.deployments.ingress import build_ingress
-        from serve.cluster.nodes import spread_over_nodes
 
         per_node = spread_over_nodes(lineup.settings).get(INGRESS_APP)
         built = build_ingress(lineup.settings, lineup.places, self.folder, per_node=per_node)
         deploy(built, lineup.ingress)
 
-    def builds(
-        self, settings: Settings, checkpoints: Mapping[str, str]
-    ) -> Iterator[tuple[str, Callable[[], Any]]]:
-        """Each application, and what makes it."""
+    def builds(self, settings: Settings, checkpoints: Mapping[str, str]) -> dict[str, Callable[[], Any]]:
+        """What makes each application, by its name."""
         from serve.cluster.deployments.compress import build_compressor
         from serve.cluster.deployments.retrieval import build_retrieval_model
-        from serve.cluster.nodes import spread_over_nodes
+        from serve.cluster.deployments.vllm_chat import build_model
 
         logs = settings.logs.plan(self.folder / LOGS_SOCKET if self.folder else None)
-        per_node = spread_over_nodes(settings).get
+        builds: dict[str, Callable[..., Any]] = {}
         for model in settings.engine_models:
-            app = model_app(model.id)
-            build = partial(
-                _chat_model,
-                model,
-                checkpoints[model.id],
-                settings,
-                logs,
-                self.folder,
-                per_node=per_node(app),
-            )
-            yield app, build
+            given = {"checkpoint": checkpoints[model.id], "run_folder": self.folder}
+            builds[model_app(model.id)] = partial(build_model, model, settings, logs, **given)
         for compressor in settings.compression.models:
-            app = compressor_app(compressor.id)
-            yield app, partial(build_compressor, compressor, settings, logs, per_node=per_node(app))
+            builds[compressor_app(compressor.id)] = partial(build_compressor, compressor, settings, logs)
         for texts in settings.retrieval_models:
             if not texts.is_hosted:
-                app = retrieval_app(texts.id)
-                yield app, partial(build_retrieval_model, texts, settings, logs, per_node=per_node(app))
-
-
-def _chat_model(
-    model: ModelSettings,
-    checkpoint: str,
-    settings: Settings,
-    logs: LogPlan,
-    run_folder: Path | None,
-    *,
-    per_node: int | None,
-) -> Any:
-    from serve.cluster.deployments.chat import build_model
-
-    return build_model(
-        model,
-        checkpoint,
-        adapters=[adapter_source(adapter) for adapter in settings.adapters_of(model.id)],
-        coalesce_s=settings.server.coalesce_ms / 1000,
-        longest_s=settings.server.longest_request_s,
-        on_loopback=not settings.ray.address,
-        ports=settings.ray.replica_ports,
-        counts_in=metrics_folder(settings),
-        counts_engine=settings.metrics.engines,
-        logs=logs,
-        tracing=settings.tracing.engine_terms,
-        run_folder=run_folder,
-        per_node=per_node,
-    )
+                builds[retrieval_app(texts.id)] = partial(build_retrieval_model, texts, settings, logs)
+        per_node = spread_over_nodes(settings)
+        return {app: partial(build, per_node=per_node.get(app)) for app, build in builds.items()}
 
 
 def warn_of_fake_engines(models: Iterable[ModelSettings], progress: Says) -> None:
@@ -284,7 +243,7 @@ FIRST_START_CHECKPOINTS = "embedded:"
 def checkpoint_of(model: ModelSettings, state_dir: Path, progress: Says) -> str:
     """The hub name or the folder that the engine loads. Raises `StartError` for a folder that is not there."""
     if model.checkpoint.startswith(FIRST_START_CHECKPOINTS):
-        from models.embedded.install import ensure_checkpoints
+        from models.embedded import ensure_checkpoints
 
         progress.begin("laying out the embedded checkpoints")
         name = model.checkpoint.removeprefix(FIRST_START_CHECKPOINTS)

@@ -18,8 +18,8 @@ from typing import Any
 import ray
 from ray import serve
 
-from serve.cluster.deployments.chat import build_model
 from serve.cluster.deployments.compress import build_compressor
+from serve.cluster.deployments.vllm_chat import build_model
 from serve.cluster.ray_insides.ray_serve import RAY_ENVIRONMENT
 from serve.config.settings import Settings, load_settings
 from serve.config.values import Node, parse_node
@@ -46,11 +46,7 @@ def asked(application: Any) -> dict[str, Any]:
 
 def demands(settings: Settings) -> dict[str, dict[str, Any]]:
     models = {
-        f"model:{model.id}": asked(
-            build_model(
-                model, model.checkpoint, coalesce_s=0.03, longest_s=1, on_loopback=True, counts_in=None
-            )
-        )
+        f"model:{model.id}": asked(build_model(model, settings, checkpoint=model.checkpoint))
         for model in settings.models
     }
     compressors = {

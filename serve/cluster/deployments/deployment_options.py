@@ -6,7 +6,7 @@ from serve.cluster.replicas.applications import HEALTH_CHECK_PERIOD_S, HEALTH_CH
 from serve.config.chat_models import ModelSettings
 
 
-def deployment_options(model: ModelSettings, *, longest_s: float) -> dict[str, Any]:
+def chat_options(model: ModelSettings, *, longest_s: float) -> dict[str, Any]:
     """`longest_s` is what a replica that is not needed any more gets to end its requests."""
     from serve.cluster.replicas.router import ReplicaRouter
 

@@ -14,20 +14,21 @@ from typing import TYPE_CHECKING, Any
 from ray import serve
 
 from models.adapters import read_adapter
-from models.engine_kinds import EngineSpec
+from models.engine_kinds import ENGINE_KINDS, EngineSpec
 from models.grammar.trials import TrialTerms
 from models.vllm.core_process import fork_cores, start_forking
-from serve.cluster.deployments.chat import ChatReplica
-from serve.cluster.replicas.port import Ports
-from serve.config.adapters import lora_arguments, max_rank_of
+from serve.cluster.deployments.chat import ChatReplica, ReplicaTerms
+from serve.cluster.deployments.deployment_options import at_most, chat_options
+from serve.config.adapters import adapter_source, lora_arguments, max_rank_of
 from serve.config.capacity.demand import placement_group, worker_bundle
-from serve.config.chat_models import ModelSettings
-from serve.fairness.places import Shares
-from serve.fairness.replica_turns import FairTrials
-from serve.logs.outlet import LogPlan, begin_logs, take_others
-from serve.metrics.engine_files import open_replica_metrics
-from serve.processes.run_folder import teller
-from serve.tracing.collector import TracingTerms
+from serve.config.chat_models import ModelSettings, shares_of
+from serve.config.settings import Settings
+from serve.fairness.trials import FairTrials
+from serve.logs.setup import LOGS, LogPlan, begin_logs, take_others
+from serve.metrics.engines.replica import open_replica_metrics
+from serve.metrics.process_files import metrics_folder
+from serve.processes.start_steps import teller
+from serve.tracing.destination import TracingTerms
 
 if TYPE_CHECKING:
     from ray.serve.llm import LLMConfig
@@ -42,17 +43,13 @@ class VLLMChatReplica(ChatReplica):
         self,
         model: ModelSettings,
         spec: EngineSpec,
+        terms: ReplicaTerms,
         *,
-        shares: Shares,
-        on_loopback: bool,
-        ports: Ports,
-        counts_in: Path | None,
         counts_engine: bool,
-        logs: LogPlan,
         tracing: TracingTerms | None,
         run_folder: Path | None,
     ) -> None:
-        outlet, tell = begin_logs(logs), teller(run_folder, model.id)
+        outlet, tell = begin_logs(terms.logs), teller(run_folder, model.id)
         tell("importing vLLM")
         forks_cores = model.accelerator.kind == "cpu"
         if tracing is not None:
@@ -61,13 +58,12 @@ class VLLMChatReplica(ChatReplica):
         if forks_cores:
             # It imports vLLM while this process does.
             start_forking()
-        from serve.cluster.deployments.vllm_chat import llm_config
         from serve.cluster.ray_insides.ray_serve_llm import serve_adapters, unstarted_server
 
-        metrics = open_replica_metrics(counts_in, model.id)
+        metrics = open_replica_metrics(terms.counts_in, model.id)
         families = metrics.families if metrics is not None and counts_engine else None
         if families is not None:
-            from models.vllm.insides import count_with
+            from models.vllm.stat_logger import count_with
 
             count_with(families)
         if forks_cores:
@@ -86,10 +82,7 @@ class VLLMChatReplica(ChatReplica):
         # An engine on a GPU is started again with its whole replica.
         start_again = self._start_again if forks_cores else None
         tell("generating a first token")
-        engine = await self._warmed_up()
-        await self.open(
-            engine, start_again, shares=shares, on_loopback=on_loopback, ports=ports, metrics=metrics
-        )
+        await self.open(await self._warmed_up(), start_again, terms, metrics)
 
     async def _warmed_up(self) -> VLLMEngine:
         from models.vllm.engine import VLLMEngine
@@ -130,17 +123,52 @@ def folders_of(spec: EngineSpec, *, max_rank: int) -> dict[str, Path]:
     return folders
 
 
-def build_vllm_model(
-    model: ModelSettings, spec: EngineSpec, options: dict[str, Any], given: dict[str, Any]
+def build_model(
+    model: ModelSettings,
+    settings: Settings,
+    logs: LogPlan = LOGS,
+    *,
+    checkpoint: str,
+    run_folder: Path | None = None,
+    per_node: int | None = None,
 ) -> Any:
-    """The application of `build_model`: `options` are Ray Serve's, `given` is passed on to the replica."""
-    deployment = serve.deployment(
-        VLLMChatReplica,
-        **options,
-        **placement_group(model),
-        ray_actor_options={"runtime_env": {"env_vars": model.engine_environment()}},
+    """The Ray Serve application of one catalog model, whatever its engine. `checkpoint` is a hub name or a folder;
+    `run_folder`: the server's, on its machine, where the steps of the start are told; `per_node`: how many of its
+    replicas a node may have."""
+    adapters = tuple(adapter_source(adapter) for adapter in settings.adapters_of(model.id))
+    coalesce_s = settings.server.coalesce_ms / 1000
+    spec = EngineSpec(model.id, checkpoint, model.context_length, coalesce_s, model.engine.options, adapters)
+    options = chat_options(model, longest_s=settings.server.longest_request_s)
+    shares, on_loopback = shares_of(model.replicas), not settings.ray.address
+    terms = ReplicaTerms(shares, on_loopback, settings.ray.replica_ports, metrics_folder(settings), logs)
+    if ENGINE_KINDS[model.engine.kind].module is not None:
+        resources = _resources(model)
+        shell = serve.deployment(ChatReplica, **options, **at_most(per_node), ray_actor_options=resources)
+        return shell.bind(model.engine.kind, spec, terms)
+    environment = {"runtime_env": {"env_vars": model.engine_environment()}}
+    shell = serve.deployment(
+        VLLMChatReplica, **options, **placement_group(model), ray_actor_options=environment
     )
-    return deployment.bind(model, spec, **given)
+    return shell.bind(
+        model,
+        spec,
+        terms,
+        counts_engine=settings.metrics.engines,
+        tracing=settings.tracing.engine_terms,
+        run_folder=run_folder,
+    )
+
+
+def _resources(model: ModelSettings) -> dict[str, Any]:
+    """The engine runs in the replica's process, or in processes that this one starts: all that it needs is asked for
+    with the replica."""
+    worker = worker_bundle(model)
+    return {
+        "num_cpus": 1 + worker.get("CPU", 0),
+        "num_gpus": worker.get("GPU", 0),
+        **({"accelerator_type": model.accelerator.type} if model.accelerator.type else {}),
+        "runtime_env": {"env_vars": model.engine_environment()},
+    }
 
 
 NOTHING_TO_FETCH = "serve.cluster.ray_insides.ray_serve_llm.NothingToFetch"
