@@ -17,7 +17,7 @@ from models.errors import EngineFailed, EngineUnavailable
 from models.prompt_bound import PromptBound
 from serve.cluster.replicas.applications import BOUND_KEY
 from serve.cluster.replicas.client import ReplicaClient, ReplicaGone, ReplyBroken
-from serve.cluster.replicas.handles import ReplicaStatus
+from serve.cluster.replicas.handles import Failures, ReplicaStatus, answer_of
 from serve.cluster.replicas.pool import Replicas
 from serve.fairness.places import QueueFull, Shares
 
@@ -111,23 +111,13 @@ class RayEngine:
 
     async def count_tokens(self, request: EngineRequest, *, beyond_context: bool = False) -> int:
         """The prompt's tokens, as a replica counts them; one that is started for it gets the time to start."""
+        failures = Failures(
+            late=lambda _: self._timeout_error(request, taken=False),
+            full=lambda _: self._no_replica(request),
+            died=lambda _: EngineFailed(f"{request.model_id}: the engine died while it counted the prompt"),
+        )
         response = self._counting.remote(request, beyond_context=beyond_context)
-        try:
-            async with asyncio.timeout(self._start_wait_s):
-                counted: int | EngineFault = await response
-        except TimeoutError:
-            response.cancel()
-            raise self._timeout_error(request, taken=False) from None
-        except asyncio.CancelledError:
-            response.cancel()
-            raise
-        except (BackPressureError, DeploymentUnavailableError) as error:
-            raise self._no_replica(request) from error
-        except (TaskCancelledError, RayError, RayServeException) as error:
-            raise EngineFailed(f"{request.model_id}: the engine died while it counted the prompt") from error
-        if isinstance(counted, EngineFault):
-            raise counted.error()
-        return counted
+        return int(await answer_of(response, request.model_id, self._start_wait_s, failures))
 
     def _no_replica(self, request: EngineRequest) -> EngineUnavailable:
         return EngineUnavailable(

@@ -2,6 +2,9 @@
 
 import asyncio
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ray import serve
@@ -44,48 +47,64 @@ class ReplicaStatus:
         )
 
 
+Failure = Callable[[str], Exception]
+
+
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """Errors of a call that no replica has answered, made of the reason: none came in time, as many wait as may, or the
+    replica died."""
+
+    late: Failure
+    full: Failure
+    died: Failure
+
+
+async def answer_of(response: DeploymentResponse, model_id: str, within_s: float, failures: Failures) -> Any:
+    """What a replica answers to a call of its handle. Raises one of `failures`, or the fault that it answers."""
+    try:
+        async with asyncio.timeout(within_s):
+            answer = await response
+    except TimeoutError:
+        response.cancel()
+        raise failures.late(f"{model_id}: no answer within {within_s:g} s") from None
+    except asyncio.CancelledError:
+        response.cancel()
+        raise
+    except (BackPressureError, DeploymentUnavailableError) as error:
+        raise failures.full(f"{model_id}: no replica can take the request") from error
+    except (TaskCancelledError, RayError, RayServeException) as error:
+        raise failures.died(f"{model_id}: the model died while it worked on this") from error
+    if isinstance(answer, CompressionFault | EngineFault):
+        raise answer.error()
+    return answer
+
+
 class RayCompressor:
     """One compression model's replicas, which `app` names. `longest_s` bounds a request, the start of a replica
     included: for a replica that gives no answer at all, since each ends its own work in time."""
 
     def __init__(self, model_id: str, app: str, handle: DeploymentHandle, *, longest_s: float) -> None:
-        self._model_id = model_id
         self._handle = handle.options(method_name="compress")
         self._counting = handle.options(method_name="count_tokens")
         self._longest_s = longest_s
-        self._status = ReplicaStatus(app)
+        self._model_id = model_id
+        self._failures = Failures(CompressorUnavailable, CompressorOverloaded, CompressorFailed)
+        self.ready = ReplicaStatus(app).is_running
 
     async def compress(self, request: CompressionRequest, terms: JobTerms = NO_TERMS) -> CompressionResult:
-        result = await self._answer(self._handle.remote(request, terms))
+        result = await answer_of(
+            self._handle.remote(request, terms), self._model_id, self._longest_s, self._failures
+        )
         assert isinstance(result, CompressionResult)
         return result
 
     async def count_tokens(self, text: str, terms: JobTerms = NO_TERMS) -> int:
-        return int(await self._answer(self._counting.remote(text, terms)))
-
-    async def _answer(self, response: DeploymentResponse) -> Any:
-        try:
-            async with asyncio.timeout(self._longest_s):
-                answer = await response
-        except TimeoutError:
-            response.cancel()
-            raise CompressorUnavailable(f"{self._model_id}: no answer within {self._longest_s:g} s") from None
-        except asyncio.CancelledError:
-            response.cancel()
-            raise
-        except (BackPressureError, DeploymentUnavailableError) as error:
-            raise CompressorOverloaded(f"{self._model_id}: no replica can take the request") from error
-        except (TaskCancelledError, RayError, RayServeException) as error:
-            raise CompressorFailed(
-                f"{self._model_id}: the compressor died while it worked on this"
-            ) from error
-        if isinstance(answer, CompressionFault):
-            raise answer.error()
-        return answer
-
-    async def ready(self) -> bool:
-        """Whether a replica is running."""
-        return await self._status.is_running()
+        return int(
+            await answer_of(
+                self._counting.remote(text, terms), self._model_id, self._longest_s, self._failures
+            )
+        )
 
 
 class RayRetriever:
@@ -102,40 +121,19 @@ class RayRetriever:
         longest_s: float,
         retry_after_s: int,
     ) -> None:
-        self._model_id = model_id
         self._handle = handle.options(method_name="retrieve")
         self._deadline_s = deadline_s
         self._longest_s = longest_s
-        self._retry_after_s = retry_after_s
-        self._status = ReplicaStatus(app)
+        late = partial(EngineTimedOut, retry_after_s=retry_after_s)
+        full = partial(EngineUnavailable, retry_after_s=retry_after_s)
+        self._model_id = model_id
+        self._failures = Failures(late, full, EngineFailed)
+        self.ready = ReplicaStatus(app).is_running
 
     async def compute(self, job: RetrievalJob, *, payer: str) -> Computed:
         terms = JobTerms(payer=payer, deadline_s=self._deadline_s)
-        answer = await self._answer(self._handle.remote(job, terms))
-        if isinstance(answer, EngineFault):
-            raise answer.error()
+        answer = await answer_of(
+            self._handle.remote(job, terms), self._model_id, self._longest_s, self._failures
+        )
+        assert isinstance(answer, Computed)
         return answer
-
-    async def _answer(self, response: DeploymentResponse) -> Computed | EngineFault:
-        try:
-            async with asyncio.timeout(self._longest_s):
-                answer: Computed | EngineFault = await response
-                return answer
-        except TimeoutError:
-            response.cancel()
-            message = f"{self._model_id}: no answer within {self._longest_s:g} s"
-            raise EngineTimedOut(message, retry_after_s=self._retry_after_s) from None
-        except asyncio.CancelledError:
-            response.cancel()
-            raise
-        except (BackPressureError, DeploymentUnavailableError) as error:
-            raise self._unavailable("no replica can take the request") from error
-        except (TaskCancelledError, RayError, RayServeException) as error:
-            raise EngineFailed(f"{self._model_id}: the model died while it worked on this") from error
-
-    def _unavailable(self, reason: str) -> EngineUnavailable:
-        return EngineUnavailable(f"{self._model_id}: {reason}", retry_after_s=self._retry_after_s)
-
-    async def ready(self) -> bool:
-        """Whether a replica is running."""
-        return await self._status.is_running()
