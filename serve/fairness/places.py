@@ -48,7 +48,7 @@ class FairPlaces:
     def __init__(self, room: Callable[[], int], *, shares: Shares, max_waiting: int = -1) -> None:
         self._room = room
         self._shares = shares
-        self._max_waiting = max_waiting
+        self.max_waiting = max_waiting
         self._queue: FairQueue[Turn] = FairQueue()
         # Projects by when they were last here, the latest last.
         self._seen: OrderedDict[str, float] = OrderedDict()
@@ -150,7 +150,7 @@ class FairPlaces:
 
     def _evict_if_full(self, claim: Claim) -> None:
         """At the bound, the project with the longest line loses its newest request: never one that asks for little."""
-        if not 0 <= self._max_waiting <= len(self._queue):
+        if not 0 <= self.max_waiting <= len(self._queue):
             return
         if not len(self._queue):
             raise QueueFull

@@ -9,7 +9,7 @@ import pytest
 
 from models.engine import EngineFault
 from models.retrieval import Computed, RetrievalJob
-from serve.cluster.deployments.retrieval_replica import InTurn, Turns
+from serve.cluster.deployments.retrieval_replica import InTurn
 
 
 @dataclass
@@ -35,7 +35,7 @@ class Engine:
 class Here:
     def __init__(self, *, room: int, most: int) -> None:
         self.engine = Engine()
-        self.replica = InTurn(self.engine, Turns(room=room, most=most))
+        self.replica = InTurn(self.engine, room=room, most=most)
 
     def ask(self, payer: str, name: str, size: int = 10) -> asyncio.Task[Computed | EngineFault]:
         job = RetrievalJob("embed", (name.ljust(size),), 32)
