@@ -266,30 +266,17 @@ class CompressionSettingsSection(Section):
 
 
 def spec_of(model: CompressionModelSettings) -> ModelSpec:
-    """What `compression.build` needs to know of a configured model."""
-    return ModelSpec(
-        id=model.id,
-        kind=model.kind,
-        tokenizer=_resolved(model.tokenizer, PACKAGED_TOKENIZERS),
-        tokenizer_name=model.tokenizer_name,
-        tokenizer_revision=model.tokenizer_revision,
-        checkpoint=None if model.checkpoint is None else _resolved(model.checkpoint, PACKAGED_CHECKPOINTS),
-        revision=model.revision,
-        device=model.device,
-        memory_share=_memory_share(model),
-        dtype=model.dtype,
-        threads=model.threads,
-        batch_tokens=model.batch_tokens,
-        window=model.window,
-        overlap=model.overlap,
-        max_waiting=model.max_waiting,
-        max_waiting_tokens=model.max_waiting_tokens,
-        settings=_pipeline_settings(model),
-        blend=None if model.blend is None else Blend(**model.blend.model_dump()),
-        steered_by=model.steered_by,
-        fidelity=model.fidelity,
-        calibration=model.calibration,
-    )
+    """What `compression.build` needs to know of a configured model: most of it under the same names."""
+    blend, checkpoint = model.blend, model.checkpoint
+    same = ModelSpec.__dataclass_fields__.keys() & type(model).model_fields.keys()
+    made = {
+        "tokenizer": _resolved(model.tokenizer, PACKAGED_TOKENIZERS),
+        "checkpoint": None if checkpoint is None else _resolved(checkpoint, PACKAGED_CHECKPOINTS),
+        "memory_share": _memory_share(model),
+        "settings": _pipeline_settings(model),
+        "blend": None if blend is None else Blend(**blend.model_dump()),
+    }
+    return ModelSpec(**{name: getattr(model, name) for name in same} | made)
 
 
 def _memory_share(model: CompressionModelSettings) -> float:

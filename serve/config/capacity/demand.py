@@ -11,6 +11,7 @@ from serve.config.chat_models import ModelSettings
 from serve.config.compression_models import CompressionModelSettings
 from serve.config.retrieval_models import RetrievalModelSettings
 from serve.config.settings import Settings
+from serve.config.strict_section import ReplicaCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,49 +133,41 @@ def _engine_need(model: ModelSettings, gpu_gb: float, adapters: int) -> Need:
 
 
 def _compressor(model: CompressionModelSettings) -> Demand:
-    def need(gpu_gb: float) -> Need:
-        taken_gb = compressor_gb(model)
-        if model.device == "cpu":
-            return Need(memory_gb=taken_gb)
-        share_gb = model.replicas.gpus * gpu_gb
-        trouble = (
-            f"it takes {taken_gb:.1f} GB, and its share is {share_gb:.1f}" if taken_gb > share_gb else ""
-        )
-        return Need(gpu_gb=taken_gb, note=f"{taken_gb:.1f} of {share_gb:.1f} GB", trouble=trouble)
-
-    bundle = Bundle(cpus=1, gpus=model.replicas.gpus)
-    replicas = model.replicas
-    return Demand(
-        f"compress:{model.id}",
-        replicas.min,
-        (bundle,),
-        need,
-        most=replicas.max,
-        per_node=replicas.per_node,
-    )
+    share = model.replicas.gpus
+    on_gpu = model.device != "cpu"
+    app, bundle = f"compress:{model.id}", Bundle(cpus=1, gpus=share)
+    return _network(app, model.replicas, bundle, lambda _: compressor_gb(model), share if on_gpu else None)
 
 
 def _retrieval(model: RetrievalModelSettings) -> Demand:
-    on_gpu = model.accelerator.kind == "gpu"
+    accelerator = model.accelerator
+    share = accelerator.share if accelerator.kind == "gpu" else None
+    app, bundle = f"retrieval:{model.id}", Bundle(cpus=1, gpus=share or 0)
+    taken = partial(retrieval_gb, model)
+    return _network(app, model.replicas, bundle, taken, share, gpu_type=accelerator.type)
+
+
+def _network(
+    app: str,
+    replicas: ReplicaCounts,
+    bundle: Bundle,
+    taken: Callable[[float], float],
+    share: float | None,
+    *,
+    gpu_type: str | None = None,
+) -> Demand:
+    """Replicas that are one process each. `taken`: gigabytes of one, by those of its GPU; `share`: its part of that;
+    None: it runs on CPUs."""
 
     def need(gpu_gb: float) -> Need:
-        taken_gb = retrieval_gb(model, gpu_gb)
-        if not on_gpu:
+        taken_gb = taken(gpu_gb)
+        if share is None:
             return Need(memory_gb=taken_gb)
-        share_gb = model.accelerator.share * gpu_gb
+        share_gb = share * gpu_gb
         trouble = (
             f"it takes {taken_gb:.1f} GB, and its share is {share_gb:.1f}" if taken_gb > share_gb else ""
         )
         return Need(gpu_gb=taken_gb, note=f"{taken_gb:.1f} of {share_gb:.1f} GB", trouble=trouble)
 
-    bundle = Bundle(cpus=1, gpus=model.accelerator.share if on_gpu else 0)
-    replicas = model.replicas
-    return Demand(
-        f"retrieval:{model.id}",
-        replicas.min,
-        (bundle,),
-        need,
-        gpu_type=model.accelerator.type,
-        most=replicas.max,
-        per_node=replicas.per_node,
-    )
+    most, per_node = replicas.max, replicas.per_node
+    return Demand(app, replicas.min, (bundle,), need, gpu_type=gpu_type, most=most, per_node=per_node)
