@@ -29,8 +29,7 @@ from serve.config.adapters import check_folders
 from serve.config.chat_models import ModelSettings
 from serve.config.paths import ConfigError
 from serve.config.settings import Settings
-from serve.processes.run_folder import LOGS_SOCKET
-from serve.processes.start_steps import told
+from serve.processes.run_folder import LOGS_SOCKET, told
 
 POLL_S = 0.25
 
@@ -149,8 +148,9 @@ class Run:
         logs = settings.logs.plan(self.folder / LOGS_SOCKET if self.folder else None)
         builds: dict[str, Callable[..., Any]] = {}
         for model in settings.engine_models:
-            given = {"checkpoint": checkpoints[model.id], "run_folder": self.folder}
-            builds[model_app(model.id)] = partial(build_model, model, settings, logs, **given)
+            checkpoint, folder = checkpoints[model.id], self.folder
+            build = partial(build_model, model, settings, logs, checkpoint=checkpoint, run_folder=folder)
+            builds[model_app(model.id)] = build
         for compressor in settings.compression.models:
             builds[compressor_app(compressor.id)] = partial(build_compressor, compressor, settings, logs)
         for texts in settings.retrieval_models:
@@ -243,7 +243,7 @@ FIRST_START_CHECKPOINTS = "embedded:"
 def checkpoint_of(model: ModelSettings, state_dir: Path, progress: Says) -> str:
     """The hub name or the folder that the engine loads. Raises `StartError` for a folder that is not there."""
     if model.checkpoint.startswith(FIRST_START_CHECKPOINTS):
-        from models.embedded import ensure_checkpoints
+        from models.embedded.install import ensure_checkpoints
 
         progress.begin("laying out the embedded checkpoints")
         name = model.checkpoint.removeprefix(FIRST_START_CHECKPOINTS)

@@ -17,9 +17,9 @@ from models.engine_kinds import EngineSpec, start_engine
 from serve.cluster.ray_insides.loopback import PortCheck
 from serve.cluster.replicas.port import Ports, Replica
 from serve.fairness.places import Shares
-from serve.logs.setup import LogPlan, begin_logs
-from serve.metrics.engines.replica import ReplicaMetrics, open_replica_metrics
-from serve.processes.interpreter import prepare_interpreter
+from serve.logs.outlet import LogPlan, begin_logs
+from serve.metrics.engine_files import ReplicaMetrics, open_replica_metrics
+from serve.processes.process_setup import prepare_interpreter
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,12 +23,12 @@ from serve.config.adapters import adapter_source, lora_arguments, max_rank_of
 from serve.config.capacity.demand import placement_group, worker_bundle
 from serve.config.chat_models import ModelSettings, shares_of
 from serve.config.settings import Settings
-from serve.fairness.trials import FairTrials
-from serve.logs.setup import LOGS, LogPlan, begin_logs, take_others
-from serve.metrics.engines.replica import open_replica_metrics
+from serve.fairness.replica_turns import FairTrials
+from serve.logs.outlet import LOGS, LogPlan, begin_logs, take_others
+from serve.metrics.engine_files import open_replica_metrics
 from serve.metrics.process_files import metrics_folder
-from serve.processes.start_steps import teller
-from serve.tracing.destination import TracingTerms
+from serve.processes.run_folder import teller
+from serve.tracing.collector import TracingTerms
 
 if TYPE_CHECKING:
     from ray.serve.llm import LLMConfig
@@ -63,7 +63,7 @@ class VLLMChatReplica(ChatReplica):
         metrics = open_replica_metrics(terms.counts_in, model.id)
         families = metrics.families if metrics is not None and counts_engine else None
         if families is not None:
-            from models.vllm.stat_logger import count_with
+            from models.vllm.insides import count_with
 
             count_with(families)
         if forks_cores:
