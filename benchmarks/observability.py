@@ -29,7 +29,7 @@ from billing.ledger.spool import Spool
 from billing.store.database import open_database
 from models.fake_engine import FakeEngine
 from serve.app import build_service, open_ledger
-from serve.catalog.configured import catalog_of
+from serve.catalog.offered import catalog_of
 from serve.config.observability import LogSettings, TracingSettings
 from serve.config.settings import Settings, load_settings
 from serve.logs.lines import formatter

@@ -26,8 +26,7 @@ from models.retrieval import RetrievalModel
 from serve.account.route import AccountReader
 from serve.api import create_api
 from serve.batches.wiring import BatchRoom, open_batches
-from serve.catalog.configured import catalog_of
-from serve.catalog.readiness import RunningModels, readiness
+from serve.catalog.offered import RunningModels, catalog_of, readiness
 from serve.compressors.compressor import RunningModel
 from serve.config.settings import Settings
 from serve.dialects.openai.responses.stored_responses import StoredResponses

@@ -21,8 +21,7 @@ from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from serve.config.settings import load_settings
-from serve.config.unpinned_revisions import unpinned_revisions
+from serve.config.settings import load_settings, unpinned_revisions
 from tests.conftest import THOROUGH
 
 ROOT = Path(__file__).parents[1]

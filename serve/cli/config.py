@@ -87,8 +87,7 @@ def check(
 ) -> None:
     """Validate a configuration without starting anything. Exit code 1 if it does not fit its machines."""
     from serve.config.adapters import check_folders
-    from serve.config.settings import load_anchored
-    from serve.config.unpinned_revisions import unpinned_revisions
+    from serve.config.settings import load_anchored, unpinned_revisions
 
     settings = load_anchored(file)
     check_folders(settings.models)

@@ -36,11 +36,10 @@ def serve(
     ] = False,
 ) -> None:
     """Start the server and serve until Ctrl-C."""
-    from serve.catalog.configured import catalog_of
+    from serve.catalog.offered import catalog_of
     from serve.cluster.launch import run_server
     from serve.cluster.progress import StartError
-    from serve.config.settings import load_anchored
-    from serve.config.unpinned_revisions import unpinned_revisions
+    from serve.config.settings import load_anchored, unpinned_revisions
     from serve.logs.outlet import DRAIN_S, begin_logs
     from serve.money.ledger_setup import prepare_ledger
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from serve.cluster.joined import JoinedCluster, first_line, quiet_loggers
+from serve.cluster.lineup import Retiring, asking, longest_s
 from serve.cluster.progress import StartError
 from serve.cluster.ray_insides.cluster_nodes import (
     ClusterNode,
@@ -18,7 +19,6 @@ from serve.cluster.ray_insides.cluster_nodes import (
 )
 from serve.cluster.ray_insides.ray_serve import RAY_ENVIRONMENT
 from serve.cluster.replicas.applications import is_ingress, is_of_pith
-from serve.cluster.retiring import Retiring, asking, longest_s
 from serve.config.settings import Settings
 
 POLL_S = 0.25

@@ -43,7 +43,7 @@ def build(arguments: Arguments) -> Any:
 
 def _ingress(settings: Settings) -> Any:
     """The HTTP processes, each of which listens by itself. First the ledger is brought up to date, as by a start."""
-    from serve.catalog.configured import catalog_of
+    from serve.catalog.offered import catalog_of
     from serve.cluster.deployments.ingress import build_ingress
     from serve.cluster.nodes import spread_over_nodes
     from serve.money.ledger_setup import prepare_ledger

@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from serve.cluster.progress import StartError
-from serve.cluster.ray_insides.loopback import SETUP_HOOK
 from serve.cluster.ray_insides.ray_serve import (
     RAY_ENVIRONMENT,
+    SETUP_HOOK,
     away_from_here,
-    begin_deletion,
     controller_id,
     is_started_by_pith,
     note_started,
+    undeploy,
 )
 from serve.cluster.replicas.applications import is_ingress, is_of_pith
 
@@ -127,7 +127,7 @@ def stop_pith() -> str:
     for name in first:
         serve.delete(name)
     for name in set(names) - set(first):
-        begin_deletion(name)
+        undeploy(name)
     until_gone(names)
     done = f"{len(names)} applications of pith"
     if serve.status().applications:

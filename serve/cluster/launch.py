@@ -24,12 +24,14 @@ from serve.cluster.joined import REST_S, JoinedCluster, quiet_loggers
 from serve.cluster.lineup import Lineup, Run, checkpoints_of, delete_ingress, first_lineup, within
 from serve.cluster.nodes import check_nodes, check_room
 from serve.cluster.progress import Progress, StartError
-from serve.cluster.ray_insides.loopback import SETUP_HOOK, PortsOpen, refuse_open_ports
 from serve.cluster.ray_insides.ray_serve import (
     RAY_ENVIRONMENT,
+    SETUP_HOOK,
     InsidesChanged,
+    PortsOpen,
     away_from_here,
     own_addresses,
+    refuse_open_ports,
     start_no_monitors,
     stay_on_this_machine,
 )

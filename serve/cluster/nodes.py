@@ -18,7 +18,7 @@ from serve.cluster.ray_insides.cluster_nodes import usable_nodes
 from serve.cluster.replicas.port import Ports
 from serve.config.capacity.demand import demands_of
 from serve.config.capacity.fit import without_a_place
-from serve.config.capacity.spread import bounds_of
+from serve.config.capacity.placement import bounds_of
 from serve.config.paths import ROOT
 from serve.config.settings import Settings
 from serve.config.values import Node

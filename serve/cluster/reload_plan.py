@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from billing.price import ModelPrice
-from serve.catalog.configured import catalog_of
+from serve.catalog.offered import catalog_of
 from serve.cluster.replicas.applications import compressor_app, model_app, retrieval_app
 from serve.config.settings import Settings
 from serve.money.ledger_setup import prices_of

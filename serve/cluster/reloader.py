@@ -29,8 +29,7 @@ from serve.cluster.replicas.applications import INGRESS_APP, of_generation
 from serve.config.capacity.demand import demands_of
 from serve.config.capacity.fit import check_fit
 from serve.config.paths import ConfigError
-from serve.config.settings import Settings
-from serve.config.unpinned_revisions import unpinned_revisions
+from serve.config.settings import Settings, unpinned_revisions
 from serve.config.values import parse_node
 from serve.money.ledger_setup import put_in_force
 from serve.processes.control import Tell

@@ -23,7 +23,7 @@ from billing.ledger.ledger import Ledger
 from billing.ledger.spool import Spool
 from billing.store.database import open_database
 from billing.store.migration import upgrade
-from serve.catalog.configured import catalog_of
+from serve.catalog.offered import catalog_of
 from serve.config.settings import Settings
 from serve.money.ledger_setup import prices_of
 from serve.money.pepper import read_pepper

@@ -49,7 +49,7 @@ async def _key(settings: Any) -> str:
     from billing.accounts.accounts import Accounts
     from billing.clock import now
     from billing.store.database import open_database
-    from serve.catalog.configured import catalog_of
+    from serve.catalog.offered import catalog_of
     from serve.money.ledger_setup import prepare_ledger
     from serve.money.pepper import read_pepper
 

@@ -21,7 +21,7 @@ from billing.caller import ProjectLimits
 from billing.clock import now
 from billing.ledger.spool import Spool
 from billing.store.database import open_database
-from serve.catalog.configured import catalog_of
+from serve.catalog.offered import catalog_of
 from serve.config.settings import Settings
 from serve.money.ledger_setup import prepare_ledger
 from serve.money.pepper import read_pepper

@@ -18,7 +18,7 @@ from typing import Any
 import ray
 from ray import serve
 
-from serve.cluster.deployments.compress import build_compressor
+from serve.cluster.deployments.pooled import build_compressor
 from serve.cluster.deployments.vllm_chat import build_model
 from serve.cluster.ray_insides.ray_serve import RAY_ENVIRONMENT
 from serve.config.settings import Settings, load_settings

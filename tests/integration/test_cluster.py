@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from serve.cluster.ray_insides.loopback import LOOPBACK_ADDRESSES
+from serve.cluster.ray_insides.ray_serve import LOOPBACK_ADDRESSES
 from tests.faults.redis_server import OwnRedis
 from tests.integration.load import Load, asking
 from tests.integration.ray_nodes import HEAD, OTHER, THIRD, RayNodes, ray_nodes

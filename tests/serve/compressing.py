@@ -38,8 +38,7 @@ from models.catalog import Catalog
 from models.fake_engine import FakeEngine
 from serve.account.route import AccountReader
 from serve.api import create_api
-from serve.catalog.configured import catalog_of
-from serve.catalog.readiness import RunningModels
+from serve.catalog.offered import RunningModels, catalog_of
 from serve.chat.service import ChatService
 from serve.compress.demo_limits import DemoLimits
 from serve.compress.prompt import MessagesService

@@ -20,7 +20,7 @@ from models.engine import Engine, EngineChunk, EngineRequest
 from models.fake_engine import FakeEngine
 from models.retrieval import RetrievalModel
 from serve.app import PithServer, build_api, http_config
-from serve.catalog.configured import catalog_of
+from serve.catalog.offered import catalog_of
 from serve.compressors.compressor import RunningModel
 from serve.config.chat_models import CapabilitySettings
 from serve.config.compression_models import DemoCompressionSettings

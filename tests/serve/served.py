@@ -31,7 +31,7 @@ from models.prompt_bound import PromptBound
 from models.retrieval import RetrievalModel
 from serve.app import build_service, open_ledger
 from serve.batches.wiring import BatchRoom
-from serve.catalog.configured import catalog_of
+from serve.catalog.offered import catalog_of
 from serve.compressors.compressor import RunningModel
 from serve.config.settings import Settings
 from serve.metrics.background import TraceMetrics

@@ -14,7 +14,7 @@ import ray
 
 from models.engine import EngineFault, EngineRequest, ReplicaEngine
 from models.engine_kinds import EngineSpec, start_engine
-from serve.cluster.ray_insides.loopback import PortCheck
+from serve.cluster.ray_insides.ray_serve import PortCheck
 from serve.cluster.replicas.port import Ports, Replica
 from serve.fairness.places import Shares
 from serve.logs.outlet import LogPlan, begin_logs

@@ -9,7 +9,7 @@ import ray
 from ray import serve
 
 from serve.cluster.deployments.deployment_options import at_most
-from serve.cluster.ray_insides.loopback import PortCheck
+from serve.cluster.ray_insides.ray_serve import PortCheck
 from serve.cluster.replicas.applications import (
     HEALTH_CHECK_PERIOD_S,
     HEALTH_CHECK_TIMEOUT_S,
@@ -33,8 +33,7 @@ from serve.processes.run_folder import LOGS_SOCKET
 if TYPE_CHECKING:
     from serve.app import Service
     from serve.cluster.replicas.client import ReplicaClient
-    from serve.cluster.replicas.engine import RayEngine
-    from serve.cluster.replicas.handles import RayCompressor, RayRetriever
+    from serve.cluster.replicas.engine import RayCompressor, RayEngine, RayRetriever
 
 
 class IngressReplica:
@@ -139,7 +138,7 @@ def _engines(settings: Settings, places: Places, client: ReplicaClient) -> dict[
 
 
 def _compressors(settings: Settings, places: Places) -> dict[str, RayCompressor]:
-    from serve.cluster.replicas.handles import RayCompressor
+    from serve.cluster.replicas.engine import RayCompressor
 
     server = settings.server
     return {
@@ -158,7 +157,7 @@ def _retrievers(settings: Settings, places: Places) -> dict[str, RayRetriever]:
 
 
 def _retriever(model: RetrievalModelSettings, settings: Settings, places: Places) -> RayRetriever:
-    from serve.cluster.replicas.handles import RayRetriever
+    from serve.cluster.replicas.engine import RayRetriever
 
     server = settings.server
     host = host_of(model, settings.compression.models)

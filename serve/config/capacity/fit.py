@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 from serve.config.capacity.demand import Demand, Need, demands_of
 from serve.config.capacity.memory import SERVER_PROCESSES_GB, UnknownSize
-from serve.config.capacity.placement import Cluster, Place
-from serve.config.capacity.spread import bounds_of
+from serve.config.capacity.placement import Cluster, Place, bounds_of
 from serve.config.settings import Settings
 from serve.config.values import Node
 

@@ -16,7 +16,7 @@ from billing.ledger.spool import Spool
 from billing.store.database import open_database
 from models.fake_engine import FakeEngine
 from serve.app import start_service
-from serve.catalog.configured import catalog_of
+from serve.catalog.offered import catalog_of
 from serve.config.settings import Settings
 from serve.money.ledger_setup import prices_of
 from serve.money.pepper import read_pepper

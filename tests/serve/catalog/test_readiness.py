@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from models.fake_engine import FakeEngine
-from serve.catalog import readiness
-from serve.catalog.readiness import RunningModels
+from serve.catalog import offered
+from serve.catalog.offered import RunningModels
 
 pytestmark = pytest.mark.asyncio
 
@@ -35,7 +35,7 @@ async def test_a_crowd_asks_each_model_once() -> None:
 
 
 async def test_what_was_told_is_asked_again_when_it_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readiness, "TOLD_AGAIN_S", 0)
+    monkeypatch.setattr(offered, "TOLD_AGAIN_S", 0)
     engine = FakeCounting(is_ready=False)
     models = RunningModels({"one": engine}, {})
     assert await models.now() == {"one": False}
@@ -44,7 +44,7 @@ async def test_what_was_told_is_asked_again_when_it_is_old(monkeypatch: pytest.M
 
 
 async def test_a_model_that_owes_an_answer_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readiness, "TOLD_AGAIN_S", 0)
+    monkeypatch.setattr(offered, "TOLD_AGAIN_S", 0)
     engine = FakeCounting()
     models = RunningModels({"one": engine}, {}, patience_s=0.01)
     assert await models.now() == {"one": True}

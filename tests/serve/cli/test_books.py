@@ -25,7 +25,7 @@ from billing.ledger.spool import Spool
 from billing.price import ModelPrice, cost, exact_usd
 from billing.store.database import open_database
 from billing.usage import Saving, UsageFigures, Used
-from serve.catalog.configured import catalog_of
+from serve.catalog.offered import catalog_of
 from serve.cli.main import main
 from serve.config.settings import load_settings
 from serve.money.ledger_setup import open_accounts, operator, prices_of

@@ -22,8 +22,7 @@ from serve.fairness.replica_turns import FairGeneration
 with warnings.catch_warnings():
     # Ray Serve uses what pydantic is going to remove.
     warnings.simplefilter("ignore", DeprecationWarning)
-    from serve.cluster.replicas.engine import RayEngine
-    from serve.cluster.replicas.handles import RayCompressor
+    from serve.cluster.replicas.engine import RayCompressor, RayEngine
 
 SHARES = Shares(1, 1)
 REPLICA = "the only one"

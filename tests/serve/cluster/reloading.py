@@ -20,12 +20,11 @@ from billing.store.database import open_database
 from billing.store.migration import newest_revision
 from models.fake_engine import FakeEngine
 from serve.app import Service, start_service
-from serve.catalog.configured import catalog_of
-from serve.cluster.lineup import Lineup, first_lineup
+from serve.catalog.offered import catalog_of
+from serve.cluster.lineup import Left, Lineup, Retiring, first_lineup
 from serve.cluster.progress import Says, StartError
 from serve.cluster.reload_plan import Asked
 from serve.cluster.reloader import Reloader
-from serve.cluster.retiring import Left, Retiring
 from serve.config.settings import Settings, load_settings
 from serve.money.ledger_setup import prepare_ledger
 from serve.processes.control import control_socket

@@ -10,12 +10,11 @@ from pydantic import ValidationError
 
 from benchmarks.training.chat_models.adapter import make_adapter
 from models.catalog import ChatModel
-from serve.catalog.configured import catalog_of
+from serve.catalog.offered import catalog_of
 from serve.config.adapters import check_folders, lora_arguments
 from serve.config.capacity.fit import check_fit
 from serve.config.paths import ConfigError
-from serve.config.settings import Settings
-from serve.config.unpinned_revisions import unpinned_revisions
+from serve.config.settings import Settings, unpinned_revisions
 from serve.config.values import Node
 from tests.serve.served import model_document, settings_document
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from serve.catalog.configured import catalog_of
+from serve.catalog.offered import catalog_of
 from serve.config.retrieval_models import host_of
 from serve.config.settings import ConfigError, Settings, load_settings
 from serve.money.ledger_setup import prices_of

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from serve.catalog.configured import catalog_of
+from serve.catalog.offered import catalog_of
 from serve.config.engine import EngineSettings
 from serve.config.paths import ConfigError
 from serve.config.settings import Settings, load_settings, place_in_file

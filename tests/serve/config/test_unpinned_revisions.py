@@ -10,8 +10,7 @@ import pytest
 from compression import build
 from compression.build import load_counter
 from serve.config.compression_models import spec_of
-from serve.config.settings import Settings
-from serve.config.unpinned_revisions import unpinned_revisions
+from serve.config.settings import Settings, unpinned_revisions
 from tests.serve.served import settings_document
 
 COMMIT = "8b3219a92973c328a8e22fadcfa821b5dc75636a"

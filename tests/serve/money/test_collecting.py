@@ -18,7 +18,7 @@ from billing.ledger.spool import Spool
 from billing.price import Cost
 from billing.store.database import open_database
 from billing.usage import UsageFigures
-from serve.catalog.configured import catalog_of
+from serve.catalog.offered import catalog_of
 from serve.config.settings import Settings
 from serve.money.ledger_setup import prices_of
 from serve.money.upkeep import collecting_round

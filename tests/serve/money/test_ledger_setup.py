@@ -19,7 +19,7 @@ from billing.ledger.ledger import Ledger
 from billing.ledger.spool import Spool
 from billing.price import ModelPrice
 from billing.store.database import open_database
-from serve.catalog.configured import catalog_of
+from serve.catalog.offered import catalog_of
 from serve.config.paths import ConfigError
 from serve.config.server_settings import DemoSettings
 from serve.config.settings import Settings

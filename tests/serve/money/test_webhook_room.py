@@ -15,7 +15,7 @@ from billing.webhooks.limit_alerts import Refusals
 from billing.webhooks.webhooks import Webhooks
 from models.fake_engine import FakeEngine
 from serve.app import start_service
-from serve.catalog.configured import catalog_of
+from serve.catalog.offered import catalog_of
 from serve.config.settings import Settings
 from serve.metrics.background import WebhookMetrics
 from serve.money.ledger_setup import prepare_ledger

@@ -23,7 +23,7 @@ from billing.price import Cost
 from billing.store.database import Database, open_database
 from billing.usage import UsageFigures
 from billing.webhooks.webhooks import Webhooks
-from serve.catalog.configured import catalog_of
+from serve.catalog.offered import catalog_of
 from serve.cli.main import app
 from serve.config.settings import load_settings
 from serve.money.ledger_setup import open_accounts, prices_of

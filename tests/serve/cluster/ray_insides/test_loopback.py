@@ -14,15 +14,17 @@ import psutil
 import pytest
 
 from serve.cluster.descendants import children_of_this_process, started_since
-from serve.cluster.ray_insides.loopback import (
+from serve.cluster.ray_insides.ray_serve import (
+    CLUSTERS_VARIABLE,
     InsidesChanged,
     PortCheck,
     PortsOpen,
     bind_to_loopback,
     loopback_address,
     refuse_open_ports,
+    stay_on_this_machine,
+    wrap_grpc_port,
 )
-from serve.cluster.ray_insides.ray_serve import CLUSTERS_VARIABLE, stay_on_this_machine, wrap_grpc_port
 
 
 def fake_ray(monkeypatch: pytest.MonkeyPatch, **modules: dict[str, Any]) -> None:
