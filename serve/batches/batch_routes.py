@@ -15,6 +15,9 @@ from serve.dialects.documentation import openai_operation
 from serve.http.auth import authenticated_request
 from serve.http.openapi import BEARER
 
+MOST_LISTED, LISTED = 100, 20
+ID = ("batch_id",)
+
 
 def batch_object(batch: Batch) -> dict[str, Any]:
     """OpenAI's batch object, with the part of the prices that its requests are charged."""
@@ -52,10 +55,6 @@ def _usage(counts: Counts) -> dict[str, Any]:
         "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": counts.prompt_tokens + counts.completion_tokens,
     }
-
-
-MOST_LISTED, LISTED = 100, 20
-ID = ("batch_id",)
 
 
 def _documented(page: str, *statuses: int, path_parameters: Sequence[str] = ()) -> dict[str, Any]:

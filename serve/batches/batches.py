@@ -20,6 +20,10 @@ from serve.money.prices import PriceBook
 
 # What our ids are made of. PostgreSQL takes no text with a NUL.
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+MOST_METADATA = 16
+NO_NUL = r"^[^\x00]*$"
+MetadataKey = Annotated[str, Field(max_length=64, pattern=NO_NUL)]
+MetadataValue = Annotated[str, Field(max_length=512, pattern=NO_NUL)]
 
 
 def is_id(given: str) -> bool:
@@ -43,12 +47,6 @@ def one_of(asked: Mapping[str, str], name: str, allowed: Sequence[str]) -> str:
     if given not in allowed:
         raise refused(name, f"{name}: must be one of {', '.join(allowed)}", name)
     return given
-
-
-MOST_METADATA = 16
-NO_NUL = r"^[^\x00]*$"
-MetadataKey = Annotated[str, Field(max_length=64, pattern=NO_NUL)]
-MetadataValue = Annotated[str, Field(max_length=512, pattern=NO_NUL)]
 
 
 class BatchRequest(RequestShape):

@@ -38,6 +38,22 @@ _GIVEN_UP = {
     "cancelled": ("batch_cancelled", "The batch was cancelled before this request was run."),
     "expired": ("batch_expired", "This request was not run before the batch expired."),
 }
+log = logging.getLogger("pith.batches")
+BATCHES_PATH = "/openai/v1/batches"
+# Attempts that may fail by our fault, or for want of money that others hold, before the line has failed.
+MOST_ATTEMPTS = 5
+LONGEST_PAUSE_S = 60.0
+# Nothing was begun: the line waits, however often. What ran out of time was begun: it is tried again as a failure is.
+_NOT_BEGUN = (
+    LedgerUnavailable,
+    PricesUnavailable,
+    EngineUnavailable,
+    CompressorOverloaded,
+    CompressorUnavailable,
+    StorageUnavailable,
+)
+# Another attempt may fare better: our failures, and 402, since money that other requests hold may come free.
+_RETRIED = frozenset({402, 429, 500, 502, 503})
 
 
 def completed_line(custom_id: str, request_id: str, body: bytes) -> str:
@@ -83,25 +99,6 @@ def _line(custom_id: str, request_id: str, response: dict[str, Any]) -> str:
 
 def _dumped(fields: dict[str, Any]) -> str:
     return orjson.dumps(fields).decode()
-
-
-log = logging.getLogger("pith.batches")
-
-BATCHES_PATH = "/openai/v1/batches"
-# Attempts that may fail by our fault, or for want of money that others hold, before the line has failed.
-MOST_ATTEMPTS = 5
-LONGEST_PAUSE_S = 60.0
-# Nothing was begun: the line waits, however often. What ran out of time was begun: it is tried again as a failure is.
-_NOT_BEGUN = (
-    LedgerUnavailable,
-    PricesUnavailable,
-    EngineUnavailable,
-    CompressorOverloaded,
-    CompressorUnavailable,
-    StorageUnavailable,
-)
-# Another attempt may fare better: our failures, and 402, since money that other requests hold may come free.
-_RETRIED = frozenset({402, 429, 500, 502, 503})
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,15 @@ from serve.batches.validation import LineBounds, LineError, Validation, listed_e
 from serve.http.request_id import fresh_id
 from serve.money.admission import Interactive
 
+# After the last interactive request, before batches have the process to themselves again.
+QUIET_S = 2.0
+LINES_AT_ONCE = 50
+log = logging.getLogger("pith.batches")
+# How soon new lines are looked for, where there were none.
+IDLE_S = 1.0
+# How soon it is seen that more lines may run.
+TICK_S = 0.25
+
 
 class BatchTurns:
     """A project with a hundred batches has as many turns as one with a single batch."""
@@ -62,10 +71,6 @@ class BatchTurns:
         return None
 
 
-# After the last interactive request, before batches have the process to themselves again.
-QUIET_S = 2.0
-
-
 @dataclass(frozen=True, slots=True)
 class Pace:
     """`alone` lines at once, or `beside` interactive requests."""
@@ -77,9 +82,6 @@ class Pace:
     def lines(self) -> int:
         is_quiet = self.interactive.quiet_s() >= QUIET_S
         return self.alone if is_quiet else min(self.alone, self.beside)
-
-
-LINES_AT_ONCE = 50
 
 
 class OutputFiles:
@@ -147,14 +149,6 @@ async def write_output(store: BatchStore, files: Files, job: Job) -> None:
             error=written.get("error"),
             kept_bytes=output.kept_bytes,
         )
-
-
-log = logging.getLogger("pith.batches")
-
-# How soon new lines are looked for, where there were none.
-IDLE_S = 1.0
-# How soon it is seen that more lines may run.
-TICK_S = 0.25
 
 
 class BatchJobs:

@@ -17,6 +17,11 @@ from serve.http.request_body import InvalidBody, parse_json
 LINES_AT_ONCE = 500
 BYTES_AT_ONCE = 2**20
 MAX_CUSTOM_ID_CHARS = 512
+# More are not looked for, nor are they kept beyond so many bytes.
+MAX_ERRORS = 100
+MAX_ERRORS_BYTES = 2**16
+# Of what is the caller's, in a message.
+MOST_QUOTED = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,13 +130,6 @@ def repeated_ids(lines: Sequence[NewLine]) -> list[NewLine]:
             repeated.append(line)
         seen.add(line.custom_id)
     return repeated
-
-
-# More are not looked for, nor are they kept beyond so many bytes.
-MAX_ERRORS = 100
-MAX_ERRORS_BYTES = 2**16
-# Of what is the caller's, in a message.
-MOST_QUOTED = 64
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,11 @@ from serve.compressors.compressor import RunningModel
 from serve.config.chat_models import ModelSettings
 from serve.config.settings import Settings
 
+# For so long an answer is told again (asking seven models of Ray took 0.26 s), and so long is one waited for.
+TOLD_AGAIN_S = 5.0
+PATIENCE_S = 2.0
+IsReady = Callable[[], Awaitable[bool]]
+
 
 def catalog_of(settings: Settings) -> Catalog:
     """The catalog that callers see, from the configuration."""
@@ -38,13 +43,6 @@ def _chat_model(model: ModelSettings, is_default: bool) -> ChatModel:
         ),
         adapter_of=model.adapter.of if model.adapter is not None else None,
     )
-
-
-# For so long an answer is told again (asking seven models of Ray took 0.26 s), and so long is one waited for.
-TOLD_AGAIN_S = 5.0
-PATIENCE_S = 2.0
-
-IsReady = Callable[[], Awaitable[bool]]
 
 
 def readiness(

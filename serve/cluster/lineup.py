@@ -33,6 +33,16 @@ from serve.config.settings import Settings
 from serve.processes.run_folder import LOGS_SOCKET, told
 
 POLL_S = 0.25
+# How a line begins that names an exception; those of its traceback are indented.
+EXCEPTION = re.compile(r"(\w+\.[\w.]+|\w*(Error|Exception)): ")
+FIRST_START_CHECKPOINTS = "embedded:"
+RETIRE_POLL_S = 0.5
+ANSWER_S = 10.0
+# Beyond what any request and any silent connection may take.
+SETTLE_S = 30.0
+# How many connections may still ask something, and how many have a request that runs.
+Left = tuple[int, int]
+logger = logging.getLogger("pith.reload")
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,10 +233,6 @@ def delete_ingress() -> None:
         serve.delete(name)
 
 
-# How a line begins that names an exception; those of its traceback are indented.
-EXCEPTION = re.compile(r"(\w+\.[\w.]+|\w*(Error|Exception)): ")
-
-
 def reason_of(application: Any) -> str:
     """What went wrong, on one line: of a deployment's traceback the exception that ends it."""
     said = [application.message.splitlines()]
@@ -235,9 +241,6 @@ def reason_of(application: Any) -> str:
         ends = [number for number, line in enumerate(lines) if EXCEPTION.match(line)]
         said.append(lines[ends[-1] :] if ends else lines)
     return " ".join(" ".join(each.split()) for lines in said for each in lines)[:2000]
-
-
-FIRST_START_CHECKPOINTS = "embedded:"
 
 
 def checkpoint_of(model: ModelSettings, state_dir: Path, progress: Says) -> str:
@@ -259,15 +262,6 @@ def checkpoint_of(model: ModelSettings, state_dir: Path, progress: Says) -> str:
             raise StartError(f"{model.id}: {folder} is not a checkpoint folder (it has no config.json)")
         return str(folder)
     return model.checkpoint
-
-
-RETIRE_POLL_S = 0.5
-ANSWER_S = 10.0
-# Beyond what any request and any silent connection may take.
-SETTLE_S = 30.0
-# How many connections may still ask something, and how many have a request that runs.
-Left = tuple[int, int]
-logger = logging.getLogger("pith.reload")
 
 
 class Retiring:

@@ -33,6 +33,7 @@ TRIED_AT_ONCE = 64
 PACKAGES = ("serve", "models", "compression", "billing")
 PAGE = "docs/cluster.md#ports"
 Listening = Sequence[tuple[str, int]]
+KIND = "accelerator_type:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,9 +226,6 @@ class _Probes:
 
         for probe in self._by_node.values():
             ray.kill(probe)
-
-
-KIND = "accelerator_type:"
 
 
 def spread_over_nodes(settings: Settings) -> dict[str, int]:

@@ -29,6 +29,7 @@ PATIENCE_S = 2.0
 RUNNING, LEAVING = "RUNNING", "STOPPING"
 Counts = Mapping[str, tuple[int, int]]
 logger = logging.getLogger("pith.metrics")
+TAKE_IN_S = 2.0
 
 
 class ReplicaCounts(Collector):
@@ -97,9 +98,6 @@ def collectors_of(settings: Settings) -> Iterator[Collector]:
     yield BuildInfo()
     tenants = settings.metrics.tenants
     yield LedgerMetrics(settings.billing.database_url, tenants=tenants.top if tenants else 0)
-
-
-TAKE_IN_S = 2.0
 
 
 class OpsReplica:

@@ -20,6 +20,27 @@ UNSHOWN = frozenset(
 HIDDEN = "(not shown)"
 LISTS_OF_MODELS = ("models", "compression.models", "retrieval_models")
 LONGEST_VALUE = 80
+# What of the code is taken anew: none of it, the HTTP processes', or that of models and compressors too.
+Code = Literal["none", "http", "all"]
+# `pith serve` itself goes by these from its start to its end.
+NEEDS_A_RESTART = (
+    "state_dir",
+    "server.host",
+    "server.port",
+    "ops",
+    "metrics",
+    "logs",
+    "ray",
+    "tracing",
+    "billing.database_url",
+    "billing.spool_path",
+    "billing.rate_limit_storage",
+)
+# Only the HTTP processes read these of a model.
+OF_THE_CATALOG = frozenset(
+    {"name", "blurb", "price", "price_usd_per_mtok_input", "capabilities", "size", "weights_gb"}
+)
+WITHIN_S, MOST_S = 1800.0, 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,28 +101,6 @@ def _text(key: str, value: Any, *, is_new: bool = False) -> str:
         return f"{'another' if is_new else 'one'} {HIDDEN}"
     text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
     return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 1]}…"
-
-
-# What of the code is taken anew: none of it, the HTTP processes', or that of models and compressors too.
-Code = Literal["none", "http", "all"]
-# `pith serve` itself goes by these from its start to its end.
-NEEDS_A_RESTART = (
-    "state_dir",
-    "server.host",
-    "server.port",
-    "ops",
-    "metrics",
-    "logs",
-    "ray",
-    "tracing",
-    "billing.database_url",
-    "billing.spool_path",
-    "billing.rate_limit_storage",
-)
-# Only the HTTP processes read these of a model.
-OF_THE_CATALOG = frozenset(
-    {"name", "blurb", "price", "price_usd_per_mtok_input", "capabilities", "size", "weights_gb"}
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,9 +183,6 @@ def _started_with(settings: Settings) -> Mapping[str, Any]:
 
 def _own(model: Any) -> Any:
     return model.model_dump(exclude=set(OF_THE_CATALOG))
-
-
-WITHIN_S, MOST_S = 1800.0, 86_400.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,9 @@ from serve.config.compression_models import CompressionSettingsSection, spec_of
 from serve.money.hold import MostTokens, TokenTerms
 from serve.money.prompt_bound import tokens_per_byte_of
 
+# How many texts of one request are counted or compressed at a time: other requests need the workers too.
+AT_ONCE = 4
+
 
 class CountingModel(CompressionModel, Protocol):
     """A compression model that can say beforehand how many tokens its receipt will count in an input."""
@@ -71,10 +74,6 @@ def compressor_id(models: Mapping[str, ServedCompressor], wanted: str | None) ->
     if wanted not in models:
         raise UnknownCompressionModel(wanted, tuple(models))
     return wanted
-
-
-# How many texts of one request are counted or compressed at a time: other requests need the workers too.
-AT_ONCE = 4
 
 
 def token_terms(

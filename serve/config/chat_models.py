@@ -14,6 +14,18 @@ from serve.config.strict_section import ReplicaCounts, Section
 from serve.fairness.places import Shares
 
 Price = Annotated[Decimal, Field(ge=0, le=1_000_000, max_digits=15, decimal_places=6)]
+# Keys of a model that an adapter has of its base: they are the same process. A shorter context of its own would be no
+# limit to that, and what is held for a prompt must cover what the engine takes.
+OF_ITS_BASE = (
+    "checkpoint",
+    "revision",
+    "context_length",
+    "engine",
+    "accelerator",
+    "size",
+    "replicas",
+    "environment",
+)
 
 
 class PriceSettings(Section):
@@ -104,20 +116,6 @@ class ReplicaSettings(ReplicaCounts):
 def shares_of(replicas: ReplicaSettings) -> Shares:
     """What one project may hold of an engine's places."""
     return Shares(replicas.project_share, replicas.contended_share or replicas.project_share)
-
-
-# Keys of a model that an adapter has of its base: they are the same process. A shorter context of its own would be no
-# limit to that, and what is held for a prompt must cover what the engine takes.
-OF_ITS_BASE = (
-    "checkpoint",
-    "revision",
-    "context_length",
-    "engine",
-    "accelerator",
-    "size",
-    "replicas",
-    "environment",
-)
 
 
 class AdapterSettings(Section):

@@ -21,6 +21,12 @@ from serve.config.strict_section import ReplicaCounts, Section
 
 Share = Annotated[float, Field(ge=0, le=1)]
 _FLAGS = FlagSettings()
+PACKAGED = "embedded:"
+_ROOT = Path(__file__).parents[2]
+# The embedded chat models share one tokenizer.
+PACKAGED_TOKENIZERS = {model.id: _ROOT / "models/embedded/tokenizer" for model in EMBEDDED_MODELS}
+PACKAGED_CHECKPOINTS = {"small": _ROOT / "compression/neural/small"}
+Price = Annotated[Decimal, Field(ge=0, le=1_000_000, max_digits=15, decimal_places=6)]
 
 
 class FlagThresholdSettings(Section):
@@ -63,14 +69,6 @@ class FlagThresholdSettings(Section):
     def thresholds(self) -> FlagSettings:
         given = self.model_dump(exclude={"scripts", "disabled"})
         return FlagSettings(**given, scripts=frozenset(self.scripts), disabled=frozenset(self.disabled))
-
-
-PACKAGED = "embedded:"
-_ROOT = Path(__file__).parents[2]
-# The embedded chat models share one tokenizer.
-PACKAGED_TOKENIZERS = {model.id: _ROOT / "models/embedded/tokenizer" for model in EMBEDDED_MODELS}
-PACKAGED_CHECKPOINTS = {"small": _ROOT / "compression/neural/small"}
-Price = Annotated[Decimal, Field(ge=0, le=1_000_000, max_digits=15, decimal_places=6)]
 
 
 class RatioSettings(Section):

@@ -10,6 +10,24 @@ from pydantic import Field, model_validator
 from models.engine_kinds import ENGINE_KINDS, VLLM
 from serve.config.strict_section import Section
 
+# vLLM 0.29's methods for weights (`vllm.model_executor.layers.quantization`), and for speculation
+# (`vllm.config.speculative`), without those of a model's own name. A test holds both to the pinned version.
+QUANTIZATIONS = frozenset(
+    """
+    awq auto_awq fp8 fbgemm_fp8 fp_quant modelopt modelopt_fp4 modelopt_mxfp8 modelopt_mixed auto_gptq
+    gptq gptq_marlin awq_marlin humming compressed-tensors experts_int8 quark moe_wna16 torchao inc
+    mxfp4 gpt_oss_mxfp4 deepseek_v4_fp8 online fp8_per_tensor fp8_per_block fp8_per_channel
+    int8_per_channel_weight_only nvfp4_per_token mxfp8
+    """.split()  # noqa: SIM905
+)
+# Those that need a second checkpoint.
+WITH_A_MODEL = frozenset(["draft_model", "eagle", "eagle3", "medusa", "mlp_speculator"])
+# Those that guess from what was said, and the parameter without which they guess nothing.
+NGRAMS = frozenset(["ngram", "ngram_gpu"])
+CPU_CACHE_VARIABLE = "VLLM_CPU_KVCACHE_SPACE"
+# What vLLM's attention on CPUs takes (`vllm.v1.attention.backends.cpu_attn`).
+CPU_BLOCKS = 32
+
 
 class EngineSettings(Section):
     """The engine, and vLLM's arguments under vLLM's names (https://docs.vllm.ai, `EngineArgs`). Remote code has no key.
@@ -130,25 +148,6 @@ def check_share(
             f"engine.gpu_memory_utilization: must be set to at most accelerator.share ({accelerator.share:g}): vLLM "
             "starts only where so much of the GPU is free"
         )
-
-
-# vLLM 0.29's methods for weights (`vllm.model_executor.layers.quantization`), and for speculation
-# (`vllm.config.speculative`), without those of a model's own name. A test holds both to the pinned version.
-QUANTIZATIONS = frozenset(
-    """
-    awq auto_awq fp8 fbgemm_fp8 fp_quant modelopt modelopt_fp4 modelopt_mxfp8 modelopt_mixed auto_gptq
-    gptq gptq_marlin awq_marlin humming compressed-tensors experts_int8 quark moe_wna16 torchao inc
-    mxfp4 gpt_oss_mxfp4 deepseek_v4_fp8 online fp8_per_tensor fp8_per_block fp8_per_channel
-    int8_per_channel_weight_only nvfp4_per_token mxfp8
-    """.split()  # noqa: SIM905
-)
-# Those that need a second checkpoint.
-WITH_A_MODEL = frozenset(["draft_model", "eagle", "eagle3", "medusa", "mlp_speculator"])
-# Those that guess from what was said, and the parameter without which they guess nothing.
-NGRAMS = frozenset(["ngram", "ngram_gpu"])
-CPU_CACHE_VARIABLE = "VLLM_CPU_KVCACHE_SPACE"
-# What vLLM's attention on CPUs takes (`vllm.v1.attention.backends.cpu_attn`).
-CPU_BLOCKS = 32
 
 
 def problems_of(engine: EngineSettings, environment: Mapping[str, str], *, on_cpus: bool) -> Iterator[str]:

@@ -2,11 +2,6 @@
 
 from pathlib import Path
 
-
-class ConfigError(ValueError):
-    """The configuration cannot be used; the message names the file, the key's path and the reason."""
-
-
 # The folder of pith's packages: a checkout, or the site-packages that a wheel was installed to.
 ROOT = Path(__file__).resolve().parents[2]
 IS_INSTALLED = any(ROOT.glob("pith-*.dist-info"))
@@ -14,6 +9,12 @@ SHIPPED = ROOT / "configs"
 # What `pith init` writes. An installed pith keeps no state beside its code, so its default is in the working folder.
 CONFIG_NAME = "pith.yaml"
 DEFAULT_CONFIG = Path(CONFIG_NAME) if IS_INSTALLED else SHIPPED / "embedded.yaml"
+EMBEDDED = "embedded:"
+EMBEDDED_CHAT = Path(__file__).parents[2] / "models/embedded/checkpoints"
+
+
+class ConfigError(ValueError):
+    """The configuration cannot be used; the message names the file, the key's path and the reason."""
 
 
 def anchor_of(path: Path) -> Path:
@@ -39,10 +40,6 @@ def text_of(path: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "is not UTF-8"
         raise ConfigError(f"{path}: cannot be read: {reason}") from error
-
-
-EMBEDDED = "embedded:"
-EMBEDDED_CHAT = Path(__file__).parents[2] / "models/embedded/checkpoints"
 
 
 def folder_of(checkpoint: str) -> Path | None:

@@ -13,6 +13,10 @@ from serve.config.values import host_names, parse_networks, parse_origins
 
 # As `server.host`: each HTTP process listens on the address of the node where it is.
 NODE = "node"
+_HOSTS = (
+    "Names, without a port, that requests may give in `Host` besides this machine's own (on loopback) or any address "
+    "(elsewhere); others get 421. `*`: all. With none, all where host is not loopback."
+)
 
 
 class RaySettings(Section):
@@ -43,12 +47,6 @@ class RaySettings(Section):
         if self.address is None:
             raise ValueError("replica_ports: without ray.address no other machine reaches an engine")
         return self
-
-
-_HOSTS = (
-    "Names, without a port, that requests may give in `Host` besides this machine's own (on loopback) or any address "
-    "(elsewhere); others get 421. `*`: all. With none, all where host is not loopback."
-)
 
 
 class ServerSettings(Section):

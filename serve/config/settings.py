@@ -21,6 +21,8 @@ from serve.config.server_settings import NODE, DemoSettings, OpsSettings, RaySet
 from serve.config.strict_section import Section, with_files
 from serve.config.values import parse_node
 
+COMMIT = re.compile(r"[0-9a-f]{40}")
+
 
 def sorted_by_kind(document: Mapping[str, Any]) -> Mapping[str, Any]:
     """The same with the embedding and rerank models in `retrieval_models`, a key that no file has itself."""
@@ -223,9 +225,6 @@ def _problem(issue: Any, document: Mapping[str, Any]) -> str:
     if issue["type"] == "extra_forbidden":
         return f"{where}: unknown key"
     return f"{where}: {issue['msg'].removeprefix('Value error, ')}"
-
-
-COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 def unpinned_revisions(settings: Settings) -> list[str]:

@@ -8,6 +8,13 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 ANY = "*"
 LOCALHOST = "localhost"
 _NAME = re.compile(r"[0-9a-z_-][0-9a-z._-]{0,252}")
+LOOPBACK = ("127.0.0.0/8", "::1/128")
+Network = IPv4Network | IPv6Network
+_GPUS = re.compile(r"(?:(\d{1,3})x)?([A-Za-z][A-Za-z0-9_]*)-(\d{1,4})GB")
+_CPUS = re.compile(r"cpu:(\d{1,4})(?:-(\d{1,5})GB)?")
+GRAMMAR = "write 8xH100-80GB, cpu:16, cpu:16-64GB, or 8xH100-80GB,cpu:64-1000GB"
+_ORIGIN = re.compile(r"([a-z][a-z0-9+.-]*)://([a-z0-9._-]+|\[[0-9a-f:.]+\])(?::(\d{1,5}))?")
+_DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def host_names(given: Iterable[str]) -> list[str]:
@@ -21,19 +28,9 @@ def host_names(given: Iterable[str]) -> list[str]:
     return names
 
 
-LOOPBACK = ("127.0.0.0/8", "::1/128")
-
-Network = IPv4Network | IPv6Network
-
-
 def parse_networks(given: Iterable[str]) -> tuple[Network, ...]:
     """Raises `ValueError` for an invalid network."""
     return tuple(ip_network(each, strict=False) for each in given)
-
-
-_GPUS = re.compile(r"(?:(\d{1,3})x)?([A-Za-z][A-Za-z0-9_]*)-(\d{1,4})GB")
-_CPUS = re.compile(r"cpu:(\d{1,4})(?:-(\d{1,5})GB)?")
-GRAMMAR = "write 8xH100-80GB, cpu:16, cpu:16-64GB, or 8xH100-80GB,cpu:64-1000GB"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +58,6 @@ def parse_node(text: str) -> Node:
     count, kind, each_gb = gpus or (0, None, 0.0)
     cores, memory_gb = cpus or (None, None)
     return Node(count, kind, each_gb, cores, memory_gb)
-
-
-_ORIGIN = re.compile(r"([a-z][a-z0-9+.-]*)://([a-z0-9._-]+|\[[0-9a-f:.]+\])(?::(\d{1,5}))?")
-_DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def parse_origins(given: Iterable[str]) -> list[str]:

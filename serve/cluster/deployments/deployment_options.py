@@ -5,6 +5,9 @@ from typing import Any, Protocol
 from serve.cluster.replicas.applications import HEALTH_CHECK_PERIOD_S, HEALTH_CHECK_TIMEOUT_S, SETTLE_S
 from serve.config.chat_models import ModelSettings
 
+# Above what may wait in a replica: it refuses a request too many itself, instead of leaving it in Ray's queue.
+REFUSED_AT_ONCE = 64
+
 
 def chat_options(model: ModelSettings, *, longest_s: float) -> dict[str, Any]:
     """`longest_s` is what a replica that is not needed any more gets to end its requests."""
@@ -34,10 +37,6 @@ def chat_options(model: ModelSettings, *, longest_s: float) -> dict[str, Any]:
             "request_router_kwargs": {"routing": replicas.routing},
         },
     }
-
-
-# Above what may wait in a replica: it refuses a request too many itself, instead of leaving it in Ray's queue.
-REFUSED_AT_ONCE = 64
 
 
 class Replicas(Protocol):

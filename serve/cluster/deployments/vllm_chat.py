@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
     from models.vllm.engine import VLLMEngine
 
+NOTHING_TO_FETCH = "serve.cluster.ray_insides.ray_serve_llm.NothingToFetch"
+
 
 class VLLMChatReplica(ChatReplica):
     """A `ChatReplica` whose engine is the one that Ray Serve LLM's server has started."""
@@ -169,9 +171,6 @@ def _resources(model: ModelSettings) -> dict[str, Any]:
         **({"accelerator_type": model.accelerator.type} if model.accelerator.type else {}),
         "runtime_env": {"env_vars": model.engine_environment()},
     }
-
-
-NOTHING_TO_FETCH = "serve.cluster.ray_insides.ray_serve_llm.NothingToFetch"
 
 
 def llm_config(

@@ -25,12 +25,6 @@ if TYPE_CHECKING:
 
 # From which Ray takes `ray_constants.ENABLE_RAY_CLUSTER` in a process that imports it.
 CLUSTERS_VARIABLE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-
-
-class InsidesChanged(RuntimeError):
-    """This Ray does not have what is relied on here."""
-
-
 # Ray reads these once, when it is imported and when its processes start.
 RAY_ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -54,6 +48,16 @@ RAY_ENVIRONMENT = {
     # Ray Serve LLM's own hook does nothing and would take the place of ours.
     "RAYLLM_ENABLE_WORKER_PROCESS_SETUP_HOOK": "0",
 }
+NOTED_AT = b"pith:started_serve"
+logger = logging.getLogger("pith.loopback")
+SETUP_HOOK = "serve.cluster.ray_insides.ray_serve.bind_to_loopback"
+ALL_INTERFACES = frozenset({"[::]", "0.0.0.0"})
+LOOPBACK = "127.0.0.1"
+LOOPBACK_ADDRESSES = frozenset({LOOPBACK, "::1", "::ffff:127.0.0.1"})
+
+
+class InsidesChanged(RuntimeError):
+    """This Ray does not have what is relied on here."""
 
 
 def stay_on_this_machine() -> None:
@@ -194,9 +198,6 @@ def replica_id_of(chosen: Any) -> Any:
     return chosen._replica.replica_id
 
 
-NOTED_AT = b"pith:started_serve"
-
-
 def controller_id() -> str | None:
     """Of the Serve that runs on the cluster; None where none does."""
     import ray
@@ -220,13 +221,6 @@ def is_started_by_pith() -> bool:
 
     noted, running = _internal_kv_get(NOTED_AT), controller_id()
     return running is not None and noted == running.encode()
-
-
-logger = logging.getLogger("pith.loopback")
-SETUP_HOOK = "serve.cluster.ray_insides.ray_serve.bind_to_loopback"
-ALL_INTERFACES = frozenset({"[::]", "0.0.0.0"})
-LOOPBACK = "127.0.0.1"
-LOOPBACK_ADDRESSES = frozenset({LOOPBACK, "::1", "::ffff:127.0.0.1"})
 
 
 class PortsOpen(RuntimeError):

@@ -14,6 +14,10 @@ INGRESS_APP = "ingress"
 OPS_APP = "ops"
 # For requests that outran the drain time to be cut off and settled, on a busy machine.
 SETTLE_S = 4.0
+# No id of a model has it.
+_GENERATION = "@"
+# Where the applications of a server are: what each is for, and the name that it has at Ray Serve.
+Places = Mapping[str, str]
 
 
 def model_app(model_id: str) -> str:
@@ -29,12 +33,6 @@ def compressor_app(model_id: str) -> str:
 def retrieval_app(model_id: str) -> str:
     """The application of an embedding or rerank model with processes of its own."""
     return f"retrieval:{model_id}"
-
-
-# No id of a model has it.
-_GENERATION = "@"
-# Where the applications of a server are: what each is for, and the name that it has at Ray Serve.
-Places = Mapping[str, str]
 
 
 def of_generation(app: str, generation: int) -> str:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from serve.metrics.queues import Waits
 
 STATUS_TTL_S = 1.0
+Failure = Callable[[str], Exception]
 
 
 class ReplicaStatus:
@@ -56,9 +57,6 @@ class ReplicaStatus:
             deployment.replica_states.get(ReplicaState.RUNNING, 0) > 0
             for deployment in application.deployments.values()
         )
-
-
-Failure = Callable[[str], Exception]
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from serve.cluster.replicas.router import ReplicaRouter
     from serve.metrics.queues import Waits
 
+# About the tokens of two of vLLM's blocks; it caches whole blocks only.
+BLOCK_CHARS = 128
+BLOCKS = 256
+REMEMBERED = 100_000
+
 
 @dataclass(slots=True)
 class Lease:
@@ -126,16 +131,6 @@ class Replicas:
         if self._router is not None:
             self._router.end(replica_id)
         self._handle.count_running(replica_id, -1)
-
-
-# About the tokens of two of vLLM's blocks; it caches whole blocks only.
-BLOCK_CHARS = 128
-
-
-BLOCKS = 256
-
-
-REMEMBERED = 100_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,17 @@ ASKED = Struct(f"!{TOKEN_BYTES}sI")
 HEAD = Struct("!BIIIII")
 _CHUNK, _LAST_CHUNK, _FAULT, _REFUSAL = range(4)
 REFUSAL = HEAD.pack(_REFUSAL, 0, 0, 0, 0, 0)
+# Under this key Ray's handles know a replica's address.
+ADDRESS_KEY = "pith_port"
+# From the accept to the token; an ingress sends it with its request, at once.
+TOKEN_S = 5.0
+# Connections without the token. With one more, the oldest goes; so there must be more than the few hundred that are
+# taken in before the token of one that has it is read.
+STRANGERS = 1024
+# The first and the last that may be taken; None: any.
+Ports = tuple[int, int] | None
+Generate = Callable[[EngineRequest], AsyncGenerator[EngineChunk | EngineFault, None]]
+logger = logging.getLogger("pith.replica_port")
 
 
 class WrongToken(Exception):
@@ -94,19 +105,6 @@ async def read_frame(source: Source) -> EngineChunk | EngineFault:
     if kind == _FAULT:
         return EngineFault(**from_json(data))
     return EngineChunk(data, TokenUsage(*tokens), finished=kind == _LAST_CHUNK)
-
-
-# Under this key Ray's handles know a replica's address.
-ADDRESS_KEY = "pith_port"
-# From the accept to the token; an ingress sends it with its request, at once.
-TOKEN_S = 5.0
-# Connections without the token. With one more, the oldest goes; so there must be more than the few hundred that are
-# taken in before the token of one that has it is read.
-STRANGERS = 1024
-# The first and the last that may be taken; None: any.
-Ports = tuple[int, int] | None
-Generate = Callable[[EngineRequest], AsyncGenerator[EngineChunk | EngineFault, None]]
-logger = logging.getLogger("pith.replica_port")
 
 
 @dataclass(frozen=True, slots=True)

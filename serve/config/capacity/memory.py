@@ -21,6 +21,19 @@ BLOCK_TOKENS = {"cpu": 128, "gpu": 16}
 # Tokens of a prompt that are computed at once; a layer with a window holds them beside its window.
 BATCHED_TOKENS = 8192
 _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "half": 2}
+GB = 1e9
+GIB_IN_GB = 2**30 / GB
+# Processes without weights and cache, as `python -m benchmarks.startup` finds them.
+ENGINE_PROCESSES_GB = 1.2
+COMPRESSOR_PROCESSES_GB = 0.5
+SERVER_PROCESSES_GB = 1.5
+ENGINE_ACTIVATIONS_GB = {"cpu": 0.3, "gpu": 4.0}
+# Of a network in a process of its own on a GPU: CUDA's context, and a batch of windows.
+CUDA_CONTEXT_GB = 0.5
+NETWORK_ACTIVATIONS_GB = 1.0
+# vLLM's own, where the configuration does not say.
+GPU_UTILIZATION = 0.92
+CPU_CACHE_VARIABLE, CPU_CACHE_GIB = "VLLM_CPU_KVCACHE_SPACE", 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,21 +107,6 @@ def _windowed_layers(fields: Mapping[str, Any]) -> tuple[int, int]:
     if kinds is None:
         return int(fields["num_hidden_layers"]), int(window)
     return sum(kind == "sliding_attention" for kind in kinds), int(window)
-
-
-GB = 1e9
-GIB_IN_GB = 2**30 / GB
-# Processes without weights and cache, as `python -m benchmarks.startup` finds them.
-ENGINE_PROCESSES_GB = 1.2
-COMPRESSOR_PROCESSES_GB = 0.5
-SERVER_PROCESSES_GB = 1.5
-ENGINE_ACTIVATIONS_GB = {"cpu": 0.3, "gpu": 4.0}
-# Of a network in a process of its own on a GPU: CUDA's context, and a batch of windows.
-CUDA_CONTEXT_GB = 0.5
-NETWORK_ACTIVATIONS_GB = 1.0
-# vLLM's own, where the configuration does not say.
-GPU_UTILIZATION = 0.92
-CPU_CACHE_VARIABLE, CPU_CACHE_GIB = "VLLM_CPU_KVCACHE_SPACE", 4.0
 
 
 class UnknownSize(Exception):

@@ -14,6 +14,8 @@ from serve.config.values import Node
 
 # Ray counts in ten-thousandths.
 _UNITS = 10_000
+# Ray Serve takes no larger number.
+MOST_PER_NODE = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +138,6 @@ class Cluster:
             if (gpus := nodes[index].take(bundle)) is not None:
                 return Place(index, gpus)
         return None
-
-
-# Ray Serve takes no larger number.
-MOST_PER_NODE = 100
 
 
 def bounds_of(demands: Sequence[Demand], nodes: Sequence[Node], *, cpus: int) -> dict[str, int]:
