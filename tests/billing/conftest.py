@@ -299,7 +299,8 @@ async def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncI
 async def books(database_url: str, tmp_path: Path) -> AsyncIterator[Books]:
     clock = DatabaseClock(database_url)
     await clock.set(NOW)
-    database = open_database(database_url, clock=clock)
+    # On a machine that has much else to do a statement may take seconds.
+    database = open_database(database_url, timeout_s=30, clock=clock)
     spool = Spool(tmp_path / "spool.db", max_rows=20)
     ledger = Ledger(database, spool)
     version = await ledger.publish_prices(PRICES, now=NOW)

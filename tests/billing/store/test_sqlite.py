@@ -29,7 +29,7 @@ PEPPER = b"a pepper for the tests only"
 
 @pytest.fixture
 async def database(tmp_path: Path):  # type: ignore[no-untyped-def]
-    database = open_database(f"sqlite:///{tmp_path / 'rows.db'}", timeout_s=0.2)
+    database = open_database(f"sqlite:///{tmp_path / 'rows.db'}", timeout_s=2)
     await database.write(lambda c: c.execute(text("CREATE TABLE numbers (n INTEGER PRIMARY KEY)")))
     yield database
     await database.close()

@@ -45,7 +45,6 @@ const runner = client.chat.completions.runTools({
     },
   ],
   tool_choice: { type: "function", function: { name: "weather" } },
-  max_tokens: 60,
 });
 await runner.done();
 
