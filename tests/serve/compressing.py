@@ -20,6 +20,7 @@ from starlette.types import ASGIApp
 from billing.accounts.accounts import Accounts
 from billing.books.reconciliation import differences
 from billing.caller import NO_LIMITS, ProjectLimits
+from billing.errors import PricesUnavailable
 from billing.ledger.ledger import Ledger
 from billing.ledger.price_list import PriceList
 from billing.ledger.spool import Spool
@@ -285,14 +286,15 @@ def local_model(counter: TokenCounter | None = None) -> LocalModel:
 
 
 class LatestPrices(PriceBook):
-    """The last prices that were published, also while the service runs."""
-
-    def __init__(self, ledger: Ledger) -> None:
-        super().__init__(ledger)
-        self.ledger = ledger
+    """The last prices that were published, also while the service runs; in an outage those that were read last."""
 
     async def current(self) -> PriceList:
-        return await self.ledger.current_prices()
+        try:
+            self._prices = await self._ledger.current_prices()
+        except PricesUnavailable:
+            if self._prices is None:
+                raise
+        return self._prices
 
 
 def served_model() -> ServedCompressor:
