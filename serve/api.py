@@ -47,7 +47,8 @@ from serve.http.request_id import RequestIdMiddleware
 from serve.http.routes import PlainRoute, docs_routes, health_routes
 from serve.logs.request_notes import current_notes
 from serve.metrics.installed import version_of
-from serve.metrics.service import HttpMetrics, MetricsMiddleware
+from serve.metrics.request_watch import RequestWatchMiddleware, Watch
+from serve.metrics.service import HttpMetrics
 from serve.money.prices import PriceBook
 from serve.originals.route import OriginalsRoute, original_routes
 from serve.playground.page_routes import About, page_routes
@@ -63,50 +64,45 @@ Keys are project keys, sent as `Authorization: Bearer <API_KEY>`. Every response
 """
 
 
-def create_api(
-    *,
-    catalog: Catalog,
-    chat: ChatService,
-    accounts: Accounts,
-    limiter: RateLimits,
-    prices: PriceBook,
-    ready: Callable[[], Awaitable[bool]],
-    metrics: HttpMetrics,
-    clock: Callable[[], datetime],
-    max_body_bytes: int,
-    collection_threshold_cents: int,
-    compress: CompressRoutes | None = None,
-    batches: BatchRoom | None = None,
-    retrieval: RetrievalService | None = None,
-    responses: StoredResponses | None = None,
-    playground: About | None = None,
-    account: AccountReader | None = None,
-    cors_origins: Sequence[str] = (),
-    watch: Callable[[ASGIApp], ASGIApp] | None = None,
-) -> ASGIApp:
-    """The whole HTTP interface. `ready` says whether the default model answers; without `compress`, the compression
-    routes are left out, without `batches` those of files and batches, without `playground` the page at `/`, and without
-    `account` usage and limits. `watch` stands around every request that has its id."""
-    api = _empty_api(metrics)
-    callers = Callers(accounts, limiter, clock)
-    _include_contract(api, callers, catalog, prices, chat, ready, collection_threshold_cents)
-    _include_dialects(api, callers, catalog, prices, chat, retrieval, responses)
-    if account is not None:
-        api.include_router(account_routes(AccountRoutes(account, limiter, callers.bearer, clock)))
-    if playground is not None:
-        api.include_router(page_routes(playground, prices))
-    larger = {} if batches is None else _include_batches(api, callers, batches)
-    if compress is not None:
-        api.include_router(compress_routes(compress, callers.bearer))
-        originals = OriginalsRoute(compress.service.originals, limiter, clock)
-        api.include_router(original_routes(originals, callers.bearer))
+@dataclass(frozen=True, kw_only=True)
+class Services:
+    """The services behind the routes. `ready` says whether the default model answers; without `compress` there are no
+    routes of compression, without `batches` none of files and batches, without `playground` no page at `/`, and without
+    `account` no usage and limits. `watch` writes of every request that has its id."""
+
+    catalog: Catalog
+    chat: ChatService
+    accounts: Accounts
+    limiter: RateLimits
+    prices: PriceBook
+    ready: Callable[[], Awaitable[bool]]
+    metrics: HttpMetrics
+    clock: Callable[[], datetime]
+    max_body_bytes: int
+    collection_threshold_cents: int
+    compress: CompressRoutes | None = None
+    batches: BatchRoom | None = None
+    retrieval: RetrievalService | None = None
+    responses: StoredResponses | None = None
+    playground: About | None = None
+    account: AccountReader | None = None
+    cors_origins: Sequence[str] = ()
+    watch: Watch | None = None
+
+
+def create_api(services: Services) -> ASGIApp:
+    """The whole HTTP interface."""
+    api = _empty_api(services.metrics)
+    callers = Callers(services.accounts, services.limiter, services.clock)
+    _include_contract(api, callers, services)
+    _include_dialects(api, callers, services)
+    larger = _include_optional(api, callers, services)
     # Routes are tried in order: the one that carries the load comes first.
     api.router.routes.sort(key=lambda route: not isinstance(route, PlainRoute))
-    _document(api, catalog, compress, retrieval, batches)
-    bounded = BodyLimitMiddleware(api, max_body_bytes, larger)
-    counted = MetricsMiddleware(PacingMiddleware(bounded, Pacer()), metrics)
-    watched = watch(counted) if watch is not None else counted
-    return open_to(cors_origins, DialectPathMiddleware(RequestIdMiddleware(watched)))
+    _document(api, services)
+    bounded = BodyLimitMiddleware(api, services.max_body_bytes, larger)
+    watched = RequestWatchMiddleware(PacingMiddleware(bounded, Pacer()), services.metrics, services.watch)
+    return open_to(services.cors_origins, DialectPathMiddleware(RequestIdMiddleware(watched)))
 
 
 # What they read of a body is strict where OpenAPI cannot say so.
@@ -143,20 +139,13 @@ class Callers:
         await admission.done(0)
 
 
-def _include_contract(
-    api: FastAPI,
-    callers: Callers,
-    catalog: Catalog,
-    prices: PriceBook,
-    chat: ChatService,
-    ready: Callable[[], Awaitable[bool]],
-    collection_threshold_cents: int,
-) -> None:
+def _include_contract(api: FastAPI, callers: Callers, services: Services) -> None:
+    catalog, prices, limiter, clock = services.catalog, services.prices, callers.limiter, callers.clock
     api.include_router(docs_routes())
-    api.include_router(health_routes(ready))
-    api.include_router(catalog_routes(catalog, prices, collection_threshold_cents))
-    api.include_router(model_routes(catalog, prices, callers.limiter, callers.bearer, callers.clock))
-    api.include_router(chat_routes(chat, callers.bearer))
+    api.include_router(health_routes(services.ready))
+    api.include_router(catalog_routes(catalog, prices, services.collection_threshold_cents))
+    api.include_router(model_routes(catalog, prices, limiter, callers.bearer, clock))
+    api.include_router(chat_routes(services.chat, callers.bearer))
 
 
 def _empty_api(metrics: HttpMetrics) -> FastAPI:
@@ -176,48 +165,49 @@ def _empty_api(metrics: HttpMetrics) -> FastAPI:
     return api
 
 
-def _include_batches(api: FastAPI, callers: Callers, batches: BatchRoom) -> dict[str, int]:
-    """The paths whose bodies may be larger than others, with their bounds in bytes."""
-    needed = FileRoutes(batches.files, callers.limiter, callers.bearer, callers.clock)
-    api.include_router(file_routes(needed))
-    api.include_router(batch_routes(batches.batches, needed))
-    return {PATH: batches.files.terms.max_bytes + FORM_BYTES}
-
-
-def _include_dialects(
-    api: FastAPI,
-    callers: Callers,
-    catalog: Catalog,
-    prices: PriceBook,
-    chat: ChatService,
-    retrieval: RetrievalService | None,
-    responses: StoredResponses | None,
-) -> None:
+def _include_dialects(api: FastAPI, callers: Callers, services: Services) -> None:
     bearer, either, limiter, clock = callers.bearer, callers.by_either_header, callers.limiter, callers.clock
+    catalog, prices, chat = services.catalog, services.prices, services.chat
     api.include_router(openai_chat_routes(chat, bearer))
     api.include_router(completion_routes(chat, bearer))
-    api.include_router(openai_response_routes(ResponseRoutes(chat, limiter, clock, responses), bearer))
-    others = retrieval.models if retrieval is not None else RetrievalModels(())
+    responses = ResponseRoutes(chat, limiter, clock, services.responses)
+    api.include_router(openai_response_routes(responses, bearer))
+    others = RetrievalModels(()) if services.retrieval is None else services.retrieval.models
     api.include_router(openai_model_routes(listed_models(catalog, others), prices, limiter, bearer, clock))
     api.include_router(anthropic_message_routes(chat, either))
     api.include_router(anthropic_model_routes(catalog, limiter, either, clock))
-    if retrieval is not None and others.models:
-        api.include_router(retrieval_routes(retrieval, bearer))
+    if services.retrieval is not None and others.models:
+        api.include_router(retrieval_routes(services.retrieval, bearer))
 
 
-def _document(
-    api: FastAPI,
-    catalog: Catalog,
-    compress: CompressRoutes | None,
-    retrieval: RetrievalService | None,
-    batches: BatchRoom | None,
-) -> None:
+def _include_optional(api: FastAPI, callers: Callers, services: Services) -> dict[str, int]:
+    """The routes that not every server has. Returns paths whose bodies may be larger than others, with their bounds."""
+    limiter, bearer, clock, larger = callers.limiter, callers.bearer, callers.clock, dict[str, int]()
+    if services.account is not None:
+        account = AccountRoutes(services.account, limiter, bearer, clock)
+        api.include_router(account_routes(account))
+    if services.playground is not None:
+        api.include_router(page_routes(services.playground, services.prices))
+    if services.batches is not None:
+        files = FileRoutes(services.batches.files, limiter, bearer, clock)
+        api.include_router(file_routes(files))
+        api.include_router(batch_routes(services.batches.batches, files))
+        larger[PATH] = services.batches.files.terms.max_bytes + FORM_BYTES
+    if services.compress is not None:
+        api.include_router(compress_routes(services.compress, bearer))
+        originals = OriginalsRoute(services.compress.service.originals, limiter, clock)
+        api.include_router(original_routes(originals, bearer))
+    return larger
+
+
+def _document(api: FastAPI, services: Services) -> None:
     """The bodies that routes read themselves."""
-    models = tuple(model.id for model in catalog.models)
+    compress, retrieval = services.compress, services.retrieval
+    models = tuple(model.id for model in services.catalog.models)
     compressors = () if compress is None else tuple(compress.service.model_ids)
     bodies: list[type[BaseModel]] = [ChatCompletionRequest, *DIALECT_REQUESTS]
     bodies += RETRIEVAL_REQUESTS if retrieval is not None and retrieval.models.models else ()
-    bodies += [BatchRequest] if batches is not None else ()
+    bodies += [BatchRequest] if services.batches is not None else ()
     if compress is not None:
         bodies += (CompressRequest, CompressMessagesRequest, BatchCompressRequest)
     document_request_models(api, ServedModels(models, compressors), *bodies)

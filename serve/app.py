@@ -24,15 +24,15 @@ from models.catalog import Catalog
 from models.engine import Engine
 from models.retrieval import RetrievalModel
 from serve.account.route import AccountReader
-from serve.api import create_api
+from serve.api import Services, create_api
 from serve.batches.wiring import BatchRoom, open_batches
 from serve.catalog.offered import RunningModels, catalog_of, readiness
 from serve.compressors.compressor import RunningModel
 from serve.config.settings import Settings
 from serve.dialects.openai.responses.stored_responses import StoredResponses
-from serve.http.request_watch import watch_of
 from serve.http.server.server import PithServer, http_config
 from serve.metrics.background import OriginalMetrics, TraceMetrics, UpkeepMetrics
+from serve.metrics.request_watch import Watch
 from serve.metrics.service import ServiceMetrics
 from serve.money.admission import Admissions
 from serve.money.ledger_setup import prices_of
@@ -206,7 +206,7 @@ def build_service(
     )
     running = RunningModels(engines, compressors or {})
     about = about_of(settings, catalog, compresses=work.compress is not None, running=running.now)
-    api = create_api(
+    services = Services(
         catalog=catalog,
         chat=work.chat,
         accounts=accounts,
@@ -224,9 +224,9 @@ def build_service(
         playground=about if settings.server.playground else None,
         account=AccountReader(database),
         cors_origins=settings.server.cors_origins,
-        watch=watch_of(settings.logs, settings.tracing, tracer),
+        watch=Watch.of(settings.logs, settings.tracing, tracer),
     )
-    return api, batches
+    return create_api(services), batches
 
 
 def _admissions(

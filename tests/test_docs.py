@@ -3,33 +3,22 @@
 from __future__ import annotations
 
 import re
-import tempfile
 from pathlib import Path
 from typing import get_args
 
 import pytest
-from prometheus_client import CollectorRegistry, Metric
+from prometheus_client import CollectorRegistry
 
-from billing.books.at_a_glance import Glance
-from billing.books.usage_report import total
 from billing.errors import LimitName
 from billing.usage import MeteringStatus
 from compression.flags import CODES
 from compression.workers.plan import REASONS
 from models.options.options import ACCEPTED_WITHOUT_EFFECT, REFUSED, REFUSED_PREFIXES, USED
-from serve.cluster.ops_port import replica_gauges
 from serve.config.compression_models import CompressionModelSettings
 from serve.http.errors import STATUSES
-from serve.metrics.background import TraceMetrics, UpkeepMetrics, WebhookMetrics
 from serve.metrics.charged_requests import LOST, OUTCOMES
-from serve.metrics.engine_files import ENGINES, open_replica_metrics
-from serve.metrics.families import Families
-from serve.metrics.ledger_metrics import LedgerMetrics, glance_families, tenant_families
-from serve.metrics.machine import BuildInfo, StateFolder
-from serve.metrics.ops_port import EngineFiles, SpoolGauges
-from serve.metrics.process_files import count_dropped_lines
-from serve.metrics.queues import PoolMetrics, WaitingMetrics
-from serve.metrics.service import HttpMetrics, ServiceMetrics
+from serve.metrics.families import FAMILIES, Families
+from serve.metrics.service import HttpMetrics
 
 ROOT = Path(__file__).parents[1]
 
@@ -58,51 +47,29 @@ def test_every_risk_flag_has_a_section_with_its_severity_and_an_example(code: st
     assert section.split("\n\n")[1].startswith(f"{CODES[code].capitalize()}. ") and "Example: " in section
 
 
-def replica_families() -> list[Metric]:
-    with tempfile.TemporaryDirectory() as folder:
-        assert open_replica_metrics(Path(folder), "m") is not None
-        return list(EngineFiles(Path(folder) / ENGINES).collect())
-
-
-def exposed_metrics() -> set[tuple[str, str, tuple[str, ...]]]:
-    """Name, type and labels of every metric of the ops port."""
-    registry = CollectorRegistry()
-    metrics = ServiceMetrics(registry, chat_models=["m"], compression_models=["m"], retrieval_models=["m"])
-    PoolMetrics(registry, "m")
-    UpkeepMetrics(registry)
-    WebhookMetrics(registry)
-    WaitingMetrics(registry).of("m")
-    count_dropped_lines(registry)
-    TraceMetrics(registry)
-    # These have no series before a request.
-    metrics.http.end("/", "GET", "200", 1.0)
-    families = [
-        *registry.collect(),
-        *SpoolGauges(Path("no spool")).collect(),
-        *replica_gauges({"m": (1, 1)}),
-        *replica_families(),
-        *StateFolder(ROOT).collect(),
-        *BuildInfo().collect(),
-        *LedgerMetrics("sqlite:////no/folder/ledger.db", tenants=0).collect(),
-        *glance_families(Glance({"in_progress": 0}, {"waiting": 0}, 0, {80: 0})),
-        *tenant_families({}, total([])),
-    ]
-    return {
-        (
-            family.name + ("_total" if family.type == "counter" else ""),
-            family.type,
-            tuple(sorted(family.samples[0].labels.keys() - {"le"})),
-        )
-        for family in families
-    }
-
-
 def test_the_page_of_metrics_names_each_with_its_type_and_labels_and_no_other() -> None:
     rows = re.findall(
         r"^\| `(pith_\w+)` \| (\w+) \| ([\w` ]*)\|", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE
     )
     documented = {(name, kind, tuple(sorted(re.findall(r"\w+", labels)))) for name, kind, labels in rows}
-    assert documented == exposed_metrics()
+    counted = {
+        (row.name + ("_total" if row.kind == "counter" else ""), row.kind, tuple(sorted(row.labels)))
+        for row in FAMILIES.values()
+        if row.name.startswith("pith_")
+    }
+    assert documented == counted
+
+
+def test_each_family_of_the_table_is_counted_and_no_other() -> None:
+    table = (ROOT / "serve/metrics/families.py").read_text()
+    sources = "".join(path.read_text() for path in (ROOT / "serve").rglob("*.py")).replace(table, "")
+    kinds = ("chat", "compress", "retrieval")
+    of_each_kind = {f"pith_{kind}_{of}" for kind in kinds for of in ("requests", "request_duration_seconds")}
+    unused = [name for name in FAMILIES.keys() - of_each_kind if f'"{name}"' not in sources]
+    assert not unused
+    assert not re.findall(
+        r"(?:Counter|Gauge|Histogram|GaugeMetricFamily|CounterMetricFamily)\(\s*[\"f]", sources
+    )
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from serve.cluster.replicas.applications import (
@@ -19,6 +19,7 @@ from serve.cluster.replicas.applications import (
 from serve.config.settings import Settings
 from serve.logs.outlet import begin_logs
 from serve.metrics.engine_files import ENGINES
+from serve.metrics.families import collected_gauge
 from serve.metrics.ledger_metrics import LedgerMetrics
 from serve.metrics.machine import BuildInfo, ServerProcesses, StateFolder
 from serve.metrics.ops_port import EngineFiles
@@ -60,10 +61,7 @@ class ReplicaCounts(Collector):
 
 
 def replica_gauges(counts: Counts) -> list[Metric]:
-    running = GaugeMetricFamily("pith_replicas_running", "Replicas that take requests.", labels=["model"])
-    wanted = GaugeMetricFamily(
-        "pith_replicas_wanted", "Replicas that run or are being started.", labels=["model"]
-    )
+    running, wanted = collected_gauge("pith_replicas_running"), collected_gauge("pith_replicas_wanted")
     for model, (is_up, is_to_be) in counts.items():
         running.add_metric([model], is_up)
         wanted.add_metric([model], is_to_be)

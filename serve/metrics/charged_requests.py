@@ -238,16 +238,16 @@ class ObservedRetrieval(ObservedRequest):
 class _PromptSeries:
     def __init__(self, families: Families, model_id: str) -> None:
         def counter(name: str) -> Counter:
-            return families.counter(f"pith_prompt_compression_{name}").labels(model_id)
+            return families.counter(name).labels(model_id)
 
         statuses, ends = get_args(PromptCompression), get_args(BlockEnd)
         self.requests = families.counters("pith_prompt_compression_requests", model_id, last=statuses)
         self.blocks = families.counters("pith_prompt_compression_blocks", model_id, last=ends)
-        self.original = counter("original_tokens")
-        self.sent = counter("sent_tokens")
-        self.saved = counter("tokens_saved")
-        self.saved_usd = counter("saved_usd")
-        self.cost_usd = counter("cost_usd")
+        self.original = counter("pith_prompt_compression_original_tokens")
+        self.sent = counter("pith_prompt_compression_sent_tokens")
+        self.saved = counter("pith_prompt_compression_tokens_saved")
+        self.saved_usd = counter("pith_prompt_compression_saved_usd")
+        self.cost_usd = counter("pith_prompt_compression_cost_usd")
         self.seconds = families.histogram("pith_prompt_compression_seconds").labels(model_id)
 
 

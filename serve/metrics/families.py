@@ -214,14 +214,24 @@ _ROWS = (
         "pith_log_lines_dropped",
         "Lines of the log that were not written, since what reads them is slow or gone.",
     ),
-    # A chat model's replica; its number and model are labels of each of its series.
+    # A chat model's replica counts in a file of its own (`serve.metrics.engine_files`).
     _gauge(
         "pith_replica_requests_waiting",
         "Requests that wait for places on the engine, until their project's turn.",
+        *("model", "replica"),
     ),
-    _gauge("pith_replica_requests_running", "Requests that the engine was given."),
-    _histogram("pith_replica_queue_seconds", "Requests: from the replica's door to their turn."),
-    _counter("pith_engine_restarts", "Engines that died and were started again in their replica."),
+    _gauge("pith_replica_requests_running", "Requests that the engine was given.", "model", "replica"),
+    _histogram(
+        "pith_replica_queue_seconds", "Requests: from the replica's door to their turn.", "model", "replica"
+    ),
+    _counter(
+        "pith_engine_restarts",
+        "Engines that died and were started again in their replica.",
+        *("model", "replica"),
+    ),
+    # Replicas as Ray has them.
+    _gauge("pith_replicas_running", "Replicas that take requests.", "model"),
+    _gauge("pith_replicas_wanted", "Replicas that run or are being started.", "model"),
     # The spool and the ledger, read when asked.
     _gauge("pith_spool_waiting_events", "Usage events in the spool that wait for the ledger."),
     _gauge("pith_spool_refused_events", "Usage events that the ledger refused for good."),

@@ -2,12 +2,9 @@
 
 from collections.abc import Iterable
 from functools import cache
-from time import perf_counter
 from typing import get_args
 
 from prometheus_client import CollectorRegistry
-from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from billing.errors import LimitName, RateLimited
 from serve.metrics.background import OriginalMetrics
@@ -19,9 +16,6 @@ from serve.metrics.charged_requests import (
 )
 from serve.metrics.families import Families
 
-METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-UNMATCHED = "unmatched"
-NO_RESPONSE = "none"
 # Scope and name of a limit.
 LIMITS = (
     *((scope, name) for scope in ("project", "key") for name in get_args(LimitName)),
@@ -47,40 +41,6 @@ class HttpMetrics:
 
     def rate_limited(self, error: RateLimited) -> None:
         self._refusals[error.scope, error.which].inc()
-
-
-class MetricsMiddleware:
-    """Counts each request once it is over."""
-
-    def __init__(self, app: ASGIApp, metrics: HttpMetrics) -> None:
-        self._app = app
-        self._metrics = metrics
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        status = NO_RESPONSE
-
-        async def send_noting_status(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = str(message["status"])
-            await send(message)
-
-        metrics, began = self._metrics, perf_counter()
-        metrics.in_flight.inc()
-        try:
-            await self._app(scope, receive, send_noting_status)
-        except ClientDisconnect:
-            # The framework has answered, but the client had already left.
-            status = NO_RESPONSE
-            raise
-        finally:
-            metrics.in_flight.dec()
-            route = getattr(scope.get("route"), "path", UNMATCHED)
-            method = scope["method"] if scope["method"] in METHODS else "other"
-            metrics.end(route, method, status, perf_counter() - began)
 
 
 class ServiceMetrics:

@@ -98,11 +98,6 @@ def step(name: str, kind: SpanKind = "internal") -> Span:
     return _current.get().child(name, kind)
 
 
-def current_span() -> Span:
-    """The whole request, line or round."""
-    return _current.get()
-
-
 def take_span(span: Span) -> None:
     """From here on this task, and those that it begins, work for it."""
     _current.set(span)

@@ -38,7 +38,7 @@ from compression.source.token_counter import FakeCounter, TokenCounter
 from models.catalog import Catalog
 from models.fake_engine import FakeEngine
 from serve.account.route import AccountReader
-from serve.api import create_api
+from serve.api import Services, create_api
 from serve.catalog.offered import RunningModels, catalog_of
 from serve.chat.service import ChatService
 from serve.compress.demo_limits import DemoLimits
@@ -377,7 +377,7 @@ async def compressing(
     async def ready() -> bool:
         return True
 
-    api = create_api(
+    services = Services(
         catalog=catalog,
         chat=ChatService(
             catalog=catalog,
@@ -406,7 +406,7 @@ async def compressing(
         compress=CompressRoutes(service, messages, demo, DEMO_MAX_CHARS, batch_concurrency, DEMO_DEADLINE_S),
     )
     found = Compressing(
-        api,
+        create_api(services),
         model,
         database,
         ledger,

@@ -1,11 +1,9 @@
-"""Watch over every request: its line in the log and its span, once its reply has been sent or its client has left."""
+"""Watch over every request: its count, and where these are asked for its line in the log and its span."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -16,11 +14,13 @@ from serve.config.observability import LogSettings, TracingSettings
 from serve.logs.lines import FIELDS
 from serve.logs.outlet import ACCESS
 from serve.logs.request_notes import RequestNotes, take_notes
-from serve.tracing.spans import NO_TRACER, Span, Tracer, remote_parent, take_span
+from serve.metrics.service import HttpMetrics
+from serve.tracing.spans import Span, Tracer, remote_parent, take_span
 
 logger = logging.getLogger(ACCESS)
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 UNMATCHED = "unmatched"
+NO_RESPONSE = "none"
 # Of a request that had work done by a model.
 WORK = (
     *("model", "stream", "prompt_tokens", "completion_tokens", "cached_tokens"),
@@ -43,6 +43,23 @@ ATTRIBUTES = {
 TENANT = frozenset({"workspace_id", "project_id"})
 
 
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """`access`: a line for each request. Without it the notes still name the request in lines about it. `tenants`:
+    spans have the ids of workspace and project."""
+
+    access: bool
+    tracer: Tracer
+    tenants: bool
+
+    @classmethod
+    def of(cls, logs: LogSettings, tracing: TracingSettings, tracer: Tracer) -> Watch | None:
+        """None where nothing is written of a request."""
+        if not logs.access and logs.format == "text" and tracing.endpoint is None:
+            return None
+        return cls(logs.access, tracer, tracing.tenants)
+
+
 @dataclass(slots=True)
 class _Sent:
     """The part of the reply that has left."""
@@ -52,43 +69,67 @@ class _Sent:
 
 
 class RequestWatchMiddleware:
-    """`access`: a line for each request. Without it the notes still name the request in lines about it. `tenants`:
-    spans have the ids of workspace and project."""
+    """Counts each request once it is over; with a `watch` it is told of in the log, and traced."""
 
-    def __init__(
-        self, app: ASGIApp, *, access: bool, tracer: Tracer = NO_TRACER, tenants: bool = False
-    ) -> None:
+    def __init__(self, app: ASGIApp, metrics: HttpMetrics, watch: Watch | None = None) -> None:
         self._app = app
-        self._access = access
-        self._tracer = tracer
-        self._tenants = tenants
+        self._metrics = metrics
+        self._watch = watch
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        parent = remote_parent(scope["headers"])
-        span = self._tracer.request("request", parent)
-        take_span(span)
-        trace_id = span.trace_id or (parent.trace_id if parent is not None else None)
-        notes, sent = RequestNotes(scope["state"]["request_id"], trace_id), _Sent()
-        take_notes(notes)
+        sent, began = _Sent(), perf_counter()
 
         async def send_noting(message: Message) -> None:
-            await send(message)
             if message["type"] == "http.response.start":
                 sent.status = message["status"]
-            elif not message.get("more_body", False):
+            await send(message)
+            if message["type"] != "http.response.start" and not message.get("more_body", False):
                 sent.is_whole = True
+
+        self._metrics.in_flight.inc()
+        try:
+            if self._watch is None:
+                await self._app(scope, receive, send_noting)
+            else:
+                await _Watched(self._watch, scope, sent).run(self._app, receive, send_noting)
+        except ClientDisconnect:
+            # The framework has answered, but the client had already left.
+            sent.status = None
+            raise
+        finally:
+            self._metrics.in_flight.dec()
+            status = NO_RESPONSE if sent.status is None else str(sent.status)
+            self._metrics.end(_route(scope), _method(scope), status, perf_counter() - began)
+
+
+class _Watched:
+    """One request of which something is written."""
+
+    def __init__(self, watch: Watch, scope: Scope, sent: _Sent) -> None:
+        self._watch = watch
+        self._scope = scope
+        self._sent = sent
+        parent = remote_parent(scope["headers"])
+        self._span = watch.tracer.request("request", parent)
+        take_span(self._span)
+        trace_id = self._span.trace_id or (parent.trace_id if parent is not None else None)
+        self._notes = RequestNotes(scope["state"]["request_id"], trace_id)
+        take_notes(self._notes)
+
+    async def run(self, app: ASGIApp, receive: Receive, send: Send) -> None:
+        notes = self._notes
 
         async def receive_noting() -> Message:
             message = await receive()
-            if message["type"] == "http.disconnect" and not sent.is_whole:
+            if message["type"] == "http.disconnect" and not self._sent.is_whole:
                 notes.client_left = True
             return message
 
         try:
-            await self._app(scope, receive_noting, send_noting)
+            await app(self._scope, receive_noting, send)
         except ClientDisconnect:
             notes.client_left = True
             raise
@@ -96,42 +137,33 @@ class RequestWatchMiddleware:
             notes.error = notes.error or type(error).__name__
             raise
         finally:
-            if self._access or span.trace_id is not None:
-                self._tell(span, _known(scope, notes, sent), notes)
+            if self._watch.access or self._span.trace_id is not None:
+                self._tell(_known(self._scope, notes, self._sent))
 
-    def _tell(self, span: Span, known: dict[str, Any], notes: RequestNotes) -> None:
-        if span.trace_id is not None:
-            self._end(span, known, notes.request_id)
-        if self._access:
-            known["total_s"] = round(perf_counter() - notes.began, 6)
+    def _tell(self, known: dict[str, Any]) -> None:
+        if self._span.trace_id is not None:
+            self._end(self._span, known)
+        if self._watch.access:
+            known["total_s"] = round(perf_counter() - self._notes.began, 6)
             line = (known["method"], known["route"], known["status"])
             logger.info("%s %s %s", *line, extra={FIELDS: known})
 
-    def _end(self, span: Span, known: Mapping[str, Any], request_id: str) -> None:
+    def _end(self, span: Span, known: dict[str, Any]) -> None:
         span.rename(f"{known['method']} {known['route']}")
-        span.set("pith.request_id", request_id)
+        span.set("pith.request_id", self._notes.request_id)
         for name, attribute in ATTRIBUTES.items():
-            if self._tenants or name not in TENANT:
+            if self._watch.tenants or name not in TENANT:
                 span.set(attribute, known.get(name))
         if known["ended"] == "failed":
             span.fail(known["error"] or "failed")
         span.end()
 
 
-def watch_of(
-    logs: LogSettings, tracing: TracingSettings, tracer: Tracer
-) -> Callable[[ASGIApp], ASGIApp] | None:
-    """The middleware around every request; None where nothing is written of it."""
-    if not logs.access and logs.format == "text" and tracing.endpoint is None:
-        return None
-    return partial(RequestWatchMiddleware, access=logs.access, tracer=tracer, tenants=tracing.tenants)
-
-
 def _known(scope: Scope, notes: RequestNotes, sent: _Sent) -> dict[str, Any]:
     """All that is known of a request, in the order of its line; method and route in words of which there are few."""
     known = {
-        "method": scope["method"] if scope["method"] in METHODS else "other",
-        "route": getattr(scope.get("route"), "path", UNMATCHED),
+        "method": _method(scope),
+        "route": _route(scope),
         "status": sent.status,
         "ended": ended(notes, sent.status, is_whole=sent.is_whole),
         **{name: getattr(notes, name) for name in ("error", "workspace_id", "project_id", "key_id")},
@@ -140,6 +172,15 @@ def _known(scope: Scope, notes: RequestNotes, sent: _Sent) -> dict[str, Any]:
         known |= {name: getattr(notes, name) for name in WORK}
         known |= {name: _rounded(getattr(notes, name)) for name in ("queue_s", "first_token_s")}
     return known
+
+
+def _method(scope: Scope) -> str:
+    return scope["method"] if scope["method"] in METHODS else "other"
+
+
+def _route(scope: Scope) -> str:
+    """Its template: a path that a client makes up never becomes a label."""
+    return getattr(scope.get("route"), "path", UNMATCHED)
 
 
 def _rounded(seconds: float | None) -> float | None:
