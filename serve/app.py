@@ -21,8 +21,8 @@ from billing.rate_limits.rate_limits import RateLimits
 from billing.store.database import Database
 from billing.webhooks.limit_alerts import Refusals
 from models.catalog import Catalog
+from models.embedding_backends import RetrievalModel
 from models.engine import Engine
-from models.retrieval import RetrievalModel
 from serve.account.route import AccountReader
 from serve.api import Services, create_api
 from serve.batches.wiring import BatchRoom, open_batches

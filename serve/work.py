@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from models.catalog import Catalog
+from models.embedding_backends import RetrievalModel
 from models.engine import Engine
-from models.retrieval import RetrievalModel
 from serve.batches.endpoints import Endpoints, endpoints_of
 from serve.chat.service import ChatService
 from serve.compress.demo_limits import DemoLimits

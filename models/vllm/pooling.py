@@ -19,8 +19,8 @@ from vllm.entrypoints.pooling.scoring.serving import ServingScores
 from vllm.exceptions import VLLMClientError
 from vllm.v1.engine.async_llm import AsyncLLM
 
+from models.embedding_backends import Computed, RetrievalJob, RetrievalSpec
 from models.engine import EngineFault
-from models.retrieval import Computed, RetrievalJob, RetrievalSpec
 from models.vllm.faults import without_internals
 from models.vllm.insides import EngineDeadError
 
@@ -71,7 +71,7 @@ TOO_LONG = "maximum context length"
 
 @dataclass(frozen=True, slots=True)
 class PoolingEngine:
-    """A `models.retrieval.RetrievalReplica`."""
+    """A `models.embedding_backends.RetrievalReplica`."""
 
     client: AsyncLLM
     rows: Rows

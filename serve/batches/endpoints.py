@@ -6,8 +6,8 @@ from typing import Any
 
 from billing.caller import Caller
 from models.catalog import Catalog
+from models.embedding_backends import Computed
 from models.errors import InvalidField
-from models.retrieval import Computed
 from serve.chat.reply import ChatReply
 from serve.chat.service import ChatService
 from serve.compress.reply import CompressReply

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from models.retrieval import RetrievalSpec
+from models.embedding_backends import RetrievalSpec
 from serve.config.compression_models import CompressionModelSettings, Price
 from serve.config.engine import AcceleratorSettings, check_share
 from serve.config.strict_section import ReplicaCounts, Section

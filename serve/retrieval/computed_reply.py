@@ -14,7 +14,7 @@ from starlette.types import Send
 
 from billing.caller import Caller
 from billing.store.database import Work
-from models.retrieval import Computed
+from models.embedding_backends import Computed
 from serve.http.replies import Client, WorkingReply
 from serve.money.held_request import Receipt, Record
 from serve.money.prices import charged_fields

@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from models.embedding_backends import RetrievalJob, Text
 from models.errors import InvalidField
-from models.retrieval import RetrievalJob, Text
 from serve.http.request_body import RequestShape
 from serve.retrieval.service import PreparedRetrieval, RetrievalModels, prepared
 

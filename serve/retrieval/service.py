@@ -8,9 +8,9 @@ from functools import partial
 from billing.caller import Caller
 from billing.price import MAX_TOKENS
 from billing.store.database import Work
+from models.embedding_backends import Computed, RetrievalJob, RetrievalKind, RetrievalModel
 from models.engine import TokenUsage
 from models.errors import EngineFailed, EngineRejected, InvalidField, UnknownModel
-from models.retrieval import Computed, RetrievalJob, RetrievalKind, RetrievalModel
 from serve.config.compression_models import CompressionModelSettings, spec_of
 from serve.config.retrieval_models import RetrievalModelSettings, host_of
 from serve.config.settings import Settings

@@ -16,9 +16,9 @@ from billing.clock import now
 from billing.ledger.ledger import Ledger
 from billing.ledger.spool import Spool
 from billing.store.database import FakeOutageDatabase, Work, open_database
+from models.embedding_backends import RetrievalModel
 from models.engine import Engine, EngineChunk, EngineRequest
 from models.fake_engine import FakeEngine
-from models.retrieval import RetrievalModel
 from serve.app import PithServer, build_api, http_config
 from serve.catalog.offered import catalog_of
 from serve.compressors.compressor import RunningModel

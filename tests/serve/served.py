@@ -25,10 +25,10 @@ from billing.ledger.spool import Spool
 from billing.store.database import Database, FakeOutageDatabase, Work, open_database
 from billing.store.migration import upgrade
 from billing.webhooks.limit_alerts import Refusals
+from models.embedding_backends import RetrievalModel
 from models.engine import Engine, EngineChunk, EngineRequest
 from models.fake_engine import FakeEngine
 from models.prompt_bound import PromptBound
-from models.retrieval import RetrievalModel
 from serve.app import build_service, open_ledger
 from serve.batches.wiring import BatchRoom
 from serve.catalog.offered import catalog_of

@@ -9,8 +9,8 @@ from ray import serve
 
 from compression.pipeline.request import CompressionRequest, CompressionResult
 from compression.pipeline.served import CompressionFault, JobTerms, as_value
+from models.embedding_backends import Computed, RetrievalJob
 from models.engine import EngineFault
-from models.retrieval import Computed, RetrievalJob
 from serve.cluster.deployments.deployment_options import at_most, pooled_options
 from serve.cluster.deployments.retrieval_replica import computed_in_pool, start_replica
 from serve.cluster.ray_insides.ray_serve import PortCheck

@@ -17,8 +17,8 @@ from compression.retrieval.job import Answer, EncoderSpec
 from compression.retrieval.job import RetrievalJob as WorkerJob
 from compression.workers.plan import plan_of
 from compression.workers.pooled_model import PooledModel, start_encoder
+from models.embedding_backends import Computed, RetrievalJob, RetrievalReplica, RetrievalSpec, start_backend
 from models.engine import EngineFault
-from models.retrieval import Computed, RetrievalJob, RetrievalReplica, RetrievalSpec
 from serve.config.retrieval_models import RetrievalModelSettings, spec_of_retrieval
 from serve.fairness.places import FairPlaces, QueueFull, Shares
 from serve.fairness.queue import Claim
@@ -37,14 +37,19 @@ AT_ONCE_BYTES = 512 * 1024
 async def start_replica(model: RetrievalModelSettings) -> RetrievalReplica:
     """Load its checkpoint. Raises what the engine's start raises."""
     spec = spec_of_retrieval(model)
-    if model.engine.kind == "vllm":
-        engine = await start_vllm(spec, forks_cores=model.accelerator.kind == "cpu")
-        return InTurn(engine, room=AT_ONCE_BYTES, most=model.max_waiting)
-    return await start_encoder_replica(model, spec)
+    if model.engine.kind == "encoder":
+        return await start_encoder_replica(model, spec)
+    if model.engine.kind == "vllm" and model.accelerator.kind == "cpu":
+        # Here, since only this process is to carry vLLM's weight.
+        from models.vllm.core_process import fork_cores
+
+        fork_cores()
+    engine = await start_backend(model.engine.kind, spec)
+    return InTurn(engine, room=AT_ONCE_BYTES, most=model.max_waiting)
 
 
 class InTurn:
-    """A `models.retrieval.RetrievalReplica` on one that begins whatever it is given: projects take turns before it."""
+    """A `RetrievalReplica` on one that begins whatever it is given: projects take turns before it."""
 
     def __init__(self, engine: RetrievalReplica, *, room: int, most: int) -> None:
         """`room`: bytes of texts that run at once, or a single larger request. `most`: how many run and wait; above it
@@ -77,18 +82,8 @@ class InTurn:
         await self._engine.stop()
 
 
-async def start_vllm(spec: RetrievalSpec, *, forks_cores: bool) -> RetrievalReplica:
-    # Here, since only this process is to carry vLLM's weight.
-    from models.vllm.core_process import fork_cores
-    from models.vllm.pooling import start
-
-    if forks_cores:
-        fork_cores()
-    return await start(spec)
-
-
 class EncoderReplica:
-    """A `models.retrieval.RetrievalReplica` on an encoder in worker processes."""
+    """A `models.embedding_backends.RetrievalReplica` on an encoder in worker processes."""
 
     def __init__(self, model: PooledModel) -> None:
         self._model = model

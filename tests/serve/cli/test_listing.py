@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from models.embedding_backends import RetrievalModel
 from models.fake_engine import FakeEngine
-from models.retrieval import RetrievalModel
 from serve.cli.main import app
 from serve.client.errors import PithError
 from tests.integration.running import free_port

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from benchmarks.sample_checkpoints import config_of, train_tokenizer
+from models.embedding_backends import Computed, RetrievalJob
 from models.engine import EngineFault
-from models.retrieval import Computed, RetrievalJob
 from serve.cluster.deployments.retrieval_replica import start_replica
 from serve.config.retrieval_models import RetrievalModelSettings
 

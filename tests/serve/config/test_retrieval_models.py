@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from copy import deepcopy
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
 
+from models.embedding_backends import EMBEDDING_BACKENDS
 from serve.catalog.offered import catalog_of
-from serve.config.retrieval_models import host_of
+from serve.config.retrieval_models import HOSTED, RetrievalEngineKind, host_of
 from serve.config.settings import ConfigError, Settings, load_settings
 from serve.money.ledger_setup import prices_of
 from tests.serve.served import settings_document
@@ -40,6 +41,10 @@ def refusal(folder: Path, given: dict[str, Any]) -> str:
     with pytest.raises(ConfigError) as caught:
         load_settings(path)
     return str(caught.value).removeprefix(f"{path}: ")
+
+
+def test_a_kind_of_engine_is_hosted_or_an_encoder_or_a_backend() -> None:
+    assert sorted(get_args(RetrievalEngineKind)) == sorted({*HOSTED, "encoder", *EMBEDDING_BACKENDS})
 
 
 def test_each_kind_is_in_its_own_list_and_all_are_priced(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from models.retrieval import Computed, RetrievalJob
+from models.embedding_backends import Computed, RetrievalJob
 from tests.serve.served import Client, Served, model_document, serving
 
 WIDTH = 8

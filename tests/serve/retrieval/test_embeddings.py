@@ -15,8 +15,8 @@ from hypothesis.extra.numpy import arrays
 from openai.types import CreateEmbeddingResponse
 
 from billing.caller import ProjectLimits
+from models.embedding_backends import Computed
 from models.errors import EngineFailed, EngineRejected, EngineUnavailable
-from models.retrieval import Computed
 from serve.retrieval.computed_reply import embedding_items
 from tests.serve.documented_reply import assert_documented
 from tests.serve.retrieval.serving import INPUT_NANO_USD, WIDTH, Retrieving, retrieving

@@ -19,8 +19,8 @@ from compression.pipeline.served import NO_TERMS, JobTerms
 from compression.retrieval.job import Answer
 from compression.retrieval.job import RetrievalJob as WorkerJob
 from compression.workers.pooled_model import PooledModel
+from models.embedding_backends import Computed, RetrievalJob
 from models.engine import EngineFault
-from models.retrieval import Computed, RetrievalJob
 from serve.cluster.deployments.retrieval_replica import EncoderReplica, computed_in_pool
 from tests.serve.retrieval.serving import retrieving
 

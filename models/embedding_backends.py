@@ -1,10 +1,14 @@
-"""What is asked of an embedding or a rerank model, in its replica and by the service: numbers for texts, and tokens."""
+"""Embedding and rerank models, which give numbers for texts: the backends that run them, and their protocol.
+
+A new backend is a row in `EMBEDDING_BACKENDS`.
+"""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, cast
 
 from models.engine import EngineFault
 
@@ -88,3 +92,13 @@ class RetrievalModel(Protocol):
 
     async def ready(self) -> bool:
         """Say whether a replica is up, without starting one."""
+
+
+# By `engine.kind`: a module with `async def start(spec: RetrievalSpec) -> RetrievalReplica`, for replicas alone.
+# It may begin whatever it is given: projects take turns before it. `encoder` is compression's own, and no row here.
+EMBEDDING_BACKENDS: Mapping[str, str] = {"vllm": "models.vllm.pooling"}
+
+
+async def start_backend(kind: str, spec: RetrievalSpec) -> RetrievalReplica:
+    """A started model. Raises what the backend's `start` raises."""
+    return cast(RetrievalReplica, await importlib.import_module(EMBEDDING_BACKENDS[kind]).start(spec))
