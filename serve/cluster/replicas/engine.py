@@ -19,10 +19,10 @@ from ray.serve.schema import ReplicaState
 from compression.pipeline.errors import CompressorFailed, CompressorOverloaded, CompressorUnavailable
 from compression.pipeline.request import CompressionRequest, CompressionResult
 from compression.pipeline.served import NO_TERMS, CompressionFault, JobTerms
+from models.embedding_backends import Computed, RetrievalJob
 from models.engine import EngineChunk, EngineFault, EngineRequest
 from models.errors import EngineFailed, EngineTimedOut, EngineUnavailable
 from models.prompt_bound import PromptBound
-from models.retrieval import Computed, RetrievalJob
 from serve.cluster.replicas.applications import BOUND_KEY
 from serve.cluster.replicas.client import ReplicaClient, ReplicaGone, ReplyBroken
 from serve.cluster.replicas.pool import Replicas

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from models.embedding_backends import Computed, RetrievalJob
 from models.engine import EngineFault
-from models.retrieval import Computed, RetrievalJob
 from serve.cluster.deployments.retrieval_replica import InTurn
 
 
