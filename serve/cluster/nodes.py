@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import ray
-
 from serve.cluster.progress import StartError
 from serve.cluster.ray_insides.cluster_nodes import usable_nodes
 from serve.cluster.replicas.port import Ports
@@ -230,6 +228,8 @@ class _Probes:
 
 def spread_over_nodes(settings: Settings) -> dict[str, int]:
     """By application, how many of its replicas a node may have. A cluster of our own is one machine."""
+    import ray
+
     if not settings.ray.address or not ray.is_initialized():
         return {}
     return bounds_of(demands_of(settings), nodes_of(usable_nodes()), cpus=0)

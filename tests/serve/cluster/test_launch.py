@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from types import SimpleNamespace
 
 from serve.cluster.lineup import reason_of
@@ -32,3 +34,9 @@ def test_a_line_that_looks_like_an_exception_does_not_hide_the_one_before() -> N
 
 def test_what_is_no_traceback_is_said_whole() -> None:
     assert reason_of(failed("No GPU\nis free.", "")) == "Failed to update. No GPU is free."
+
+
+def test_ray_is_not_imported_before_the_environment_that_it_reads_once_is_set() -> None:
+    code = "import sys; from serve.cluster import drain, launch, ops_port; print('ray' in sys.modules)"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.strip() == "False"
