@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from serve.cli.output import as_table
 from serve.cli.server_access import KeyFile, Url, url_and_key
 from serve.client.errors import PithError
 from serve.config.paths import DEFAULT_CONFIG, ConfigError
+from serve.operator.rows import as_table
 
 if TYPE_CHECKING:
     from serve.client.pith_client import BatchClient

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from serve.cli.output import as_table
 from serve.cli.verbs import version_line
 from serve.config.paths import CONFIG_NAME, SHIPPED, ConfigError
 from serve.config.values import parse_node
+from serve.operator.rows import as_table
 
 if TYPE_CHECKING:
     from serve.config.capacity.fit import Verdict

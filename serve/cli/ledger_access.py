@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Awaitable, Callable
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
 if TYPE_CHECKING:
-    from billing.accounts.accounts import Accounts
     from billing.store.database import Database
     from serve.config.settings import Settings
+    from serve.operator.operator import Operator
 
 T = TypeVar("T")
 
 
 def on_accounts(
     config: Path,
-    work: Callable[[Accounts], Awaitable[T]],
+    work: Callable[[Operator], Awaitable[T]],
     *,
     makes_ledger: bool = False,
     makes_pepper: bool = False,
@@ -29,44 +31,62 @@ def on_accounts(
     from serve.config.settings import load_anchored
     from serve.money.ledger_setup import open_accounts
 
+    settings = load_anchored(config)
+
     async def run() -> T:
-        database, accounts = await open_accounts(
-            load_anchored(config), makes_ledger=makes_ledger, makes_pepper=makes_pepper
-        )
-        try:
-            return await work(accounts)
-        finally:
-            await database.close()
+        database, _ = await open_accounts(settings, makes_ledger=makes_ledger, makes_pepper=makes_pepper)
+        return await _done(settings, database, work)
 
     return asyncio.run(run())
 
 
-def on_books(config: Path, work: Callable[[Database, Settings], Awaitable[T]]) -> T:
-    """Run `work` on the ledger's database. Raises `ConfigError` if there is no ledger."""
+def on_books(config: Path, work: Callable[[Operator], Awaitable[T]], *, makes_pepper: bool = False) -> T:
+    """Run `work`, which may take minutes, on the ledger. Raises `ConfigError` if there is none."""
     from serve.config.settings import load_anchored
-    from serve.money.ledger_setup import open_books
+    from serve.money.ledger_setup import open_books, pepper_of
+
+    settings = load_anchored(config)
 
     async def run() -> T:
-        settings = load_anchored(config)
         database = await open_books(settings)
-        try:
-            return await work(database, settings)
-        finally:
-            await database.close()
+        if makes_pepper:
+            pepper_of(settings)
+        return await _done(settings, database, work)
 
     return asyncio.run(run())
 
 
-async def tell_of_archive(
-    database: Database, settings: Settings, what: str, since: datetime | None = None
-) -> None:
-    """On stderr: which months are not in the answer to `what`, from `since` on, and where they are."""
-    from billing.rollups.archived import archived
+async def _done(settings: Settings, database: Database, work: Callable[[Operator], Awaitable[T]]) -> T:
+    from billing.clock import now
+    from billing.ledger.spool import Spool
+    from serve.money.ledger_setup import operator
+    from serve.operator.operator import Operator
 
-    months = await database.read(archived)
+    spool = Spool(settings.billing.spool_path)
+    try:
+        return await work(
+            Operator(operator(), settings, database, database, spool, partial(_pepper, settings), now)
+        )
+    finally:
+        await spool.close()
+        await database.close()
+
+
+def _pepper(settings: Settings) -> bytes:
+    """The server's; where there is none, one that no command leaves behind."""
+    from serve.money.ledger_setup import pepper_of
+    from serve.money.pepper import PEPPER, PEPPER_BYTES
+
+    is_kept = (settings.state_dir / PEPPER).exists()
+    return pepper_of(settings) if is_kept else secrets.token_bytes(PEPPER_BYTES)
+
+
+async def tell_of_archive(operator: Operator, what: str, since: datetime | None = None) -> None:
+    """On stderr: which months are not in the answer to `what`, from `since` on, and where they are."""
+    months = await operator.archived_months()
     found = [one.month for one in months if since is None or one.last_settled_at >= since]
     if found:
-        place = settings.billing.archive.folder
+        place = operator.settings.billing.archive.folder
         typer.echo(
             f"not among these: {what} of {', '.join(found)}, which are archived in {place} (pith archive --find)",
             err=True,

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from serve.cli import output
 from serve.cli.options import Config, Json
+from serve.cli.output import show_rows
 from serve.cli.server_access import checked_url, hints
 from serve.config.paths import DEFAULT_CONFIG, ConfigError
+from serve.operator.rows import as_csv as csv_of
 
 if TYPE_CHECKING:
     from serve.config.settings import Settings
@@ -39,12 +40,10 @@ def models(
     if as_json and as_csv:
         raise ConfigError("--csv and --json cannot be used together")
     rows = configured(config) if url is None else asyncio.run(served(checked_url(url)))
-    if as_json:
-        typer.echo(output.as_json(rows))
-    elif as_csv:
-        typer.echo(output.as_csv(COLUMNS, rows), nl=False)
+    if as_csv:
+        typer.echo(csv_of(COLUMNS, rows), nl=False)
     else:
-        typer.echo(output.as_table(COLUMNS, rows, numbers=("context_length", *PRICES)) if rows else "none")
+        show_rows(rows, as_json, COLUMNS, numbers=("context_length", *PRICES))
 
 
 def configured(config: Any) -> list[Row]:

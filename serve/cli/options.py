@@ -9,7 +9,6 @@ import typer
 
 from serve.cli.completion import projects, workspaces
 from serve.config.paths import ConfigError
-from serve.reports.moments import stamp as stamp
 
 Config = Annotated[Path, typer.Option("--config", help="Configuration file that names the ledger.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -12,11 +12,11 @@ from typing import Annotated, Any
 
 import typer
 
-from serve.cli import output
 from serve.cli.options import Config, Json
 from serve.cli.server_access import base_url, checked_url, hints
 from serve.client.errors import PithError
 from serve.config.paths import DEFAULT_CONFIG, ConfigError
+from serve.operator.rows import as_table
 
 # Models of these metrics, by what they count.
 _IN_FLIGHT = "pith_chat_requests_in_flight"
@@ -169,18 +169,16 @@ def scrape(url: str) -> Readings:
 
 def spent_today(config: Path) -> Spent | None:
     """Requests and US dollars by model since midnight (UTC); None where the ledger cannot be read from here."""
-    from billing.books.books import Books
     from billing.clock import now
     from billing.errors import BillingError
-    from billing.price import exact_usd
     from serve.cli.ledger_access import on_books
 
     midnight = now().replace(hour=0, minute=0, second=0, microsecond=0)
     try:
-        sums = on_books(config, lambda database, _: Books(database).usage(["model"], since=midnight))
+        rows = on_books(config, lambda operator: operator.usage(["model"], since=midnight))
     except (ConfigError, BillingError):
         return None
-    return {line.group["model"]: (line.requests, exact_usd(line.cost_nano_usd)) for line in sums}
+    return {row["model"]: (row["requests"], row["cost_usd"]) for row in rows}
 
 
 def report(now: Readings, before: Readings, seconds: float, spent: Spent | None) -> dict[str, Any]:
@@ -204,7 +202,7 @@ def show(found: Mapping[str, Any], url: str, as_json: bool, *, clears: bool) -> 
         return
     rows = [{**row, "replicas": _replicas(row)} for row in found["models"]]
     columns = (*COLUMNS, *TODAY)
-    text = f"{_head(found, url)}\n\n{output.as_table(columns, rows, numbers=columns[1:]) if rows else 'none'}"
+    text = f"{_head(found, url)}\n\n{as_table(columns, rows, numbers=columns[1:]) if rows else 'none'}"
     typer.echo(CLEAR + text if clears else text)
 
 

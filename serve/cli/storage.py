@@ -15,8 +15,7 @@ from serve.cli.options import Config
 from serve.config.paths import DEFAULT_CONFIG, ConfigError
 
 if TYPE_CHECKING:
-    from billing.store.database import Database
-    from serve.config.settings import Settings
+    from serve.operator.operator import Operator
 
 Folder = Annotated[Path, typer.Argument(help="Folder of the backup.")]
 
@@ -89,64 +88,59 @@ def archive(
     if check:
         return on_books(config, _check)
     if find is not None:
-        return on_books(config, lambda database, settings: _find(database, settings, find))
+        return on_books(config, lambda operator: _find(operator, find))
     if admit is not None:
-        return on_books(config, lambda database, settings: _admit(database, settings, admit))
-    return on_books(config, lambda database, settings: _archive(database, settings, dry_run=dry_run))
+        return on_books(config, lambda operator: _admit(operator, admit))
+    return on_books(config, lambda operator: _archive(operator, dry_run=dry_run))
 
 
-async def _archive(database: Database, settings: Settings, *, dry_run: bool) -> None:
-    from billing.archive.archiver import Archiver
-    from billing.ledger.spool import Spool
-    from serve.money.ledger_setup import operator
+async def _archive(operator: Operator, *, dry_run: bool) -> None:
+    from billing.archive.archiver import Archiver, planned
 
-    keep, folder = settings.billing.archive.keep_months, settings.billing.archive.folder
+    keep, folder = _policy(operator)
     if keep is None:
         raise ConfigError("billing.archive.keep_months: not set, so nothing is archived")
     if dry_run:
-        return await _plan(database, keep)
-    spool = Spool(settings.billing.spool_path)
-    try:
-        months = await Archiver(database, spool, folder, actor=operator(), tell=Steps()).archive(keep)
-    finally:
-        await spool.close()
+        for one in await planned(operator.database, keep):
+            begun = "" if one.state is None else f", {one.state}: a run before this did not end"
+            typer.echo(f"{one.month}: events in the ledger: {one.events}{begun}")
+        return
+    archiver = Archiver(operator.database, operator.spool, folder, actor=operator.actor, tell=Steps())
+    months = await archiver.archive(keep)
     typer.echo(f"archived in {folder}: {', '.join(months) or 'nothing: no month is due'}")
 
 
-async def _plan(database: Database, keep_months: int) -> None:
-    from billing.archive.archiver import planned
-
-    for one in await planned(database, keep_months):
-        begun = "" if one.state is None else f", {one.state}: a run before this did not end"
-        typer.echo(f"{one.month}: events in the ledger: {one.events}{begun}")
-
-
-async def _check(database: Database, settings: Settings) -> None:
+async def _check(operator: Operator) -> None:
     from billing.archive.archived_events import check_all
 
-    folder = settings.billing.archive.folder
-    typer.echo(f"{folder}: {await check_all(database, folder)} files, as they were proven")
+    _, folder = _policy(operator)
+    typer.echo(f"{folder}: {await check_all(operator.database, folder)} files, as they were proven")
 
 
-async def _find(database: Database, settings: Settings, event_id: str) -> None:
+async def _find(operator: Operator, event_id: str) -> None:
     from billing.archive.archived_events import find
     from billing.errors import ArchiveRefused
 
-    found = await find(database, settings.billing.archive.folder, event_id)
+    found = await find(operator.database, _policy(operator)[1], event_id)
     if found is None:
         raise ArchiveRefused(f"no file of its month has event {event_id[:80]!r}")
     _say(str(found.path))
     typer.echo(json.dumps(found.event, default=str))
 
 
-async def _admit(database: Database, settings: Settings, event_id: str) -> None:
+async def _admit(operator: Operator, event_id: str) -> None:
     from billing.archive.archived_events import admit
-    from serve.money.ledger_setup import operator
 
-    await admit(database, settings.billing.archive.folder, event_id, actor=operator())
+    await admit(operator.database, _policy(operator)[1], event_id, actor=operator.actor)
     typer.echo(
         f"the archive does not have {event_id}: the ledger takes it; now run pith spool retry {event_id}"
     )
+
+
+def _policy(operator: Operator) -> tuple[int | None, Path]:
+    """How many months stay, and the folder of the others."""
+    archive = operator.settings.billing.archive
+    return archive.keep_months, archive.folder
 
 
 class Steps:

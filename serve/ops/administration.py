@@ -8,23 +8,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Annotated
 
+from fastapi import Depends
 from starlette.requests import Request
 
-from billing.accounts.accounts import Accounts
-from billing.adjustments.adjustments import Adjustments
-from billing.books.books import Books
-from billing.collections.collector import Collector
 from billing.errors import InvalidKey
 from billing.ledger.spool import Spool
 from billing.store.database import Database
 from billing.store.private_files import FILE_MODE, make_file_private
-from billing.webhooks.webhooks import Webhooks
 from serve.config.settings import Settings
 from serve.http.auth import bearer_key
 from serve.http.client_address import client_of
 from serve.http.errors import MissingKey, WrongAdminKey
 from serve.http.limits import WrongKeys
+from serve.operator.operator import Operator
 
 FILE = "admin-key"
 PREFIX = "pith_admin_"
@@ -113,58 +111,16 @@ class Ledgers:
     pepper: bytes
     clock: Callable[[], datetime]
 
-    @property
-    def settings(self) -> Settings:
-        """Those in force."""
-        return self.in_force()
+    def operator(self, actor: str) -> Operator:
+        """With the settings that are in force now."""
+        return Operator(
+            actor, self.in_force(), self.database, self.patient, self.spool, lambda: self.pepper, self.clock
+        )
 
     async def close(self) -> None:
         await self.database.close()
         await self.patient.close()
         await self.spool.close()
-
-
-@dataclass(frozen=True, slots=True)
-class Admin:
-    """One administrator at work. Every change is noted in the audit log as the work of the key that was sent."""
-
-    ledgers: Ledgers
-    administrator: Administrator
-
-    @property
-    def actor(self) -> str:
-        return self.administrator.actor
-
-    @property
-    def now(self) -> datetime:
-        return self.ledgers.clock()
-
-    @property
-    def accounts(self) -> Accounts:
-        return Accounts(self.ledgers.database, pepper=self.ledgers.pepper, actor=self.actor)
-
-    @property
-    def books(self) -> Books:
-        return Books(self.ledgers.patient)
-
-    @property
-    def collector(self) -> Collector:
-        return Collector(self.ledgers.database, actor=self.actor)
-
-    @property
-    def webhooks(self) -> Webhooks:
-        ledgers, asked = self.ledgers, self.ledgers.settings.webhooks
-        return Webhooks(
-            ledgers.database,
-            pepper=ledgers.pepper,
-            actor=self.actor,
-            most=asked.max_per_workspace,
-            allow_http=asked.allow_http,
-        )
-
-    @property
-    def adjustments(self) -> Adjustments:
-        return Adjustments(self.ledgers.database, actor=self.actor)
 
 
 class Gate:
@@ -175,12 +131,7 @@ class Gate:
         self._keys = keys
         self._wrong = WrongKeys()
 
-    async def __call__(self, request: Request) -> Admin:
-        """Whom `AdmissionMiddleware` has let in."""
-        admin: Admin = request.state.admin
-        return admin
-
-    def admitted(self, request: Request) -> Admin:
+    def admitted(self, request: Request) -> Operator:
         """Raises `MissingKey`, `WrongAdminKey` or `TooManyWrongKeys`."""
         try:
             given = bearer_key(request.headers.get("authorization"))
@@ -188,8 +139,17 @@ class Gate:
             raise MissingKey("send an admin key as: Authorization: Bearer <ADMIN_KEY>") from None
         ledgers = self._ledgers()
         try:
-            return Admin(ledgers, self._keys.administrator(given))
+            return ledgers.operator(self._keys.administrator(given).actor)
         except WrongAdminKey as wrong:
             client = client_of(request.client.host if request.client else None)
             counted = self._wrong.add(client, InvalidKey("admin key"), now=ledgers.clock())
             raise (wrong if isinstance(counted, InvalidKey) else counted) from None
+
+
+async def _admitted(request: Request) -> Operator:
+    operator: Operator = request.state.operator
+    return operator
+
+
+# Whom the gate has let in before anything of the request was read.
+Caller = Annotated[Operator, Depends(_admitted)]

@@ -32,13 +32,13 @@ from billing.webhooks.endpoint import InvalidEndpoint, TooManyEndpoints, Unknown
 from billing.webhooks.endpoint import UnknownEvent as UnknownWebhookEvent
 from serve.http.errors import STATUSES, Problem, http_problem, problem_of, unexpected_problem
 from serve.http.openapi import REQUEST_ID_HEADER, ErrorBody
+from serve.operator.view import View
 from serve.ops.idempotency import AnswerNotKept, IdempotencyKeyReused
 from serve.ops.reconciling import AnotherRuns, UnknownJob
-from serve.ops.shapes.fields import Answer
 from serve.prompt_compression.options import BadDefault
 
 
-def answers(model: type[Answer], *errors: int, status: int = 200, **more: Any) -> dict[str, Any]:
+def answers(model: type[View], *errors: int, status: int = 200, **more: Any) -> dict[str, Any]:
     """The options of a route that answers with this shape; `more` is of the answer's documentation.
 
     The shape is documented, and not imposed: who changed money gets the answer, whatever its form.

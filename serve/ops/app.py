@@ -85,7 +85,7 @@ def create_ops(
     served: ASGIApp = BodyLimitMiddleware(api, MAX_BODY_BYTES)
     if admin_key_file is not None:
         gate = Gate(lambda: ledgers[0], AdminKeys(admin_key_file))
-        _include_admin(api, gate, reconciling)
+        _include_admin(api, reconciling)
         served = AdmissionMiddleware(served, gate)
     return RequestIdMiddleware(served)
 
@@ -103,23 +103,23 @@ def open_ledgers(settings: Settings, in_force: Callable[[], Settings]) -> Ledger
     )
 
 
-def _include_admin(api: FastAPI, gate: Gate, reconciling: Reconciling) -> None:
-    # For the documentation: `Gate` reads the header, so that its errors have the contract's shape.
+def _include_admin(api: FastAPI, reconciling: Reconciling) -> None:
+    # For the documentation: `AdmissionMiddleware` reads the header, so that its errors have the contract's shape.
     documented = [Security(HTTPBearer(auto_error=False, description="An admin key.", scheme_name="AdminKey"))]
     made = Made()
     api.include_router(docs_routes())
     for routes in (
-        workspace_routes(gate, made),
-        project_routes(gate, made),
-        key_routes(gate, made),
-        webhook_routes(gate, made),
-        book_routes(gate),
-        reconciliation_routes(gate, reconciling),
-        archive_routes(gate),
-        collection_routes(gate, made),
-        adjustment_routes(gate),
-        spool_routes(gate),
-        export_routes(gate),
+        workspace_routes(made),
+        project_routes(made),
+        key_routes(made),
+        webhook_routes(made),
+        book_routes(),
+        reconciliation_routes(reconciling),
+        archive_routes(),
+        collection_routes(made),
+        adjustment_routes(),
+        spool_routes(),
+        export_routes(),
     ):
         api.include_router(
             routes, dependencies=documented, responses=error_responses(401, 422, 429, 500, 503)
@@ -181,7 +181,7 @@ class AdmissionMiddleware:
         if scope["type"] == "http" and scope["path"].startswith(ADMIN):
             request = Request(scope)
             try:
-                request.state.admin = self._gate.admitted(request)
+                request.state.operator = self._gate.admitted(request)
             except (MissingKey, WrongAdminKey, TooManyWrongKeys) as error:
                 await problem(error).response()(scope, receive, send)
                 return

@@ -1,56 +1,40 @@
 """The books over HTTP: usage, statements, receipts, the audit log, reconciliations, the archive and exports."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Query
 from fastapi.responses import PlainTextResponse
 from starlette.responses import Response, StreamingResponse
 
-from billing.accounts.audit_log import AuditEntry
-from billing.archive.archiver import planned
-from billing.archive.month_files import manifest_of
-from billing.books.receipts import receipts as read_receipts
 from billing.books.saving import COMPARED_BY, DIMENSIONS, LINES, Dimension
 from billing.export.encoders import Format
 from billing.export.exporter import Exporter
 from billing.export.rows import selection_of
-from billing.rollups.archived import archived
-from billing.rollups.archived import manifest_of as stored_manifest
-from serve.ops.administration import Admin, Gate
+from serve.operator import books as views
+from serve.operator.reconciliation import ReconciliationJob
+from serve.operator.rows import as_csv
+from serve.operator.view import Record
+from serve.ops.administration import Caller
 from serve.ops.answers import answers, files, headers, text_of
+from serve.ops.bodies import LIMIT, Limit, Moment, NewReconciliation
 from serve.ops.reconciling import Asked, Reconciling
-from serve.ops.shapes import books as shapes
-from serve.ops.shapes.archive import Archive
-from serve.ops.shapes.bodies import NewReconciliation
-from serve.ops.shapes.fields import Record
-from serve.ops.shapes.moments import Moment
-from serve.ops.shapes.pages import LIMIT, Limit
-from serve.ops.shapes.proofs import ReconciliationJob
-from serve.reports.archived_months import archived_fields, due_fields
-from serve.reports.csv_text import as_csv
-from serve.reports.moments import stamp
-from serve.reports.receipts import receipt_fields
-from serve.reports.statement import statement_fields
-from serve.reports.usage import COLUMNS, COMPARED, SAVINGS, SUMS, comparison_fields, usage_fields
 
 MOST_SUMS = 10_000
 HAS_MORE = "X-Has-More"
 _USAGE = {**text_of("text/csv"), **headers({HAS_MORE: "Of CSV: what `has_more` is in JSON."})}
 
 
-def book_routes(gate: Gate) -> APIRouter:
+def book_routes() -> APIRouter:
     routes = APIRouter(prefix="/admin/v1", tags=["books"])
-    Caller = Annotated[Admin, Depends(gate)]
-    _usage(routes, Caller)
+    _usage(routes)
 
-    @routes.get("/statements/{workspace}/{month}", **answers(shapes.Statement, 404))
+    @routes.get("/statements/{workspace}/{month}", **answers(views.Statement, 404))
     async def read_statement(workspace: str, month: str, admin: Caller) -> Record:
         """What a workspace owed, used and paid in a month, such as 2026-11."""
-        return statement_fields(await admin.books.statement(workspace, month), admin.now)
+        return await admin.statement(workspace, month)
 
-    @routes.get("/receipts", **answers(shapes.Receipts, 404))
+    @routes.get("/receipts", **answers(views.Receipts, 404))
     async def read_compression_receipts(
         admin: Caller,
         workspace: str | None = None,
@@ -63,13 +47,10 @@ def book_routes(gate: Gate) -> APIRouter:
         """The receipts of the latest compressions, oldest first; `archived` names the months whose receipts are in
         files."""
         which: dict[str, Any] = {"workspace": workspace, "project": project, "id": id}
-        found = await admin.ledgers.patient.read(
-            partial(read_receipts, **which, since=since, until=until, limit=limit)
-        )
-        months = [one.month for one in await admin.ledgers.patient.read(archived)]
-        return {"data": [receipt_fields(one) for one in found], "archived": months}
+        found = await admin.receipts(**which, since=since, until=until, limit=limit)
+        return {"data": found, "archived": [one.month for one in await admin.archived_months()]}
 
-    @routes.get("/audit", **answers(shapes.AuditEntries, 404))
+    @routes.get("/audit", **answers(views.AuditEntries, 404))
     async def read_audit_log(
         admin: Caller,
         workspace: str | None = None,
@@ -78,14 +59,14 @@ def book_routes(gate: Gate) -> APIRouter:
         limit: Limit = LIMIT,
     ) -> Record:
         """Who changed which account or collection: the latest entries, oldest first."""
-        found = await admin.books.audit_log(workspace=workspace, since=since, until=until, limit=limit)
-        return {"data": [_entry_fields(one) for one in found]}
+        found = await admin.audit_log(workspace=workspace, since=since, until=until, limit=limit)
+        return {"data": found}
 
     return routes
 
 
-def _usage(routes: APIRouter, Caller: Any) -> None:
-    @routes.get("/usage", **answers(shapes.Usage, 404, **_USAGE))
+def _usage(routes: APIRouter) -> None:
+    @routes.get("/usage", **answers(views.Usage, 404, **_USAGE))
     async def read_usage(
         admin: Caller,
         by: Annotated[list[Dimension] | None, Query()] = None,
@@ -101,14 +82,14 @@ def _usage(routes: APIRouter, Caller: Any) -> None:
         of = _dimensions(by or (LINES if savings else ["workspace"]), COMPARED_BY if savings else DIMENSIONS)
         which: dict[str, Any] = {"workspace": workspace, "since": since, "until": until}
         if savings:
-            rows = [comparison_fields(one) for one in await admin.books.comparisons(of, **which)]
+            rows = await admin.savings(of, **which)
         else:
-            rows = [usage_fields(one) for one in await admin.books.usage(of, **which, limit=limit + 1)]
+            rows = await admin.usage(of, **which, limit=limit + 1)
         shown, has_more = rows[:limit], len(rows) > limit
         if format == "json":
             return {"data": shown, "has_more": has_more}
-        columns = [column for name in of for column in COLUMNS[name]]
-        text = as_csv([*columns, *(COMPARED if savings else (*SUMS, *SAVINGS))], shown)
+        columns = [column for name in of for column in views.COLUMNS[name]]
+        text = as_csv([*columns, *(views.COMPARED if savings else (*views.SUMS, *views.SAVINGS))], shown)
         return PlainTextResponse(
             text, media_type="text/csv", headers={HAS_MORE: "true" if has_more else "false"}
         )
@@ -122,20 +103,8 @@ def _dimensions(by: Sequence[Dimension], choices: Sequence[Dimension]) -> list[D
     return list(dict.fromkeys(by))
 
 
-def _entry_fields(entry: AuditEntry) -> Record:
-    return {
-        "at": stamp(entry.at),
-        "actor": entry.actor,
-        "action": entry.action,
-        "workspace_id": entry.workspace_id,
-        "subject": entry.subject,
-        "details": dict(entry.details),
-    }
-
-
-def reconciliation_routes(gate: Gate, reconciling: Reconciling) -> APIRouter:
+def reconciliation_routes(reconciling: Reconciling) -> APIRouter:
     routes = APIRouter(prefix="/admin/v1/reconciliations", tags=["books"])
-    Caller = Annotated[Admin, Depends(gate)]
 
     @routes.post("", **answers(ReconciliationJob, 409, status=202))
     async def begin_reconciliation(admin: Caller, body: NewReconciliation | None = None) -> Record:
@@ -152,25 +121,13 @@ def reconciliation_routes(gate: Gate, reconciling: Reconciling) -> APIRouter:
     return routes
 
 
-def archive_routes(gate: Gate) -> APIRouter:
+def archive_routes() -> APIRouter:
     routes = APIRouter(prefix="/admin/v1/archive", tags=["books"])
-    Caller = Annotated[Admin, Depends(gate)]
 
-    @routes.get("", **answers(Archive))
+    @routes.get("", **answers(views.Archive))
     async def read_archive(admin: Caller) -> Record:
         """The months whose usage events are in files, with the files, and those that `pith archive` would move now."""
-        read, asked = admin.ledgers.patient.read, admin.ledgers.settings.billing.archive
-        months = []
-        for month in await read(archived):
-            manifest = manifest_of(await read(partial(stored_manifest, month=month.month)))
-            months.append(archived_fields(month, manifest))
-        due = await planned(admin.ledgers.patient, asked.keep_months)
-        return {
-            "keep_months": asked.keep_months,
-            "folder": str(asked.folder),
-            "months": months,
-            "due": [due_fields(one) for one in due],
-        }
+        return await admin.archive()
 
     return routes
 
@@ -190,9 +147,8 @@ _HEADERS = {
 MOST_ROWS = 10_000
 
 
-def export_routes(gate: Gate) -> APIRouter:
+def export_routes() -> APIRouter:
     routes = APIRouter(prefix="/admin/v1/events", tags=["books"])
-    Caller = Annotated[Admin, Depends(gate)]
 
     @routes.get("/export", **files(MEDIA_TYPES.values(), 404, **_HEADERS))
     async def export_events(
@@ -211,7 +167,7 @@ def export_routes(gate: Gate) -> APIRouter:
         Without `limit` all is streamed, in bounded memory. With it `X-Export-Cursor` is the `cursor` of the next part,
         which has in it what was asked for at first; the last part has none. `X-Archived-Months` names months whose
         usage events are in files, and not here."""
-        exporter = Exporter(admin.ledgers.patient)
+        exporter = Exporter(admin.patient)
         if cursor is None:
             asked = await exporter.selection(workspace=workspace, project=project, since=since, until=until)
         elif any(one is not None for one in (workspace, project, since, until)):
@@ -222,7 +178,7 @@ def export_routes(gate: Gate) -> APIRouter:
             asked = selection_of(cursor)
         export = exporter.stream(format, asked, limit=limit)
         headers = {UNTIL: asked.until.isoformat()}
-        if months := await admin.ledgers.patient.read(archived):
+        if months := await admin.archived_months():
             headers[ARCHIVED] = ",".join(one.month for one in months)
         if limit is None:
             return StreamingResponse(export, media_type=MEDIA_TYPES[format], headers=headers)

@@ -20,7 +20,7 @@ from billing.accounts import audit_log
 from billing.accounts.audit_log import BegunRequest
 from billing.errors import BillingError, LedgerUnavailable, RowRefused
 from billing.store.database import Database
-from serve.ops.administration import Admin
+from serve.operator.operator import Operator
 
 MOST_KEPT = 1000
 KEPT_S = audit_log.KEPT_S
@@ -68,18 +68,18 @@ class Made:
         self._clock = clock
         self._kept: OrderedDict[tuple[str, str], _Kept] = OrderedDict()
 
-    async def once(self, admin: Admin, key: str | None, request: str, make: Make) -> dict[str, Any]:
+    async def once(self, operator: Operator, key: str | None, request: str, make: Make) -> dict[str, Any]:
         """What `make` returns, or returned for this administrator and key before. One that was refused may be tried
         again. Raises `IdempotencyKeyReused`, `AnswerNotKept`, and what `make` raises."""
         if key is None:
             return await make()
-        begun = BegunRequest(admin.actor, key, hashlib.sha256(request.encode()).hexdigest())
+        begun = BegunRequest(operator.actor, key, hashlib.sha256(request.encode()).hexdigest())
         self._forget_old()
         kept = self._kept.get((begun.actor, key))
         if kept is None:
             if len(self._kept) >= MOST_KEPT:
                 self._kept.popitem(last=False)
-            answer = asyncio.ensure_future(_begun(admin.ledgers.database, begun, make))
+            answer = asyncio.ensure_future(_begun(operator.database, begun, make))
             kept = self._kept[begun.actor, key] = _Kept(begun, self._clock(), answer)
         elif kept.request != begun:
             raise IdempotencyKeyReused

@@ -8,21 +8,20 @@ from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from billing.books.books import Books
 from billing.errors import BillingError
 from billing.ledger.spool import Spool
 from billing.store.database import open_database
 from serve.money.ledger_setup import REPORT_TIMEOUT_S
-from serve.ops.administration import Admin
-from serve.reports.moments import stamp
-from serve.reports.reconciliation import difference_fields, reconciliation_fields
+from serve.operator.operator import Operator
+from serve.operator.view import stamp
 
 DEADLINE_S = 1800.0
 MOST_KEPT = 16
 log = logging.getLogger("pith.ops")
+T = TypeVar("T")
 
 
 class UnknownJob(BillingError, LookupError):
@@ -57,7 +56,7 @@ class Reconciling:
         self._running: asyncio.Task[None] | None = None
         self._asked = Asked()
 
-    def begin(self, admin: Admin, asked: Asked) -> dict[str, Any]:
+    def begin(self, operator: Operator, asked: Asked) -> dict[str, Any]:
         """A new one, or the same that runs. Raises `AnotherRuns`."""
         if self._running is not None and not self._running.done():
             job = self._jobs[next(reversed(self._jobs))]
@@ -69,13 +68,13 @@ class Reconciling:
             "state": "running",
             "full": asked.full,
             "rebuild": asked.rebuild,
-            "began_at": stamp(admin.now),
+            "began_at": stamp(operator.now),
         }
         self._jobs[job["id"]] = job
         while len(self._jobs) > MOST_KEPT:
             self._jobs.popitem(last=False)
         self._asked = asked
-        self._running = asyncio.create_task(self._run(admin, job, asked))
+        self._running = asyncio.create_task(self._run(operator, job, asked))
         return job
 
     def found(self, job_id: str) -> dict[str, Any]:
@@ -89,10 +88,10 @@ class Reconciling:
             self._running.cancel()
             await asyncio.gather(self._running, return_exceptions=True)
 
-    async def _run(self, admin: Admin, job: dict[str, Any], asked: Asked) -> None:
+    async def _run(self, operator: Operator, job: dict[str, Any], asked: Asked) -> None:
         try:
             async with asyncio.timeout(DEADLINE_S):
-                result = await apart(lambda: reconciled(admin, job, asked))
+                result = await apart(lambda: reconciled(operator, job, asked))
             job |= {"result": result, "state": "done"}
         except TimeoutError:
             unknown = asked.rebuild and "rebuilt" not in job
@@ -104,29 +103,22 @@ class Reconciling:
             log.exception("reconciliation %s failed unexpectedly", job["id"])
             job |= {"state": "failed", "problem": "unexpected error; the server's log has it"}
         finally:
-            job["ended_at"] = stamp(admin.now)
+            job["ended_at"] = stamp(operator.now)
 
 
-async def reconciled(admin: Admin, job: dict[str, Any], asked: Asked) -> dict[str, Any]:
+async def reconciled(operator: Operator, job: dict[str, Any], asked: Asked) -> dict[str, Any]:
     """What was found. Notes in `job` what was rebuilt as soon as it was, whatever follows. On connections of its own,
     since it runs in another event loop than requests do."""
-    billing = admin.ledgers.settings.billing
-    database, spool = (
-        open_database(billing.database_url, timeout_s=REPORT_TIMEOUT_S, pool_size=2),
-        Spool(billing.spool_path),
-    )
+    billing = operator.settings.billing
+    database = open_database(billing.database_url, timeout_s=REPORT_TIMEOUT_S, pool_size=2)
+    own = replace(operator, database=database, patient=database, spool=Spool(billing.spool_path))
     try:
-        books = Books(database)
         if asked.rebuild:
-            changed = await books.rebuild(actor=admin.actor, now=admin.now)
-            job["rebuilt"] = [difference_fields(one) for one in changed]
-        return reconciliation_fields(await books.reconcile(spool, full=asked.full))
+            job["rebuilt"] = await own.rebuild()
+        return await own.reconcile(full=asked.full)
     finally:
-        await spool.close()
+        await own.spool.close()
         await database.close()
-
-
-T = TypeVar("T")
 
 
 async def apart(work: Callable[[], Coroutine[Any, Any, T]]) -> T:

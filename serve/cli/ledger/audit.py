@@ -7,18 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from billing.clock import now
 from billing.price import exact_usd
-from serve.cli import output
 from serve.cli.ledger_access import on_books
-from serve.cli.options import Config, Json, OfWorkspace, Since, Until, period, stamp
+from serve.cli.options import Config, Json, OfWorkspace, Since, Until, period
+from serve.cli.output import show_rows
 from serve.config.paths import DEFAULT_CONFIG
-from serve.reports.reconciliation import difference_fields, reconciliation_fields
 
 if TYPE_CHECKING:
-    from billing.books.reconciliation import Difference, Reconciliation
-    from billing.store.database import Database
-    from serve.config.settings import Settings
+    from serve.operator.operator import Operator
 
 
 def audit(
@@ -30,30 +26,14 @@ def audit(
     as_json: Json = False,
 ) -> None:
     """Who changed which account or collection, and when; oldest first."""
-    from billing.books.books import Books
-
     begin, end = period(since, until)
-    entries = on_books(
+    found = on_books(
         config,
-        lambda database, _: Books(database).audit_log(
-            workspace=workspace, since=begin, until=end, limit=limit
-        ),
+        lambda operator: operator.audit_log(workspace=workspace, since=begin, until=end, limit=limit),
     )
-    rows: list[dict[str, Any]] = [
-        {
-            "at": stamp(entry.at),
-            "actor": entry.actor,
-            "action": entry.action,
-            "workspace_id": entry.workspace_id,
-            "subject": entry.subject,
-            "details": entry.details if as_json else json.dumps(entry.details),
-        }
-        for entry in entries
-    ]
-    if as_json:
-        typer.echo(output.as_json(rows))
-    else:
-        typer.echo(output.as_table(list(rows[0]), rows) if rows else "none")
+    # A table shows them as a program would read them.
+    rows = found if as_json else [{**one, "details": json.dumps(one["details"])} for one in found]
+    show_rows(rows, as_json)
 
 
 def reconcile(
@@ -68,23 +48,14 @@ def reconcile(
     as_json: Json = False,
 ) -> None:
     """Prove that events, adjustments, balances, holds, collections and prices agree; exit code 1 where they do not."""
-    from billing.books.books import Books
-    from billing.ledger.spool import Spool
-    from serve.money.ledger_setup import operator
 
-    async def run(database: Database, settings: Settings) -> tuple[list[Difference], Reconciliation]:
-        books, spool = Books(database), Spool(settings.billing.spool_path)
-        try:
-            changed = await books.rebuild(actor=operator(), now=now()) if rebuild else []
-            return changed, await books.reconcile(spool, full=full)
-        finally:
-            await spool.close()
+    async def run(operator: Operator) -> dict[str, Any]:
+        rebuilt = await operator.rebuild() if rebuild else []
+        return {**await operator.reconcile(full=full), "rebuilt": rebuilt}
 
-    changed, found = on_books(config, run)
-    fields = reconciliation_fields(found)
-    fields["rebuilt"] = [difference_fields(one) for one in changed]
-    typer.echo(json.dumps(fields) if as_json else reconciliation_text(fields))
-    if not found.is_clean:
+    found = on_books(config, run)
+    typer.echo(json.dumps(found) if as_json else reconciliation_text(found))
+    if not found["clean"]:
         raise typer.Exit(1)
 
 

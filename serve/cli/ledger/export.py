@@ -19,8 +19,7 @@ from serve.config.paths import DEFAULT_CONFIG, ConfigError
 if TYPE_CHECKING:
     from billing.export.exporter import Export, Exporter
     from billing.export.rows import Selection
-    from billing.store.database import Database
-    from serve.config.settings import Settings
+    from serve.operator.operator import Operator
 
 export_commands = typer.Typer(help="Rows of the ledger for other programs.", no_args_is_help=True)
 
@@ -50,18 +49,18 @@ def export_events(
         raise ConfigError("--output: Parquet is no text for a terminal; name a file")
     begin, end = period(since, until)
 
-    async def run(database: Database, settings: Settings) -> None:
+    async def run(operator: Operator) -> None:
         from billing.export.exporter import Exporter
         from billing.export.rows import selection_of
 
-        exporter = Exporter(database)
+        exporter = Exporter(operator.patient)
         asked = (
             selection_of(cursor)
             if cursor is not None
             else await exporter.selection(workspace=workspace, project=project, since=begin, until=end)
         )
         await _write(exporter, asked, format, output, limit)
-        await tell_of_archive(database, settings, "usage events", asked.since)
+        await tell_of_archive(operator, "usage events", asked.since)
 
     on_books(config, run)
 

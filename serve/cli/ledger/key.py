@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from billing.clock import now
+from serve.cli import output
 from serve.cli.completion import keys
 from serve.cli.ledger.workspace import nano_usd
 from serve.cli.ledger_access import on_accounts
 from serve.cli.options import All, AProject, Config, Json, OfProject, OfWorkspace, moment, require_one
-from serve.cli.output import show, show_lines
 from serve.config.paths import DEFAULT_CONFIG, ConfigError
-from serve.reports.accounts import key_fields, listed_key_fields
 
 if TYPE_CHECKING:
     from billing.accounts.key_terms import KeyChange
@@ -54,15 +52,8 @@ def create_key(
 
     rates = (requests_per_minute, tokens_per_minute, max_in_flight)
     terms = key_change(expires, models, routes, limit_usd, monthly_limit_usd, rates).applied_to(NO_TERMS)
-    record, secret = on_accounts(
-        config,
-        lambda accounts: accounts.create_key(project, name, terms=terms, now=now()),
-        makes_pepper=True,
-    )
-    if as_json:
-        typer.echo(json.dumps({**key_fields(record), "key": secret}))
-    else:
-        typer.echo(f"{secret}\nThis key is shown once. Id: {record.id}")
+    made = on_accounts(config, lambda operator: operator.create_key(project, name, terms), makes_pepper=True)
+    output.show_secret(made["key"], f"This key is shown once. Id: {made['id']}", made, as_json)
 
 
 @key_commands.command("set")
@@ -94,7 +85,7 @@ def set_key(
     )
     rates = (requests_per_minute, tokens_per_minute, max_in_flight)
     change = key_change(expires, models, routes, limit_usd, monthly_limit_usd, rates)
-    show(on_accounts(config, lambda accounts: accounts.keys.change(key, change, now=now())), as_json)
+    output.show(on_accounts(config, lambda operator: operator.change_key(key, change)), as_json)
 
 
 @key_commands.command("rotate")
@@ -106,14 +97,10 @@ def rotate_key(
 ) -> None:
     """Make a key with the same powers, limits and spend, and let the old one end after an overlap."""
     kept = span(overlap, "--overlap")
-    record, secret, old = on_accounts(
-        config, lambda accounts: accounts.keys.rotate(key, overlap=kept, now=now()), makes_pepper=True
-    )
-    if as_json:
-        typer.echo(json.dumps({**key_fields(record), "key": secret, "replaces": key_fields(old)}))
-    else:
-        ends = key_fields(old)["expires_at"]
-        typer.echo(f"{secret}\nThis key is shown once. Id: {record.id}; {old.id} works until {ends}")
+    made = on_accounts(config, lambda operator: operator.rotate_key(key, kept), makes_pepper=True)
+    old = made["replaces"]
+    about = f"This key is shown once. Id: {made['id']}; {old['id']} works until {old['expires_at']}"
+    output.show_secret(made["key"], about, made, as_json)
 
 
 @key_commands.command("list")
@@ -125,15 +112,15 @@ def list_keys(
     as_json: Json = False,
 ) -> None:
     """List keys with what they belong to, may and have spent, without their secrets."""
-    found = on_accounts(config, lambda accounts: accounts.list_keys(workspace, project))
-    lines = [listed_key_fields(one) for one in found]
-    show_lines(lines, all_, as_json, first=("id", "workspace", "project", "name"))
+    found = on_accounts(config, lambda operator: operator.keys(workspace, project))
+    first = ("id", "workspace", "project", "name", "workspace_id")
+    output.show_unrevoked(found, all_, as_json, first=first)
 
 
 @key_commands.command("revoke")
 def revoke_key(key: AKey, config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
     """Revoke a key, by its id or as a whole. It stops working within 5 seconds everywhere."""
-    show(on_accounts(config, lambda accounts: accounts.revoke_key(key, now=now())), as_json)
+    output.show(on_accounts(config, lambda operator: operator.revoke_key(key)), as_json)
 
 
 def key_change(

@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import secrets
 import shlex
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from billing.clock import now
-from billing.collections.collection import Collection, State
+from billing.collections.collection import State
 from billing.errors import LedgerUnavailable
 from billing.price import NANO_PER_USD
-from serve.cli import output
 from serve.cli.completion import workspaces
 from serve.cli.ledger_access import on_books
 from serve.cli.options import AWorkspace, Config, Json, OfWorkspace, Since, Until, moment, period
+from serve.cli.output import show_rows
 from serve.config.paths import DEFAULT_CONFIG, ConfigError
-from serve.reports.adjustments import adjustment_fields
-from serve.reports.collections import EXPORTED, collection_fields
+from serve.operator.rows import as_csv, as_json_lines
 
 if TYPE_CHECKING:
-    from billing.collections.collector import Collector
+    from serve.operator.operator import Operator
+
+    # What makes an adjustment, by an idempotency key.
+    Make = Callable[[Operator, str], Awaitable[dict[str, Any]]]
 
 collection_commands = typer.Typer(help="What workspaces are asked to pay.", no_args_is_help=True)
 
@@ -49,8 +50,8 @@ def list_collections(
     as_json: Json = False,
 ) -> None:
     """List collections, oldest first."""
-    found = on_books(config, lambda database, _: collector(database).listed(workspace=workspace, state=state))
-    show_collections(found, as_json)
+    found = on_books(config, lambda operator: operator.collections(workspace=workspace, state=state))
+    show_rows(found, as_json, COLLECTION_COLUMNS, numbers=("usd",))
 
 
 @collection_commands.command("mark")
@@ -65,11 +66,9 @@ def mark_collection(
     """Record what became of a collection. `paid` and `void` are final."""
     marked = on_books(
         config,
-        lambda database, _: collector(database).mark(
-            collection, state, reference=reference, note=note, now=now()
-        ),
+        lambda operator: operator.mark_collection(collection, state, reference=reference, note=note),
     )
-    show_collections([marked], as_json)
+    show_rows([marked], as_json, COLLECTION_COLUMNS, numbers=("usd",))
 
 
 @collection_commands.command("cut")
@@ -79,8 +78,8 @@ def cut_collection(
     as_json: Json = False,
 ) -> None:
     """Ask for a workspace's uncollected whole cents now, below the threshold too (for a final bill, say)."""
-    made = on_books(config, lambda database, _: collector(database).cut_now(workspace, now=now()))
-    show_collections([made] if made else [], as_json)
+    made = on_books(config, lambda operator: operator.cut_collection(workspace))
+    show_rows(made, as_json, COLLECTION_COLUMNS, numbers=("usd",))
 
 
 @collection_commands.command("export")
@@ -92,32 +91,12 @@ def export_collections(
 ) -> None:
     """Write the collections cut in a period, for another program."""
     begin, end = period(since, until)
-    found = on_books(config, lambda database, _: collector(database).listed(since=begin, until=end))
-    rows = [collection_fields(one) for one in found]
-    typer.echo(output.as_csv(EXPORTED, rows) if format == "csv" else output.as_json_lines(rows), nl=False)
+    rows = on_books(config, lambda operator: operator.collections(since=begin, until=end))
+    from serve.operator.payments import Collection
 
+    columns = tuple(Collection.model_fields)
+    typer.echo(as_csv(columns, rows) if format == "csv" else as_json_lines(rows), nl=False)
 
-def collector(database: Any) -> Collector:
-    from billing.collections.collector import Collector
-    from serve.money.ledger_setup import operator
-
-    return Collector(database, actor=operator())
-
-
-def show_collections(found: Sequence[Collection], as_json: bool) -> None:
-    rows = [collection_fields(one) for one in found]
-    if as_json:
-        typer.echo(output.as_json(rows))
-    else:
-        typer.echo(output.as_table(COLLECTION_COLUMNS, rows, numbers=("usd",)) if rows else "none")
-
-
-if TYPE_CHECKING:
-    from billing.adjustments.adjustment import Adjustment
-    from billing.adjustments.adjustments import Adjustments
-
-    # What makes one, by an idempotency key.
-    Make = Callable[[Adjustments, str], Awaitable[Adjustment]]
 
 adjustment_commands = typer.Typer(help="Credits, adjustments and refunds.", no_args_is_help=True)
 
@@ -154,7 +133,10 @@ def credit(
     """Lower what a workspace owes: as goodwill, or because it paid in advance."""
     terms: dict[str, Any] = {"nano_usd": nano_usd(usd), "reason": reason}
     show_made(
-        config, key, as_json, lambda found, name: found.credit(workspace, **terms, idempotency_key=name)
+        config,
+        key,
+        as_json,
+        lambda operator, name: operator.credit(workspace, **terms, idempotency_key=name),
     )
 
 
@@ -170,7 +152,10 @@ def adjust(
     """Raise or lower what a workspace owes."""
     terms: dict[str, Any] = {"nano_usd": nano_usd(usd), "reason": reason}
     show_made(
-        config, key, as_json, lambda found, name: found.adjust(workspace, **terms, idempotency_key=name)
+        config,
+        key,
+        as_json,
+        lambda operator, name: operator.adjust(workspace, **terms, idempotency_key=name),
     )
 
 
@@ -200,9 +185,9 @@ def refund(
         raise ConfigError("name the usage event, or the request by --request-id and --workspace")
     amount = None if usd is None else nano_usd(usd)
 
-    async def make(found: Adjustments, name: str) -> Adjustment:
-        of = event or await found.event_of_request(workspace or "", request_id or "", since=begin)
-        return await found.refund(of, nano_usd=amount, reason=reason, idempotency_key=name)
+    async def make(operator: Operator, name: str) -> dict[str, Any]:
+        of = event or await operator.event_of_request(workspace or "", request_id or "", since=begin)
+        return await operator.refund(of, nano_usd=amount, reason=reason, idempotency_key=name)
 
     show_made(config, key, as_json, make)
 
@@ -220,34 +205,21 @@ def list_adjustments(
     begin, end = period(since, until)
     found = on_books(
         config,
-        lambda database, _: adjustments(database).listed(
-            workspace=workspace, since=begin, until=end, limit=limit
-        ),
+        lambda operator: operator.list_adjustments(workspace=workspace, since=begin, until=end, limit=limit),
     )
-    show_adjustments(found, as_json)
+    show_rows(found, as_json, ADJUSTMENT_COLUMNS, numbers=("usd",))
 
 
 def show_made(config: Path, key: str | None, as_json: bool, make: Make) -> None:
     """Raises `LedgerUnavailable` with the key, by which the same can be asked for again without being made twice."""
-    name = key or new_key()
+    name = key or f"cli-{secrets.token_hex(8)}"
     try:
-        made = on_books(config, lambda database, _: make(adjustments(database), name))
+        made = on_books(config, lambda operator: make(operator, name))
     except LedgerUnavailable as error:
         raise LedgerUnavailable(
             f"{error}; it is unknown whether it was made: run again with --key {shlex.quote(name)}"
         ) from error
-    show_adjustments([made], as_json)
-
-
-def adjustments(database: Any) -> Adjustments:
-    from billing.adjustments.adjustments import Adjustments
-    from serve.money.ledger_setup import operator
-
-    return Adjustments(database, actor=operator())
-
-
-def new_key() -> str:
-    return f"cli-{secrets.token_hex(8)}"
+    show_rows([made], as_json, ADJUSTMENT_COLUMNS, numbers=("usd",))
 
 
 def nano_usd(text: str) -> int:
@@ -262,11 +234,3 @@ def nano_usd(text: str) -> int:
             f"--usd: {text!r} is not an amount of US dollars up to {MOST_USD}, other than 0, with at most 9 decimals"
         )
     return int(usd * NANO_PER_USD)
-
-
-def show_adjustments(found: Sequence[Adjustment], as_json: bool) -> None:
-    rows = [adjustment_fields(one) for one in found]
-    if as_json:
-        typer.echo(output.as_json(rows))
-    else:
-        typer.echo(output.as_table(ADJUSTMENT_COLUMNS, rows, numbers=("usd",)) if rows else "none")

@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from billing.caller import MAX_WEIGHT, ProjectLimits
-from billing.clock import now
 from serve.cli import output
 from serve.cli.ledger_access import on_accounts, on_books
 from serve.cli.options import All, AProject, AWorkspace, Config, Json, OfWorkspace, require_one
-from serve.cli.output import show, show_lines
 from serve.config.paths import DEFAULT_CONFIG, ConfigError
-from serve.reports.accounts import project_fields
-
-if TYPE_CHECKING:
-    from billing.originals.original_sql import Retained
-    from billing.store.database import Database
-    from serve.config.settings import Settings
 
 project_commands = typer.Typer(help="Sets of keys with their own rate limits.", no_args_is_help=True)
 
@@ -55,15 +46,13 @@ def create_project(
     limits = ProjectLimits(
         requests_per_minute or None, tokens_per_minute or None, max_in_flight or None, weight
     )
-    show(
-        on_accounts(
-            config,
-            lambda accounts: accounts.create_project(
-                workspace, name, metered=metered, limits=limits, compression=default, now=now()
-            ),
+    made = on_accounts(
+        config,
+        lambda operator: operator.create_project(
+            workspace, name, metered=metered, limits=limits, compression=default
         ),
-        as_json,
     )
+    output.show(made, as_json)
 
 
 @project_commands.command("set")
@@ -95,7 +84,7 @@ def set_project(
         values["metered"] = metered
     if compression is not None:
         values["compression"] = _default(compression, config)
-    show(on_accounts(config, lambda accounts: accounts.change_project(project, values)), as_json)
+    output.show(on_accounts(config, lambda operator: operator.change_project(project, values)), as_json)
 
 
 @project_commands.command("list")
@@ -106,21 +95,22 @@ def list_projects(
     from serve.config.settings import load_anchored
     from serve.prompt_compression.options import problem_of
 
-    found = on_accounts(config, lambda accounts: accounts.list_projects(workspace))
-    lines = [project_fields(one) for one in found]
-    show_lines(lines, all_, as_json, first=("id", "workspace", "name"))
+    found = on_accounts(config, lambda operator: operator.projects(workspace))
+    output.show_unrevoked(found, all_, as_json, first=("id", "workspace", "name"))
     models = load_anchored(config).compression
     for one in found:
-        problem = problem_of(one.project.compression, models)
-        if one.revoked is None and problem is not None:
-            name = f"{one.workspace.name}/{one.project.name}"
+        default = one["compression"]
+        stored = default if default is None or isinstance(default, str) else json.dumps(default)
+        problem = problem_of(stored, models)
+        if one["state"] == output.ACTIVE and problem is not None:
+            name = f"{one['workspace']}/{one['name']}"
             typer.echo(f"{name}: its chats are not compressed as it says: {problem}", err=True)
 
 
 @project_commands.command("revoke")
 def revoke_project(project: AProject, config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
     """Revoke a project with all its keys."""
-    show(on_accounts(config, lambda accounts: accounts.revoke_project(project, now=now())), as_json)
+    output.show(on_accounts(config, lambda operator: operator.revoke_project(project)), as_json)
 
 
 def _default(compression: str | None, config: Path) -> str | None:
@@ -139,11 +129,4 @@ def _default(compression: str | None, config: Path) -> str | None:
 @project_commands.command("forget-originals")
 def forget_originals(project: AProject, config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
     """Delete every original that a project has had kept (`compression.retain_s`)."""
-    from billing.originals.original_store import OriginalStore
-    from serve.money.ledger_setup import operator
-
-    async def forget(database: Database, settings: Settings) -> Retained:
-        return await OriginalStore(database).forget(project, actor=operator(), now=now())
-
-    had = asdict(on_books(config, forget))
-    typer.echo(json.dumps(had) if as_json else output.as_table(list(had), [had]))
+    output.show(on_books(config, lambda operator: operator.forget_originals(project)), as_json)

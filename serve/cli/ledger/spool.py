@@ -13,7 +13,6 @@ import typer
 
 from serve.cli.options import Config, Json
 from serve.config.paths import DEFAULT_CONFIG, ConfigError
-from serve.reports.spool import spooled_fields
 
 if TYPE_CHECKING:
     from billing.ledger.spool import Spool, SpooledEvent
@@ -60,17 +59,18 @@ def list_spool(
     async def read(spool: Spool) -> list[SpooledEvent]:
         return [*await spool.refused(limit), *await spool.waiting(limit)]
 
-    events = on_spool(config, read)
+    from serve.operator.payments import spooled_row
+
+    events = [spooled_row(one) for one in on_spool(config, read)]
     if as_json:
-        typer.echo(json.dumps([spooled_fields(event) for event in events]))
+        typer.echo(json.dumps(events))
         return
     for event in events:
-        fields = spooled_fields(event)
-        details = fields["event"] if isinstance(fields["event"], dict) else {}
+        details = event["event"] if isinstance(event["event"], dict) else {}
         shown = "  ".join(f"{name}={details.get(name, '?')}" for name in SHOWN)
-        typer.echo(f"{event.event_id}  {fields['state']}  {shown}")
-        if event.refusal is not None:
-            typer.echo(f"  {' '.join(event.refusal.split())}")
+        typer.echo(f"{event['event_id']}  {event['state']}  {shown}")
+        if event["refusal"] is not None:
+            typer.echo(f"  {' '.join(event['refusal'].split())}")
     if not events:
         typer.echo("none")
 
@@ -102,6 +102,7 @@ def drop(event_id: EventId, config: Config = DEFAULT_CONFIG) -> None:
     """Remove an event that was set aside, for good: it is never charged. Prints the event in full, and leaves
     an entry in the audit log. A chat's event goes with that of its prompt's compression."""
     from serve.config.settings import load_anchored
+    from serve.operator.payments import spooled_row
 
     settings = load_anchored(config)
 
@@ -118,4 +119,4 @@ def drop(event_id: EventId, config: Config = DEFAULT_CONFIG) -> None:
             await database.close()
 
     for dropped in on_spool(config, work):
-        typer.echo(json.dumps(spooled_fields(dropped)))
+        typer.echo(json.dumps(spooled_row(dropped)))

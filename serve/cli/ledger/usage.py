@@ -4,30 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from billing.books.saving import COMPARED_BY, DIMENSIONS, LINES, MIN_CONVERSATIONS, Dimension
 from billing.clock import now
-from billing.price import exact_usd
-from serve.cli import output
+from billing.price import NANO_PER_USD, exact_usd
 from serve.cli.ledger_access import on_books, tell_of_archive
 from serve.cli.options import AWorkspace, Config, Json, OfProject, OfWorkspace, Since, Until, period
 from serve.config.paths import DEFAULT_CONFIG, ConfigError
-from serve.reports.receipts import receipt_fields
-from serve.reports.statement import statement_fields
-from serve.reports.usage import COLUMNS, COMPARED, SAVINGS, SUMS, comparison_fields, usage_fields
+from serve.operator.rows import Rows, as_json_lines, as_table
+from serve.operator.rows import as_csv as csv_of
 
 if TYPE_CHECKING:
-    from billing.books.holdout import Comparison
-    from billing.books.receipts import StoredReceipt
-    from billing.books.usage_report import UsageSum
-    from billing.store.database import Database
-    from serve.config.settings import Settings
+    from serve.operator.operator import Operator
 
+NOTHING = exact_usd(0)
 TOO_FEW = f"too few to say: under {MIN_CONVERSATIONS} conversations on a side, or nearly all in a few of them"
 
 
@@ -56,41 +50,21 @@ def usage(
     of = dimensions_of(by or (LINES if savings else ["workspace"]), COMPARED_BY if savings else DIMENSIONS)
     begin, end = period(since, until)
 
-    async def read(database: Database, _: Settings) -> Report:
-        from billing.books.books import Books
+    from serve.operator.books import COLUMNS, COMPARED, SAVINGS, SUMS
 
-        books, groups = Books(database), [column for name in of for column in COLUMNS[name]]
-        if savings:
-            found = await books.comparisons(of, workspace=workspace, since=begin, until=end)
-            return savings_report(groups, found)
-        return usage_report(groups, await books.usage(of, workspace=workspace, since=begin, until=end))
-
-    report = on_books(config, read)
+    which: dict[str, Any] = {"workspace": workspace, "since": begin, "until": end}
+    rows = on_books(
+        config, lambda operator: operator.savings(of, **which) if savings else operator.usage(of, **which)
+    )
+    groups = [column for name in of for column in COLUMNS[name]]
     if as_json:
-        typer.echo(output.as_json(report.rows))
+        typer.echo(json.dumps(rows))
     elif as_csv:
-        typer.echo(output.as_csv(report.columns, report.rows), nl=False)
+        typer.echo(csv_of([*groups, *(COMPARED if savings else (*SUMS, *SAVINGS))], rows), nl=False)
+    elif rows:
+        typer.echo(compared_table(groups, rows) if savings else usage_table(groups, rows))
     else:
-        typer.echo(report.text if report.rows else "none")
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """Rows of these columns for programs, and the same for people."""
-
-    columns: Sequence[str]
-    rows: output.Rows
-    text: str
-
-
-def usage_report(groups: Sequence[str], sums: Sequence[UsageSum]) -> Report:
-    rows = [usage_fields(line) for line in sums]
-    return Report([*groups, *SUMS, *SAVINGS], rows, _table(groups, sums) if sums else "")
-
-
-def savings_report(groups: Sequence[str], found: Sequence[Comparison]) -> Report:
-    rows = [comparison_fields(one) for one in found]
-    return Report([*groups, *COMPARED], rows, compared_table(groups, rows))
+        typer.echo("none")
 
 
 def dimensions_of(by: Sequence[str], choices: Sequence[Dimension]) -> list[Dimension]:
@@ -104,36 +78,45 @@ def dimensions_of(by: Sequence[str], choices: Sequence[Dimension]) -> list[Dimen
     return cast(list[Dimension], names)
 
 
-def _table(groups: Sequence[str], sums: Sequence[UsageSum]) -> str:
+def usage_table(groups: Sequence[str], rows: Rows) -> str:
     """With a last line of totals, and columns of what was saved only where something was."""
-    from billing.books.usage_report import total
+    from serve.operator.books import SAVINGS, SUMS
 
-    numbers = SUMS + (SAVINGS if any(line.has_savings for line in sums) else ())
-    last = {**dict.fromkeys(groups, ""), **usage_fields(total(sums)), groups[0]: "total"}
-    rows = [*(usage_fields(line) for line in sums), last]
-    return output.as_table([*groups, *numbers], rows, numbers=numbers)
+    numbers = SUMS + (SAVINGS if any(map(_has_savings, rows)) else ())
+    totals = {name: _total(rows, name) for name in numbers}
+    last = {**dict.fromkeys(groups, ""), **totals, groups[0]: "total"}
+    return as_table([*groups, *numbers], [*rows, last], numbers=numbers)
 
 
-def compared_table(groups: Sequence[str], rows: output.Rows) -> str:
+def _has_savings(row: Mapping[str, Any]) -> bool:
+    return bool(row["tokens_saved"]) or (row["saved_usd"], row["compression_usd"]) != (NOTHING, NOTHING)
+
+
+def _total(rows: Rows, name: str) -> str | int:
+    """Of amounts the exact text of their sum."""
+    if name.endswith("_usd"):
+        return exact_usd(sum(int(Decimal(row[name]) * NANO_PER_USD) for row in rows))
+    return sum(int(row[name]) for row in rows)
+
+
+def compared_table(groups: Sequence[str], rows: Rows) -> str:
     """For people: the shares as one text."""
+    from serve.operator.books import COMPARED
+
     counts = [name for name in COMPARED if name.endswith(("conversations", "requests"))]
     columns = [*groups, *counts, "measured_saving"]
-    return output.as_table(
+    return as_table(
         columns, [{**row, "measured_saving": _measured_share(row)} for row in rows], numbers=counts
     )
 
 
 def _measured_share(row: Mapping[str, Any]) -> str:
-    share, low, high = (row[name] for name in COMPARED[-3:])
+    share, low, high = (row[f"measured_{name}"] for name in ("saving", "low", "high"))
     return TOO_FEW if share is None else f"{share:.1%} ({low:.1%} to {high:.1%})"
 
 
-if TYPE_CHECKING:
-    pass
-
 STATED = ("project", "model", "requests", "prompt_tokens", "completion_tokens", "cached_tokens", "cost_usd")
 GROUPS = 2
-NOTHING = exact_usd(0)
 ADJUSTMENTS = ("id", "at", "kind", "usd", "event_id", "reason")
 ARCHIVED = (
     "The events of this month are archived: what compression saved cannot be measured here any more.",
@@ -149,24 +132,23 @@ def statement(
     as_json: Json = False,
 ) -> None:
     """Print what a workspace owed, used, was asked for and paid in a month."""
-    from billing.books.books import Books
     from billing.store.dates import month_bounds
 
     try:
         since, _ = month_bounds(month)
     except ValueError as error:
         raise ConfigError(f"MONTH: {error}") from error
-    asked_at = now()
-    if since > asked_at:
+    if since > now():
         raise ConfigError(f"MONTH: {month} has not begun")
-    found = on_books(config, lambda database, _: Books(database).statement(workspace, month))
-    fields = statement_fields(found, asked_at)
+    fields = on_books(config, lambda operator: operator.statement(workspace, month))
     typer.echo(json.dumps(fields) if as_json else statement_text(fields))
 
 
 def statement_text(fields: dict[str, Any]) -> str:
     asked = "" if fields["month_has_ended"] else f", so far: the month has not ended at {fields['asked_at']}"
     # What was saved is shown only where something was.
+    from serve.operator.books import SAVINGS
+
     has_savings = any(row["tokens_saved"] or row["compression_usd"] != NOTHING for row in fields["usage"])
     columns = STATED + (SAVINGS if has_savings else ())
     parts = [
@@ -199,7 +181,7 @@ def _adjusted(fields: dict[str, Any]) -> list[str]:
     ]
 
 
-def _measured(rows: output.Rows) -> list[str]:
+def _measured(rows: Rows) -> list[str]:
     if not rows:
         return []
     lines = compared_table(STATED[:GROUPS], rows).splitlines()
@@ -211,7 +193,7 @@ def _measured(rows: output.Rows) -> list[str]:
 
 
 def _saved(fields: dict[str, Any]) -> str:
-    gross, spent, net = (fields[name] for name in SAVINGS[1:])
+    gross, spent, net = (fields[f"{name}_usd"] for name in ("saved", "compression", "net_saved"))
     tokens = fields["tokens_saved"]
     return f"{gross} USD by compressing prompts ({tokens} tokens); {spent} USD of compression leave {net} USD"
 
@@ -221,8 +203,8 @@ def _written_off(fields: dict[str, Any]) -> str:
     return "" if amount == NOTHING else f" ({amount} USD beyond it are written off: the limits had no room)"
 
 
-def _section(title: str, columns: Sequence[str], rows: output.Rows, numbers: Sequence[str]) -> list[str]:
-    body = output.as_table(columns, rows, numbers=numbers) if rows else "none"
+def _section(title: str, columns: Sequence[str], rows: Rows, numbers: Sequence[str]) -> list[str]:
+    body = as_table(columns, rows, numbers=numbers) if rows else "none"
     return [title, *(f"  {line}" for line in body.splitlines()), ""]
 
 
@@ -243,22 +225,12 @@ def receipts(
     config: Config = DEFAULT_CONFIG,
 ) -> None:
     """Print the receipts of compressions as lines of JSON, oldest first."""
-    from billing.books.receipts import receipts as read_receipts
-
     begin, end = period(since, until)
-    read = partial(
-        read_receipts,
-        workspace=workspace,
-        project=project,
-        id=id,
-        since=begin,
-        until=end,
-        limit=limit,
-    )
 
-    async def run(database: Database, settings: Settings) -> list[StoredReceipt]:
-        await tell_of_archive(database, settings, "receipts", begin)
-        return await database.read(read)
+    async def read(operator: Operator) -> Rows:
+        await tell_of_archive(operator, "receipts", begin)
+        return await operator.receipts(
+            workspace=workspace, project=project, id=id, since=begin, until=end, limit=limit
+        )
 
-    found = on_books(config, run)
-    typer.echo(output.as_json_lines([receipt_fields(one) for one in found]), nl=False)
+    typer.echo(as_json_lines(on_books(config, read)), nl=False)

@@ -1,8 +1,7 @@
-"""`pith webhook`: who is told of limits and collections over HTTP, and what became of that."""
+"""`pith webhook`: webhooks, which tell other programs of limits and collections, and what was delivered."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -10,15 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from billing.webhooks.endpoint import DeliveryState
-from serve.cli import output
 from serve.cli.ledger_access import on_books
 from serve.cli.options import Config, Json, OfWorkspace
+from serve.cli.output import show_rows, show_secret
 from serve.config.paths import DEFAULT_CONFIG
-from serve.reports.webhooks import delivery_fields, webhook_fields
 
 if TYPE_CHECKING:
-    from billing.webhooks.endpoint import Endpoint
-    from billing.webhooks.webhooks import Webhooks
+    from serve.operator.operator import Operator
 
 T = TypeVar("T")
 webhook_commands = typer.Typer(help="Who is told of limits and collections.", no_args_is_help=True)
@@ -35,10 +32,7 @@ def add_webhook(
     as_json: Json = False,
 ) -> None:
     """Tell a URL of the events of all workspaces, or of one. The secret is shown this once."""
-    added, secret = on_webhooks(
-        config, lambda webhooks: webhooks.add(url, workspace=workspace, events=event or ())
-    )
-    show_secret(added, secret, as_json)
+    _show_made(_run(config, lambda operator: operator.add_webhook(url, workspace, event or ())), as_json)
 
 
 @webhook_commands.command("list")
@@ -46,33 +40,33 @@ def list_webhooks(
     workspace: OfWorkspace = None, config: Config = DEFAULT_CONFIG, as_json: Json = False
 ) -> None:
     """List webhooks, oldest first, without their secrets."""
-    found = on_webhooks(config, lambda webhooks: webhooks.listed(workspace))
-    show([webhook_fields(one) for one in found], as_json)
+    show_rows(
+        [_said(one) for one in _run(config, lambda operator: operator.list_webhooks(workspace))], as_json
+    )
 
 
 @webhook_commands.command("remove")
 def remove_webhook(webhook: AWebhook, config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
     """Send a webhook nothing more, and forget its secret."""
-    show([webhook_fields(on_webhooks(config, lambda webhooks: webhooks.remove(webhook)))], as_json)
+    show_rows([_said(_run(config, lambda operator: operator.remove_webhook(webhook)))], as_json)
 
 
 @webhook_commands.command("enable")
 def enable_webhook(webhook: AWebhook, config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
     """Send to a webhook again that was disabled because it answered 410."""
-    show([webhook_fields(on_webhooks(config, lambda webhooks: webhooks.enable(webhook)))], as_json)
+    show_rows([_said(_run(config, lambda operator: operator.enable_webhook(webhook)))], as_json)
 
 
 @webhook_commands.command("rotate-secret")
 def rotate_secret(webhook: AWebhook, config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
     """Give a webhook a new secret, shown this once. For a day the old one signs, too."""
-    changed, secret = on_webhooks(config, lambda webhooks: webhooks.rotate_secret(webhook))
-    show_secret(changed, secret, as_json)
+    _show_made(_run(config, lambda operator: operator.rotate_webhook_secret(webhook)), as_json)
 
 
 @webhook_commands.command("test")
 def test_webhook(webhook: AWebhook, config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
     """Have a running server send a webhook a `webhook.test`."""
-    show([delivery_fields(on_webhooks(config, lambda webhooks: webhooks.test(webhook)))], as_json)
+    show_rows([_run(config, lambda operator: operator.test_webhook(webhook))], as_json)
 
 
 @webhook_commands.command("deliveries")
@@ -85,11 +79,11 @@ def list_deliveries(
     as_json: Json = False,
 ) -> None:
     """What was sent, or is to be, newest first."""
-    found = on_webhooks(
+    found = _run(
         config,
-        lambda webhooks: webhooks.deliveries(webhook, workspace=workspace, state=state, limit=limit),
+        lambda operator: operator.deliveries(webhook, workspace=workspace, state=state, limit=limit),
     )
-    show([delivery_fields(one) for one in found], as_json)
+    show_rows(found, as_json)
 
 
 @webhook_commands.command("redeliver")
@@ -100,38 +94,18 @@ def redeliver(
     as_json: Json = False,
 ) -> None:
     """Have a running server send an event again, with the same id."""
-    found = on_webhooks(config, lambda webhooks: webhooks.redeliver(event, endpoint=webhook))
-    show([delivery_fields(one) for one in found], as_json)
+    show_rows(_run(config, lambda operator: operator.redeliver(event, webhook)), as_json)
 
 
-def on_webhooks(config: Path, work: Callable[[Webhooks], Awaitable[T]]) -> T:
-    from billing.webhooks.webhooks import Webhooks
-    from serve.money.ledger_setup import operator, pepper_of
-
-    def run(database: Any, settings: Any) -> Awaitable[T]:
-        asked = settings.webhooks
-        return work(
-            Webhooks(
-                database,
-                pepper=pepper_of(settings),
-                actor=operator(),
-                most=asked.max_per_workspace,
-                allow_http=asked.allow_http,
-            )
-        )
-
-    return on_books(config, run)
+def _run(config: Path, work: Callable[[Operator], Awaitable[T]]) -> T:
+    """Their secrets are encrypted with the pepper."""
+    return on_books(config, work, makes_pepper=True)
 
 
-def show(rows: list[dict[str, Any]], as_json: bool) -> None:
-    if as_json:
-        typer.echo(output.as_json(rows))
-    else:
-        typer.echo(output.as_table(list(rows[0]), rows) if rows else "none")
+def _said(webhook: dict[str, Any]) -> dict[str, Any]:
+    return {**webhook, "events": " ".join(webhook["events"]) or "all"}
 
 
-def show_secret(endpoint: Endpoint, secret: str, as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps({**webhook_fields(endpoint), "secret": secret}))
-    else:
-        typer.echo(f"{secret}\nThis secret is shown once. Id: {endpoint.id}")
+def _show_made(made: dict[str, Any], as_json: bool) -> None:
+    about = f"This secret is shown once. Id: {made['id']}"
+    show_secret(made["secret"], about, _said(made), as_json)

@@ -7,13 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from billing.clock import now
 from billing.price import NANO_PER_USD
+from serve.cli import output
 from serve.cli.ledger_access import on_accounts
 from serve.cli.options import All, AWorkspace, Config, Json, require_one
-from serve.cli.output import show, show_lines
 from serve.config.paths import DEFAULT_CONFIG, ConfigError
-from serve.reports.accounts import workspace_fields
 
 workspace_commands = typer.Typer(help="Accounts that pay.", no_args_is_help=True)
 
@@ -30,21 +28,18 @@ def create_workspace(
     as_json: Json = False,
 ) -> None:
     """Make a workspace."""
-    show(
-        on_accounts(
-            config,
-            lambda accounts: accounts.create_workspace(
-                name,
-                spend_limit_nano_usd=nano_usd(limit_usd, "--limit-usd"),
-                monthly_limit_nano_usd=nano_usd(monthly_limit_usd, "--monthly-limit-usd"),
-                billing_enabled=billing,
-                now=now(),
-            ),
-            makes_ledger=True,
-            makes_pepper=True,
+    made = on_accounts(
+        config,
+        lambda operator: operator.create_workspace(
+            name,
+            spend_limit_nano_usd=nano_usd(limit_usd, "--limit-usd"),
+            monthly_limit_nano_usd=nano_usd(monthly_limit_usd, "--monthly-limit-usd"),
+            billing_enabled=billing,
         ),
-        as_json,
+        makes_ledger=True,
+        makes_pepper=True,
     )
+    _show(made, as_json)
 
 
 @workspace_commands.command("set")
@@ -72,24 +67,24 @@ def set_workspace(
         values["monthly_limit_nano_usd"] = nano_usd(monthly_limit_usd, "--monthly-limit-usd")
     if billing is not None:
         values["billing_enabled"] = billing
-    show(on_accounts(config, lambda accounts: accounts.change_workspace(workspace, values)), as_json)
+    _show(on_accounts(config, lambda operator: operator.change_workspace(workspace, values)), as_json)
 
 
 @workspace_commands.command("list")
 def list_workspaces(all_: All = False, config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
     """List workspaces with what they have spent."""
-    found = on_accounts(config, lambda accounts: accounts.list_workspaces())
-    show_lines(
-        [workspace_fields(one) for one in found],
-        all_,
-        as_json,
-    )
+    output.show_unrevoked(on_accounts(config, lambda operator: operator.workspaces()), all_, as_json)
 
 
 @workspace_commands.command("revoke")
 def revoke_workspace(workspace: AWorkspace, config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
     """Revoke a workspace with all its keys."""
-    show(on_accounts(config, lambda accounts: accounts.revoke_workspace(workspace, now=now())), as_json)
+    _show(on_accounts(config, lambda operator: operator.revoke_workspace(workspace)), as_json)
+
+
+def _show(row: dict[str, Any], as_json: bool) -> None:
+    """Its state is in the lists alone."""
+    output.show({name: value for name, value in row.items() if name != "state"}, as_json)
 
 
 def nano_usd(text: str | None, option: str) -> int | None:

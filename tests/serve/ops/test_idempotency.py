@@ -34,7 +34,7 @@ class Ledger:
         self.database, self.moment = database, moment
 
     def admin(self, name: str = "one") -> Any:
-        return SimpleNamespace(actor=f"admin:{name}", ledgers=SimpleNamespace(database=self.database))
+        return SimpleNamespace(actor=f"admin:{name}", database=self.database)
 
 
 @pytest.fixture

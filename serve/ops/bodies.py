@@ -1,16 +1,20 @@
-"""What requests of the admin API may hold. Of a change, what is not named stays, and null means none."""
+"""Bodies and parameters of the admin API's requests. Of a change, what is not named stays, and null means none."""
 
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Annotated, Any
 
+from fastapi import Query
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
+from billing.accounts.account_sql import Page
 from billing.accounts.key_terms import MAX_LIMIT_NANO_USD, NO_TERMS, KeyChange, KeyTerms, RouteName
 from billing.adjustments.adjustment import Kind
 from billing.caller import MAX_WEIGHT, ProjectLimits
 from billing.collections.collection import State
 from billing.price import NANO_PER_USD
-from serve.ops.shapes.moments import utc
+from billing.webhooks.endpoint import MAX_URL_CHARS, EventType
 
 MOST_USD = Decimal(MAX_LIMIT_NANO_USD) / NANO_PER_USD
 Usd = Annotated[Decimal, Field(ge=0, le=MOST_USD, decimal_places=9, max_digits=19, description="US dollars.")]
@@ -23,6 +27,21 @@ _KEY_LIMITS = (
     "allowed_models",
     "allowed_routes",
 )
+
+
+def utc(moment: datetime | None) -> datetime | None:
+    """UTC unless it names a zone. Raises `ValueError` for one that is in no year from 1 to 9999 there."""
+    if moment is None:
+        return None
+    try:
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+    except OverflowError as error:
+        raise ValueError("must be in a year from 1 to 9999, in UTC") from error
+
+
+Moment = Annotated[
+    datetime | None, AfterValidator(utc), Query(description="A moment; UTC unless it names a zone.")
+]
 
 
 class AdminBody(BaseModel):
@@ -161,5 +180,36 @@ class NewAdjustment(AdminBody):
     reason: str = Field(min_length=1, max_length=500)
 
 
+class NewWebhook(AdminBody):
+    url: str = Field(max_length=MAX_URL_CHARS, description="Where to POST, https.")
+    workspace: str | None = Field(None, max_length=64, description="Id or name; null: of all workspaces.")
+    events: list[EventType] = Field([], max_length=20, description="Only these; none: all.")
+
+
+class Redelivery(AdminBody):
+    webhook: str | None = Field(
+        None, max_length=64, description="Only to this one; null: to all that it was for."
+    )
+
+
 def nano_usd(usd: Decimal | None) -> int | None:
     return None if usd is None else int(usd * NANO_PER_USD)
+
+
+MOST = 500
+Cursor = Annotated[
+    str | None, Query(max_length=64, description="`next` of the page before; none: the first.")
+]
+Limit = Annotated[int, Query(ge=1, le=MOST, description="Rows of a page.")]
+LIMIT = 100
+
+
+def asked(cursor: str | None, limit: int) -> Page:
+    """What to read for a page: one row more than it shows, which says that there is more."""
+    return Page(limit + 1, cursor)
+
+
+def page(rows: Sequence[dict[str, Any]], limit: int) -> dict[str, Any]:
+    """`data`, and `next` where there is more."""
+    shown = list(rows[:limit])
+    return {"data": shown, "next": shown[-1]["id"] if len(rows) > limit else None}

@@ -1,0 +1,130 @@
+"""Reconciliations: how one does, and what it found."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from billing.books import reconciliation
+from serve.operator.view import At, Known, Month, Record, Usd, View, found_at
+
+
+class Difference(View):
+    workspace_id: str
+    figure: str
+    stored_usd: Usd
+    rebuilt_usd: Usd = Field(description="What the rows beneath add up to.")
+    difference_usd: Usd
+
+
+class WrongSum(View):
+    workspace_id: str
+    table: str
+    month: Month
+    stored_events: int = found_at("stored", "events")
+    due_events: int = found_at("due", "events")
+    stored_usd: Usd = found_at("stored", "charged_nano_usd")
+    due_usd: Usd = found_at("due", "charged_nano_usd")
+    stored_written_off_usd: Usd = found_at("stored", "written_off_nano_usd")
+    due_written_off_usd: Usd = found_at("due", "written_off_nano_usd")
+
+
+class WrongRow(View):
+    workspace_id: str
+    table: str
+    key: list[str]
+    stored: dict[str, int]
+    due: dict[str, int]
+
+
+class ChangedEvents(View):
+    from_id: str
+    until_id: str | None
+    events_then: int
+    events_now: int
+
+
+class WrongFigure(View):
+    figure: Literal["cost", "saved", "compression"]
+    stored_usd: Usd
+    due_usd: Usd | None
+
+
+class MispricedEvent(View):
+    event_id: str
+    workspace_id: str
+    charged_usd: Usd = found_at("charged", "nano_usd")
+    due_usd: Usd = found_at("due", "nano_usd")
+    wrong: list[WrongFigure]
+
+
+class WrongAdjustment(View):
+    adjustment_id: str
+    workspace_id: str
+    problem: str
+
+
+class WrongArchive(View):
+    month: Month
+    problem: str
+
+
+class Found(View):
+    clean: bool = Field(validation_alias="is_clean", description="Whether everything adds up.")
+    workspaces: int
+    events: int
+    posted_usd: Usd
+    collected_usd: Usd
+    credited_usd: Usd
+    uncollected_usd: Usd
+    held_usd: Usd
+    written_off_usd: Usd
+    events_read: int = Field(description="Of this proof; the others were proven before.")
+    differences: list[Difference]
+    wrong_sums: list[WrongSum]
+    wrong_archives: list[WrongArchive]
+    wrong_rows: list[WrongRow]
+    unequal_sums: list[WrongRow]
+    changed_events: list[ChangedEvents] = Field(validation_alias="changed")
+    mispriced_events: list[MispricedEvent] = Field(validation_alias="mispriced")
+    adjustments: int
+    wrong_adjustments: list[WrongAdjustment]
+    spool_waiting: int
+    spool_refused: int
+
+
+class ReconciliationJob(View):
+    id: str
+    state: Literal["running", "done", "failed"]
+    full: bool
+    rebuild: bool
+    began_at: At
+    ended_at: At | None = Field(None, description="Once it is done, or failed.")
+    rebuilt: list[Difference] | None = Field(
+        None, description="With `rebuild`: the balances that it changed."
+    )
+    result: Found | None = Field(None, description="Once it is done.")
+    problem: str | None = Field(None, description="Where it failed: why.")
+
+
+def difference_row(one: reconciliation.Difference) -> Record:
+    return Difference.row(_with_difference(one))
+
+
+def _with_difference(one: reconciliation.Difference) -> Known:
+    return Known(one, difference_nano_usd=one.stored_nano_usd - one.rebuilt_nano_usd)
+
+
+def reconciliation_row(found: reconciliation.Reconciliation) -> Record:
+    posted, collected, credited = (found.total(name) for name in ("posted", "collected", "credited"))
+    return Found.row(
+        found,
+        workspaces=len(found.balances),
+        events=sum(row.events for row in found.balances),
+        posted_nano_usd=posted,
+        collected_nano_usd=collected,
+        credited_nano_usd=credited,
+        uncollected_nano_usd=posted - credited - collected,
+        held_nano_usd=found.total("held"),
+        adjustments=sum(row.adjustments for row in found.balances),
+        differences=[_with_difference(one) for one in found.differences],
+    )

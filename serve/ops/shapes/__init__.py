@@ -1,1 +1,0 @@
-"""What requests of the admin API may hold, and what its answers do."""

@@ -1,1 +1,0 @@
-"""What an operator reads, accounts and usage and all else, as names with plain values: for commands and over HTTP."""
