@@ -15,7 +15,8 @@ from serve.compress.service import CompressService
 from serve.compressors.compressor import RunningModel, ServedCompressor, served_compressors
 from serve.config.compression_models import CompressionSettingsSection
 from serve.config.settings import Settings
-from serve.metrics.charged_requests import CompressMetrics, ServiceMetrics
+from serve.metrics.charged_requests import CompressMetrics
+from serve.metrics.service import ServiceMetrics
 from serve.money.admission import Admissions
 from serve.money.pepper import read_pepper
 from serve.originals.originals import Originals
@@ -37,7 +38,7 @@ def compress_collaborators(
     metrics: CompressMetrics,
     originals: Originals,
 ) -> CompressRoutes | None:
-    """What the compression routes need, or None where the configuration has no compression model."""
+    """The collaborators of the compression routes, or None where the configuration has no compression model."""
     if not models:
         return None
     return CompressRoutes(
@@ -60,7 +61,7 @@ def compress_collaborators(
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What the routes have done: compressions, where there are models for it, chats, and the rest."""
+    """The services behind the routes: compressions, where there are models for it, chats, and the rest."""
 
     compress: CompressRoutes | None
     chat: ChatService

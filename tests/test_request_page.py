@@ -29,6 +29,11 @@ STANDS_FOR = {"models/fake_engine.py": "models/vllm/engine.py"}
 ASKED_BEFORE = ("serve/cluster/replicas/engine.py", "prompt_bound")
 # In a process of its own, where no tracer of this one sees it.
 ELSEWHERE = {"compression/workers/pool.py"}
+# In which a function runs while the request is served, as the page says.
+PACKAGES = ("serve/", "billing/", "models/", "compression/")
+COUNTED = re.search(r"a streamed chat enters at most (\d+) files .*? a compression (\d+)", PAGE, re.DOTALL)
+assert COUNTED is not None
+ENTERED = {"chat": int(COUNTED[1]), "compression": int(COUNTED[2])}
 
 
 def steps(section: str) -> dict[int, str]:
@@ -100,6 +105,14 @@ async def met_by_compression(folder: Path) -> list[str]:
         met = await follow(service.compress().run())
         service.model.inner = local
         return met
+
+
+@pytest.mark.parametrize("kind", ENTERED)
+def test_the_page_says_how_many_files_a_request_enters(kind: str, request: pytest.FixtureRequest) -> None:
+    """Of pith's packages, with the replica's side, in which vLLM's engine is a fake. The numbers are to fall."""
+    entered = sorted(path for path in request.getfixturevalue(kind) if path.startswith(PACKAGES))
+    print(f"{kind}: {len(entered)} files", *entered, sep="\n")
+    assert len(entered) <= ENTERED[kind]
 
 
 def test_a_chat_request_is_told_in_at_most_twelve_files() -> None:

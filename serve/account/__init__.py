@@ -1,1 +1,1 @@
-"""The account of a key's owner, as the key shows it: usage, and the limits in force with what is left of them."""
+"""What a key's owner may know of their own account: usage, and the limits in force with what is left of them."""

@@ -9,6 +9,7 @@ from models.catalog import Catalog
 from models.embedding_backends import Computed
 from models.errors import InvalidField
 from serve.chat.reply import ChatReply
+from serve.chat.request import AskedChat
 from serve.chat.service import ChatService
 from serve.compress.reply import CompressReply
 from serve.compress.request import CompressRequest
@@ -18,8 +19,7 @@ from serve.dialects.openai.completions import CompletionRequest
 from serve.dialects.openai.responses.request import ResponseRequest
 from serve.dialects.openai.responses.response import response_reply
 from serve.http.request_body import check_shape
-from serve.http.request_id import fresh_id
-from serve.money.held_request import MOST_RECORDED_BYTES, RecordedReply
+from serve.money.charged_reply import MOST_RECORDED_BYTES, ChargedReply
 from serve.retrieval.computed_reply import RetrievalReply, Write, embeddings_writer
 from serve.retrieval.requests import EmbeddingRequest, prepare_embeddings
 from serve.retrieval.service import RetrievalService
@@ -29,7 +29,7 @@ PREFIX = "/openai"
 # Of a number of a vector in a reply, with its comma, or in base64.
 _LEAST_BYTES = 4
 # A caller, the request's body, and its id. Raises what the route would.
-Ask = Callable[[Caller, Any, str], RecordedReply]
+Ask = Callable[[Caller, Any, str], ChargedReply]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,29 +49,32 @@ def plain_path(path: str) -> str:
 
 
 def chat_endpoint(service: ChatService, models: frozenset[str]) -> Endpoint:
-    def ask(caller: Caller, body: Any, request_id: str) -> RecordedReply:
+    def ask(caller: Caller, body: Any, request_id: str) -> ChargedReply:
         asked = check_shape(body, OpenAIChatRequest)
         if asked.stream:
             raise _no_stream()
-        chat = service.prepare(caller, asked, fresh_id(), form_options=asked.form_options)
-        return ChatReply(service, caller, chat, request_id, OpenAIChatForm(includes_usage=True))
+        return _reply(service, caller, asked.asked(), request_id)
 
     return Endpoint(ask, models)
 
 
 def completions_endpoint(service: ChatService, models: frozenset[str]) -> Endpoint:
-    def ask(caller: Caller, body: Any, request_id: str) -> RecordedReply:
+    def ask(caller: Caller, body: Any, request_id: str) -> ChargedReply:
         asked = check_shape(body, CompletionRequest)
         if asked.stream:
             raise _no_stream()
-        chat = service.prepare_completion(caller, asked.asked(), fresh_id())
-        return ChatReply(service, caller, chat, request_id, OpenAIChatForm(includes_usage=True))
+        return _reply(service, caller, asked.asked(), request_id)
 
     return Endpoint(ask, models)
 
 
+def _reply(service: ChatService, caller: Caller, asked: AskedChat, request_id: str) -> ChatReply:
+    chat = service.prepare(caller, asked, most_bytes=MOST_RECORDED_BYTES)
+    return ChatReply(service, caller, chat, request_id, OpenAIChatForm(includes_usage=True))
+
+
 def responses_endpoint(service: ChatService, models: frozenset[str]) -> Endpoint:
-    def ask(caller: Caller, body: Any, request_id: str) -> RecordedReply:
+    def ask(caller: Caller, body: Any, request_id: str) -> ChargedReply:
         shape = check_shape(body, ResponseRequest)
         if shape.stream:
             raise _no_stream()
@@ -81,7 +84,7 @@ def responses_endpoint(service: ChatService, models: frozenset[str]) -> Endpoint
 
 
 def compress_endpoint(service: CompressService) -> Endpoint:
-    def ask(caller: Caller, body: Any, request_id: str) -> RecordedReply:
+    def ask(caller: Caller, body: Any, request_id: str) -> ChargedReply:
         asked = check_shape(body, CompressRequest)
         if asked.compression is not None and asked.compression.retain_s:
             raise InvalidField(("compression", "retain_s"), "a batch keeps no originals")
@@ -94,7 +97,7 @@ def embeddings_endpoint(service: RetrievalService) -> Endpoint:
     # Of the vectors that each model was seen to make: nothing says it before.
     widths: dict[str, int] = {}
 
-    def ask(caller: Caller, body: Any, request_id: str) -> RecordedReply:
+    def ask(caller: Caller, body: Any, request_id: str) -> ChargedReply:
         asked = check_shape(body, EmbeddingRequest)
         prepared = prepare_embeddings(service.models, asked)
         model_id = prepared.served.id

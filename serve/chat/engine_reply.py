@@ -15,7 +15,7 @@ from models.errors import EngineFailed
 from serve.logs.request_notes import current_notes
 from serve.metrics.charged_requests import ObservedChat
 from serve.money.admission import Admitted
-from serve.money.held_request import HeldRequest, MoreThanHeld, Receipt
+from serve.money.held_request import AlsoWrite, HeldRequest, MoreThanHeld, Receipt
 from serve.money.prices import charged_fields
 from serve.prompt_compression.compressed_chat import CompressedChat, compression_fields, compression_header
 from serve.tracing.spans import step
@@ -102,12 +102,12 @@ class EngineReply:
             self.compressed.begin_aside()
         return chunk
 
-    async def settle(self) -> Receipt:
-        """Of a completed reply. Raises `UsageNotRecorded`."""
+    async def settle(self, also_write: AlsoWrite | None = None) -> Receipt:
+        """Settle a completed reply. Raises what `HeldRequest.settle` raises."""
         if self.compressed is not None:
             await self.compressed.finish_aside()
             await self.compressed.wait_for_payers()
-        return await self.held.settle("completed")
+        return await self.held.settle("completed", also_write=also_write)
 
     def headers(self, status: MeteringStatus) -> dict[str, str]:
         return self.admitted.reply_headers(status) | compression_header(self.compressed)

@@ -78,7 +78,7 @@ class Message(BaseModel):
 
 
 class StreamOptions(BaseModel):
-    """How a stream reports usage. The last event before `[DONE]` carries it whatever is asked here."""
+    """A stream's report of usage. The last event before `[DONE]` carries it whatever is asked here."""
 
     model_config = STRICT
 
@@ -120,7 +120,7 @@ class ResponseFormat(BaseModel):
 
 
 def _only_functions(schema: dict[str, Any]) -> None:
-    """What is taken: another type gets a 400 of its own, and `function` is there."""
+    """Document what is taken: another type gets a 400 of its own, and `function` is there."""
     schema["properties"]["type"]["enum"] = ["function"]
     function = schema["properties"]["function"]
     function.pop("default", None)

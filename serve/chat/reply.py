@@ -6,8 +6,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 from starlette.responses import Response
@@ -15,29 +14,20 @@ from starlette.types import Send
 
 from billing.caller import Caller
 from billing.errors import BillingError
-from billing.store.database import Work
 from models.engine import EngineChunk, EngineRequest
-from models.errors import EngineError, EngineFailed
+from models.errors import EngineError, EngineFailed, EngineRejected, InvalidField, UnsupportedOption
 from serve.chat.engine_reply import EngineReply
 from serve.chat.service import ChatService, PreparedChat
 from serve.http.errors import Problem, problem_of, unexpected_problem
-from serve.http.replies import EVENTS, Client, StreamedResponse, WorkingReply
-from serve.money.held_request import MOST_RECORDED_BYTES, Receipt, Record
+from serve.http.replies import EVENTS, Client, StreamedResponse
+from serve.money.admission import Admitted
+from serve.money.charged_reply import ChargedReply
+from serve.money.held_request import Receipt
 
 DONE = b"data: [DONE]\n\n"
 # How ids of a form begin, and what a piece of its stream is called.
 _NAMES = {"chat": ("chatcmpl", "chat.completion.chunk"), "completion": ("cmpl", "text_completion")}
 _CREATED = re.compile(rb'"created":\s*(\d+)')
-
-
-def completed_reply(reply: dict[str, Any], charged: Mapping[str, Any]) -> bytes:
-    """The whole JSON reply."""
-    return orjson.dumps({**reply, **charged})
-
-
-def final_events(charged: Mapping[str, Any], request: EngineRequest, first_event: bytes) -> bytes:
-    """The usage event and the terminator of a stream."""
-    return usage_event(charged, request, first_event) + DONE
 
 
 def usage_event(charged: Mapping[str, Any], request: EngineRequest, first_event: bytes) -> bytes:
@@ -52,15 +42,11 @@ def usage_event(charged: Mapping[str, Any], request: EngineRequest, first_event:
         "choices": [],
         **charged,
     }
-    return _event(chunk)
+    return event(chunk)
 
 
-def error_event(problem: Problem, charged: Mapping[str, Any]) -> bytes:
-    """The last event of a stream that broke: what went wrong, and what was charged for what had been delivered."""
-    return _event({**problem.body(), **charged})
-
-
-def _event(fields: dict[str, Any]) -> bytes:
+def event(fields: Mapping[str, Any]) -> bytes:
+    """A server-sent event with this data."""
     return b"data: " + orjson.dumps(fields) + b"\n\n"
 
 
@@ -73,45 +59,44 @@ class EndedStream:
     held_back: bytes
 
 
-class ReplyForm(Protocol):
-    """`charged` has the contract's `usage` and `service` of what was settled."""
+class ReplyForm:
+    """The form in which a reply is written around what the engine said: the contract's here, with usage and billing in
+    the last event, and what a dialect does otherwise where it is spoken.
 
-    @property
-    def holds_back_last(self) -> bool:
-        """Whether the engine's last piece of a stream tells its usage, and waits for the settlement."""
+    `charged` has the contract's `usage` and `service` of what was settled, and is empty where nothing was.
+    """
+
+    # True: the engine's last piece of a stream tells its usage, and waits for the settlement.
+    holds_back_last = False
+
+    def renamed(self, error: Exception) -> Exception:
+        """An error of the chat in the terms of the caller's own body."""
+        return error
 
     def checked(self, data: bytes) -> dict[str, Any]:
         """The engine's reply in one piece. Raises `EngineFailed` for bytes that are none."""
-
-    def completed(self, reply: dict[str, Any], charged: Mapping[str, Any]) -> bytes:
-        """The reply in one piece, as the caller gets it."""
-
-    def closing(self, stream: EndedStream, charged: Mapping[str, Any]) -> bytes:
-        """What ends a stream."""
-
-    def error(self, problem: Problem, charged: Mapping[str, Any], request: EngineRequest) -> bytes:
-        """What ends a stream that broke. `charged` is empty where nothing was."""
-
-
-class ContractForm:
-    """Chat completions as the contract has them: usage and billing in the last event, whatever was asked."""
-
-    holds_back_last = False
-
-    def checked(self, data: bytes) -> dict[str, Any]:
         return checked_object(data, listed="choices")
 
     def completed(self, reply: dict[str, Any], charged: Mapping[str, Any]) -> bytes:
-        return completed_reply(reply, charged)
+        """The reply in one piece, as the caller gets it."""
+        return orjson.dumps({**reply, **charged})
+
+    async def settled(self, data: bytes, *, stream: bool) -> None:
+        """Called before the end of a settled reply is sent; `data` is the engine's last."""
 
     def closing(self, stream: EndedStream, charged: Mapping[str, Any]) -> bytes:
-        return final_events(charged, stream.request, stream.first_event)
+        """The end of a stream."""
+        return usage_event(charged, stream.request, stream.first_event) + DONE
 
-    def error(self, problem: Problem, charged: Mapping[str, Any], request: EngineRequest) -> bytes:
-        return error_event(problem, charged)
+    def error(
+        self, problem: Problem, charged: Mapping[str, Any], request: EngineRequest, last_piece: bytes
+    ) -> bytes:
+        """The end of a stream that broke after this piece: what went wrong, and what was charged for what had been
+        delivered."""
+        return event({**problem.body(), **charged})
 
 
-CONTRACT = ContractForm()
+CONTRACT = ReplyForm()
 
 
 def checked_object(data: bytes, *, listed: str) -> dict[str, Any]:
@@ -128,8 +113,8 @@ def checked_object(data: bytes, *, listed: str) -> dict[str, Any]:
 logger = logging.getLogger("pith.chat")
 
 
-class ChatReply(WorkingReply):
-    """The request is admitted, held, generated and settled while this is sent."""
+class ChatReply(ChargedReply):
+    """The chat is compressed where that was asked for, held, generated and settled while this is sent."""
 
     def __init__(
         self,
@@ -139,50 +124,53 @@ class ChatReply(WorkingReply):
         request_id: str,
         form: ReplyForm = CONTRACT,
     ) -> None:
-        super().__init__(request_id, logger)
+        terms = [service.terms(chat)]
+        super().__init__(service.admissions, caller, request_id, chat.route, terms, logger)
         self._service = service
-        self._caller = caller
         self._chat = chat
         self._form = form
-        # Of a reply in one piece: what is written with its settlement.
-        self.record: Record | None = None
+        # What was sent last of a stream.
+        self._last_piece = b""
 
     async def work(self, send: Send, client: Client) -> Response | None:
-        if not self._chat.request.stream:
-            return await self._complete(client)
-        await self._send_events(StreamedResponse(send, EVENTS), client)
-        return None
+        try:
+            if not self._chat.request.stream:
+                return await super().work(send, client)
+            await self._send_events(StreamedResponse(send, EVENTS), client)
+            return None
+        except (EngineRejected, InvalidField, UnsupportedOption) as error:
+            renamed = self._form.renamed(error)
+            if renamed is error:
+                raise
+            raise renamed from error
 
-    async def _complete(self, client: Client) -> Response:
-        if self.record is not None:
-            self._chat = self._chat.kept_within(MOST_RECORDED_BYTES)
-        async with self._service.open(self._caller, self._chat, self.request_id, client) as answer:
+    async def answer(self, admitted: Admitted, client: Client) -> Response:
+        async with self._service.open(self._chat, admitted, client) as answer:
             data = b""
             async with aclosing(answer.chunks()) as chunks:
                 async for chunk in chunks:
                     data = chunk.data or data
             reply = self._form.checked(data)
-            if self.record is not None:
-                answer.held.also_write = partial(self._recorded, self.record, answer, reply)
-            receipt = await answer.settle()
-        await self.settled(data)
-        headers = answer.headers(receipt.settlement.status)
-        body = self._form.completed(reply, answer.charged(receipt))
-        return Response(body, headers=headers, media_type="application/json")
 
-    def _recorded(
-        self, record: Record, answer: EngineReply, reply: dict[str, Any], receipt: Receipt
-    ) -> Work[None]:
-        return record([self._form.completed(reply, answer.charged(receipt))], receipt)
+            def written(receipt: Receipt) -> bytes:
+                return self._form.completed(reply, answer.charged(receipt))
+
+            receipt = await answer.settle(self.also_write(lambda receipt: [written(receipt)]))
+        await self._form.settled(data, stream=False)
+        headers = answer.headers(receipt.settlement.status)
+        return Response(written(receipt), headers=headers, media_type="application/json")
 
     async def _send_events(self, stream: StreamedResponse, client: Client) -> None:
         answer: EngineReply | None = None
         try:
-            async with self._service.open(self._caller, self._chat, self.request_id, client) as answer:
+            async with (
+                self.admitted() as admitted,
+                self._service.open(self._chat, admitted, client) as answer,
+            ):
                 async with aclosing(answer.chunks()) as chunks:
-                    ended = await self.forward(chunks, answer, stream)
+                    ended = await self._forward(chunks, answer, stream)
                 receipt = await answer.settle()
-            await self.settled(ended.held_back)
+            await self._form.settled(ended.held_back, stream=True)
             await stream.end(self._form.closing(ended, answer.charged(receipt)))
         except Exception as error:
             if not stream.started:
@@ -190,12 +178,10 @@ class ChatReply(WorkingReply):
             # What the stream was charged is known by now, where it was.
             settled = answer.held.receipt if answer is not None else None
             charged = answer.charged(settled) if answer is not None and settled is not None else {}
-            await stream.end(self._form.error(self._problem(error), charged, self._chat.request))
+            problem, request = self._problem(error), self._chat.request
+            await stream.end(self._form.error(problem, charged, request, self._last_piece))
 
-    async def settled(self, data: bytes) -> None:
-        """What there is to do before the end of a settled reply is sent; `data` is the engine's last. A dialect's."""
-
-    async def forward(
+    async def _forward(
         self, chunks: AsyncIterator[EngineChunk], answer: EngineReply, stream: StreamedResponse
     ) -> EndedStream:
         """Once all was sent that is not held back."""
@@ -212,6 +198,7 @@ class ChatReply(WorkingReply):
                 await stream.start(answer.headers(answer.held.hold.status))
             else:
                 answer.observed.go_on(chunk.usage.completion_tokens)
+            self._last_piece = chunk.data
             await stream.send(chunk.data)
         if not stream.started:
             raise EngineFailed("the engine's stream ended without an event")

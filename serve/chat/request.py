@@ -1,10 +1,12 @@
-"""What a caller may send to `POST /v1/chat/completions`: the contract's fields and the options that we use.
+"""The body of `POST /v1/chat/completions`: the contract's fields and the options that we use.
 
 Options that are refused or ignored are no fields here; `models.options.options` judges them, because a refusal is a 400
 and not a 422.
 """
 
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     ConfigDict,
@@ -17,7 +19,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from models.engine import MAX_STOP_STRINGS
+from models.engine import MAX_STOP_STRINGS, ReplyFormName
 from models.options.options import DEFAULT_TEMPERATURE
 from serve.chat.message_shapes import STRICT, Message, NamedToolChoice, ResponseFormat, StreamOptions, Tool
 from serve.http.request_body import RequestShape
@@ -109,6 +111,32 @@ Compression = Annotated[
     PlainValidator(_compression, json_schema_input_type=PromptCompressionOptions | Literal[False] | None),
 ]
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedChat:
+    """A conversation to answer, or prompts to continue, in whatever dialect: of the right types, and not yet held
+    against a model. `form_options` are those that only the reply's form knows."""
+
+    model: str | None
+    stream: bool
+    options: Mapping[str, Any]
+    messages: Sequence[Mapping[str, Any]] = ()
+    prompts: Sequence[str | tuple[int, ...]] = ()
+    # For each choice; None: what the prompt leaves of the context.
+    token_limit: int | None
+    # The name under which the caller gave the limit; None where the limit only caps what is left.
+    token_limit_field: Literal["max_tokens", "max_completion_tokens"] | None = "max_tokens"
+    compression: PromptCompressionOptions | Literal[False] | None = False
+    # Where none is asked for; None: the engine's own, which is 1 or what the model's makers say.
+    default_temperature: float | None = None
+    # An effort of reasoning has no effect on a model that takes none, and is not refused.
+    drops_effort: bool = False
+    # `structured_outputs` and `guided_*` are options.
+    takes_constraints: bool = False
+    form: ReplyFormName = "chat"
+    form_options: Mapping[str, Any] = field(default_factory=dict)
+
+
 # The service itself acts on these; everything else is an option for `models.options.options` to judge.
 _NOT_OPTIONS = {"messages", "model", "max_tokens", "max_completion_tokens", "stream", "compression"}
 
@@ -197,13 +225,6 @@ class ChatCompletionRequest(RequestShape):
         default=None, description="Keeps generating past the model's end of text; for load tests."
     )
 
-    # None: the engine's own, which is 1 or what the model's makers say.
-    default_temperature: ClassVar[float | None] = DEFAULT_TEMPERATURE
-    # False: one that the model does not take is refused.
-    drops_effort: ClassVar[bool] = False
-    # False: `structured_outputs` and `guided_*` are refused.
-    takes_constraints: ClassVar[bool] = False
-
     compression: Compression | None = Field(
         default=None,
         description="Compresses long parts of the prompt on their way to the model: tool results, and text parts with "
@@ -253,8 +274,21 @@ class ChatCompletionRequest(RequestShape):
             return "max_completion_tokens"
         return "max_tokens" if "max_tokens" in self.model_fields_set else None
 
+    def asked(self) -> AskedChat:
+        """The chat that it asks for. Raises what `option_fields` raises."""
+        return AskedChat(
+            model=self.model,
+            stream=self.stream,
+            options=self.option_fields(),
+            messages=self.message_fields(),
+            token_limit=self.token_limit,
+            token_limit_field=self.token_limit_field,
+            compression=self.compression,
+            default_temperature=DEFAULT_TEMPERATURE,
+        )
+
     def option_fields(self) -> dict[str, Any]:
-        """What the caller set beyond the conversation, the model, the token limit and `stream`."""
+        """The fields that the caller set beyond the conversation, the model, the token limit and `stream`."""
         return self.model_dump(exclude=_NOT_OPTIONS, exclude_unset=True)
 
     def message_fields(self) -> list[dict[str, Any]]:

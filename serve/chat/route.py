@@ -19,7 +19,6 @@ from serve.http.openapi import (
     json_body,
     metering_header,
 )
-from serve.http.request_id import fresh_id
 from serve.http.routes import PlainRoute
 from serve.money.prices import Billing, Metering
 from serve.prompt_compression.compressed_chat import document_compression, document_header
@@ -50,7 +49,7 @@ class Usage(BaseModel):
 
 
 class ServiceBlock(BaseModel):
-    """What this service adds to an OpenAI completion."""
+    """The fields that this service adds to an OpenAI completion."""
 
     model_config = ConfigDict(extra="allow", json_schema_extra=document_compression)
 
@@ -132,7 +131,7 @@ def chat_routes(service: ChatService, authenticate: Authenticate) -> APIRouter:
     async def create_chat_completion(request: Request) -> Response:
         """OpenAI-compatible chat completion; every reply carries its usage, its price and its metering status."""
         caller, body = await authenticated_request(request, authenticate, ChatCompletionRequest)
-        chat = service.prepare(caller, body, fresh_id())
+        chat = service.prepare(caller, body.asked())
         return ChatReply(service, caller, chat, request.state.request_id)
 
     return routes

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Any
 
 from billing.caller import Caller
 from models.catalog import Catalog, ChatModel
@@ -13,66 +13,16 @@ from models.errors import InvalidField
 from models.options.messages import engine_messages
 from models.options.options import check_grammars, select_options
 from serve.chat.engine_reply import EngineReply
-from serve.chat.request import DEFAULT_MAX_TOKENS
+from serve.chat.request import DEFAULT_MAX_TOKENS, AskedChat
 from serve.http.replies import Client
+from serve.http.request_id import fresh_id
 from serve.metrics.charged_requests import ChatMetrics, ObservedChat
 from serve.money.admission import Admissions, Admitted
 from serve.money.held_request import UNOBSERVED
 from serve.money.hold import MostTokens, TokenTerms
 from serve.prompt_compression.compressed_chat import CompressedChat, PreparedPrompt
 from serve.prompt_compression.compressing import EngineTokens
-from serve.prompt_compression.options import PromptCompressionOptions
 from serve.prompt_compression.service import PromptCompressor
-
-
-class AskedChat(Protocol):
-    """A conversation to answer. `ChatCompletionRequest` is one; its messages and options have the contract's types."""
-
-    @property
-    def model(self) -> str | None: ...
-
-    @property
-    def stream(self) -> bool: ...
-
-    @property
-    def compression(self) -> PromptCompressionOptions | Literal[False] | None: ...
-
-    @property
-    def default_temperature(self) -> float | None:
-        """Where none is asked for; None: the engine's own."""
-
-    @property
-    def drops_effort(self) -> bool:
-        """Whether an effort of reasoning has no effect on a model that takes none, and is not refused."""
-
-    @property
-    def takes_constraints(self) -> bool:
-        """Whether `structured_outputs` and `guided_*` are options."""
-
-    @property
-    def token_limit(self) -> int | None:
-        """For each choice; None: what the prompt leaves of the context."""
-
-    @property
-    def token_limit_field(self) -> Literal["max_tokens", "max_completion_tokens"] | None:
-        """The name under which the caller gave the limit; None where the limit only caps what is left."""
-
-    def option_fields(self) -> dict[str, Any]: ...
-
-    def message_fields(self) -> list[dict[str, Any]]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class AskedCompletion:
-    """Prompts to continue, as texts or as tokens. `form_options` are those that only completions know."""
-
-    model: str | None
-    prompts: Sequence[str | tuple[int, ...]]
-    max_tokens: int
-    stream: bool
-    options: Mapping[str, Any]
-    form_options: Mapping[str, Any]
-
 
 # What usage events call the request, by the form of its reply.
 _ROUTES: Mapping[ReplyFormName, str] = {
@@ -114,7 +64,7 @@ class PreparedChat:
 
     @property
     def least(self) -> MostTokens:
-        """What it asks for with the shortest of prompts; of a default, one token is enough."""
+        """The tokens that it asks for with the shortest of prompts; of a default, one token is enough."""
         sequences = self.request.sequences
         asked = self._completion(1) if self.request.max_tokens_field is not None else sequences
         return MostTokens(max(1, len(self.request.prompts)), asked)
@@ -178,7 +128,7 @@ class ChatService:
     ) -> None:
         self._catalog = catalog
         self._engines = engines
-        self._admissions = admissions
+        self.admissions = admissions
         self._metrics = metrics
         self._compressor = compressor
 
@@ -186,70 +136,39 @@ class ChatService:
         """The model of this id, or the default. Raises `UnknownModel`."""
         return self._catalog.get(model_id) if model_id is not None else self._catalog.default
 
-    def prepare(
-        self,
-        caller: Caller,
-        body: AskedChat,
-        completion_id: str,
-        *,
-        form: ReplyFormName = "chat",
-        form_options: Mapping[str, Any] | None = None,
-    ) -> PreparedChat:
-        """Check what needs no I/O; `form_options` are checked already. Raises `UnknownModel`, `UnsupportedOption` or
-        `InvalidField`."""
-        model = self.model(body.model)
-        options = select_options(
-            body.option_fields(),
-            capabilities=model.capabilities,
-            default_temperature=body.default_temperature,
-            drops_effort=body.drops_effort,
-            takes_constraints=body.takes_constraints,
-        )
-        given = body.message_fields()
-        messages = engine_messages(given, capabilities=model.capabilities)
-        request = EngineRequest(
-            request_id=completion_id,
-            model_id=model.id,
-            messages=messages,
-            max_tokens=body.token_limit or model.context_length,
-            stream=body.stream,
-            cache_salt=caller.workspace_id,
-            options=options,
-            project_id=caller.project_id,
-            project_weight=caller.limits.weight,
-            background=caller.background,
-            max_tokens_field=body.token_limit_field,
-            form=form,
-            form_options=form_options or {},
-        )
-        prompt = self._compressor.prepare(caller, given, body.compression)
-        return PreparedChat(model, request, self._prompt_bound(model, request), prompt)
-
-    def prepare_completion(self, caller: Caller, asked: AskedCompletion, completion_id: str) -> PreparedChat:
-        """`prepare` for prompts without a conversation, of which nothing is compressed."""
+    def prepare(self, caller: Caller, asked: AskedChat, *, most_bytes: int | None = None) -> PreparedChat:
+        """Check what needs no I/O; `form_options` are checked already. `most_bytes`: those of a reply that is written
+        down. Raises `UnknownModel`, `UnsupportedOption` or `InvalidField`."""
         model = self.model(asked.model)
         options = select_options(
-            asked.options, capabilities=model.capabilities, default_temperature=None, takes_constraints=True
+            asked.options,
+            capabilities=model.capabilities,
+            default_temperature=asked.default_temperature,
+            drops_effort=asked.drops_effort,
+            takes_constraints=asked.takes_constraints,
         )
         request = EngineRequest(
-            request_id=completion_id,
+            request_id=fresh_id(),
             model_id=model.id,
-            messages=(),
-            max_tokens=asked.max_tokens,
+            messages=engine_messages(asked.messages, capabilities=model.capabilities),
+            max_tokens=model.context_length if asked.token_limit is None else asked.token_limit,
             stream=asked.stream,
             cache_salt=caller.workspace_id,
             options=options,
             project_id=caller.project_id,
             project_weight=caller.limits.weight,
             background=caller.background,
-            form="completion",
+            max_tokens_field=asked.token_limit_field,
+            form=asked.form,
             prompts=tuple(asked.prompts),
             form_options=asked.form_options,
         )
-        return PreparedChat(model, request, self._prompt_bound(model, request))
+        prompt = self._compressor.prepare(caller, asked.messages, asked.compression)
+        chat = PreparedChat(model, request, self._prompt_bound(model, request), prompt)
+        return chat if most_bytes is None else chat.kept_within(most_bytes)
 
     def _prompt_bound(self, model: ChatModel, request: EngineRequest) -> int:
-        """What is proven of its bytes, and else all that the engine takes: a longer prompt is refused there."""
+        """The bound that is proven of its bytes, else all that the engine takes: a longer prompt is refused there."""
         if request.prompts:
             sizes = (
                 len(prompt) if isinstance(prompt, tuple) else model.context_length
@@ -265,28 +184,29 @@ class ChatService:
 
     @asynccontextmanager
     async def open(
-        self, caller: Caller, chat: PreparedChat, request_id: str, client: Client
+        self, chat: PreparedChat, admitted: Admitted, client: Client
     ) -> AsyncIterator[EngineReply]:
-        """Admit the request, compress its prompt where that was asked for, hold its worst-case cost, and on the way out
-        settle or release, however that comes."""
+        """Compress the prompt where that was asked for, hold the worst-case cost, and on the way out settle or release,
+        however that comes."""
         engine = self._engines[chat.model.id]
-        tokens = self._terms(chat, may_be_long=chat.prompt is not None)
-        async with (
-            self._admissions.admit(caller, request_id, [tokens], route=chat.route) as admitted,
-            AsyncExitStack() as stack,
-        ):
+        (tokens,) = admitted.parts
+        async with AsyncExitStack() as stack:
             observed = self._metrics.begin(chat.model.id)
             compressed = await self._compressed(stack, chat, admitted, observed, client)
             give_way = None
             if compressed is not None:
                 tokens = self._terms(self._rewritten(chat, compressed), is_shrunk=tokens.is_shrunk)
                 give_way = partial(self._give_way, chat, compressed, is_shrunk=tokens.is_shrunk)
-            check = partial(check_grammars, chat.request.options)
-            stream = chat.request.stream
-            held = await stack.enter_async_context(
-                admitted.hold(tokens, observed, stream=stream, client=client, check=check, give_way=give_way)
+            holding = admitted.hold(
+                tokens,
+                observed,
+                stream=chat.request.stream,
+                client=client,
+                check=partial(check_grammars, chat.request.options),
+                give_way=give_way,
+                prompt=compressed,
             )
-            held.prompt = compressed
+            held = await stack.enter_async_context(holding)
             sent = chat if compressed is None else self._rewritten(chat, compressed)
             request = sent.held_to(held.most) if held.terms.tokens.is_shrunk else sent.request
             yield EngineReply(engine, request, admitted, held, observed, compressed)
@@ -294,19 +214,16 @@ class ChatService:
     async def _give_way(
         self, chat: PreparedChat, compressed: CompressedChat, *, is_shrunk: bool
     ) -> TokenTerms | None:
-        """What it asks for with less of a hold for its compression, or with less of it compressed."""
+        """Terms with less of a hold for its compression, or with less of it compressed."""
         if not await compressed.give_way():
             return None
         return self._terms(self._rewritten(chat, compressed), is_shrunk=is_shrunk)
 
-    async def count(self, caller: Caller, chat: PreparedChat, request_id: str, client: Client) -> int:
+    async def count(self, chat: PreparedChat, admitted: Admitted, client: Client) -> int:
         """The prompt's tokens. It counts as a request and is free; but who could not pay for the least of prompts has
-        no replica started. Raises what `open` raises."""
-        tokens = _least_of(chat)
-        async with (
-            self._admissions.admit(caller, request_id, [tokens], route=chat.route) as admitted,
-            admitted.hold_part(tokens, UNOBSERVED, client=client),
-        ):
+        no replica started. Raises what `Admitted.hold_part` and `Engine.count_tokens` raise."""
+        (tokens,) = admitted.parts
+        async with admitted.hold_part(tokens, UNOBSERVED, client=client):
             return await self._engines[chat.model.id].count_tokens(chat.request, beyond_context=True)
 
     async def _count_messages(
@@ -319,7 +236,7 @@ class ChatService:
         )
         async with AsyncExitStack() as stack:
             if not await engine.ready():
-                least = _least_of(chat)
+                least = terms_of_count(chat)
                 await stack.enter_async_context(admitted.hold_part(least, UNOBSERVED, client=client))
             return await engine.count_tokens(request, beyond_context=True)
 
@@ -355,9 +272,12 @@ class ChatService:
         request = replace(chat.request, messages=compressed.result.rewritten(chat.request.messages))
         return replace(chat, request=request, prompt_tokens_bound=self._prompt_bound(chat.model, request))
 
+    def terms(self, chat: PreparedChat) -> TokenTerms:
+        """The most that the chat can use, as it came: a prompt that does not fit may do so once it is compressed."""
+        return self._terms(chat, may_be_long=chat.prompt is not None)
+
     def _terms(self, chat: PreparedChat, *, may_be_long: bool = False, is_shrunk: bool = False) -> TokenTerms:
-        """`may_be_long`: a prompt that does not fit may do so once it is compressed. `is_shrunk`: the limits have room
-        for no more of a reply than is enough."""
+        """`is_shrunk`: the limits have room for no more of a reply than is enough."""
         engine = self._engines[chat.model.id]
 
         async def count() -> MostTokens:
@@ -370,8 +290,8 @@ class ChatService:
         return terms
 
 
-def _least_of(chat: PreparedChat) -> TokenTerms:
-    """Of one who asks for nothing but a count."""
+def terms_of_count(chat: PreparedChat) -> TokenTerms:
+    """The most that one can use who asks for nothing but a count."""
     nothing = MostTokens(1, 0)
 
     async def count() -> MostTokens:

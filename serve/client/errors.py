@@ -1,4 +1,4 @@
-"""The error of a client of pith."""
+"""What a client of pith may meet."""
 
 
 class PithError(Exception):

@@ -17,9 +17,10 @@ from serve.compress.reply import compressed_fields
 from serve.compress.request import BatchCompressRequest, BatchItem
 from serve.compress.service import ROUTE, Compressed, CompressService, PreparedCompression
 from serve.http.errors import Problem, problem_of, unexpected_problem
-from serve.http.replies import NDJSON, Client, StreamedResponse, WorkingReply
+from serve.http.replies import NDJSON, Client, StreamedResponse
 from serve.http.request_body import check_shape
 from serve.money.admission import Admitted
+from serve.money.charged_reply import ChargedReply
 
 logger = logging.getLogger("pith.compress")
 
@@ -35,7 +36,7 @@ class BatchEntry:
 
 @dataclass(frozen=True, slots=True)
 class ItemResult:
-    """What became of one item."""
+    """One item with its outcome."""
 
     entry: BatchEntry
     outcome: Compressed | Problem
@@ -96,7 +97,7 @@ def _entry(service: CompressService, model_id: str, body: BatchCompressRequest, 
 
 
 def _item_problem(error: Exception, index: int) -> Problem:
-    """What the item's result says of its failure."""
+    """The problem that the item's result tells of."""
     try:
         return problem_of(error).within("items", index)
     except KeyError:
@@ -104,7 +105,7 @@ def _item_problem(error: Exception, index: int) -> Problem:
         return unexpected_problem()
 
 
-class BatchReply(WorkingReply):
+class BatchReply(ChargedReply):
     """A batch as one JSON object, or as one line for each item when it is done. The limits count it as one request."""
 
     def __init__(
@@ -117,9 +118,7 @@ class BatchReply(WorkingReply):
         concurrency: int,
         as_lines: bool,
     ) -> None:
-        super().__init__(request_id, logger)
         self._service = service
-        self._caller = caller
         self._model_id = service.model_id(body.model)
         service.originals.retention.check(body.compression.retain_s if body.compression else None)
         self._entries = [_entry(service, self._model_id, body, index) for index in range(len(body.items))]
@@ -128,19 +127,21 @@ class BatchReply(WorkingReply):
             for entry in self._entries
             if isinstance(entry.work, PreparedCompression)
         }
+        terms = list(self._tokens.values())
+        super().__init__(service.admissions, caller, request_id, ROUTE, terms, logger)
         self._concurrency = concurrency
         self._as_lines = as_lines
         self._summary = Summary("persisted" if caller.metered else "not_applicable")
 
     async def work(self, send: Send, client: Client) -> Response | None:
-        items = list(self._tokens.values())
-        async with self._service.admissions.admit(
-            self._caller, self.request_id, items, route=ROUTE
-        ) as admitted:
-            if self._as_lines:
-                await self._send_lines(admitted, StreamedResponse(send, NDJSON))
-                return None
-            results = [result async for result in self._results(admitted)]
+        if not self._as_lines:
+            return await super().work(send, client)
+        async with self.admitted() as admitted:
+            await self._send_lines(admitted, StreamedResponse(send, NDJSON))
+        return None
+
+    async def answer(self, admitted: Admitted, client: Client) -> Response:
+        results = [result async for result in self._results(admitted)]
         results.sort(key=lambda result: result.entry.index)
         body = {
             "object": "list",

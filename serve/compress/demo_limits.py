@@ -1,4 +1,4 @@
-"""Who may use the demo route, and how often: a minute's requests of one address, and of all addresses together."""
+"""The demo route's limits: a minute's requests of one address, and of all addresses together."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager

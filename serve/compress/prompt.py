@@ -6,21 +6,17 @@ Headroom's clients, such as LiteLLM's guardrail, send such requests.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import islice
-from typing import Self
 
 import orjson
 
 from billing.accounts.key_terms import require_models
 from billing.caller import Caller
-from billing.price import Cost
-from billing.usage import MeteringStatus, Outcome, Saving
+from billing.usage import MeteringStatus, Outcome
 from compression.flags import Flag
 from compression.pipeline.errors import CompressorUnavailable
 from compression.pipeline.request import Receipt
-from models.engine import TokenUsage
 from serve.compress.request import CompressMessagesRequest
-from serve.compress.service import ROUTE, use_receipt
+from serve.compress.service import use_receipt
 from serve.compressors.compressor import ServedCompressor, token_terms
 from serve.compressors.receipt_json import receipt_fields
 from serve.http.replies import Client
@@ -30,7 +26,7 @@ from serve.money.admission import Admissions, Admitted
 from serve.money.held_request import ChargedPrompt
 from serve.money.hold import TokenTerms
 from serve.originals.originals import Original, Originals
-from serve.prompt_compression.blocks import Block, Message, find_blocks
+from serve.prompt_compression.blocks import Message, find_blocks
 from serve.prompt_compression.compressing import BlockCompressor
 from serve.prompt_compression.options import (
     PromptCompressionOptions,
@@ -50,20 +46,22 @@ class PreparedMessages:
 
     messages: Sequence[Message]
     settings: PromptCompressionSettings
-    blocks: tuple[Block, ...]
+    # Of each block, as far as it is known without any work; `terms` are those of the work that is due.
+    outcomes: Sequence[BlockOutcome]
+    terms: Sequence[TokenTerms]
 
 
 @dataclass(frozen=True, slots=True)
 class CompressedMessages:
-    """The outcome. `until`: by block, the Unix time until which its original is kept. `headers`: the reply's, on money
-    and limits."""
+    """The outcome. `until`: by block, the Unix time until which its original is kept. `metering` says whether its usage
+    is on record."""
 
     id: str
     created: datetime
     prepared: PreparedMessages
     prompt: CompressedPrompt
     until: Mapping[str, int]
-    headers: Mapping[str, str]
+    metering: MeteringStatus
 
 
 class MessagesService:
@@ -81,7 +79,7 @@ class MessagesService:
         self._models = models
         self._originals = originals
         self._blocks = blocks
-        self._admissions = admissions
+        self.admissions = admissions
         self._metrics = metrics
 
     def prepare(self, caller: Caller, body: CompressMessagesRequest) -> PreparedMessages:
@@ -90,8 +88,12 @@ class MessagesService:
         # Also where nothing is left to do for the model.
         require_models(caller, [settings.model_id])
         self._originals.retention.check(body.compression.retain_s if body.compression else None)
-        blocks = islice(find_blocks(body.messages, settings.scope), MOST_BLOCKS)
-        return PreparedMessages(body.messages, settings, tuple(blocks))
+        blocks = find_blocks(body.messages, settings.scope)[:MOST_BLOCKS]
+        served = self._models[settings.model_id]
+        outcomes = self._blocks.known(blocks, settings, caller, served)
+        due = [outcome.block.text for outcome in outcomes if outcome.is_due]
+        terms = token_terms(settings.model_id, served, due, payer=caller.project_id)
+        return PreparedMessages(body.messages, settings, outcomes, [terms] if due else [])
 
     def _settings(self, caller: Caller, body: CompressMessagesRequest) -> PromptCompressionSettings:
         """The request's options over its project's. Without a scope all messages are compressed, and `model` may name
@@ -107,29 +109,24 @@ class MessagesService:
         return replace(settings, is_asked=body.compression is not None)
 
     async def compress(
-        self, caller: Caller, prepared: PreparedMessages, request_id: str, client: Client
+        self, admitted: Admitted, prepared: PreparedMessages, client: Client
     ) -> CompressedMessages:
-        """Compress what was not compressed before, within the project's limits, and charge it as one compression.
+        """Compress what was not compressed before, and charge it as one compression.
 
-        Raises what `Admissions.admit`, `Admitted.hold` and `HeldRequest.settle` raise, `CompressionError` for options
-        that the model does not take, and `CompressorUnavailable` where the request refuses parts left whole.
+        Raises what `Admitted.hold` and `HeldRequest.settle` raise, `CompressionError` for options that the model does
+        not take, and `CompressorUnavailable` where the request refuses parts left whole.
         """
-        settings, served = prepared.settings, self._models[prepared.settings.model_id]
-        outcomes = self._blocks.known(prepared.blocks, settings, caller, served)
-        due = [outcome for outcome in outcomes if outcome.is_due]
-        texts = [outcome.block.text for outcome in due]
-        terms = token_terms(settings.model_id, served, texts, payer=caller.project_id)
+        outcomes, caller = prepared.outcomes, admitted.caller
         metering: MeteringStatus = "persisted" if caller.metered else "not_applicable"
-        admitting = self._admissions.admit(caller, request_id, [terms] if due else [], route=ROUTE)
-        async with admitting as admitted:
-            if due:
-                found, metering = await self._charged(admitted, settings, due, terms, client)
-                done = iter(found)
-                outcomes = [next(done) if outcome.is_due else outcome for outcome in outcomes]
-            prompt = CompressedPrompt(tuple(map(_whole_if_nothing_saved, outcomes)))
-            until = await self._retained(caller, prompt, settings.retain_s)
-        created, headers = self._admissions.clock(), admitted.reply_headers(metering)
-        return CompressedMessages(f"cmp_{fresh_id()}", created, prepared, prompt, until, headers)
+        due = [outcome for outcome in outcomes if outcome.is_due]
+        if due:
+            found, metering = await self._charged(admitted, prepared.settings, due, client)
+            done = iter(found)
+            outcomes = [next(done) if outcome.is_due else outcome for outcome in outcomes]
+        prompt = CompressedPrompt(tuple(map(_whole_if_nothing_saved, outcomes)))
+        until = await self._retained(caller, prompt, prepared.settings.retain_s)
+        created = self.admissions.clock()
+        return CompressedMessages(f"cmp_{fresh_id()}", created, prepared, prompt, until, metering)
 
     async def _retained(self, caller: Caller, prompt: CompressedPrompt, retain_s: int) -> Mapping[str, int]:
         """Until when the originals of what was compressed are kept, by their ids; without those that are not."""
@@ -143,15 +140,15 @@ class MessagesService:
         admitted: Admitted,
         settings: PromptCompressionSettings,
         due: Sequence[BlockOutcome],
-        terms: TokenTerms,
         client: Client,
     ) -> tuple[list[BlockOutcome], MeteringStatus]:
         """Hold, compress what is pending, settle. All work is charged, whatever it saved."""
-        observed = self._metrics.begin(settings.model_id)
-        async with admitted.hold(terms, observed, client=client) as held:
+        (terms,) = admitted.parts
+        observed, claims = self._metrics.begin(settings.model_id), Claims()
+        async with admitted.hold(terms, observed, client=client, prompt=claims) as held:
             found = await self._run(settings, due, admitted.caller)
             outcome: Outcome = "completed" if any(map(_receipt_of, found)) else "failed"
-            held.prompt = claims = Claims.of(found)
+            claims.take(found)
             try:
                 total = sum_of(claims.receipts)
                 use_receipt(held, total)
@@ -177,16 +174,15 @@ class MessagesService:
         return found
 
 
-@dataclass(frozen=True, slots=True)
 class Claims(ChargedPrompt):
     """The work that a request is charged for: what no other one has paid for, or is about to."""
 
-    claimed: Mapping[str, BlockOutcome]
+    def __init__(self) -> None:
+        self.claimed: dict[str, BlockOutcome] = {}
 
-    @classmethod
-    def of(cls, outcomes: Iterable[BlockOutcome]) -> Self:
-        """Of all work that was done; a part that is left whole all the same has a receipt too."""
-        return cls({each.id: each for each in outcomes if _receipt_of(each) and each.shared.claim()})
+    def take(self, outcomes: Iterable[BlockOutcome]) -> None:
+        """Claim all work that was done; a part that is left whole all the same has a receipt too."""
+        self.claimed |= {each.id: each for each in outcomes if _receipt_of(each) and each.shared.claim()}
 
     @property
     def receipts(self) -> list[Receipt]:
@@ -195,15 +191,9 @@ class Claims(ChargedPrompt):
     def marked(self, outcomes: Sequence[BlockOutcome]) -> list[BlockOutcome]:
         return [replace(each, is_cached=each.is_cached or each.id not in self.claimed) for each in outcomes]
 
-    def saving_of(self, usage: TokenUsage, charged: Cost, minimum: bool) -> None: ...
-
-    def begin_settlement(self) -> None: ...
-
     def end_settlement(self, *, is_paid: bool) -> None:
         for each in self.claimed.values():
             each.shared.end_claim(is_paid=is_paid)
-
-    def observe(self, saving: Saving, usage: TokenUsage, status: MeteringStatus) -> None: ...
 
 
 def _receipt_of(outcome: BlockOutcome) -> Receipt | None:

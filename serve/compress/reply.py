@@ -2,7 +2,7 @@
 
 import json
 import logging
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.types import Send
 
 from billing.caller import Caller
-from billing.store.database import Work
+from billing.usage import MeteringStatus
 from compression.pipeline.served import JobTerms
 from serve.compress.demo_limits import DemoLimits
 from serve.compress.prompt import CompressedMessages, MessagesService, PreparedMessages
@@ -19,7 +19,9 @@ from serve.compressors.receipt_json import receipt_fields
 from serve.http.client_address import client_of
 from serve.http.limits import rate_limit_headers
 from serve.http.replies import Client, WorkingReply
-from serve.money.held_request import Receipt, Record
+from serve.money.admission import Admitted
+from serve.money.charged_reply import ChargedReply
+from serve.money.held_request import AlsoWrite
 from serve.prompt_compression.compressed_chat import block_fields
 
 logger = logging.getLogger("pith.compress")
@@ -47,35 +49,31 @@ def compressed_fields(compressed: Compressed) -> dict[str, Any]:
     return {**fields, "receipt": receipt_fields(result.receipt)}
 
 
-class CompressReply(WorkingReply):
-    """A project's compression: within its limits, and charged."""
+class CompressReply(ChargedReply):
+    """A project's compression."""
 
     def __init__(
         self, service: CompressService, caller: Caller, prepared: PreparedCompression, request_id: str
     ) -> None:
-        super().__init__(request_id, logger)
+        terms = [service.token_terms(caller, prepared)]
+        super().__init__(service.admissions, caller, request_id, ROUTE, terms, logger)
         self._service = service
-        self._caller = caller
         self._prepared = prepared
-        # What is written with its settlement.
-        self.record: Record | None = None
 
-    async def work(self, send: Send, client: Client) -> Response:
-        tokens = self._service.token_terms(self._caller, self._prepared)
-        record = partial(_recorded, self.record) if self.record is not None else None
-        admissions = self._service.admissions
-        async with admissions.admit(self._caller, self.request_id, [tokens], route=ROUTE) as admitted:
-            compressed = await self._service.compress(admitted, self._prepared, tokens, record)
+    async def answer(self, admitted: Admitted, client: Client) -> Response:
+        (tokens,) = admitted.parts
+        compressed = await self._service.compress(admitted, self._prepared, tokens, self._written)
         return _response(compressed, admitted.reply_headers(compressed.metering))
 
-
-def _recorded(record: Record, compressed: Compressed, charged: Receipt) -> Work[None]:
-    return record([orjson.dumps(compressed_fields(compressed))], charged)
+    def _written(self, done: Callable[[MeteringStatus], Compressed]) -> AlsoWrite | None:
+        return self.also_write(
+            lambda charged: [orjson.dumps(compressed_fields(done(charged.settlement.status)))]
+        )
 
 
 def compressed_messages_fields(compressed: CompressedMessages) -> dict[str, Any]:
-    """What Headroom's clients read, and ours beside it. Tokens are those of the parts that were compressed, now or
-    before."""
+    """The body that Headroom's clients read, with our fields beside it. Tokens are those of the parts that were
+    compressed, now or before."""
     prompt, model_id = compressed.prompt, compressed.prepared.settings.model_id
     before = sum(each.compression.receipt.original_tokens for each in prompt.outcomes if each.compression)
     saved = sum(outcome.tokens_saved for outcome in prompt.outcomes)
@@ -101,21 +99,24 @@ def compressed_messages_fields(compressed: CompressedMessages) -> dict[str, Any]
     }
 
 
-class MessagesReply(WorkingReply):
-    """Messages of which the long parts were compressed: within the project's limits, and charged."""
+class MessagesReply(ChargedReply):
+    """Messages of which the long parts were compressed."""
 
     def __init__(
         self, service: MessagesService, caller: Caller, prepared: PreparedMessages, request_id: str
     ) -> None:
-        super().__init__(request_id, logger)
+        super().__init__(service.admissions, caller, request_id, ROUTE, prepared.terms, logger)
         self._service = service
-        self._caller = caller
         self._prepared = prepared
 
-    async def work(self, send: Send, client: Client) -> Response:
-        compressed = await self._service.compress(self._caller, self._prepared, self.request_id, client)
-        body = orjson.dumps(compressed_messages_fields(compressed))
-        return Response(body, headers=dict(compressed.headers), media_type="application/json")
+    async def answer(self, admitted: Admitted, client: Client) -> Response:
+        compressed = await self._service.compress(admitted, self._prepared, client)
+        headers = admitted.reply_headers(compressed.metering)
+        return Response(
+            orjson.dumps(compressed_messages_fields(compressed)),
+            headers=headers,
+            media_type="application/json",
+        )
 
 
 class DemoReply(WorkingReply):

@@ -81,7 +81,7 @@ MAX_INCLUDED = 8
 
 
 class CompressOptions(SizeOptions):
-    """How much to keep, and in which order."""
+    """Options of a compression: how much to keep, and in which order."""
 
     mark_gaps: bool | None = Field(
         default=None,
@@ -151,12 +151,12 @@ class CompressInput(Asked):
 
     @property
     def context_field(self) -> Literal["input", "messages"]:
-        """Which of the two holds the context."""
+        """The one of the two that holds the context."""
         return "input" if self.messages is None else "messages"
 
     @property
     def context(self) -> str:
-        """What is compressed."""
+        """The text that is compressed."""
         return self.messages or self.input or ""
 
 
@@ -191,7 +191,7 @@ class CompressRequest(CompressInput):
 
 
 def _rows(messages: Any) -> list[dict[str, Any]]:
-    """What can be read as messages; no conversation: clients hold back what they want left alone."""
+    """Messages that need be no conversation: clients hold back what they want left alone."""
     if not isinstance(messages, list) or not messages:
         raise PydanticCustomError("invalid_messages", "messages: must be an array that holds a message")
     for number, message in enumerate(messages):
@@ -307,7 +307,7 @@ def retain_s_of(item: CompressInput, shared: Asked | None) -> int:
 
 
 def wants_spans(item: CompressInput, shared: Asked | None) -> bool:
-    """Whether the response is to include the positions of the parts kept."""
+    """True if the response is to include the positions of the parts kept."""
     said = [asked.include for asked in (item, shared) if asked is not None and asked.include is not None]
     return bool(said) and "spans" in said[0]
 

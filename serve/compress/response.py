@@ -1,4 +1,4 @@
-"""What the compression routes answer, as documented; nothing is checked by these shapes but in tests."""
+"""The answers of the compression routes, as documented; nothing is checked by these shapes but in tests."""
 
 from typing import Any, Literal
 
@@ -87,7 +87,7 @@ class CalibrationFields(BaseModel):
 
 
 class CompressReceipt(BaseModel):
-    """What went in, what came out and what may have been lost."""
+    """The tokens that went in and came out, and what may have been lost."""
 
     original_tokens: int = Field(description="Tokens of the input.")
     output_tokens: int = Field(description="Tokens of the output.")
@@ -139,7 +139,7 @@ class KeptText(BaseModel):
 
 
 class SizedCompression(BaseModel):
-    """What is left at another size."""
+    """The parts that are left at another size."""
 
     kept: list[tuple[int, int]] = Field(
         description="The parts kept, in output order: offsets of the first character and after the last, in code "

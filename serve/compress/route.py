@@ -45,7 +45,7 @@ _ERRORS = error_responses(401, 402, 403, 422, 429, 500, 502, 503)
 
 @dataclass(frozen=True, slots=True)
 class CompressRoutes:
-    """What the compression routes need. `batch_concurrency` is how many items of one batch run at a time;
+    """The collaborators of the compression routes. `batch_concurrency` is how many items of one batch run at a time;
     `demo_deadline_s` bounds a demo's compression."""
 
     service: CompressService

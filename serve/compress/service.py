@@ -11,7 +11,6 @@ from typing import Any, Literal
 import orjson
 
 from billing.caller import Caller
-from billing.store.database import Work
 from billing.usage import MeteringStatus
 from compression.conversation import spans_by_message
 from compression.pipeline.errors import CompressionError, CompressorFailed, InputTooLarge, RefusedRequest
@@ -31,8 +30,7 @@ from serve.compressors.receipt_json import receipt_fields
 from serve.http.request_id import fresh_id
 from serve.metrics.charged_requests import CompressMetrics
 from serve.money.admission import Admissions, Admitted
-from serve.money.held_request import HeldRequest, MoreThanHeld
-from serve.money.held_request import Receipt as Charged
+from serve.money.held_request import AlsoWrite, HeldRequest, MoreThanHeld
 from serve.money.hold import TokenTerms
 from serve.originals.originals import Original, Originals
 from serve.tracing.spans import step
@@ -66,7 +64,7 @@ def kept_of_messages(text: str, kept: Sequence[Slice]) -> KeptFields:
 
 
 def _bytes_at(text: str, kept: Sequence[Slice]) -> dict[int, int]:
-    """How many bytes the text before each end of a span takes. The text is read once."""
+    """The bytes of the text before each end of a span. The text is read once."""
     found: dict[int, int] = {}
     before = size = 0
     for at in sorted({at for span in kept for at in span}):
@@ -131,8 +129,8 @@ class Compressed:
 
 # What usage events call compressions that were asked for by themselves, of one text, many, or messages.
 ROUTE = "compress"
-# What is to be written of a compression, and of what it was charged.
-RecordCompression = Callable[[Compressed, Charged], Work[None]]
+# What is written with the settlement of a compression, which is as it will be once its metering is known.
+AlsoWriteCompressed = Callable[[Callable[[MeteringStatus], Compressed]], AlsoWrite | None]
 
 
 class CompressService:
@@ -184,7 +182,7 @@ class CompressService:
         return PreparedCompression(model_id, request, size, wants_spans(item, shared), field, retain_s)
 
     def token_terms(self, caller: Caller, prepared: PreparedCompression) -> TokenTerms:
-        """What the compression can use at most."""
+        """The most that the compression can use."""
         served = self._models[prepared.model_id]
         return token_terms(prepared.model_id, served, [prepared.request.input], payer=caller.project_id)
 
@@ -193,11 +191,10 @@ class CompressService:
         admitted: Admitted,
         prepared: PreparedCompression,
         tokens: TokenTerms,
-        record: RecordCompression | None = None,
+        also_write: AlsoWriteCompressed | None = None,
     ) -> Compressed:
         """Hold the worst-case cost, compress, and settle; a failure or a cancellation gives the hold back. The original
-        is kept after that, if asked for: nothing is owed for it, and the reply says whether it is. What `record` gives
-        is written with the settlement.
+        is kept after that, if asked for: nothing is owed for it, and the reply says whether it is.
 
         Raises what `Admitted.hold`, `HeldRequest.settle` and `CompressionModel.compress` raise.
         """
@@ -209,9 +206,9 @@ class CompressService:
             receipt = orjson.dumps(receipt_fields(result.receipt)).decode()
             id_ = f"cmp_{fresh_id()}"
             done = partial(Compressed, id_, self.admissions.clock(), prepared, result, kept)
-            if record is not None:
-                held.also_write = lambda charged: record(done(charged.settlement.status), charged)
-            metering = (await held.settle("completed", receipt=receipt)).settlement.status
+            also = None if also_write is None else also_write(done)
+            settled = await held.settle("completed", receipt=receipt, also_write=also)
+        metering = settled.settlement.status
         until = await self._retain(admitted.caller, id_, prepared)
         return done(metering, until)
 

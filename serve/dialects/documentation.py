@@ -39,7 +39,7 @@ _WHEN = {
 
 
 class AnthropicError(BaseModel):
-    """What went wrong, in Anthropic's form."""
+    """An error in Anthropic's form."""
 
     type: str = Field(description="Class of error, such as `invalid_request_error`.")
     message: str = Field(description="What went wrong.")

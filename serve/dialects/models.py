@@ -128,7 +128,7 @@ def openai_model_routes(
 
 @dataclass(frozen=True, slots=True)
 class _Allowed:
-    """Which models a request may see: all of them, without a key."""
+    """The models that a request may see: all of them, without a key."""
 
     limiter: RateLimits
     authenticate: Authenticate

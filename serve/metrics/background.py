@@ -7,7 +7,8 @@ from prometheus_client import CollectorRegistry
 from billing.ledger.replay import log_written_off
 from billing.usage import UsageEvent
 from billing.webhooks.endpoint import RESULTS, Result
-from serve.metrics.families import NANO_PER_USD, Families
+from serve.metrics.charged_requests import NANO_PER_USD
+from serve.metrics.families import Families
 
 TASKS = (
     "replay",

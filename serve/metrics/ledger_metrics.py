@@ -15,7 +15,8 @@ from billing.books.at_a_glance import Glance, glance, month_of_tenants
 from billing.books.usage_report import UsageSum, total
 from billing.errors import BillingError
 from billing.store.database import Work, open_database
-from serve.metrics.families import NANO_PER_USD, collected_gauge
+from serve.metrics.charged_requests import NANO_PER_USD
+from serve.metrics.families import collected_gauge
 
 OTHER = "other"
 

@@ -21,7 +21,7 @@ from serve.http.limits import rate_limit_headers
 from serve.http.openapi import METERING_HEADER
 from serve.http.replies import Client
 from serve.logs.request_notes import current_notes
-from serve.money.held_request import HeldRequest, Observed
+from serve.money.held_request import ChargedPrompt, HeldRequest, Observed
 from serve.money.hold import HoldTerms, MostTokens, TokenTerms, hold_worst_case
 from serve.money.prices import PriceBook, price_of
 from serve.tracing.spans import step
@@ -36,7 +36,7 @@ class Interactive:
 
     @contextmanager
     def counted(self, caller: Caller) -> Iterator[None]:
-        """Of a request in the background nothing is counted."""
+        """Count a request while it runs; one in the background is not counted."""
         if caller.background:
             yield
             return
@@ -98,7 +98,7 @@ class Admissions:
                 count_tokens=count,
                 now=self.clock(),
             )
-        admitted = Admitted(self, caller, request_id, route, prices, admission.headers_state)
+        admitted = Admitted(self, caller, request_id, route, parts, prices, admission.headers_state)
         try:
             with self.interactive.counted(caller):
                 yield admitted
@@ -114,6 +114,7 @@ class Admitted:
     caller: Caller
     request_id: str
     asked: str
+    parts: Sequence[TokenTerms]
     prices: PriceList
     limits: LimitState
     used_tokens: int = 0
@@ -143,11 +144,12 @@ class Admitted:
         client: Client | None = None,
         check: Callable[[], object] | None = None,
         give_way: GiveWay | None = None,
+        prompt: ChargedPrompt | None = None,
         is_part: bool = False,
     ) -> AsyncIterator[HeldRequest]:
         """Hold the worst-case cost, and on the way out settle or release, however that comes.
 
-        A part is settled with the request that it is part of (`HeldRequest.prompt`), and released where it is not.
+        A part is settled with the request whose `prompt` it is of, and released where it is not.
         Where the quota has no room, `give_way` is asked for other terms until it has none.
 
         `check` is work that can refuse the request: the limits bound it, and nothing is held before it. Raises what it
@@ -162,7 +164,7 @@ class Admitted:
                     check()
                 terms, hold, most = await self._hold(tokens, give_way)
             who = client or Client()
-            held = HeldRequest(hold, most, terms, stream, who, ledger, observed, clock, is_part)
+            held = HeldRequest(hold, most, terms, stream, who, ledger, observed, clock, is_part, prompt)
             if stream and (notes := current_notes()) is not None:
                 notes.stream = True
             yield held
@@ -204,6 +206,6 @@ class Admitted:
 
 
 def _refused_limit(caller: Caller, refusal: QuotaExceeded) -> RefusedLimit:
-    """Which limit had no room for a request of this caller's."""
+    """The limit that had no room for a request of this caller's."""
     key_id = caller.key_id if refusal.whose == "key" else ""
     return RefusedLimit(caller.workspace_id, key_id, refusal.span, refusal.limit_nano_usd)

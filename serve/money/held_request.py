@@ -1,13 +1,10 @@
 """One request whose worst case is held: what it has used, and the one settlement or release that ends it."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
-
-from starlette.responses import Response
-from starlette.types import Send
 
 from billing.errors import BillingError, UsageNotRecorded
 from billing.ledger.ledger import Ledger
@@ -34,7 +31,7 @@ class Observed(Protocol):
     def settle(self, usage: TokenUsage, cost: Cost, status: MeteringStatus) -> None: ...
 
     def lose(self) -> None:
-        """What was used is in neither the ledger nor the spool."""
+        """Count usage that is in neither the ledger nor the spool."""
         ...
 
     def fail(self, error: BaseException) -> None: ...
@@ -44,29 +41,27 @@ class Observed(Protocol):
         ...
 
 
-class ChargedPrompt(Protocol):
-    """The compression of a request's prompt: what it saved, and a part for what it costs."""
+class ChargedPrompt:
+    """The compression of a request's prompt: what it saved, and a part for what it costs; here neither."""
 
     def saving_of(self, usage: TokenUsage, charged: Cost, minimum: bool) -> Saving | None:
         """By the request's usage, its cost and whether a minimum was asked; None if that is not asked."""
-        ...
+        return None
 
     def begin_settlement(self) -> "HeldRequest | None":
         """The part that is settled with the request, in one transaction; None if nothing is to be paid. Asked after
         `saving_of`."""
-        ...
+        return None
 
     def end_settlement(self, *, is_paid: bool) -> None:
         """On every way out of a settlement that has begun. Paid is what is in the ledger or in the spool."""
-        ...
 
     def observe(self, saving: Saving, usage: TokenUsage, status: MeteringStatus) -> None:
-        """What was settled."""
-        ...
+        """Count what was settled."""
 
 
 class Unobserved:
-    """Of work that is free, nothing is counted."""
+    """The observer of work that is free: it counts nothing."""
 
     def settle(self, usage: TokenUsage, cost: Cost, status: MeteringStatus) -> None: ...
 
@@ -82,7 +77,7 @@ UNOBSERVED = Unobserved()
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What one request used and cost, and whether that is on record."""
+    """One request's usage and cost, and whether they are on record."""
 
     usage: TokenUsage
     price: ModelPrice
@@ -108,15 +103,13 @@ class HeldRequest:
     clock: Callable[[], datetime]
     # Of another request, with which it is settled: by itself it is never owed.
     is_part: bool = False
+    # If the prompt is compressed.
+    prompt: ChargedPrompt | None = None
     usage: TokenUsage = field(default=TokenUsage(), init=False)
     # Set before the first byte of the reply leaves: what was delivered is paid for, even when the rest fails.
     delivered: bool = field(default=False, init=False)
     # What was written of it, once it was settled.
     receipt: Receipt | None = field(default=None, init=False)
-    # If that was compressed.
-    prompt: ChargedPrompt | None = field(default=None, init=False)
-    # Written in the transaction of its settlement, which then never goes to the spool: both are there, or neither is.
-    also_write: AlsoWrite | None = field(default=None, init=False)
     _settling: asyncio.Task[Receipt | BillingError] | None = field(default=None, init=False)
     _released: bool = field(default=False, init=False)
     # Of a part: its settlement is that of the whole.
@@ -124,12 +117,13 @@ class HeldRequest:
 
     @property
     def is_settled(self) -> bool:
-        """Whether a settlement has begun; it goes on to its end by itself."""
+        """True once a settlement has begun; it goes on to its end by itself."""
         return self._settling is not None or self._is_settled_with_whole
 
     @property
     def limited_tokens(self) -> int:
-        """What counts against the project's limit: nothing of a request that failed by our fault and was given back."""
+        """The tokens that count against the project's limit: none of a request that failed by our fault and was given
+        back."""
         used = MostTokens(self.usage.prompt_tokens, self.usage.completion_tokens)
         return 0 if self._released else self.terms.tokens.limited(used)
 
@@ -139,17 +133,20 @@ class HeldRequest:
             raise MoreThanHeld(f"usage {usage!r} exceeds the hold {self.most!r}")
         self.usage = usage
 
-    async def settle(self, outcome: Outcome, *, receipt: str | None = None) -> Receipt:
+    async def settle(
+        self, outcome: Outcome, *, receipt: str | None = None, also_write: AlsoWrite | None = None
+    ) -> Receipt:
         """Write what was used, once, and to the end even if the caller is cancelled.
 
-        `receipt` is the usage log's, as JSON. Raises `UsageNotRecorded`; with `also_write`, what that raises, before
-        anything was written, and what `Ledger.settle_all` raises.
+        `receipt` is the usage log's, as JSON. What `also_write` gives is written in the same transaction, which then
+        never goes to the spool: both are there, or neither is. Raises `UsageNotRecorded`; with `also_write`, what that
+        raises, before anything was written, and what `Ledger.settle_all` raises.
         """
         if self._settling is None:
             used = [self._used(outcome, receipt)]
             held = [self, *self._used_parts()]
             used += [part._used(outcome, None) for part in held[1:]]
-            also = self._also(held, used)
+            also = None if also_write is None else self._also(held, used, also_write)
             self._settling = asyncio.create_task(self._write(outcome, held, used, also))
         written = await asyncio.shield(self._settling)
         if isinstance(written, BillingError):
@@ -213,18 +210,16 @@ class HeldRequest:
         if self.prompt is not None:
             self.prompt.end_settlement(is_paid=is_paid)
 
-    def _also(self, held: "Sequence[HeldRequest]", used: Sequence[Used]) -> Work[None] | None:
-        """Of the receipts that they will have if all of it is written. What it raises leaves them as they were, to be
+    def _also(self, held: "Sequence[HeldRequest]", used: Sequence[Used], also_write: AlsoWrite) -> Work[None]:
+        """The writes for the receipts that there will be if all is written. What it raises leaves all as it was, to be
         released."""
-        if self.also_write is None:
-            return None
         status: MeteringStatus = "not_applicable" if self.hold.kind == "not_applicable" else "persisted"
         for one, what in zip(held, used, strict=True):
             settled = Settlement(one.hold.event_id, status)
             one.receipt = Receipt(one.usage, one.terms.price, what.cost, settled)
         assert self.receipt is not None
         try:
-            return self.also_write(self.receipt)
+            return also_write(self.receipt)
         except BaseException:
             for one in held:
                 one.receipt, one._is_settled_with_whole = None, False
@@ -283,36 +278,3 @@ def _note(usage: TokenUsage, charged: Cost, status: MeteringStatus) -> None:
             cost_nano_usd=charged.nano_usd,
             metering=status,
         )
-
-
-# Of a reply's body. It is a row of the ledger until its batch has ended, and is in memory as a whole.
-MOST_RECORDED_BYTES = 2**20
-# What is to be written of a reply in one piece, of the pieces of its body and of what it was charged.
-Record = Callable[[Iterable[bytes], Receipt], Work[None]]
-
-
-class RecordTooLarge(Exception):
-    """The reply has more bytes than are written down."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            f"the reply has more than {MOST_RECORDED_BYTES} bytes and is not kept; it is charged; ask for less"
-        )
-
-
-def recordable(pieces: Iterable[bytes]) -> bytes:
-    """All of them. Raises `RecordTooLarge` as soon as they are too many."""
-    body = bytearray()
-    for piece in pieces:
-        body += piece
-        if len(body) > MOST_RECORDED_BYTES:
-            raise RecordTooLarge
-    return bytes(body)
-
-
-class RecordedReply(Protocol):
-    """A reply in one piece. With a `record`, what that gives is written with its settlement."""
-
-    record: Record | None
-
-    async def work(self, send: Send, client: Client) -> Response | None: ...

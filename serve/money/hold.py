@@ -69,7 +69,7 @@ class TokenTerms:
         return MostTokens(most.prompt, min(most.completion, self.enough))
 
     def limited(self, most: MostTokens) -> int:
-        """How many of these tokens count against the project's limit."""
+        """The number of these tokens that count against the project's limit."""
         if not self.counts_against_limits:
             return 0
         return most.prompt + most.completion if self.limits_completion else most.prompt
@@ -77,7 +77,7 @@ class TokenTerms:
 
 @dataclass(frozen=True, slots=True)
 class HoldTerms:
-    """Who is to pay for which request, and the most tokens that it can use."""
+    """The caller who is to pay, the request and its price, and the most tokens that it can use."""
 
     caller: Caller
     price: ModelPrice

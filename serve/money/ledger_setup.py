@@ -102,7 +102,7 @@ def sqlite_file(url: str) -> Path | None:
 
 
 def operator() -> str:
-    """Who runs this command, for the audit log."""
+    """The user who runs this command, for the audit log."""
     try:
         return f"cli:{pwd.getpwuid(os.getuid()).pw_name}"
     except KeyError:

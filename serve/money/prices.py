@@ -92,7 +92,7 @@ def document_cached_price(schema: dict[str, Any]) -> None:
 
 
 def input_price_fields(price: ModelPrice) -> dict[str, float]:
-    """Of a model that generates nothing."""
+    """The price of a model that generates nothing."""
     fields = price_fields(price)
     return {name: fields[name] for name in ("input_price_per_mtok", "minimum_request_charge_usd")}
 
@@ -109,7 +109,7 @@ def price_fields(price: ModelPrice) -> dict[str, float]:
 
 
 class Metering(BaseModel):
-    """Whether the usage was recorded."""
+    """The record of the usage."""
 
     persisted: bool = Field(description="True once it is committed in the ledger.")
     status: MeteringStatus = Field(
@@ -119,7 +119,7 @@ class Metering(BaseModel):
 
 
 class Billing(BaseModel):
-    """What a request cost and why."""
+    """The cost of a request and its reasons."""
 
     model_config = ConfigDict(json_schema_extra=document_cached_price)
 

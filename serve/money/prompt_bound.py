@@ -108,7 +108,7 @@ class _Reader:
         return 1
 
     def fallback(self) -> int:
-        """What the model itself may add: it falls back to the bytes of what it does not know."""
+        """The factor that the model itself may add: it falls back to the bytes of what it does not know."""
         if self._model.get("type") not in _MODELS:
             raise _Unproven
         if not self._model.get("byte_fallback"):
@@ -140,7 +140,7 @@ JOINT_BYTES = 2
 
 
 def proven_bound(making: PromptMaking) -> PromptBound | None:
-    """What is proven of every plain prompt; None where nothing is. Read once, when a replica starts."""
+    """The bound that is proven of every plain prompt; None where nothing is. Read once, when a replica starts."""
     # Here, since nothing else needs the template language.
     from models.template.growth import template_growth
 

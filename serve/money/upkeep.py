@@ -91,7 +91,7 @@ DELIVER_EVERY_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class WebhookRoom:
-    """What a process does for webhooks. `close` it before the database."""
+    """A process's work for webhooks. `close` it before the database."""
 
     watch: LimitWatch
     dispatcher: Dispatcher

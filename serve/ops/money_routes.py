@@ -1,4 +1,4 @@
-"""Collections, adjustments and the spool over HTTP: what `pith collections`, `pith adjustment` and `pith spool` do."""
+"""What workspaces are asked to pay and were given back, and usage that waits for the ledger."""
 
 import secrets
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Retention of originals: for how long a server keeps them, and how many bytes."""
+"""How long a server keeps originals, and how many bytes of them."""
 
 from dataclasses import dataclass
 

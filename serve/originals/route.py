@@ -66,7 +66,7 @@ class OriginalSlice(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class OriginalsRoute:
-    """The collaborators of the route."""
+    """What the route needs."""
 
     originals: Originals
     limiter: RateLimits

@@ -46,7 +46,7 @@ class Block:
         return JOINT.join(self.texts)
 
     def can_be_joined_by(self, other: Block) -> bool:
-        """Whether the next block of its message can be compressed with it. JSON stays by itself, to stay JSON."""
+        """True if the next block of its message can be compressed with it. JSON stays by itself, to stay JSON."""
         return (
             bool(self.parts)
             and other.parts[0] == self.parts[-1] + 1
@@ -118,8 +118,8 @@ def _blocks_of(
 
 
 def _read_whole(said: Said, message: Message, parts: Sequence[TextPart], blocks: Sequence[Block]) -> None:
-    """What is sent whole of a message: texts that are no blocks, and the arguments of its calls. Nothing of a tool's
-    result is read: that it is no block is an exception."""
+    """Read what is sent whole of a message: texts that are no blocks, and arguments of its calls. A tool's result is
+    not read: that it is no block is an exception."""
     if message["role"] in TOOL_ROLES:
         return
     compressed = {block.parts for block in blocks}
@@ -160,7 +160,7 @@ def _scopes(messages: Sequence[Message], scope: WhatIsCompressed) -> Callable[[i
 
 
 def has_marks(messages: Sequence[Message]) -> bool:
-    """Whether a caller has marked anything to be compressed. Raises `InvalidField` as `find_blocks` does.
+    """True if a caller has marked anything to be compressed. Raises `InvalidField` as `find_blocks` does.
 
     Asked of every request, so it looks closer at marked parts only.
     """
@@ -227,7 +227,7 @@ def cut(texts: Sequence[str], kept: Sequence[Slice], *, mark_gaps: bool) -> tupl
 
 
 def _within(kept: Sequence[Slice], first: int, start: int, end: int) -> Iterator[Slice]:
-    """What the slices from `first` on have between `start` and `end`."""
+    """The slices from `first` on, cut to what they have between `start` and `end`."""
     for at in range(first, len(kept)):
         piece = kept[at]
         if piece.start >= end:

@@ -13,7 +13,7 @@ from billing.usage import MeteringStatus, PromptCompression, Saving
 from models.engine import TokenUsage
 from serve.compressors.receipt_json import receipt_fields
 from serve.metrics.charged_requests import ObservedPrompt
-from serve.money.held_request import HeldRequest, MoreThanHeld, Receipt
+from serve.money.held_request import ChargedPrompt, HeldRequest, MoreThanHeld, Receipt
 from serve.money.hold import MostTokens
 from serve.originals.originals import Kept, Original
 from serve.prompt_compression.blocks import Block
@@ -41,7 +41,7 @@ class PreparedPrompt:
 
 
 @dataclass(slots=True)
-class CompressedChat:
+class CompressedChat(ChargedPrompt):
     """`part` holds what the compression costs, where it costs anything; the prices are the chat's model's and the
     compression's."""
 
@@ -66,7 +66,7 @@ class CompressedChat:
 
     @property
     def cost_nano_usd(self) -> int:
-        """Of the compression itself."""
+        """The cost of the compression itself."""
         usage = _used_by(self.result.charged if self._claimed is None else self._claimed)
         return cost(
             self.price,
@@ -179,7 +179,7 @@ class CompressedChat:
         return _result_of(self._counting)
 
     def saving_of(self, usage: TokenUsage, charged: Cost, minimum: bool) -> Saving:
-        """How much more the uncompressed prompt would have cost, as the ledger and the reply have it."""
+        """The saving: what the uncompressed prompt would have cost more, as the ledger and the reply have it."""
         self.original_tokens = self._original_tokens(usage)
         original = self.original_tokens or usage.prompt_tokens
         cached = self._cached_of(original, usage)
@@ -200,7 +200,7 @@ class CompressedChat:
         )
 
     def _cached_of(self, original: int, usage: TokenUsage) -> int:
-        """How many tokens of the uncompressed prompt would have been cached, at most: those of earlier turns if the
+        """The tokens of the uncompressed prompt that would have been cached, at most: those of earlier turns if the
         engine found any, and of the rest as many as it found of what was sent."""
         cached = min(usage.cached_tokens, usage.prompt_tokens)
         if not cached:

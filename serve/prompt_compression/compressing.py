@@ -50,7 +50,7 @@ class EngineTokens:
         return outcome.shared.tokens.get(self._key(outcome))
 
     async def of(self, outcomes: Sequence[BlockOutcome]) -> list[BlockTokens | None]:
-        """Of those that were compressed; None for others, and where the engine cannot count."""
+        """The tokens of those that were compressed; None for others, and where the engine cannot count."""
         places = asyncio.Semaphore(AT_ONCE)
 
         async def one(outcome: BlockOutcome) -> BlockTokens | None:

@@ -24,7 +24,7 @@ OnFailure = Literal["whole", "refuse"]
 
 
 class PromptCompressionOptions(SizeOptions):
-    """How the long parts of a chat's prompt are compressed. An absent option is as in the project's default."""
+    """Options of compressing the long parts of a chat's prompt. An absent option is as in the project's default."""
 
     model: str | None = Field(
         default=None,
@@ -79,7 +79,7 @@ logger = logging.getLogger("pith.compression")
 
 
 def default_of(compression: str | None) -> ProjectCompression | None:
-    """How the project's chats are compressed unless a request says otherwise; None: not at all.
+    """The compression of the project's chats unless a request says otherwise; None: none.
 
     A default that cannot be read, since another release wrote it or it was changed by hand, also gives None: nothing
     is compressed in a way that was not asked for, and no chat fails. It is logged once by each process, and
@@ -89,7 +89,7 @@ def default_of(compression: str | None) -> ProjectCompression | None:
 
 
 def is_readable(compression: str | None) -> bool:
-    """Whether this release knows what the default means."""
+    """True if this release knows what the default means."""
     return compression is None or _read(compression) is not None
 
 
@@ -136,7 +136,7 @@ class PromptCompressionSettings:
     is_asked: bool
 
     def as_key(self) -> str:
-        """What an output depends on, besides its text and its query."""
+        """A key of all that an output depends on, besides its text and its query."""
         return f"{self.model_id}\0{self.target_ratio}\0{self.keep}\0{self.mark_gaps}"
 
 

@@ -1,4 +1,4 @@
-"""What became of the blocks of a prompt: results that overlapping requests share, their cache, the outcomes."""
+"""The outcomes of a prompt's blocks, and the results that overlapping requests share, with their cache."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from serve.prompt_compression.worth import BlockTokens
 
 @dataclass(frozen=True, slots=True)
 class Compression:
-    """What a block became: an output for each of its texts."""
+    """A block's compression: an output for each of its texts."""
 
     outputs: tuple[str, ...]
     receipt: Receipt
@@ -66,7 +66,7 @@ class SharedResult:
 
     @property
     def is_claimed(self) -> bool:
-        """Whether a settlement that pays for it is under way."""
+        """True while a settlement that pays for it is under way."""
         return self._claimed is not None
 
     def claim(self) -> bool:
@@ -205,12 +205,12 @@ class BlockOutcome:
 
     @property
     def is_due(self) -> bool:
-        """Whether its work is to be charged: it is to be done, or was done for a request that did not pay."""
+        """True if its work is to be charged: it is to be done, or was done for a request that did not pay."""
         return self.is_pending or (self.is_compressed and not self.is_cached)
 
     @property
     def sent_texts(self) -> tuple[str, ...]:
-        """What the engine gets in place of the block's texts."""
+        """The texts that the engine gets in place of the block's."""
         if self.compression is None or not self.is_compressed:
             return self.block.texts
         *others, last = self.compression.outputs

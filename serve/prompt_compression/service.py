@@ -1,4 +1,4 @@
-"""Which conversation a chat belongs to. All of its turns begin alike, so they share one side of the holdout."""
+"""Compression inside chat: from a request's messages to those that the engine gets, and what that saved."""
 
 import hashlib
 import json
@@ -69,7 +69,7 @@ def _written(start: Mapping[str, Any]) -> bytes:
 
 
 def is_held_out(conversation: str, share: float) -> bool:
-    """Whether this conversation is in the held-out `share`. Its hash decides, so each turn gets the same answer."""
+    """True if this conversation is in the held-out `share`. Its hash decides, so each turn gets the same answer."""
     drawn = int(conversation[: 2 * SHARE_BYTES], 16)
     return drawn < int(share * 2 ** (8 * SHARE_BYTES))
 

@@ -1,4 +1,4 @@
-"""Whether compressing a block pays, at the prices in force: if not, it is sent whole, and its compression is free.
+"""The worth of compressing a block, at the prices in force: if it does not pay, the block is sent whole, for nothing.
 
 Decided from what comes before the block, never from the state of a cache: else a block would come out differently in
 the next turn. What is saved is counted in the chat's bill, in its engine's tokens, and what it costs in the
@@ -44,7 +44,7 @@ class Worth:
     _has_compressed: bool = False
 
     def pays(self, tokens: BlockTokens, receipt: Receipt) -> bool:
-        """Whether the bill of no request gets higher by it: what a token saves at least, against what this costs at
+        """True if the bill of no request gets higher by it: what a token saves at least, against what this costs at
         most."""
         pays = tokens.saved > 0 and self._saved_pico_usd(tokens) >= self._needed_pico_usd(receipt)
         self._sent_tokens += max(0, (tokens.sent if pays else tokens.whole) - BESIDE_TOKENS)
@@ -52,7 +52,7 @@ class Worth:
         return pays
 
     def may_pay(self, tokens: BlockTokens, receipt: Receipt) -> bool:
-        """Whether it pays where the request's minimum is reached already: if not, it never does."""
+        """True if it pays where the request's minimum is reached already: if not, it never does."""
         saved = tokens.saved * self.chat.cheapest_input_micro_usd_per_mtok * self.chat.ppm
         return saved >= self._cost_pico_usd(receipt)
 

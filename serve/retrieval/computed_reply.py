@@ -10,13 +10,13 @@ from typing import Any, Literal
 import numpy as np
 import orjson
 from starlette.responses import Response, StreamingResponse
-from starlette.types import Send
 
 from billing.caller import Caller
-from billing.store.database import Work
 from models.embedding_backends import Computed
-from serve.http.replies import Client, WorkingReply
-from serve.money.held_request import Receipt, Record
+from serve.http.replies import Client
+from serve.money.admission import Admitted
+from serve.money.charged_reply import ChargedReply
+from serve.money.held_request import Receipt
 from serve.money.prices import charged_fields
 from serve.retrieval.requests import RerankRequest
 from serve.retrieval.service import PreparedRetrieval, RetrievalService
@@ -47,8 +47,8 @@ logger = logging.getLogger("pith.retrieval")
 Write = Callable[[Computed, "dict[str, Any]", str], Iterator[bytes]]
 
 
-class RetrievalReply(WorkingReply):
-    """Within the project's limits, and charged before the first byte of the reply leaves."""
+class RetrievalReply(ChargedReply):
+    """Charged before the first byte of the reply leaves."""
 
     def __init__(
         self,
@@ -58,26 +58,22 @@ class RetrievalReply(WorkingReply):
         request_id: str,
         write: Write,
     ) -> None:
-        super().__init__(request_id, logger)
+        terms = [service.token_terms(caller, prepared)]
+        super().__init__(service.admissions, caller, request_id, prepared.route, terms, logger)
         self._service = service
-        self._caller = caller
         self._prepared = prepared
         self._write = write
-        # What is written with its settlement.
-        self.record: Record | None = None
 
-    async def work(self, send: Send, client: Client) -> Response:
-        tokens = self._service.token_terms(self._caller, self._prepared)
-        admissions, route = self._service.admissions, self._prepared.route
-        async with admissions.admit(self._caller, self.request_id, [tokens], route=route) as admitted:
-            record = partial(self._recorded, self.record) if self.record is not None else None
-            computed, receipt = await self._service.run(admitted, self._prepared, tokens, client, record)
+    async def answer(self, admitted: Admitted, client: Client) -> Response:
+        computed, receipt = await self._service.compute(
+            self._prepared, admitted, client, lambda found: self.also_write(partial(self._pieces, found))
+        )
         headers = admitted.reply_headers(receipt.settlement.status)
-        pieces = self._write(computed, charged_fields(receipt), self.request_id)
+        pieces = self._pieces(computed, receipt)
         return StreamingResponse(_in_turns(pieces), headers=headers, media_type="application/json")
 
-    def _recorded(self, record: Record, computed: Computed, receipt: Receipt) -> Work[None]:
-        return record(self._write(computed, charged_fields(receipt), self.request_id), receipt)
+    def _pieces(self, computed: Computed, receipt: Receipt) -> Iterator[bytes]:
+        return self._write(computed, charged_fields(receipt), self.request_id)
 
 
 async def _in_turns(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:

@@ -43,7 +43,7 @@ _ERRORS = {
 
 
 class ChargedService(BaseModel):
-    """What this service adds to a reply."""
+    """The fields that this service adds to a reply."""
 
     billing: Billing = Field(description="The price of this request.")
     metering: Metering = Field(description="The record of this request.")
@@ -89,7 +89,7 @@ class BilledTokens(BaseModel):
 
 
 class RerankMeta(BaseModel):
-    """What Cohere's clients read."""
+    """The fields that Cohere's clients read."""
 
     api_version: dict[str, str]
     billed_units: BilledTokens
@@ -178,7 +178,7 @@ def retrieval_routes(service: RetrievalService, authenticate: Authenticate) -> A
 
     @routes.post("/v1/score", **documented(ScoreRequest, ScoreResponse))
     async def create_scores(request: Request) -> Response:
-        """How relevant each text is to the one that it is compared with."""
+        """The relevance of each text to the one that it is compared with."""
         caller, body = await authenticated_request(request, authenticate, ScoreRequest)
         prepared = prepare_scores(service.models, body)
         write = scores_writer(prepared.served.id, created=int(service.admissions.clock().timestamp()))

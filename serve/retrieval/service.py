@@ -3,11 +3,9 @@
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from billing.caller import Caller
 from billing.price import MAX_TOKENS
-from billing.store.database import Work
 from models.embedding_backends import Computed, RetrievalJob, RetrievalKind, RetrievalModel
 from models.engine import TokenUsage
 from models.errors import EngineFailed, EngineRejected, InvalidField, UnknownModel
@@ -17,7 +15,7 @@ from serve.config.settings import Settings
 from serve.http.replies import Client
 from serve.metrics.charged_requests import RetrievalMetrics
 from serve.money.admission import Admissions, Admitted
-from serve.money.held_request import MoreThanHeld, Receipt
+from serve.money.held_request import AlsoWrite, MoreThanHeld, Receipt
 from serve.money.hold import MostTokens, TokenTerms
 from serve.money.prompt_bound import tokens_per_byte_of
 from serve.tracing.spans import step
@@ -79,7 +77,8 @@ def served_models(
 
 
 def _tokens_per_byte(host: CompressionModelSettings | None) -> int | None:
-    """Of a model of its own process nothing is proven here: its tokenizer may be elsewhere, and adds tokens."""
+    """The bound of a model that a compressor hosts. Of one in its own process nothing is proven: its tokenizer may be
+    elsewhere, and adds tokens."""
     return None if host is None else tokens_per_byte_of(spec_of(host).tokenizer)
 
 
@@ -106,8 +105,8 @@ class PreparedRetrieval:
         return EngineRejected(error.message, param=param, is_too_long=error.is_too_long)
 
 
-# What is to be written of what was computed, and of what it was charged.
-RecordComputed = Callable[[Computed, Receipt], Work[None]]
+# What is written with the settlement of what was computed.
+AlsoWriteComputed = Callable[[Computed], AlsoWrite | None]
 
 
 def prepared(
@@ -147,7 +146,7 @@ class RetrievalService:
         self._metrics = metrics
 
     def token_terms(self, caller: Caller, prepared: PreparedRetrieval) -> TokenTerms:
-        """What it can use at most. Texts given as tokens are counted already; where nothing is proven of the model's
+        """The most that it can use. Texts given as tokens are counted already; where nothing is proven of the model's
         tokenizer, all are counted by the model before anything is held."""
         served, job = prepared.served, prepared.job
 
@@ -165,19 +164,14 @@ class RetrievalService:
             bound_is_proven=served.tokens_per_byte is not None,
         )
 
-    async def run(
-        self,
-        admitted: Admitted,
-        prepared: PreparedRetrieval,
-        tokens: TokenTerms,
-        client: Client,
-        record: RecordComputed | None = None,
+    async def compute(
+        self, prepared: PreparedRetrieval, admitted: Admitted, client: Client, also_write: AlsoWriteComputed
     ) -> tuple[Computed, Receipt]:
-        """Hold the worst-case cost, compute, and settle; a failure or a client that leaves gives the hold back. What
-        `record` gives is written with the settlement.
+        """Hold the worst-case cost, compute, and settle; a failure or a client that leaves gives the hold back.
 
         Raises what `Admitted.hold`, `HeldRequest.settle` and `RetrievalModel.compute` raise.
         """
+        (tokens,) = admitted.parts
         observed = self._metrics.begin(prepared.served.id, len(prepared.job.texts))
         async with admitted.hold(tokens, observed, client=client) as held:
             computed = await _computed(prepared, prepared.job, admitted.caller)
@@ -190,9 +184,7 @@ class RetrievalService:
                 )
                 message = f"{prepared.served.id}: it counted more tokens than its stated maximum"
                 raise EngineFailed(message) from None
-            if record is not None:
-                held.also_write = partial(record, computed)
-            return computed, await held.settle("completed")
+            return computed, await held.settle("completed", also_write=also_write(computed))
 
 
 def retrieval_service(

@@ -206,7 +206,7 @@ class ChatTurns:
     origins: list[int] = field(default_factory=list)
 
     def parts_of(self, block: Block, loc: Loc) -> list[Part]:
-        """What a block becomes. An image that the model cannot see is refused here, under its own name and place."""
+        """A block as parts. An image that the model cannot see is refused here, under its own name and place."""
         if block.get("type") == "image" and not self.takes_images:
             raise UnsupportedOption(dotted(loc), "this model does not accept blocks of type image")
         return parts_of(block, loc)

@@ -6,20 +6,20 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import orjson
 from fastapi import APIRouter, Request
 from starlette.requests import Request as StarletteRequest
 from starlette.responses import Response
-from starlette.types import Send
 
 from billing.caller import Caller
 from models.catalog import ChatModel
 from models.engine import CONTINUES, EngineRequest
 from models.errors import InvalidField, UnsupportedOption
-from serve.chat.reply import ChatReply, EndedStream, checked_object
-from serve.chat.service import ChatService, PreparedChat
+from serve.chat.reply import ChatReply, EndedStream, ReplyForm, checked_object
+from serve.chat.request import AskedChat
+from serve.chat.service import ChatService, PreparedChat, terms_of_count
 from serve.dialects.anthropic.conversation import chat_turns, tool_options
 from serve.dialects.anthropic.request import AnthropicRequest, AnthropicThinking
 from serve.dialects.documentation import GENERATING, AnthropicMessage, TokenCount, anthropic_operation
@@ -27,11 +27,11 @@ from serve.http.auth import MAX_KEY_LENGTH, Authenticate, authenticated_request,
 from serve.http.error_dialects import anthropic_body, anthropic_problem
 from serve.http.errors import MissingKey, Problem
 from serve.http.openapi import BEARER
-from serve.http.replies import Client, WorkingReply
+from serve.http.replies import Client
 from serve.http.request_body import InvalidBody, Issue
-from serve.http.request_id import fresh_id
 from serve.http.routes import PlainRoute
-from serve.prompt_compression.options import PromptCompressionOptions
+from serve.money.admission import Admitted
+from serve.money.charged_reply import ChargedReply
 
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
 # Tokens of thinking up to which an effort is low, or medium.
@@ -40,42 +40,20 @@ _SAMPLING = ("temperature", "top_p", "top_k", "chat_template_kwargs")
 _MESSAGE = re.compile(r"messages\[(\d+)\]")
 
 
-@dataclass(frozen=True, slots=True)
-class AskedMessage:
-    """The `serve.chat.service.AskedChat` of a message. `origins` are the turns that its messages were made of."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedMessage(AskedChat):
+    """The chat that a message is. `origins` are the turns that its messages were made of."""
 
-    model: str
-    stream: bool
-    compression: PromptCompressionOptions | Literal[False] | None
-    token_limit: int
-    messages: list[dict[str, Any]]
-    options: dict[str, Any]
     origins: Sequence[int]
-    default_temperature: float | None = None
-    drops_effort: bool = True
-    takes_constraints: bool = False
-    # The limit caps what the prompt leaves, and is never too much for the context.
-    token_limit_field: Literal["max_tokens", "max_completion_tokens"] | None = None
 
-    @property
-    def form_options(self) -> dict[str, Any]:
-        """A last message of the assistant's is the beginning of the reply."""
-        last = self.messages[-1] if self.messages else {}
-        is_begun = last.get("role") == "assistant" and last.get("content") and not last.get("tool_calls")
-        return {CONTINUES: True} if is_begun else {}
-
-    def option_fields(self) -> dict[str, Any]:
-        return self.options
-
-    def message_fields(self) -> list[dict[str, Any]]:
-        return self.messages
-
-    def renamed(self, error: InvalidField | UnsupportedOption) -> InvalidField | UnsupportedOption:
+    def renamed(self, error: Exception) -> Exception:
         """An error of the chat, at the place in the caller's own body."""
         if isinstance(error, UnsupportedOption):
             found = _MESSAGE.match(error.option)
             place = self._place(int(found[1])) if found else (error.option,)
             return UnsupportedOption(".".join(map(str, place)), error.reason)
+        if not isinstance(error, InvalidField):
+            return error
         if error.loc[0] == "messages" and len(error.loc) > 1 and isinstance(error.loc[1], int):
             return InvalidField(self._place(error.loc[1]), error.message, kind=error.kind)
         if error.loc[0] == "tools" and error.loc[2:4] == ("function", "parameters"):
@@ -100,11 +78,22 @@ def asked_message(body: AnthropicRequest, model: ChatModel) -> AskedMessage:
         model=model.id,
         stream=body.stream,
         compression=body.compression,
+        # It caps what the prompt leaves, and is never too much for the context.
         token_limit=min(body.max_tokens or model.context_length, model.context_length),
+        token_limit_field=None,
         messages=turns.messages,
         options=_options(body, model),
+        drops_effort=True,
+        form="message",
+        form_options={CONTINUES: True} if _is_begun(turns.messages) else {},
         origins=turns.origins,
     )
+
+
+def _is_begun(messages: Sequence[Mapping[str, Any]]) -> bool:
+    """A last message of the assistant's is the beginning of the reply."""
+    last = messages[-1] if messages else {}
+    return bool(last.get("role") == "assistant" and last.get("content") and not last.get("tool_calls"))
 
 
 def _options(body: AnthropicRequest, model: ChatModel) -> dict[str, Any]:
@@ -132,13 +121,17 @@ def _effort(thinking: AnthropicThinking | None) -> str | None:
 _DELTA = b"event: message_delta\n"
 
 
-class MessageForm:
-    """The `serve.chat.reply.ReplyForm` of one message."""
+class MessageForm(ReplyForm):
+    """One message, with what it was charged in `usage` and `service`."""
 
     holds_back_last = True
 
-    def __init__(self, request_id: str) -> None:
+    def __init__(self, request_id: str, asked: AskedMessage) -> None:
         self._request_id = request_id
+        self._asked = asked
+
+    def renamed(self, error: Exception) -> Exception:
+        return self._asked.renamed(error)
 
     def checked(self, data: bytes) -> dict[str, Any]:
         return checked_object(data, listed="content")
@@ -150,7 +143,9 @@ class MessageForm:
         events = stream.held_back.split(b"\n\n")
         return b"\n\n".join(_priced(each, charged) if each.startswith(_DELTA) else each for each in events)
 
-    def error(self, problem: Problem, charged: Mapping[str, Any], request: EngineRequest) -> bytes:
+    def error(
+        self, problem: Problem, charged: Mapping[str, Any], request: EngineRequest, last_piece: bytes
+    ) -> bytes:
         body = anthropic_body(anthropic_problem(problem), self._request_id)
         return b"event: error\ndata: " + orjson.dumps({**body, **_charged(charged)}) + b"\n\n"
 
@@ -195,33 +190,17 @@ def anthropic_key(request: StarletteRequest) -> str:
     return key[: MAX_KEY_LENGTH + 1]
 
 
-class MessageReply(ChatReply):
-    """A `ChatReply` whose errors name the fields of a message's body."""
-
-    def __init__(
-        self, service: ChatService, caller: Caller, chat: PreparedChat, request_id: str, asked: AskedMessage
-    ) -> None:
-        super().__init__(service, caller, chat, request_id, MessageForm(request_id))
-        self._asked = asked
-
-    async def work(self, send: Send, client: Client) -> Response | None:
-        try:
-            return await super().work(send, client)
-        except (InvalidField, UnsupportedOption) as error:
-            raise self._asked.renamed(error) from error
-
-
-class CountReply(WorkingReply):
+class CountReply(ChargedReply):
     """The tokens of a prompt, counted while this is sent."""
 
     def __init__(self, service: ChatService, caller: Caller, chat: PreparedChat, request_id: str) -> None:
-        super().__init__(request_id, logger)
+        terms = [terms_of_count(chat)]
+        super().__init__(service.admissions, caller, request_id, chat.route, terms, logger)
         self._service = service
-        self._caller = caller
         self._chat = chat
 
-    async def work(self, send: Send, client: Client) -> Response | None:
-        counted = await self._service.count(self._caller, self._chat, self.request_id, client)
+    async def answer(self, admitted: Admitted, client: Client) -> Response:
+        counted = await self._service.count(self._chat, admitted, client)
         return Response(orjson.dumps({"input_tokens": counted}), media_type="application/json")
 
 
@@ -253,8 +232,7 @@ def anthropic_message_routes(service: ChatService, authenticate: Authenticate) -
         caller, body = await authenticated_request(request, authenticate, AnthropicRequest)
         asked = asked_message(body, service.model(body.model))
         try:
-            chat = service.prepare(caller, asked, fresh_id(), form="message", form_options=asked.form_options)
-            return caller, chat, asked
+            return caller, service.prepare(caller, asked), asked
         except (InvalidField, UnsupportedOption) as error:
             raise asked.renamed(error) from error
 
@@ -265,7 +243,8 @@ def anthropic_message_routes(service: ChatService, authenticate: Authenticate) -
     async def create_message(request: Request) -> Response:
         """A message in Anthropic's form. `max_tokens` is lowered to what the prompt leaves of the context."""
         caller, chat, asked = await prepared(request)
-        return MessageReply(service, caller, chat, request.state.request_id, asked)
+        id_ = request.state.request_id
+        return ChatReply(service, caller, chat, id_, MessageForm(id_, asked))
 
     @routes.post(
         "/messages/count_tokens",

@@ -42,7 +42,7 @@ class AnthropicTurn(BaseModel):
 
 
 class AnthropicToolChoice(BaseModel):
-    """Whether the model may, must or must not use a tool, or which one it must."""
+    """The choice of tools: the model may, must or must not use one, or must use this one."""
 
     model_config = STRICT
 
@@ -58,7 +58,7 @@ class AnthropicToolChoice(BaseModel):
 
 
 class AnthropicThinking(BaseModel):
-    """Whether the model may think before it answers, and for how many tokens."""
+    """Permission to think before the answer, and for how many tokens."""
 
     model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
 
@@ -76,7 +76,7 @@ class AnthropicFormat(BaseModel):
 
 
 class AnthropicOutput(BaseModel):
-    """How much to think, and the form of the answer."""
+    """The effort of thinking, and the form of the answer."""
 
     model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from dataclasses import replace
+from typing import Annotated, Any, Literal
 
-import orjson
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationInfo
 from starlette.responses import Response
@@ -14,8 +14,8 @@ from models.engine import CONTINUES, EngineRequest
 from models.errors import InvalidField
 from models.options.options import reason_to_refuse
 from serve.chat.message_shapes import Message, Objects, StreamOptions, text_or_parts
-from serve.chat.reply import DONE, ChatReply, ContractForm, EndedStream, usage_event
-from serve.chat.request import ChatCompletionRequest, ManyStops, read_tool_choice
+from serve.chat.reply import DONE, ChatReply, EndedStream, ReplyForm, event
+from serve.chat.request import AskedChat, ChatCompletionRequest, ManyStops, read_tool_choice
 from serve.chat.route import ChatCompletionResponse
 from serve.chat.service import ChatService
 from serve.dialects.documentation import GENERATING, openai_operation, without_default_temperature
@@ -23,7 +23,6 @@ from serve.http.auth import Authenticate, authenticated_request
 from serve.http.error_dialects import openai_body, openai_problem
 from serve.http.errors import Problem
 from serve.http.openapi import BEARER
-from serve.http.request_id import fresh_id
 from serve.http.routes import PlainRoute
 
 _TEXTS = frozenset({"input_text", "output_text"})
@@ -110,7 +109,7 @@ def allowed_names(tools: list[Mapping[str, Any]]) -> frozenset[str]:
 
 
 def with_allowed_tools(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a chat's options, those tools that its choice allows. Raises `InvalidField` where it allows none of them."""
+    """The options with only the tools that the choice allows. Raises `InvalidField` where it allows none."""
     choice, tools = options.get("tool_choice"), options.get("tools") or []
     if not isinstance(choice, Mapping) or choice["type"] != ALLOWED:
         return dict(options)
@@ -161,9 +160,16 @@ class OpenAIChatRequest(ChatCompletionRequest):
     stop: ManyStops | None = None
     tool_choice: OpenAIToolChoice | None = None  # type: ignore[assignment]
     structured_outputs: dict[str, Any] | None = None
-    default_temperature: ClassVar[float | None] = None
-    drops_effort: ClassVar[bool] = True
-    takes_constraints: ClassVar[bool] = True
+
+    def asked(self) -> AskedChat:
+        """Raises `InvalidField` where there is nothing to continue, or a reply could list too much."""
+        return replace(
+            super().asked(),
+            default_temperature=None,
+            drops_effort=True,
+            takes_constraints=True,
+            form_options=self.form_options,
+        )
 
     @property
     def form_options(self) -> dict[str, Any]:
@@ -178,7 +184,7 @@ class OpenAIChatRequest(ChatCompletionRequest):
 
     @property
     def token_limit(self) -> int | None:
-        """Where none is given, no more than the log probabilities that a reply may list allow."""
+        """The limit given, else no more than the log probabilities that a reply may list allow."""
         given = super().token_limit
         return MAX_LISTED // self._listed_at_each if given is None and self.logprobs else given
 
@@ -191,12 +197,12 @@ class OpenAIChatRequest(ChatCompletionRequest):
 
     @property
     def _listed_at_each(self) -> int:
-        """Of each token of a choice."""
+        """Log probabilities that are listed of each token of a choice."""
         return (self.n or 1) * (1 + (self.top_logprobs or 0))
 
     @property
     def includes_usage(self) -> bool:
-        """Whether a stream ends with its usage."""
+        """True if a stream ends with its usage."""
         return asks_for_usage(self.stream_options)
 
 
@@ -204,7 +210,7 @@ def asks_for_usage(options: StreamOptions | None) -> bool:
     return options is not None and bool(options.include_usage or options.continuous_usage_stats)
 
 
-class OpenAIChatForm(ContractForm):
+class OpenAIChatForm(ReplyForm):
     """OpenAI's chat completions. `service` is in the reply, and beside the usage of a stream that asks for it."""
 
     def __init__(self, *, includes_usage: bool) -> None:
@@ -213,11 +219,13 @@ class OpenAIChatForm(ContractForm):
     def closing(self, stream: EndedStream, charged: Mapping[str, Any]) -> bytes:
         if not self._includes_usage:
             return DONE
-        return usage_event(charged, stream.request, stream.first_event) + DONE
+        return super().closing(stream, charged)
 
-    def error(self, problem: Problem, charged: Mapping[str, Any], request: EngineRequest) -> bytes:
+    def error(
+        self, problem: Problem, charged: Mapping[str, Any], request: EngineRequest, last_piece: bytes
+    ) -> bytes:
         body = openai_body(openai_problem(problem))
-        return b"data: " + orjson.dumps({**body, **charged}) + b"\n\n"
+        return event({**body, **charged})
 
 
 def openai_chat_routes(service: ChatService, authenticate: Authenticate) -> APIRouter:
@@ -233,7 +241,7 @@ def openai_chat_routes(service: ChatService, authenticate: Authenticate) -> APIR
     async def create_openai_chat_completion(request: Request) -> Response:
         """A chat completion with OpenAI's defaults: `max_tokens` is what is left, a stream tells usage on request."""
         caller, body = await authenticated_request(request, authenticate, OpenAIChatRequest)
-        chat = service.prepare(caller, body, fresh_id(), form_options=body.form_options)
+        chat = service.prepare(caller, body.asked())
         form = OpenAIChatForm(includes_usage=body.includes_usage)
         return ChatReply(service, caller, chat, request.state.request_id, form)
 

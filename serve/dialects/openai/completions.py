@@ -11,8 +11,8 @@ from models.errors import InvalidField, UnsupportedOption
 from models.options.options import USED
 from serve.chat.message_shapes import ResponseFormat, StreamOptions
 from serve.chat.reply import ChatReply
-from serve.chat.request import LogitBias, ManyStops, Penalty, Probability
-from serve.chat.service import AskedCompletion, ChatService
+from serve.chat.request import AskedChat, LogitBias, ManyStops, Penalty, Probability
+from serve.chat.service import ChatService
 from serve.dialects.documentation import GENERATING, OpenAICompletion, openai_operation, with_meanings
 from serve.dialects.openai.chat_completions import (
     MAX_CHOICES,
@@ -25,7 +25,6 @@ from serve.dialects.openai.chat_completions import (
 from serve.http.auth import Authenticate, authenticated_request
 from serve.http.openapi import BEARER
 from serve.http.request_body import MAX_TOKEN_IDS, RequestShape
-from serve.http.request_id import fresh_id
 from serve.http.routes import PlainRoute
 
 DEFAULT_MAX_TOKENS = 16
@@ -112,19 +111,21 @@ class CompletionRequest(RequestShape):
             raise PydanticCustomError("needs_stream", "Only allowed when stream is true")
         return value
 
-    def asked(self) -> AskedCompletion:
+    def asked(self) -> AskedChat:
         """Raises `InvalidField` or `UnsupportedOption` for what cannot be had together, or not at all."""
         _refuse(self)
         given = without_neutral(self.model_dump(exclude=HANDLED, exclude_unset=True))
         # A chat's options that a completion does not have are no options here, and count as unknown.
         others = {name for name in self.model_extra or () if name in USED}
         form_options = {name: getattr(self, name) for name in FORM_OPTIONS if name in self.model_fields_set}
-        return AskedCompletion(
+        return AskedChat(
             model=self.model,
-            prompts=self.prompt,
-            max_tokens=self.max_tokens,
             stream=self.stream,
             options={name: value for name, value in given.items() if name not in others},
+            prompts=self.prompt,
+            token_limit=self.max_tokens,
+            takes_constraints=True,
+            form="completion",
             form_options=form_options,
         )
 
@@ -185,7 +186,7 @@ def completion_routes(service: ChatService, authenticate: Authenticate) -> APIRo
         caller, body = await authenticated_request(
             request, authenticate, CompletionRequest, most=MAX_TOKEN_IDS
         )
-        chat = service.prepare_completion(caller, body.asked(), fresh_id())
+        chat = service.prepare(caller, body.asked())
         form = OpenAIChatForm(includes_usage=asks_for_usage(body.stream_options))
         return ChatReply(service, caller, chat, request.state.request_id, form)
 

@@ -15,7 +15,7 @@ from billing.price import Cost
 from billing.usage import MeteringStatus, Saving
 from models.engine import TokenUsage
 from serve.http.replies import Client
-from serve.money.held_request import ChargedPrompt, HeldRequest
+from serve.money.held_request import AlsoWrite, ChargedPrompt, HeldRequest
 from tests.serve.money.test_held_request import (
     BOUND,
     TOKEN_NANO_USD,
@@ -63,7 +63,12 @@ class Whole:
     prompts: list[PartToPay] = field(default_factory=list)
 
     async def run(
-        self, work: Work = done, *, part_words: int = PART_WORDS, client: Client | None = None
+        self,
+        work: Work = done,
+        *,
+        part_words: int = PART_WORDS,
+        client: Client | None = None,
+        also_write: AlsoWrite | None = None,
     ) -> HeldRequest:
         kind = self.kind
         terms = kind.terms()
@@ -72,12 +77,12 @@ class Whole:
             async with admitted.hold_part(its, self.part, client=client) as part:
                 if part_words:
                     part.use(TokenUsage(prompt_tokens=part_words))
-                async with admitted.hold(terms, kind.observed, client=client) as held:
-                    held.prompt = prompt = PartToPay(part)
-                    self.prompts.append(prompt)
+                self.prompts.append(PartToPay(part))
+                prompt = self.prompts[-1]
+                async with admitted.hold(terms, kind.observed, client=client, prompt=prompt) as held:
                     held.use(TokenUsage(prompt_tokens=WORDS))
                     await work(held)
-                    await held.settle("completed")
+                    await held.settle("completed", also_write=also_write)
             return part
 
     async def costs(self) -> list[int]:
@@ -125,11 +130,8 @@ async def test_what_refuses_to_be_written_with_a_settlement_leaves_nothing_held(
     def refuses(receipt: object) -> Any:
         raise Broken
 
-    async def refused(held: HeldRequest) -> None:
-        held.also_write = refuses
-
     with pytest.raises(Broken):
-        await whole.run(refused)
+        await whole.run(also_write=refuses)
     assert await whole.kind.money() == (0, 0)
     assert await whole.costs() == []
 

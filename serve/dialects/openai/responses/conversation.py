@@ -116,7 +116,7 @@ class Conversation:
         self._append({"role": role, "content": content}, loc)
 
     def _reasoning(self, item: Mapping[str, Any], loc: Loc) -> None:
-        """What is readable of it; a summary, or what is encrypted, has no effect."""
+        """Add what is readable of it; a summary, or what is encrypted, has no effect."""
         parts = item.get("content")
         texts = (
             [part.get("text") for part in parts if isinstance(part, Mapping)]
@@ -134,7 +134,7 @@ class Conversation:
         self._append_call(item, {"name": name, "arguments": item.get("arguments")}, loc)
 
     def _custom_call(self, item: Mapping[str, Any], loc: Loc) -> None:
-        """Of a tool that another model was offered: its input is text, and arguments are JSON."""
+        """Add a call of a tool that another model was offered: its input is text, and arguments are JSON."""
         arguments = json.dumps({"input": item.get("input")}, ensure_ascii=False)
         self._append_call(item, {"name": item.get("name"), "arguments": arguments}, loc)
 
@@ -204,7 +204,7 @@ _KINDS: Mapping[str, Callable[[Conversation, Mapping[str, Any], Loc], None]] = {
 
 
 def function_name(name: str, namespace: str) -> str:
-    """What a function of a namespace is called in the prompt; of a name that would be too long, a digest tells it
+    """The name of a namespace's function in the prompt; of a name that would be too long, a digest tells it
     from others."""
     whole = f"{namespace}{SEPARATOR}{name}"
     if len(whole) <= MAX_NAME_CHARS:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from models.errors import UnsupportedOption
+from models.errors import InvalidField, UnsupportedOption
 from serve.chat.message_shapes import STRICT, FunctionName, Objects
+from serve.chat.request import AskedChat
 from serve.dialects.documentation import with_meanings
 from serve.dialects.openai.chat_completions import MAX_TOKENS_BOUND, WORDS, OpenAIChatRequest, choice_word
 from serve.dialects.openai.responses.conversation import Conversation, Places
@@ -59,7 +60,7 @@ class TextFormat(BaseModel):
 
 
 class TextOptions(BaseModel):
-    """How the answer is written. `verbosity` has no effect."""
+    """The form of the answer. `verbosity` has no effect."""
 
     model_config = ConfigDict(**STRICT, extra="ignore")
 
@@ -68,7 +69,7 @@ class TextOptions(BaseModel):
 
 
 class ReasoningOptions(BaseModel):
-    """How much to reason. Summaries are not made: readable reasoning comes whole."""
+    """The effort of reasoning. Summaries are not made: readable reasoning comes whole."""
 
     model_config = ConfigDict(**STRICT, extra="ignore")
 
@@ -125,18 +126,15 @@ class ResponseRequest(RequestShape):
         return [{"role": "user", "content": self.input}] if isinstance(self.input, str) else self.input
 
     def extras(self) -> dict[str, Any]:
-        """What was sent beyond the fields above."""
+        """The properties that were sent beyond the fields above."""
         return dict(self.model_extra or {})
 
 
 class ResponseChat(OpenAIChatRequest):
     """The chat that a response is. Its token limit caps what the prompt leaves, and never refuses a prompt."""
 
-    takes_constraints: ClassVar[bool] = False
-
-    @property
-    def token_limit_field(self) -> None:
-        return None
+    def asked(self) -> AskedChat:
+        return replace(super().asked(), takes_constraints=False, token_limit_field=None, form="response")
 
 
 LOGPROBS = "message.output_text.logprobs"
@@ -172,15 +170,14 @@ REFUSED: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class AskedResponse:
-    """`places` says where in the body a thing of the chat stands; `form_options` are the engine's."""
+    """`places` says where in the body a thing of the chat stands."""
 
-    chat: ResponseChat
+    chat: AskedChat
     places: Places
-    form_options: dict[str, Any]
 
 
 def without_tools(form_options: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a model that ignores tools: the reply says that none were offered."""
+    """The options for a model that ignores tools: the reply says that none were offered."""
     return {**form_options, "response": {**form_options["response"], "tools": [], "tool_choice": "none"}}
 
 
@@ -197,12 +194,12 @@ def asked_response(body: ResponseRequest, items: Sequence[PlacedItem], *, is_sto
     for each in items:
         conversation.add(each.item, each.loc)
     fields = {"messages": conversation.messages, **_options(body, offered)}
-    try:
-        chat = check_shape(fields, ResponseChat)
-    except InvalidBody as error:
-        raise places.renamed(error) from None
     options = {"response": _repeated(body, offered, is_stored=is_stored), "namespaces": offered.namespaces}
-    return AskedResponse(chat, places, options)
+    try:
+        chat = check_shape(fields, ResponseChat).asked()
+    except (InvalidBody, InvalidField) as error:
+        raise places.renamed(error) from None
+    return AskedResponse(replace(chat, form_options=options), places)
 
 
 def _refuse(body: ResponseRequest) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -13,14 +13,12 @@ from typing import Any
 import orjson
 from fastapi import APIRouter, Request
 from starlette.responses import Response
-from starlette.types import Send
 
 from billing.caller import Caller
 from billing.rate_limits.rate_limits import RateLimits
-from models.engine import EngineChunk, EngineRequest
-from models.errors import EngineFailed, EngineRejected, InvalidField, UnsupportedOption
-from serve.chat.engine_reply import EngineReply
-from serve.chat.reply import ChatReply, EndedStream
+from models.engine import EngineRequest
+from models.errors import EngineFailed, InvalidField, UnsupportedOption
+from serve.chat.reply import ChatReply, EndedStream, ReplyForm
 from serve.chat.service import ChatService, PreparedChat
 from serve.dialects.documentation import GENERATING, OpenAIResponse, openai_operation
 from serve.dialects.openai.responses.conversation import Places
@@ -35,9 +33,8 @@ from serve.http.auth import Authenticate, authenticated_request
 from serve.http.error_dialects import openai_body, openai_problem
 from serve.http.errors import Problem
 from serve.http.openapi import BEARER
-from serve.http.replies import Client, StreamedResponse
-from serve.http.request_id import fresh_id
 from serve.http.routes import PlainRoute
+from serve.money.charged_reply import MOST_RECORDED_BYTES
 
 # Keeps a response; whether that was done.
 Keep = Callable[[Mapping[str, Any]], Awaitable[bool]]
@@ -46,17 +43,25 @@ _DATA = b"\ndata: "
 _NUMBER = re.compile(rb'"sequence_number":\s*(\d{1,9})')
 
 
-class ResponseReplyForm:
-    """The `serve.chat.reply.ReplyForm` of one response. `service` stands in the response, beside its usage."""
+class ResponseReplyForm(ReplyForm):
+    """One response, which has `service` beside its usage. `places` says where in the body a thing of the chat stands.
+    The response is kept where there is a `keep`."""
 
     holds_back_last = True
 
-    def __init__(self, form_options: Mapping[str, Any], places: Places) -> None:
+    def __init__(self, form_options: Mapping[str, Any], places: Places, keep: Keep | None = None) -> None:
         self._repeated = form_options["response"]
         self._places = places
+        self._keep = keep
         self.is_stored = False
-        # What was sent last of a stream.
-        self.last_piece = b""
+
+    def renamed(self, error: Exception) -> Exception:
+        return self._places.renamed(error)
+
+    async def settled(self, data: bytes, *, stream: bool) -> None:
+        """Keep the response. One that cannot be kept says so, and fails nothing."""
+        if self._keep is not None:
+            self.is_stored = await self._keep(_last_event(data)["response"] if stream else _checked(data))
 
     def checked(self, data: bytes) -> dict[str, Any]:
         return _checked(data)
@@ -68,11 +73,13 @@ class ResponseReplyForm:
         event = _last_event(stream.held_back)
         return _written({**event, "response": self._charged(event["response"], charged)})
 
-    def error(self, problem: Problem, charged: Mapping[str, Any], request: EngineRequest) -> bytes:
+    def error(
+        self, problem: Problem, charged: Mapping[str, Any], request: EngineRequest, last_piece: bytes
+    ) -> bytes:
         """An `error` event, which SDKs raise, and `response.failed`, which agents wait for."""
         problem = openai_problem(problem)
         error = openai_body(problem)["error"]
-        number = _next_number(self.last_piece)
+        number = _next_number(last_piece)
         told = {"type": "error", "sequence_number": number, "code": error["code"]}
         told |= {"message": error["message"], "param": error["param"], "error": error}
         failed = self._charged(self._failed(problem, request), charged)
@@ -125,58 +132,6 @@ class ResponseReplyForm:
         }
 
 
-class ResponseReply(ChatReply):
-    """A `ChatReply` whose errors name the fields of a response's body."""
-
-    def __init__(
-        self,
-        service: ChatService,
-        caller: Caller,
-        chat: PreparedChat,
-        request_id: str,
-        places: Places,
-        keep: Keep | None = None,
-    ) -> None:
-        self._response_form = ResponseReplyForm(chat.request.form_options, places)
-        super().__init__(service, caller, chat, request_id, self._response_form)
-        self._places = places
-        self._keep = keep
-
-    async def settled(self, data: bytes) -> None:
-        """Keep the response, where it is to be kept: what cannot be kept says so, and fails nothing."""
-        if self._keep is not None:
-            response = _last_event(data)["response"] if self._chat.request.stream else _checked(data)
-            self._response_form.is_stored = await self._keep(response)
-
-    async def work(self, send: Send, client: Client) -> Response | None:
-        try:
-            return await super().work(send, client)
-        except (EngineRejected, InvalidField, UnsupportedOption) as error:
-            raise self._places.renamed(error) from error
-
-    async def forward(
-        self, chunks: AsyncIterator[EngineChunk], answer: EngineReply, stream: StreamedResponse
-    ) -> EndedStream:
-        return await super().forward(_Noted(chunks, self._response_form), answer, stream)
-
-
-class _Noted:
-    """Chunks, of which the form learns where the stream is."""
-
-    def __init__(self, chunks: AsyncIterator[EngineChunk], form: ResponseReplyForm) -> None:
-        self._chunks = chunks
-        self._form = form
-
-    def __aiter__(self) -> AsyncIterator[EngineChunk]:
-        return self
-
-    async def __anext__(self) -> EngineChunk:
-        chunk = await anext(self._chunks)
-        if chunk.data and not chunk.finished:
-            self._form.last_piece = chunk.data
-        return chunk
-
-
 def _checked(data: bytes) -> dict[str, Any]:
     try:
         reply = orjson.loads(data)
@@ -188,7 +143,7 @@ def _checked(data: bytes) -> dict[str, Any]:
 
 
 def _next_number(piece: bytes) -> int:
-    """Of the event after a piece of the stream. Within a text the quotes of the name are escaped."""
+    """The number of the event after a piece of the stream. Within a text the quotes of the name are escaped."""
     numbers = _NUMBER.findall(piece)
     return int(numbers[-1]) + 1 if numbers else 0
 
@@ -210,7 +165,7 @@ def _written(event: Mapping[str, Any]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class ResponseRoutes:
-    """What the route needs. Without `stored` no response is kept."""
+    """The route's collaborators. Without `stored` no response is kept."""
 
     chat: ChatService
     limiter: RateLimits
@@ -250,17 +205,19 @@ def openai_response_routes(needed: ResponseRoutes, authenticate: Authenticate) -
         caller, body = await authenticated_request(request, authenticate, ResponseRequest)
         items = await needed.items(caller, body)
         keep = needed.keep(caller, body, items)
-        return _reply(needed.chat, caller, body, items, request.state.request_id, keep)
+        asked = asked_response(body, items, is_stored=keep is not None)
+        chat = _prepared(needed.chat, caller, asked)
+        return _reply(needed.chat, caller, chat, asked, request.state.request_id, keep)
 
     return routes
 
 
-def response_reply(
-    service: ChatService, caller: Caller, body: ResponseRequest, request_id: str
-) -> ResponseReply:
-    """One that neither is kept nor refers to any. Raises what `ChatService.prepare` raises, in the words of the
-    request."""
-    return _reply(service, caller, body, placed_items(body), request_id, None)
+def response_reply(service: ChatService, caller: Caller, body: ResponseRequest, request_id: str) -> ChatReply:
+    """One of a batch, that neither is kept nor refers to any. Raises what `ChatService.prepare` raises, in the words of
+    the request."""
+    asked = asked_response(body, placed_items(body), is_stored=False)
+    chat = _prepared(service, caller, asked, most_bytes=MOST_RECORDED_BYTES)
+    return _reply(service, caller, chat, asked, request_id)
 
 
 def placed_items(body: ResponseRequest) -> list[PlacedItem]:
@@ -276,21 +233,23 @@ def placed_items(body: ResponseRequest) -> list[PlacedItem]:
 def _reply(
     service: ChatService,
     caller: Caller,
-    body: ResponseRequest,
-    items: Sequence[PlacedItem],
+    chat: PreparedChat,
+    asked: AskedResponse,
     request_id: str,
-    keep: Keep | None,
-) -> ResponseReply:
-    asked = asked_response(body, items, is_stored=keep is not None)
-    return ResponseReply(service, caller, _prepared(service, caller, asked), request_id, asked.places, keep)
+    keep: Keep | None = None,
+) -> ChatReply:
+    form = ResponseReplyForm(chat.request.form_options, asked.places, keep)
+    return ChatReply(service, caller, chat, request_id, form)
 
 
-def _prepared(service: ChatService, caller: Caller, asked: AskedResponse) -> PreparedChat:
-    options = asked.form_options
+def _prepared(
+    service: ChatService, caller: Caller, asked: AskedResponse, *, most_bytes: int | None = None
+) -> PreparedChat:
     try:
-        chat = service.prepare(caller, asked.chat, fresh_id(), form="response", form_options=options)
+        chat = service.prepare(caller, asked.chat, most_bytes=most_bytes)
     except (InvalidField, UnsupportedOption) as error:
         raise asked.places.renamed(error) from error
-    if asked.chat.tools and "tools" not in chat.request.options:
-        chat = replace(chat, request=replace(chat.request, form_options=without_tools(options)))
+    if asked.chat.options.get("tools") and "tools" not in chat.request.options:
+        options = without_tools(asked.chat.form_options)
+        chat = replace(chat, request=replace(chat.request, form_options=options))
     return chat

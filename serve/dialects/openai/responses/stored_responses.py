@@ -126,5 +126,5 @@ class StoredResponses:
 
 
 def refers(items: Sequence[Mapping[str, Any]], previous: str | None) -> bool:
-    """Whether a request refers to what is stored."""
+    """True if a request refers to what is stored."""
     return previous is not None or any(item.get("type") == "item_reference" for item in items)

@@ -76,7 +76,7 @@ def chat_choice(choice: Any) -> Any:
 
 
 def shown_choice(choice: Any) -> Any:
-    """What the reply says of a choice that was checked."""
+    """The reply's form of a choice that was checked."""
     if not isinstance(choice, Mapping):
         return "auto" if choice is None else choice
     if choice["type"] == "function":

@@ -140,9 +140,9 @@ async def test_a_stream_that_breaks_ends_with_an_error_and_a_failed_response(ser
 
 async def test_a_stream_of_nonsense_ends_in_an_error_too() -> None:
     form = ResponseReplyForm({"response": {}}, Places())
-    form.last_piece = b'event: x\ndata: {"sequence_number": 7, nonsense\n\n'
+    last = b'event: x\ndata: {"sequence_number": 7, nonsense\n\n'
     asked = EngineRequest("r", "m", (), 1, True, "salt")
-    ended = form.error(unexpected_problem(), {}, asked)
+    ended = form.error(unexpected_problem(), {}, asked, last)
     assert b'"sequence_number":8' in ended and b"event: response.failed" in ended
 
 

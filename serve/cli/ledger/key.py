@@ -1,0 +1,164 @@
+"""`pith key`: API keys of projects, what they may, and how they are replaced."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from billing.clock import now
+from serve.cli import output
+from serve.cli.completion import keys
+from serve.cli.ledger.workspace import nano_usd
+from serve.cli.ledger_access import on_accounts
+from serve.cli.options import All, AProject, Config, Json, OfProject, OfWorkspace, moment, require_one
+from serve.config.paths import DEFAULT_CONFIG, ConfigError
+
+if TYPE_CHECKING:
+    from billing.accounts.key_terms import KeyChange
+
+key_commands = typer.Typer(help="API keys.", no_args_is_help=True)
+
+AKey = Annotated[str, typer.Argument(help="Key (its id, or as a whole).", autocompletion=keys)]
+Expires = Annotated[
+    str | None,
+    typer.Option(help="When it ends: a moment (UTC), or from now on, such as 90d or 12h; `none`: never."),
+]
+Names = Annotated[str | None, typer.Option(metavar="NAME,…|all", help="The only ones that it may use.")]
+Usd = Annotated[str | None, typer.Option(help="US dollars, or `none` for no limit.")]
+PerMinute = Annotated[int | None, typer.Option(min=0, help="0 for no limit.")]
+NONE, ALL_NAMES = "none", "all"
+UNITS = {"m": 60, "h": 3600, "d": 86_400}
+
+
+@key_commands.command("create")
+def create_key(
+    project: AProject,
+    name: str = "key",
+    expires: Expires = None,
+    models: Names = None,
+    routes: Names = None,
+    limit_usd: Usd = None,
+    monthly_limit_usd: Usd = None,
+    requests_per_minute: PerMinute = None,
+    tokens_per_minute: PerMinute = None,
+    max_in_flight: PerMinute = None,
+    config: Config = DEFAULT_CONFIG,
+    as_json: Json = False,
+) -> None:
+    """Make a key for a project (WORKSPACE/PROJECT or its id). The secret is shown this once."""
+    from billing.accounts.key_terms import NO_TERMS
+
+    rates = (requests_per_minute, tokens_per_minute, max_in_flight)
+    terms = key_change(expires, models, routes, limit_usd, monthly_limit_usd, rates).applied_to(NO_TERMS)
+    made = on_accounts(config, lambda operator: operator.create_key(project, name, terms), makes_pepper=True)
+    output.show_secret(made["key"], f"This key is shown once. Id: {made['id']}", made, as_json)
+
+
+@key_commands.command("set")
+def set_key(
+    key: AKey,
+    expires: Expires = None,
+    models: Names = None,
+    routes: Names = None,
+    limit_usd: Usd = None,
+    monthly_limit_usd: Usd = None,
+    requests_per_minute: PerMinute = None,
+    tokens_per_minute: PerMinute = None,
+    max_in_flight: PerMinute = None,
+    config: Config = DEFAULT_CONFIG,
+    as_json: Json = False,
+) -> None:
+    """Change what a key may, how much of it and until when, everywhere within 5 seconds; what is not named stays."""
+    require_one(
+        {
+            "--expires": expires,
+            "--models": models,
+            "--routes": routes,
+            "--limit-usd": limit_usd,
+            "--monthly-limit-usd": monthly_limit_usd,
+            "--requests-per-minute": requests_per_minute,
+            "--tokens-per-minute": tokens_per_minute,
+            "--max-in-flight": max_in_flight,
+        }
+    )
+    rates = (requests_per_minute, tokens_per_minute, max_in_flight)
+    change = key_change(expires, models, routes, limit_usd, monthly_limit_usd, rates)
+    output.show(on_accounts(config, lambda operator: operator.change_key(key, change)), as_json)
+
+
+@key_commands.command("rotate")
+def rotate_key(
+    key: AKey,
+    overlap: Annotated[str, typer.Option(help="How long the old key goes on working: 30m, 24h, 7d.")] = "24h",
+    config: Config = DEFAULT_CONFIG,
+    as_json: Json = False,
+) -> None:
+    """Make a key with the same powers, limits and spend, and let the old one end after an overlap."""
+    kept = span(overlap, "--overlap")
+    made = on_accounts(config, lambda operator: operator.rotate_key(key, kept), makes_pepper=True)
+    old = made["replaces"]
+    about = f"This key is shown once. Id: {made['id']}; {old['id']} works until {old['expires_at']}"
+    output.show_secret(made["key"], about, made, as_json)
+
+
+@key_commands.command("list")
+def list_keys(
+    workspace: OfWorkspace = None,
+    project: OfProject = None,
+    all_: All = False,
+    config: Config = DEFAULT_CONFIG,
+    as_json: Json = False,
+) -> None:
+    """List keys with what they belong to, may and have spent, without their secrets."""
+    found = on_accounts(config, lambda operator: operator.keys(workspace, project))
+    first = ("id", "workspace", "project", "name", "workspace_id")
+    output.show_unrevoked(found, all_, as_json, first=first)
+
+
+@key_commands.command("revoke")
+def revoke_key(key: AKey, config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
+    """Revoke a key, by its id or as a whole. It stops working within 5 seconds everywhere."""
+    output.show(on_accounts(config, lambda operator: operator.revoke_key(key)), as_json)
+
+
+def key_change(
+    expires: str | None,
+    models: str | None,
+    routes: str | None,
+    limit_usd: str | None,
+    monthly_limit_usd: str | None,
+    rates: tuple[int | None, int | None, int | None],
+) -> KeyChange:
+    """What the options that were given change. Raises `ConfigError`."""
+    from billing.accounts.key_terms import KeyChange
+
+    values: dict[str, Any] = {}
+    if expires is not None:
+        values["expires_at"] = None if expires == NONE else _end(expires)
+    for option, names in (("allowed_models", models), ("allowed_routes", routes)):
+        if names is not None:
+            values[option] = None if names == ALL_NAMES else [name.strip() for name in names.split(",")]
+    if limit_usd is not None:
+        values["spend_limit_nano_usd"] = nano_usd(limit_usd, "--limit-usd")
+    if monthly_limit_usd is not None:
+        values["monthly_limit_nano_usd"] = nano_usd(monthly_limit_usd, "--monthly-limit-usd")
+    for option, rate in zip(
+        ("requests_per_minute", "tokens_per_minute", "max_in_flight"), rates, strict=True
+    ):
+        if rate is not None:
+            values[option] = rate or None
+    return KeyChange(values)
+
+
+def _end(expires: str) -> Any:
+    return now() + span(expires, "--expires") if expires[-1:] in UNITS else moment(expires, "--expires")
+
+
+def span(text: str, option: str) -> timedelta:
+    """Such as `30m`, `24h` or `7d`. Raises `ConfigError`."""
+    number, unit = text[:-1], text[-1:]
+    if unit not in UNITS or not number.isdecimal() or len(number) > 6:
+        raise ConfigError(f"{option}: {text!r} is not a time such as 30m, 24h or 7d")
+    return timedelta(seconds=int(number) * UNITS[unit])
