@@ -1,4 +1,4 @@
-"""LoRA adapters as PEFT saves them, read before an engine is given one: what is wrong with it is said with its file."""
+"""LoRA adapters as PEFT saves them, checked before an engine loads one; an error names the file and the reason."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class AdapterSource:
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """What its files say of an adapter."""
+    """An adapter as its files describe it."""
 
     rank: int
     weights_bytes: int
@@ -84,7 +84,7 @@ def read_adapter(model_id: str, folder: Path, *, max_rank: int, base: Path | Non
 
 
 class _Fault(Exception):
-    """What is wrong with the file that is being read."""
+    """A fault of the file that is being read."""
 
 
 def _fields(file: Path) -> Mapping[str, Any]:

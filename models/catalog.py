@@ -14,7 +14,7 @@ ToolUse = bool | Literal["ignore"]
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What one model's weights and chat template can make use of.
+    """Features that one model's weights and chat template support.
 
     `media` holds content part types besides `text`; `chat_template_kwargs` the template variables that callers
     may set. Raises `ValueError` for a kind of media that no engine request can carry.
@@ -33,7 +33,7 @@ class Capabilities:
 
     @property
     def tells_calls_as_text(self) -> bool:
-        """Whether earlier calls and their results are plain text to this model: its template has no form for them."""
+        """True where the template has no form for earlier calls and their results: the model reads them as text."""
         return self.tools == "ignore" and "tool" not in self.template_roles
 
 

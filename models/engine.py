@@ -1,4 +1,4 @@
-"""What is asked of an engine, in its replica and by the service: bytes with the usage so far, and a prompt's tokens.
+"""The engine protocols, in a replica and for the service: requests in, bytes with the usage so far out.
 
 The engine's side builds the bytes, where the typed outputs are at hand; the service forwards them untouched
 and keeps the last usage, so that a caller who leaves is billed for what was generated.
@@ -29,7 +29,7 @@ class TokenUsage:
         return self.prompt_tokens + self.completion_tokens
 
 
-# Of `form_options`: the reply goes on where the last message, the assistant's, ends.
+# In `form_options`: the reply goes on where the last message, the assistant's, ends.
 CONTINUES = "continue_final_message"
 # Texts at which a generation ends: the most that an engine is asked to take.
 MAX_STOP_STRINGS = 64
@@ -73,12 +73,12 @@ class EngineRequest:
 
     @property
     def sequences(self) -> int:
-        """How many the engine runs for it: each choice of each prompt."""
+        """Sequences that the engine runs for it: each choice of each prompt."""
         return max(1, len(self.prompts)) * self.choices
 
     @property
     def listed_at_each(self) -> int:
-        """How many log probabilities are listed where each of its sequences has one token more."""
+        """Log probabilities that are listed where each of its sequences has one token more."""
         if self.form == "completion":
             top = self.form_options.get("logprobs")
         else:
@@ -86,22 +86,22 @@ class EngineRequest:
         return 0 if top is None else self.sequences * (1 + int(top))
 
     def prompts_at_once(self, places: int) -> int:
-        """Of a request with many prompts, how many an engine with so many places works on at once: they take a quarter
-        of it, so that one request does not keep all others waiting."""
+        """Prompts of this request that an engine with so many places works on at once: they take a quarter of it, so
+        that one request does not keep all others waiting."""
         return max(1, places // 4 // self.choices)
 
     def places(self, places: int) -> int:
-        """How many of an engine's places it takes up."""
+        """The places of an engine that it takes up."""
         return min(max(1, len(self.prompts)), self.prompts_at_once(places)) * self.choices
 
     @staticmethod
     def most_choices(places: int) -> int:
-        """How many of a prompt an engine with so many places takes: more would keep it from all others for long."""
+        """The most choices of a prompt that an engine with so many places takes: more would keep it from all others."""
         return max(LEAST_CHOICES, places // 2)
 
     @property
     def choices(self) -> int:
-        """Of each prompt."""
+        """Choices of each prompt."""
         return int(self.options.get("n") or 1)
 
 
@@ -160,7 +160,7 @@ class ReplicaEngine(Protocol):
 
     @property
     def places(self) -> int:
-        """How many sequences it works on at once."""
+        """Sequences that it works on at once."""
 
     @property
     def dead(self) -> bool:
@@ -168,7 +168,7 @@ class ReplicaEngine(Protocol):
 
     @property
     def prompt_making(self) -> PromptMaking | None:
-        """What it makes a prompt of a conversation with; None where a prompt cannot be bounded by that."""
+        """Template and tokenizer that make its prompts; None where a prompt cannot be bounded by them."""
 
     def generate(self, request: EngineRequest) -> AsyncGenerator[EngineChunk | EngineFault, None]:
         """Yield at least one item; the last one, and only the last, is a fault or has `finished`.
@@ -199,7 +199,7 @@ class Engine(Protocol):
         """
 
     def prompt_bound(self) -> PromptBound | None:
-        """What is proven of this model's prompts; None while nothing is known of it."""
+        """The bound that is proven of this model's prompts; None while nothing is known of it."""
 
     async def count_tokens(self, request: EngineRequest, *, beyond_context: bool = False) -> int:
         """The tokens of the prompt as `generate` would feed it, template and tools included; nothing is generated.

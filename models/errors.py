@@ -1,4 +1,4 @@
-"""What can go wrong between a chat request and its engine, named for what happened."""
+"""Errors between a chat request and its engine, named for what happened."""
 
 
 class UnknownModel(LookupError):

@@ -42,7 +42,7 @@ class FakePrefixCache:
     _blocks: OrderedDict[int, None] = field(default_factory=OrderedDict)
 
     def take(self, cache_salt: str, tokens: Sequence[str]) -> int:
-        """How many of the prompt's tokens were there, in whole blocks and never all of them; now they are."""
+        """Store the prompt's blocks; return how many of its tokens were there: whole blocks, and never all of them."""
         found, before, hits = 0, hash(cache_salt), True
         for end in range(self.block, len(tokens), self.block):
             before = hash((before, *tokens[end - self.block : end]))

@@ -12,7 +12,7 @@ PLAIN_FIELDS = frozenset({"role", "content"})
 
 
 class Prompt(Protocol):
-    """What a bound looks at of a request."""
+    """The parts of a request that a bound looks at."""
 
     @property
     def messages(self) -> Sequence[Mapping[str, Any]]: ...
@@ -23,8 +23,8 @@ class Prompt(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PromptMaking:
-    """What makes a prompt of a conversation: the template's source, how it is given contents (`parts`: as lists), and
-    the tokenizer as its file says it."""
+    """Template and tokenizer of a model: the template's source, whether it gets contents as lists (`parts`), and the
+    tokenizer's file."""
 
     template: str
     parts: bool

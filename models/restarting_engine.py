@@ -40,7 +40,7 @@ class RestartingEngine:
 
     @property
     def dead(self) -> bool:
-        """Whether the engine has died and its restart has not begun."""
+        """True while the engine has died and its restart has not begun."""
         return self.is_up and self._engine.dead
 
     async def generate(self, request: EngineRequest) -> AsyncGenerator[EngineChunk | EngineFault, None]:

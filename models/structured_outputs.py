@@ -1,4 +1,4 @@
-"""What holds a reply to a regex, a choice, a grammar or a schema, as vLLM's clients ask for it: `structured_outputs`,
+"""Constraints on a reply, a regex, a choice, a grammar or a schema, as vLLM's clients send them: `structured_outputs`,
 and the older `guided_*`."""
 
 import json
@@ -30,7 +30,7 @@ _REFUSED = {
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """What a reply is held to, with its place in the request."""
+    """A constraint on the reply, with its place in the request."""
 
     kind: Kind
     value: Any

@@ -1,4 +1,4 @@
-"""Lays the committed pieces out as complete checkpoint folders, which is what an engine is given to load.
+"""Installation of the embedded models: the committed pieces become complete checkpoint folders for an engine to load.
 
 The tokenizer is committed once and copied into each folder. Every file is checked against `manifest.json`.
 """
@@ -23,7 +23,7 @@ class DamagedArtefact(Exception):
 
 
 def ensure_checkpoints(out_dir: Path, *, artefacts: Path = ARTEFACTS) -> dict[str, Path]:
-    """Returns the folder of each model under `out_dir`, made or repaired where it has to be.
+    """Return the folder of each model under `out_dir`, made or repaired where it has to be.
 
     A folder appears whole or not at all, also when two processes call this at once. A folder in which
     anything was changed, added or lost is replaced. Raises `DamagedArtefact`, naming the file, when the
@@ -55,7 +55,7 @@ def sha256_of(path: Path) -> str:
 
 
 def is_intact(folder: Path, files: Mapping[str, str]) -> bool:
-    """Whether a folder holds exactly these files: a stray safetensors file would be loaded as well."""
+    """True for a folder that holds exactly these files: a stray safetensors file would be loaded as well."""
     wanted = {Path(path).name: digest for path, digest in files.items()}
     if not folder.is_dir() or {path.name for path in folder.iterdir()} != set(wanted):
         return False

@@ -1,1 +1,1 @@
-"""What a caller's grammar costs: bounds on what is known to be dear, and a trial in a process that can be ended."""
+"""Trials of callers' grammars, in a process that can be ended when one takes too long."""

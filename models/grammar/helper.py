@@ -87,7 +87,7 @@ def compiler(tokenizer: str) -> Compiler:
 
 
 def tried(read: Compiler, job: dict[str, Any], terms: dict[str, Any]) -> str:
-    """What became of it in a process of its own, which tells how far it has come."""
+    """The outcome of a trial in a process of its own, which tells how far it has come."""
     told, telling = os.pipe()
     child = os.fork()
     if child == 0:
@@ -156,7 +156,7 @@ def followed(compiled: Any, until_s: float) -> float:
 
 
 def used_s() -> float:
-    """Of a processor, by this process so far: a child's begin at zero."""
+    """Seconds of a processor that this process has used; a child's begin at zero."""
     return time.process_time()
 
 

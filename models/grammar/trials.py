@@ -37,8 +37,8 @@ MAX_PAYERS = 1024
 
 @dataclass(frozen=True, slots=True)
 class TrialTerms:
-    """What a grammar may take: seconds of one processor, to be read, in all, and for a token; and bytes of memory. And
-    how long to wait at most where the processors are busy."""
+    """Limits of a trial: seconds of one processor, to read the grammar, in all, and for a token; bytes of memory; and
+    the longest wait where the processors are busy."""
 
     read_s: float = 0.1
     token_s: float = 0.002
@@ -49,7 +49,7 @@ class TrialTerms:
 
 
 class TrialTurns(Protocol):
-    """Who is next: given to this package, which knows nothing of queues."""
+    """The queue of trials: given to this package, which has none of its own."""
 
     def turn(self, request: EngineRequest) -> AbstractAsyncContextManager[None]:
         """Entered when it is the turn of the request's payer. Raises `GrammarTrialsBusy`."""
@@ -200,7 +200,7 @@ async def _ask(process: asyncio.subprocess.Process, line: str) -> bytes:
 
 
 def is_cheap(kind: Kind, spec: str) -> bool:
-    """Whether a grammar is too small and plain to cost anything: a schema, as JSON that Python writes, or a choice."""
+    """True for a grammar too small and plain to cost anything: a schema, as JSON that Python writes, or a choice."""
     if len(spec) > CHEAP_CHARS:
         return False
     if kind in ("regex", "grammar"):

@@ -1,4 +1,4 @@
-"""How much a JSON text holds, found before it is parsed: a million empty lists are seconds of work."""
+"""The number of values in a JSON text, found before it is parsed: a million empty lists are seconds of work."""
 
 # At least one mark separates two values.
 _MARKS = b",:[{"
@@ -23,7 +23,7 @@ def exact_values_in(text: bytes, *, enough: int) -> int:
 
 
 def _outside_strings(text: bytes, *, enough: int) -> bytes:
-    """What is outside the strings, or as much of it as settles the question: each string is a value too."""
+    """The text outside the strings, or as much of it as settles the question: each string is a value too."""
     # What is escaped ends no string.
     plain = text.replace(b"\\\\", b"").replace(b'\\"', b"")
     # Each string is two splits: with one piece more than these, there are more than `enough` strings.

@@ -207,7 +207,7 @@ def engine_tool_calls(
 
 
 def calls_as_text(calls: Sequence[Mapping[str, Any]]) -> str:
-    """What a model reads of its checked calls where its template has no form for them: one a line."""
+    """Checked calls as text, one a line, for a model whose template has no form for them."""
     functions = (call["function"] for call in calls)
     return "\n".join(
         f"Called {function['name']} with {function['arguments'] or '{}'}" for function in functions

@@ -1,4 +1,4 @@
-"""Which chat options reach an engine, and on what terms.
+"""Chat options: those that reach an engine, those without effect, and those that are refused.
 
 Only what the tables name is ever forwarded: engines take many options that cross a boundary between callers.
 """
@@ -63,9 +63,9 @@ def select_options(
     drops_effort: bool = False,
     takes_constraints: bool = False,
 ) -> dict[str, Any]:
-    """Of a request's properties, the options that may reach an engine; `None` counts as absent. Without a default the
-    engine has its own. `drops_effort`: one of reasoning has no effect on a model that takes none, and is not refused.
-    `takes_constraints`: `structured_outputs` and `guided_*` are, which the contract refuses.
+    """Select from a request's properties the options that may reach an engine; `None` counts as absent. Without a
+    default the engine has its own. `drops_effort`: one of reasoning has no effect on a model that takes none, and is
+    not refused. `takes_constraints`: `structured_outputs` and `guided_*` are, which the contract refuses.
 
     Fields that the contract types have its types; of others nothing is assumed. Raises `UnsupportedOption`
     for what is refused here or by this model, and `InvalidField` for a value that could harm an engine.
@@ -221,7 +221,7 @@ def refuse_unsupported(given: Mapping[str, Any]) -> None:
 
 
 def reason_to_refuse(name: str) -> str | None:
-    """Why an option of this name is not offered; None for one that is, or is unknown."""
+    """The reason to refuse an option of this name; None for one that is offered, or is unknown."""
     reason = REFUSED.get(name)
     if reason is None:
         reason = next((why for prefix, why in REFUSED_PREFIXES.items() if name.startswith(prefix)), None)
@@ -229,7 +229,7 @@ def reason_to_refuse(name: str) -> str | None:
 
 
 def _check_accepted(given: Mapping[str, Any]) -> None:
-    """Of the options without effect, three ask for something at one value and for nothing at another."""
+    """Three options without effect ask for something at one value and for nothing at another."""
     store, tier = given.get("store", False), given.get("service_tier", "auto")
     if not isinstance(store, bool):
         raise InvalidField(("store",), "must be true or false", kind="bool_type")

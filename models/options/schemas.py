@@ -80,7 +80,7 @@ def check_schemas(schemas: Iterable[tuple[Mapping[str, Any], Loc]]) -> None:
 
 
 class _Left:
-    """What the schemas of a request may still hold, all of them together."""
+    """The rest of the bounds that hold for all schemas of a request together."""
 
     def __init__(self) -> None:
         self._left = {name: most for name, (most, _) in BOUNDS.items()}
@@ -187,7 +187,7 @@ def _schemas(schema: Mapping[str, Any], loc: Loc) -> Iterator[tuple[Mapping[str,
 
 
 def _members(node: Mapping[str, Any], loc: Loc) -> Iterator[tuple[Any, Loc]]:
-    """What within a schema may be read as schemas."""
+    """The members of a schema that may be read as schemas."""
     for key, item in node.items():
         if key in _NAMED and isinstance(item, Mapping):
             yield from ((member, (*loc, key, name)) for name, member in item.items())

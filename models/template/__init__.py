@@ -1,1 +1,1 @@
-"""What a chat template can do to the size of a prompt."""
+"""The growth of a prompt by its chat template."""

@@ -53,7 +53,7 @@ class Growth:
     fixed: int
 
     def largest(self, other: Growth) -> Growth:
-        """Of two, of which one applies."""
+        """A bound for both, of which one applies."""
         return Growth(
             max(self.copies, other.copies),
             max(self.per_message, other.per_message),
@@ -63,7 +63,7 @@ class Growth:
 
 
 def template_growth(source: str, special_tokens: Mapping[str, str], *, parts: bool) -> Growth | None:
-    """What is proven of a template for requests that are roles and texts alone; None where nothing is.
+    """The growth that is proven of a template for requests that are roles and texts alone; None where none is.
 
     `special_tokens` are the strings that the tokenizer gives to the template, such as `bos_token`; with `parts`, each
     message's content is given to it as a list of text parts, and else as one string.
@@ -163,7 +163,7 @@ class _Walk:
 
     @contextmanager
     def _inside(self, level: Level, owner: object) -> Iterator[None]:
-        """What is set in a loop or a macro ends with it."""
+        """Names that are set in a loop or a macro end with it."""
         kept = self.names, self._globals, self._level, self._owner
         if self._level == "all" and self._depth == 0:
             self._globals = dict(self.names)
@@ -336,7 +336,7 @@ def _items(value: Any) -> Sequence[Any]:
 
 
 def _merged(ends: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What names stand for after branches, each of which may have been taken."""
+    """The values of names after branches, each of which may have been taken."""
     names = {name for end in ends for name in end}
     return {name: joined([end.get(name, ABSENT) for end in ends]) for name in names}
 

@@ -1,4 +1,4 @@
-"""What the names and expressions of a chat template stand for while its growth is read: sizes, not texts."""
+"""Values of a chat template's names and expressions while its growth is read: sizes, not texts."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def _as_text(value: Any) -> Text | None:
 
 
 def truth(value: Any) -> bool | None:
-    """Whether a value counts as true, or None where that is not known."""
+    """The truth of a value, or None where that is not known."""
     if isinstance(value, Known):
         return bool(value.value)
     if value is ABSENT:

@@ -19,7 +19,7 @@ PRELOADED = "models.vllm.core_imports"
 
 
 class ForkedContext:
-    """What vLLM takes for a `multiprocessing` context. Its processes get this one's environment as it is by then."""
+    """A `multiprocessing` context for vLLM. Its processes get this one's environment as it is by then."""
 
     def __init__(self) -> None:
         self._context = multiprocessing.get_context("forkserver")
@@ -53,7 +53,7 @@ def run_forked(
 
 
 def environment_of_cpu_cores() -> dict[str, str]:
-    """What vLLM puts in the environment of a CPU engine's core and libraries read as they are loaded
+    """Variables that vLLM sets for a CPU engine's core and that libraries read as they are loaded
     (`vllm.platforms.cpu.CpuPlatform.check_and_update_config`). Without it a core cannot be forked from a process that
     is started before vLLM is imported."""
     preloaded = os.environ.get("LD_PRELOAD", "")

@@ -1,4 +1,4 @@
-"""A request's usage so far, counted from vLLM's own outputs, while they are made and before they are handed out."""
+"""vLLM's engine client with meters, which count a request's usage from vLLM's outputs before they are handed out."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence, Set
@@ -143,7 +143,7 @@ class PromptMeters:
 
 
 def tokens_at_once(request: EngineRequest, others: int) -> int:
-    """How many tokens of a stream come together where the replica has so many `others`: one by one each costs its event
+    """Tokens of a stream that come together where the replica has so many `others`: one by one each costs its event
     loop a tenth of a millisecond. A parser of calls reads them one by one, as vLLM tests it."""
     one_by_one = not request.stream or bool(request.options.get("tools"))
     return 1 if one_by_one else min(MOST_AT_ONCE, 1 + others // CROWD)
@@ -189,7 +189,7 @@ def trials_of(engine_client: Any, turns: TrialTurns, terms: TrialTerms) -> Gramm
 
 
 def serialized_tokenizer(engine_client: Any) -> str:
-    """What vLLM's own backend makes of the engine's tokenizer, as text: a grammar is compiled against every token."""
+    """The engine's tokenizer as vLLM's own backend serializes it: a grammar is compiled against every token."""
     from xgrammar import TokenizerInfo
 
     vocab_size = engine_client.model_config.get_vocab_size()

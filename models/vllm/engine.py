@@ -66,7 +66,7 @@ class VLLMEngine:
 
     @property
     def dead(self) -> bool:
-        """Whether the engine's own process has died: it never comes back by itself."""
+        """True once the engine's own process has died: it never comes back by itself."""
         return bool(self._client.errored)
 
     async def generate(self, request: EngineRequest) -> AsyncGenerator[EngineChunk | EngineFault, None]:
@@ -101,8 +101,8 @@ class VLLMEngine:
                 self._client.requests.pop(external_id, None)
 
     def _broken(self, request: EngineRequest, meter: PromptMeters) -> EngineFault:
-        """What vLLM's exception means: it is the same for its own death, for a grammar that it cannot handle, and for
-        one that `models.vllm.plugin` has given up."""
+        """The meaning of vLLM's exception, which is the same for its own death, for a grammar that it cannot handle,
+        and for one that `models.vllm.plugin` has given up."""
         field = constrained_by(request)
         if not self.dead and field is not None:
             begun = meter.usage().completion_tokens > 0
@@ -141,7 +141,7 @@ class Form(Protocol):
     """One form of reply. What `pieces` and `count_tokens` raise is vLLM's."""
 
     def engine_ids(self, request: EngineRequest) -> Sequence[str]:
-        """What vLLM calls this request when it hands it to the engine: one id for each prompt."""
+        """vLLM's ids of this request when it hands it to the engine: one for each prompt."""
 
     def pieces(
         self, request: EngineRequest, meter: PromptMeters

@@ -1,4 +1,4 @@
-"""What vLLM says when it refuses a request, in the service's terms: the body's field, and none of its insides."""
+"""vLLM's refusals and failures in the service's terms: with the body's field, and none of vLLM's insides."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TOO_LONG = frozenset(
 
 
 def refusal(error: Exception, request: EngineRequest) -> EngineFault:
-    """What vLLM raised while it read a request."""
+    """The fault for an exception that vLLM raised while it read a request."""
     if isinstance(error, ValidationError):
         message = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
     else:

@@ -49,7 +49,7 @@ def replace_engine_client(client: Any, serving_chat: Any) -> None:
 
 
 def engine_id(request_id: str) -> str:
-    """What vLLM's OpenAI layer calls a request when it hands it to the engine. Without it no output finds its meter."""
+    """The id that vLLM's OpenAI layer gives a request for the engine. Without it no output finds its meter."""
     return f"chatcmpl-{request_id}"
 
 
@@ -63,7 +63,7 @@ def serving_completion(serving_chat: Any, client: Any) -> Any:
 
 
 def completion_engine_id(request_id: str, prompt: int) -> str:
-    """What vLLM's OpenAI layer calls one prompt of a completion. Without it no output finds its meter."""
+    """The id that vLLM's OpenAI layer gives one prompt of a completion. Without it no output finds its meter."""
     return f"cmpl-{request_id}-{prompt}"
 
 
@@ -94,7 +94,7 @@ class RenderedResponses(OpenAIServingResponses):  # type: ignore[misc]
         return request.rendered
 
     def _make_response_parser(self, request: Any, tokenizer: Any, chat_template_kwargs: Any) -> Any:
-        """Of the same request as a chat completion: some parsers know the tools of no other."""
+        """The parser of the same request as a chat completion: some parsers know the tools of no other."""
         if self.parser is None:
             return None
         parser = reply_parser(self.chat, request.chat)
@@ -139,8 +139,8 @@ def read_right(serving_chat: Any) -> None:
 
 
 def reply_parser(serving_chat: Any, request: Any) -> Any:
-    """What reads one choice of a stream (`OpenAIServingChat.parser_cls`, `._effective_chat_template_kwargs`). Without
-    it none could read a reply in one piece."""
+    """The reader of one choice of a stream (`OpenAIServingChat.parser_cls`, `._effective_chat_template_kwargs`).
+    Without it none could read a reply in one piece."""
     return serving_chat.parser_cls(
         serving_chat.renderer.tokenizer,
         request.tools,
@@ -150,7 +150,7 @@ def reply_parser(serving_chat: Any, request: Any) -> Any:
 
 
 def has_markup(serving_chat: Any, request: Any) -> bool:
-    """Whether a reply to this request may be more than its text (`DelegatingParser`, which passes on what it has no
+    """True where a reply to this request may be more than its text (`DelegatingParser`, which passes on what it has no
     parser for). Without it every reply in one piece is read token by token."""
     parser = serving_chat.parser_cls
     if parser is None or request.tools:
@@ -160,7 +160,7 @@ def has_markup(serving_chat: Any, request: Any) -> bool:
 
 
 def tells_reasoning(serving_chat: Any) -> bool:
-    """Whether a reasoning parser counts what is no answer (`OpenAIServingChat._include_reasoning_tokens_details`).
+    """True where a reasoning parser counts what is no answer (`OpenAIServingChat._include_reasoning_tokens_details`).
     Without it `completion_tokens_details` would be missing, or a stream of any model have an event more."""
     return bool(serving_chat._include_reasoning_tokens_details)
 
@@ -251,7 +251,7 @@ def places(engine_client: Any) -> int:
 
 
 def any_whitespace(engine_client: Any) -> bool:
-    """Whether vLLM compiles JSON grammars with free whitespace: a trial that does otherwise tries another grammar."""
+    """True where vLLM's JSON grammars allow free whitespace: a trial that does otherwise tries another grammar."""
     return not engine_client.vllm_config.structured_outputs_config.disable_any_whitespace
 
 

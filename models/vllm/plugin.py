@@ -1,4 +1,4 @@
-"""What pith changes of vLLM in each of its processes, engine cores and workers included: vLLM calls `register` there.
+"""Changes to vLLM in each of its processes, engine cores and workers included: vLLM calls `register` there.
 
 The entry point `vllm.general_plugins` of pyproject.toml names it. How they wait is not changed without
 `SPIN_VARIABLE`, which `engine.spin_s` of a model sets in its processes alone.

@@ -1,5 +1,7 @@
-"""What pith uses of vLLM's pooling runner that vLLM does not promise to keep: its embeddings and scores, up to what the
-engine gave. `tests/models/vllm/test_pooling_insides.py` reads the pinned source.
+"""vLLM's pooling runner as the backend of an embedding or rerank model.
+
+Names that vLLM does not promise to keep are used up to the rows that the engine gave;
+`tests/models/vllm/test_pooling_insides.py` reads the pinned source.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ __all__ = ["AsyncLLM"]
 
 
 class Rows:
-    """What both share (`PoolingBaseServing._init_ctx`, `._preprocessing`, `._build_response`)."""
+    """Parts that both share (`PoolingBaseServing._init_ctx`, `._preprocessing`, `._build_response`)."""
 
     def _build_response(self, ctx: Any) -> Computed:
         found = [np.atleast_1d(output.outputs.data.float().cpu().numpy()) for output in ctx.final_res_batch]

@@ -78,7 +78,7 @@ def _held_to_its_schema(function: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def prompt_making(serving_chat: Any) -> PromptMaking | None:
-    """What vLLM does for every plain request; None where it does not go by a template and a fast tokenizer alone."""
+    """Template and tokenizer of plain requests; None where vLLM uses more than a template and a fast tokenizer."""
     online = serving_chat.online_renderer
     renderer = online.renderer
     if online.use_harmony or online.default_chat_template_kwargs or type(renderer) is not HfRenderer:

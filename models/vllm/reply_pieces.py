@@ -1,4 +1,4 @@
-"""Turns vLLM's outputs into the pieces of a reply, each with the usage so far, streamed or as one JSON object."""
+"""The pieces of a reply made of vLLM's outputs, each with the usage so far, streamed or as one JSON object."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping
@@ -121,7 +121,7 @@ def _tells_usage(event: str) -> bool:
 
 
 def openai_events(meter: PromptMeters, *, tells_usage: bool) -> Read:
-    """Of the stream of a chat or of a completion, what goes to the caller as it is."""
+    """The events of a chat's or a completion's stream that go to the caller as they are."""
 
     async def read(reply: Reply) -> AsyncGenerator[bytes, None]:
         async with aclosing(told_reasoning(reply, meter)) as events:
@@ -143,7 +143,7 @@ def _with_cached(event: str, meter: PromptMeters) -> str:
 
 
 def reasoning_tokens(usage: Mapping[str, Any]) -> int:
-    """Of vLLM's usage: what a reasoning parser counted, if there is one."""
+    """Tokens in vLLM's usage that a reasoning parser counted, if there is one."""
     return int((usage.get("completion_tokens_details") or {}).get("reasoning_tokens") or 0)
 
 

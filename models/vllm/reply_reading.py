@@ -43,8 +43,8 @@ def told_cut_off(event: str, cut_off: Set[int]) -> str:
 
 
 def told_end(choice: Any, cut_off: Set[int]) -> str:
-    """Why a choice of a reply in one piece ended, in the words of its stream. vLLM says of a call that was demanded
-    that there is one, whether there is or not."""
+    """The reason for which a choice of a reply in one piece ended, in the words of its stream. vLLM says of a call
+    that was demanded that there is one, whether there is or not."""
     if choice.finish_reason != "tool_calls":
         return str(choice.finish_reason)
     if choice.index in cut_off:
@@ -128,7 +128,7 @@ class LateCalls:
         return DeltaMessage(content=said) if said else None
 
     def rest(self) -> DeltaMessage | None:
-        """What is left at the end. A call that was begun and cannot be read is told neither as a call nor as text."""
+        """The rest at the end. A call that was begun and cannot be read is told neither as a call nor as text."""
         unsaid, self._unsaid = self._unsaid, ""
         if not self._call_begun:
             return DeltaMessage(content=unsaid) if unsaid else None
@@ -168,8 +168,8 @@ async def read_reply(
     parser: Any = None,
     **options: Any,
 ) -> Any:
-    """What `answer`, vLLM's `chat_completion_full_generator`, makes of the outputs; a `ReadRequest` is read here, by a
-    parser for each of its choices."""
+    """The reply that `answer`, vLLM's `chat_completion_full_generator`, makes of the outputs; a `ReadRequest` is read
+    here, by a parser for each of its choices."""
     if isinstance(request, ReadRequest):
         reader = ReplyReader(request, new_parser)
         outputs, parser = _once(await reader.all_of(outputs)), reader
@@ -228,7 +228,7 @@ class ReplyReader:
 
 @dataclass(slots=True)
 class ReadChoice:
-    """What a stream of this choice would have said so far."""
+    """The text, thoughts and calls that a stream of this choice would have said so far."""
 
     parser: Any
     begun: bool = False

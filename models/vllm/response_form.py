@@ -311,7 +311,7 @@ class ResponseObject:
         return found
 
     def passes_over(self, item: Mapping[str, Any], output: list[dict[str, Any]]) -> bool:
-        """Whether it is a second call of an answer that may have one."""
+        """True for a second call of an answer that may have one."""
         is_call = item["type"] == "function_call"
         return is_call and not self._parallel_calls and any(each["type"] == item["type"] for each in output)
 

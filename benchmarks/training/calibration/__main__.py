@@ -11,6 +11,7 @@ from typing import Any
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from benchmarks.evaluation.minilm import encoder_checkpoint
+from benchmarks.training.calibration.measures import table
 from benchmarks.training.calibration.questions import cases, question_of
 from benchmarks.training.calibration.remembered_scores import remembered_scoring
 from benchmarks.training.calibration.report import publish
@@ -18,7 +19,6 @@ from benchmarks.training.calibration.results import result_questions
 from compression.pipeline.pipeline import OF_RECORDS
 from compression.pipeline.spec import ModelSpec
 from compression.tuning.artefact import Fitted, entry_of, write
-from compression.tuning.measures import table
 from compression.tuning.observing import Observed
 from compression.tuning.parallel import observe_all
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.training.calibration.measures import Kept, Line, lines, promised
 from compression.calibration.boosting import sigmoid
 from compression.calibration.fitting import Floats, calibration_error
 from compression.tuning.artefact import Fitted
-from compression.tuning.measures import Kept, Line, lines, promised
 
 PAGE, FIGURES, KEEP, BINS = "calibration.md", "reliability.json", 0.95, 10
 _HEAD = """# How well the calibrations hold

@@ -1,4 +1,4 @@
-"""How good a calibration is: for each suite, losses that warn, kept outputs that warn, and the calibration's error."""
+"""Measures of a calibration: for each suite, losses that warn, kept outputs that warn, and the calibration's error."""
 
 from dataclasses import dataclass
 
@@ -40,7 +40,7 @@ def lines(rows: Rows, logits: tuple[Floats, Floats]) -> list[Line]:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What a promise came to in one suite: the share of its questions that kept their evidence, and the mean ratio."""
+    """The outcome of a promise in one suite: the share of questions that kept their evidence, and the mean ratio."""
 
     suite: str
     questions: int
