@@ -110,15 +110,11 @@ def _telling(asking: socket.socket) -> Tell:
 
 
 def _line(asking: socket.socket) -> bytes:
-    received = b""
-    while not received.endswith(b"\n"):
-        piece = asking.recv(4096)
-        received += piece
-        if not received:
-            return received
-        if not piece or len(received) > LONGEST_REQUEST_BYTES:
-            raise ValueError("a request is one line")
-    return received
+    with asking.makefile("rb") as lines:
+        line = lines.readline(LONGEST_REQUEST_BYTES + 1)
+    if line and not line.endswith(b"\n"):
+        raise ValueError("a request is one line")
+    return line
 
 
 def _uid(asking: socket.socket) -> int:

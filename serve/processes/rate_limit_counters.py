@@ -1,4 +1,7 @@
-"""Rate limits counted in one process for every HTTP process of a server: client, server and the frames between them."""
+"""Rate limits counted in one process for every HTTP process of a server: client, server, and what they say.
+
+A message is a line of JSON, of at most the 64 KiB that asyncio reads as one; a project's name is its longest part.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,6 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from struct import Struct
 
 from pydantic import TypeAdapter
 
@@ -18,9 +20,8 @@ from billing.rate_limits.rate_limits import RateLimits, open_counters
 from serve.config.billing import IN_MEMORY
 from serve.config.settings import Settings
 
-_LENGTH = Struct("!I")
-# A project's name is its longest part.
-LONGEST = 64 * 1024
+TIMEOUT_S = 2.0
+logger = logging.getLogger("pith.limits")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,26 +42,12 @@ class Answered:
 
 ASKED = TypeAdapter(Asked)
 ANSWERED = TypeAdapter(Answered)
-
-
-def framed(body: bytes) -> bytes:
-    return _LENGTH.pack(len(body)) + body
-
-
-async def read_frame(reader: asyncio.StreamReader) -> bytes:
-    """Raises `asyncio.IncompleteReadError` at the end, and `ValueError` for a frame longer than any may be."""
-    (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
-    if length > LONGEST:
-        raise ValueError(f"a frame of {length} bytes")
-    return await reader.readexactly(length)
-
-
-TIMEOUT_S = 2.0
-logger = logging.getLogger("pith.limits")
+# A line that is no message, or is too long for one.
+UNREADABLE = (ValueError, asyncio.LimitOverrunError)
 
 
 class SharedCounters:
-    """One connection, on which each call is a frame and answers come in order. Connects on first use."""
+    """One connection, on which each call is a line and answers come in order. Connects on first use."""
 
     def __init__(self, path: Path, *, timeout_s: float = TIMEOUT_S) -> None:
         self._path = path
@@ -131,13 +118,13 @@ class _Line:
             answer.set_exception(ConnectionResetError("the connection was lost"))
             return answer
         self._waiting[asked.number] = answer
-        self._writer.write(framed(ASKED.dump_json(asked)))
+        self._writer.write(ASKED.dump_json(asked) + b"\n")
         return answer
 
     def forget(self, asked: Asked) -> None:
         """Send without waiting for an answer."""
         if not self.is_lost:
-            self._writer.write(framed(ASKED.dump_json(asked)))
+            self._writer.write(ASKED.dump_json(asked) + b"\n")
 
     async def close(self) -> None:
         self._reading.cancel()
@@ -146,11 +133,11 @@ class _Line:
     async def _read(self, reader: asyncio.StreamReader) -> None:
         try:
             while True:
-                answered = ANSWERED.validate_json(await read_frame(reader))
+                answered = ANSWERED.validate_json(await reader.readuntil())
                 waiting = self._waiting.pop(answered.number, None)
                 if waiting is not None and not waiting.done():
                     waiting.set_result(answered)
-        except (asyncio.IncompleteReadError, OSError, ValueError) as error:
+        except (*UNREADABLE, asyncio.IncompleteReadError, OSError) as error:
             logger.error("the connection to the rate-limit counter was lost: %s", error)
         finally:
             self._lose()
@@ -181,14 +168,14 @@ class CountersServer:
         in_flight: dict[str, Ask] = {}
         try:
             while True:
-                asked = ASKED.validate_json(await read_frame(reader))
+                asked = ASKED.validate_json(await reader.readuntil())
                 answered = await self._answered(asked, in_flight)
-                writer.write(framed(ANSWERED.dump_json(answered)))
+                writer.write(ANSWERED.dump_json(answered) + b"\n")
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
             # The process has ended.
             pass
-        except ValueError as error:
+        except UNREADABLE as error:
             logger.error("cannot read a rate-limit request of an HTTP process: %s", error)
         finally:
             for ask in in_flight.values():
