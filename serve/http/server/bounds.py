@@ -14,7 +14,7 @@ from serve.http.client_address import is_in_networks
 from serve.http.error_dialects import response_of
 from serve.http.errors import Problem
 from serve.http.request_id import RequestIdMiddleware
-from serve.http.server.deadlines import ReceiveTimes, SendTimes
+from serve.http.server.deadlines import SendTimes
 from serve.processes.connections import Connections
 from serve.processes.process_setup import files_to_spare
 
@@ -102,12 +102,12 @@ OPS_CONNECTIONS_PER_ADDRESS = 64
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Bounds on all connections of one port. Those from networks in `not_counted` are bound by
-    the overall limit only. `misdirected` answers requests for other hosts."""
+    """Bounds on all connections of one port. Those from networks in `not_counted` are bound by the overall limit only.
+    `receive` has the times for what a client sends; `misdirected` answers requests for other hosts."""
 
     connections: Connections
     not_counted: tuple[Network, ...]
-    receive: ReceiveTimes
+    receive: ServerSettings
     send: SendTimes
     hosts: Hosts
     misdirected: ASGIApp
@@ -122,7 +122,7 @@ def public_bounds(server: ServerSettings) -> Bounds:
         ),
         # Proxies bring many clients, and this machine's own are no strangers.
         parse_networks([*LOOPBACK, *server.trusted_proxies]),
-        _receive_times(server),
+        server,
         _send_times(server),
         Hosts(server.host, server.allowed_hosts),
         misdirected("server.allowed_hosts"),
@@ -134,19 +134,10 @@ def ops_bounds(settings: Settings) -> Bounds:
     return Bounds(
         Connections(most=OPS_CONNECTIONS, most_per_client=OPS_CONNECTIONS_PER_ADDRESS),
         parse_networks(LOOPBACK),
-        _receive_times(settings.server),
+        settings.server,
         _send_times(settings.server),
         Hosts(settings.ops.host, settings.ops.allowed_hosts),
         misdirected("ops.allowed_hosts"),
-    )
-
-
-def _receive_times(server: ServerSettings) -> ReceiveTimes:
-    return ReceiveTimes(
-        idle_s=server.idle_timeout_s,
-        head_s=server.head_timeout_s,
-        body_s=server.body_timeout_s,
-        body_bytes_per_s=server.body_bytes_per_s,
     )
 
 

@@ -14,12 +14,12 @@ from starlette.types import Receive, Scope, Send
 
 from serve.config.server_settings import ServerSettings
 from serve.http.server.bounds import public_bounds
-from serve.http.server.deadlines import ReceiveTimes, overdue
+from serve.http.server.deadlines import overdue
 from serve.http.server.protocol import BoundedHttp
 from tests.serve.http.serving import Listening, Raw, detail, eventually, listening
 
 GET = b"GET /quick HTTP/1.1\r\nHost: h\r\n\r\n"
-TIMES = ReceiveTimes(idle_s=0.6, head_s=0.6, body_s=0.6, body_bytes_per_s=1_000_000)
+TIMES = ServerSettings(idle_timeout_s=0.6, head_timeout_s=0.6, body_timeout_s=0.6, body_bytes_per_s=1_000_000)
 IDLE_SOCKETS = 5000
 
 
