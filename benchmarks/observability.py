@@ -24,9 +24,9 @@ from typing import Annotated, Any
 import typer
 from prometheus_client import CollectorRegistry
 
-from billing.clock import now
 from billing.ledger.spool import Spool
 from billing.store.database import open_database
+from billing.usage import now
 from models.fake_engine import FakeEngine
 from serve.app import build_service, open_ledger
 from serve.catalog.offered import catalog_of

@@ -1,1 +1,1 @@
-"""Who may spend, what a request costs, and what was spent: accounts, prices, holds and the usage ledger."""
+"""Billing: accounts and their keys, prices, holds and the usage ledger."""

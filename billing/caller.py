@@ -1,4 +1,4 @@
-"""Who is asking, as every later step needs it: identity, whether its usage is metered, and its limits."""
+"""The caller of a request, as every later step needs it: identity, whether its usage is metered, and its limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can go wrong with identity and money, named for what happened; none knows an HTTP status."""
+"""Errors of identity and money, named for what happened; none knows an HTTP status."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -81,7 +81,7 @@ class QuotaExceeded(BillingError):
 
     @property
     def left_nano_usd(self) -> int:
-        """What could still be held when it was asked."""
+        """The amount that could still be held when it was asked."""
         return self.limit_nano_usd - self.committed_nano_usd
 
 

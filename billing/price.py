@@ -41,13 +41,13 @@ class ModelPrice:
 
     @property
     def is_free(self) -> bool:
-        """Whether no request to it is charged anything."""
+        """True where no request to it is charged anything."""
         highest = self.input_micro_usd_per_mtok, self.output_micro_usd_per_mtok, self.minimum_nano_usd
         return self.ppm == 0 or not any(highest)
 
     @property
     def cheapest_input_micro_usd_per_mtok(self) -> int:
-        """What a prompt token costs at least."""
+        """The least cost of a prompt token."""
         cached = self.cached_input_micro_usd_per_mtok
         return self.input_micro_usd_per_mtok if cached is None else cached
 
@@ -93,7 +93,7 @@ def saved_nano_usd(
     completion_tokens: int,
     minimum: bool,
 ) -> int:
-    """What a chat would have cost more than `charged_nano_usd` with a prompt of the original tokens. Below zero where
+    """Cost of a chat with a prompt of the original tokens, above `charged_nano_usd`. Below zero where
     it would have cost less."""
     whole = cost(
         price,

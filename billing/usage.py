@@ -38,7 +38,7 @@ class Hold:
 
     @property
     def status(self) -> MeteringStatus:
-        """What the header of a streamed response may say before the settlement."""
+        """The word of a streamed response's header, before the settlement."""
         if self.kind == "not_applicable":
             return "not_applicable"
         return "persisted" if self.kind == "held" else "degraded"
@@ -250,3 +250,7 @@ def _scrubbed(value: Any) -> Any:
     if isinstance(value, list):
         return [_scrubbed(part) for part in value]
     return value
+
+
+def now() -> datetime:
+    return datetime.now(UTC)

@@ -11,14 +11,14 @@ from prometheus_client import CollectorRegistry
 from billing.accounts.accounts import Accounts
 from billing.accounts.key_cache import KeyCacheTimes
 from billing.background.upkeep import Background, Round
-from billing.clock import now
 from billing.ledger.leases import LeaseTimes
 from billing.ledger.ledger import Ledger
-from billing.ledger.replay import WrittenOff, log_written_off
+from billing.ledger.recording import WrittenOff, log_written_off
 from billing.ledger.spool import Spool
 from billing.originals.original_store import OriginalStore
 from billing.rate_limits.rate_limits import RateLimits
 from billing.store.database import Database
+from billing.usage import now
 from billing.webhooks.limit_alerts import Refusals
 from models.catalog import Catalog
 from models.embedding_backends import RetrievalModel

@@ -14,8 +14,7 @@ from pathlib import Path
 from benchmarks.limits.row import Row, Work
 from billing.accounts.accounts import Accounts
 from billing.batches.batch import FileBounds
-from billing.batches.file_store import FileStore
-from billing.batches.folder import FileFolder
+from billing.batches.file_store import FileFolder, FileStore
 from billing.caller import Caller
 from billing.store.database import open_database
 from billing.store.migration import upgrade

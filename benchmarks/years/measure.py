@@ -21,7 +21,7 @@ from billing.books.usage_report import usage
 from billing.ledger.ledger import Ledger
 from billing.ledger.spool import Spool
 from billing.rollups.archived import archived, sealed_until
-from billing.rollups.archived import manifest_of as archived_manifest
+from billing.rollups.archived import stored_manifest as archived_manifest
 from billing.rollups.partitions import day_of
 from billing.rollups.refill import unequal_sums
 from billing.store.database import Database, open_database

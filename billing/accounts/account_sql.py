@@ -230,7 +230,7 @@ def check_storable(kind: str, ref: str) -> None:
 
 
 def project_limits(row: AnyRow) -> ProjectLimits:
-    """Of a row in which a key's limits stand beside the project's."""
+    """The project's limits, of a row in which a key's stand beside them."""
     return ProjectLimits(
         row.project_requests_per_minute,
         row.project_tokens_per_minute,

@@ -8,18 +8,17 @@ from typing import Any
 from sqlalchemy import Connection, Table
 
 from billing.accounts import account_sql, key_sql, keys
-from billing.accounts.account_changes import A, AccountChanges, Find, checked_name
-from billing.accounts.account_lists import ListedKey, ListedProject, listed_projects
 from billing.accounts.account_sql import Page, Project, Workspace
 from billing.accounts.api_keys import ApiKeys
+from billing.accounts.audit_log import A, AccountChanges, Find, checked_name
 from billing.accounts.key_cache import KeyCache, KeyCacheTimes, KeyUses
-from billing.accounts.key_sql import KeyRecord, StoredKey
-from billing.accounts.key_terms import MAX_LIMIT_NANO_USD, NO_TERMS, KeyTerms
+from billing.accounts.key_sql import KeyRecord, ListedKey, ListedProject, StoredKey, listed_projects
+from billing.accounts.keys import MAX_LIMIT_NANO_USD, NO_TERMS, KeyTerms
 from billing.caller import NO_LIMITS, Caller, ProjectLimits
-from billing.clock import now as utc_now
 from billing.errors import InvalidAccount, InvalidKey
 from billing.store.database import Database
 from billing.store.schema import projects, workspaces
+from billing.usage import now as utc_now
 
 # It is read with every key.
 MAX_COMPRESSION_CHARS = 4096
@@ -211,7 +210,7 @@ class Accounts:
         return await self.change_project(project, account_sql.limit_columns(limits))
 
     async def set_project_compression(self, project: str, compression: str | None) -> Project:
-        """How the project's chats are compressed unless they say so themselves, as JSON; None: not at all."""
+        """Set how the project's chats are compressed unless they say so themselves, as JSON; None: not at all."""
         return await self.change_project(project, {"compression": compression})
 
     async def revoke_workspace(self, workspace: str, *, now: datetime) -> Workspace:

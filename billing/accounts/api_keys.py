@@ -7,11 +7,10 @@ from typing import Any
 from sqlalchemy import Connection, select
 
 from billing.accounts import account_sql, audit_log, key_sql, keys
-from billing.accounts.account_changes import AccountChanges, checked_name, workspace_of
-from billing.accounts.account_lists import ListedKey, listed_keys
 from billing.accounts.account_sql import Page
-from billing.accounts.key_sql import KeyRecord
-from billing.accounts.key_terms import NO_TERMS, KeyChange, KeyTerms, checked_terms, moment_of
+from billing.accounts.audit_log import AccountChanges, checked_name, workspace_of
+from billing.accounts.key_sql import KeyRecord, ListedKey, listed_keys
+from billing.accounts.keys import NO_TERMS, KeyChange, KeyTerms, checked_terms, moment_of
 from billing.errors import AccountRevoked, InvalidAccount
 from billing.store.dates import now_s
 from billing.store.schema import api_keys, workspaces
@@ -40,7 +39,7 @@ class ApiKeys:
         return await self._changes.create("key", name, now, make), key.token
 
     async def change(self, key: str, change: KeyChange, *, now: datetime) -> KeyRecord:
-        """What is not named stays. It reaches every server within the time for which keys are cached. Raises
+        """Settings that are not named stay. It reaches every server within the time for which keys are cached. Raises
         `InvalidAccount`."""
 
         def work(connection: Connection) -> KeyRecord:
@@ -105,7 +104,7 @@ class ApiKeys:
 
 
 def id_of(key: str) -> str:
-    """Of a key by its id, or as a whole. Raises `InvalidKey` for what begins as a key and is none."""
+    """The id of a key, given as that or as a whole. Raises `InvalidKey` for what begins as a key and is none."""
     return keys.parse(key).key_id if key.startswith(f"{keys.PREFIX}_") else key
 
 

@@ -1,19 +1,18 @@
 """The SQL of keys: what they are, what they may, and the balance of those that have a spend limit.
 
 The balance of a key starts when it is given a limit, from what its events and open holds add up to; until then its
-requests cost no statement more. Keys that were rotated share the limits and the balance of the first of them.
-"""
+requests cost no statement more. Keys that were rotated share the limits and the balance of the first of them."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from sqlalchemy import Connection, Row, Select, and_, delete, func, insert, or_, select, update
 
 from billing.accounts import account_sql
-from billing.accounts.account_sql import Page, paged
-from billing.accounts.key_terms import NO_TERMS, KeyTerms, moment_of, terms_of_row
+from billing.accounts.account_sql import Page, Project, Workspace, paged
+from billing.accounts.keys import NO_TERMS, KeyTerms, moment_of, terms_of_row
 from billing.caller import Caller
 from billing.errors import UnknownAccount
 from billing.store.dates import now_s
@@ -184,8 +183,8 @@ def set_expiry(connection: Connection, key_id: str, moment: datetime | None) -> 
 
 
 def set_limits(connection: Connection, key: KeyRecord, terms: KeyTerms) -> None:
-    """Of the row that has this key's limits. A first spend limit starts the balance from what the key's events and open
-    holds add up to; with the last one the balance ends."""
+    """Changes the row that has this key's limits. A first spend limit starts the balance from what the key's events
+    and open holds add up to; with the last one the balance ends."""
     values = terms.limit_columns()
     if terms.has_spend_limit == (key.balance is not None):
         # The balance goes on, or there is none.
@@ -223,7 +222,7 @@ def sharing(key_id: str) -> Select[Any]:
 
 
 def charged_by_month(connection: Connection, key_id: str) -> dict[str, int]:
-    """What the events of a key, and of those that share its balance, were charged in each month: nano-USD."""
+    """Charges of a key and of those that share its balance, by month: nano-USD."""
     month = usage_months.c.month
     summing = (
         select(month, func.sum(usage_months.c.cost_nano_usd).label("charged"))
@@ -278,3 +277,67 @@ def _key(row: Row[Any]) -> KeyRecord:
         limits_key_id=row.limits_key_id,
         balance=balance,
     )
+
+
+# Which of the three was revoked. The outermost is named, since revoking it ended all that is in it.
+Revoked = Literal["workspace", "project", "key"]
+
+
+@dataclass(frozen=True, slots=True)
+class ListedProject:
+    """A project with its workspace, and what was revoked where none of its keys works."""
+
+    project: Project
+    workspace: Workspace
+    revoked: Revoked | None
+
+
+@dataclass(frozen=True, slots=True)
+class ListedKey:
+    """A key with what it belongs to, and what was revoked where it does not work."""
+
+    key: KeyRecord
+    project: Project
+    workspace: Workspace
+    revoked: Revoked | None
+
+
+def listed_projects(
+    connection: Connection, workspace: str | None = None, page: Page | None = None
+) -> list[ListedProject]:
+    """Oldest first. Raises `UnknownAccount` for an unknown workspace."""
+    found = account_sql.all_projects(connection, workspace, page)
+    return _with_owners(connection, found, some=page is not None)
+
+
+def listed_keys(
+    connection: Connection, workspace: str | None = None, project: str | None = None, page: Page | None = None
+) -> list[ListedKey]:
+    """Oldest first. Raises `UnknownAccount` for an unknown workspace or project."""
+    found = all_keys(connection, project, workspace, page)
+    some = page is not None
+    ids = {key.project_id for key in found} if some else None
+    theirs = _with_owners(connection, account_sql.all_projects(connection, None, ids=ids), some=some)
+    owners = {listed.project.id: listed for listed in theirs}
+    return [
+        ListedKey(key, owner.project, owner.workspace, owner.revoked or ("key" if key.revoked_at else None))
+        for key in found
+        for owner in [owners[key.project_id]]
+    ]
+
+
+def _with_owners(connection: Connection, found: Sequence[Project], *, some: bool) -> list[ListedProject]:
+    """With `some` only their workspaces are read."""
+    ids = {project.workspace_id for project in found} if some else None
+    owners = {owner.id: owner for owner in account_sql.all_workspaces(connection, ids=ids)}
+    return [
+        ListedProject(project, owner, _revoked(owner, project))
+        for project in found
+        for owner in [owners[project.workspace_id]]
+    ]
+
+
+def _revoked(workspace: Workspace, project: Project) -> Revoked | None:
+    if workspace.revoked_at:
+        return "workspace"
+    return "project" if project.revoked_at else None

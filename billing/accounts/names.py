@@ -19,7 +19,7 @@ _ACTIVE = {
 
 
 def names_in(file: Path, named: Named) -> list[tuple[str, str]]:
-    """What a command line calls each active one, and a word about it, in order; the first `MOST`. Nothing where the
+    """Each active one as a command line names it, and a word about it, in order; the first `MOST`. Nothing where the
     file is no ledger or is busy: a completion is no place for an error."""
     statement = f"{_ACTIVE[named]} ORDER BY 1 LIMIT {MOST}"
     try:

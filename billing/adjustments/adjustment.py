@@ -139,7 +139,7 @@ class Wanted:
         return self.nano_usd is None
 
     def is_what_was_made(self, made: Adjustment) -> bool:
-        """Whether `made` is the answer to this, asked before."""
+        """True where `made` is the answer to this, asked before."""
         same = (self.kind, self.event_id, self.reason, self.refunds_rest)
         if same != (made.kind, made.event_id, made.reason, made.refunds_rest):
             return False

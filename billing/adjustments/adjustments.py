@@ -31,7 +31,7 @@ from billing.adjustments.adjustment import (
 from billing.errors import UnknownAccount
 from billing.ledger.workspace_balances import locked_in_month
 from billing.rollups.archived import is_late, sealed_until
-from billing.store.charged import CHARGED
+from billing.rollups.usage_sums import CHARGED
 from billing.store.database import Database, RowWork
 from billing.store.dates import now_s, within
 from billing.store.schema import adjustments, usage_events, workspaces
@@ -115,7 +115,7 @@ def listed(
 
 
 def refunded(connection: Connection, event_id: str) -> int:
-    """What was refunded of an event so far, in nano-USD above zero."""
+    """Refunds of an event so far, in nano-USD above zero."""
     total = select(func.coalesce(func.sum(_a.nano_usd), 0)).where(_a.event_id == event_id)
     return -int(connection.execute(total).scalar_one())
 

@@ -11,8 +11,12 @@ from functools import partial
 from itertools import groupby
 from pathlib import Path
 
+from sqlalchemy import Connection
+
+from billing.accounts import audit_log
+from billing.accounts.audit_log import AuditEntry
 from billing.archive import month_sql
-from billing.archive.event_file import COLUMNS, Reread, reread
+from billing.archive.event_file import COLUMNS, Event, Reread, reread
 from billing.archive.month_files import (
     EventsFile,
     Manifest,
@@ -25,15 +29,23 @@ from billing.archive.month_files import (
     whole_file,
     write_manifest,
 )
-from billing.archive.month_sql import Month, drop_table, tables_of
+from billing.archive.month_sql import Month, drop_table, now_of, tables_of
 from billing.books.proof import WAIT_S, WAITS, prove
 from billing.errors import ArchiveRefused, LedgerUnavailable
 from billing.ledger.spool import Spool
-from billing.parquet import RowWriter
+from billing.parquet import RowWriter, row_with
 from billing.rollups import checkpoint_sql
-from billing.rollups.archived import digest_of_sums, sealed_until
+from billing.rollups.archived import (
+    ArchivedMonth,
+    archived,
+    digest_of_sums,
+    is_late,
+    sealed_until,
+    stored_manifest,
+)
 from billing.rollups.checkpoint_sql import Sum
 from billing.store.database import Database, PatientWork
+from billing.store.rollup_tables import late_events
 
 EVENTS_IN_FILE = 5_000_000
 PAGE_ROWS = 5000
@@ -103,7 +115,7 @@ class Planned:
 
 
 async def planned(database: Database, keep_months: int | None) -> list[Planned]:
-    """What a run does if everything is proven by then, oldest first; None keeps all. Raises `LedgerUnavailable`."""
+    """Plan of a run if everything is proven by then, oldest first; None keeps all. Raises `LedgerUnavailable`."""
     found, after = list[Planned](), await database.read(sealed_until)
     if begun := await database.read(month_sql.unfinished):
         left = await database.read(partial(month_sql.count_events, month=begun))
@@ -247,3 +259,69 @@ class Archiver:
                 if left == 1:
                     raise
                 await asyncio.sleep(WAIT_S)
+
+
+# Of an event's id.
+MOST_CHARS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An archived event, and the file that has it."""
+
+    path: Path
+    event: Event
+
+
+async def find(database: Database, folder: Path, event_id: str) -> Found | None:
+    """Raises `ArchiveRefused` where the event's month is not archived, `ArchiveDamaged`, and `LedgerUnavailable`."""
+    month = _of(await database.read(archived), event_id)
+    for file in (await _manifest(database, month)).files:
+        event = await asyncio.to_thread(row_with, folder / file.name, "event_id", event_id)
+        if event is not None:
+            return Found(folder / file.name, event)
+    return None
+
+
+async def admit(database: Database, folder: Path, event_id: str, *, actor: str) -> None:
+    """Lets the ledger take an event of an archived month that the archive does not have: the files are compared with
+    what was proven first. Raises as `find`, and `ArchiveRefused` where it has it."""
+    month = _of(await database.read(archived), event_id)
+    if not month.is_dropped:
+        raise ArchiveRefused(f"{month.month} is still being archived: run pith archive first")
+    await asyncio.to_thread(check_files, folder, await _manifest(database, month))
+    found = await find(database, folder, event_id)
+    if found is not None:
+        raise ArchiveRefused(
+            f"event {event_id} is in {found.path}, and was charged: pith spool drop takes it out"
+        )
+    await database.write(partial(_admit, event_id=event_id, actor=actor))
+
+
+async def check_all(database: Database, folder: Path) -> int:
+    """Compares every file with what was proven; how many there are. Raises `ArchiveDamaged`."""
+    number = 0
+    for month in await database.read(archived):
+        manifest = await _manifest(database, month)
+        await asyncio.to_thread(check_files, folder, manifest)
+        number += len(manifest.files)
+    return number
+
+
+async def _manifest(database: Database, month: ArchivedMonth) -> Manifest:
+    return manifest_of(await database.read(partial(stored_manifest, month=month.month)))
+
+
+def _of(months: list[ArchivedMonth], event_id: str) -> ArchivedMonth:
+    for month in months:
+        if month.from_id <= event_id < month.until_id and len(event_id) <= MOST_CHARS:
+            return month
+    raise ArchiveRefused(f"event {event_id[:80]!r} is of no month that is archived")
+
+
+def _admit(connection: Connection, *, event_id: str, actor: str) -> None:
+    if is_late(connection, event_id):
+        return
+    now = now_of(connection)
+    connection.execute(late_events.insert().values(event_id=event_id, admitted_at=now))
+    audit_log.record(connection, AuditEntry(now, actor, "archive.admit", None, event_id, {}))

@@ -51,7 +51,7 @@ class Reread:
 
 
 def reread(paths: Sequence[Path], stretches: Sequence[Stretch], sums: Iterable[Sum]) -> Reread:
-    """What is in the files, in the memory of its sums. Raises `ArchiveDamaged` where their events are not those of the
+    """Reads the files, in the memory of their sums. Raises `ArchiveDamaged` where their events are not those of the
     stretches, or do not add up to `sums`."""
     found = Reread()
     events = merge(*(rows_of(path, list(COLUMNS)) for path in paths), key=lambda event: event["event_id"])

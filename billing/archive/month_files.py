@@ -149,7 +149,7 @@ def digest_of(path: Path) -> tuple[str, int]:
 
 
 def check_files(folder: Path, manifest: Manifest) -> None:
-    """Whether they are there as they were proven. Raises `ArchiveDamaged`."""
+    """Raises `ArchiveDamaged` unless they are there as they were proven."""
     for file in manifest.files:
         if digest_of(folder / file.name) != (file.sha256, file.bytes):
             raise ArchiveDamaged(f"{folder / file.name}: is not the file that was proven")

@@ -20,7 +20,7 @@ from billing.rollups import checkpoint_sql
 from billing.rollups.archived import KEY
 from billing.rollups.checkpoint_sql import Stretch, Sum
 from billing.rollups.partitions import PATIENCE_MS, day_of, following, id_of_day, month_of_day
-from billing.store.charged import CHARGED
+from billing.rollups.usage_sums import CHARGED
 from billing.store.dates import now_s
 from billing.store.rollup_tables import (
     SUMS,
@@ -126,7 +126,7 @@ def seal(connection: Connection, month: Month, actor: str) -> None:
 
 
 def sums_of_stretches(connection: Connection, month: Month) -> list[Sum]:
-    """What was proven of it, by workspace and month charged."""
+    """The sums that were proven of it, by workspace and month charged."""
     sums = (func.sum(_s[name]) for name in ("events", "charged_nano_usd", "written_off_nano_usd"))
     statement = (
         select(_s.workspace_id, _s.month, *sums)
@@ -152,7 +152,7 @@ def page(
 
 
 def clear_days(connection: Connection, month: Month) -> None:
-    """Of a run that died while it wrote them. Raises `ArchiveRefused` where another run has gone on."""
+    """Deletes those of a run that died while it wrote them. Raises `ArchiveRefused` where another run has gone on."""
     _lock_sealed(connection, month)
     connection.execute(delete(archived_days).where(archived_days.c.archived_month == month.month))
 

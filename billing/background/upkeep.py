@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from billing.collections.collection import HookCommand
 from billing.collections.collector import Collector
-from billing.collections.payment_hook import HookCommand
 from billing.errors import BillingError
 from billing.ledger.ledger import Ledger
 from billing.originals.original_store import Count, OriginalStore
@@ -65,7 +65,7 @@ class Loop:
             await asyncio.sleep(self._pause_s())
 
     def stuck_for_s(self) -> float | None:
-        """How long its round has taken, where that is too long."""
+        """Seconds that its round has taken, where that is too long."""
         if self._begun_at is None or self.round.stuck_s is None:
             return None
         taken = _now() - self._begun_at

@@ -130,7 +130,7 @@ class EndedLine:
 
 
 def kept_bytes(result: str | None) -> int:
-    """What a line's result counts while it is in the ledger: as much as in a file."""
+    """Bytes that a line's result counts while it is in the ledger: as much as in a file."""
     return 0 if result is None else len(result.encode()) + 1
 
 

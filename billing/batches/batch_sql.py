@@ -131,13 +131,13 @@ def cancel(connection: Connection, project_id: str, batch_id: str) -> Batch:
 
 
 def unfinished_of(connection: Connection, project_id: str) -> int:
-    """How many of a project's batches have not ended."""
+    """Number of a project's batches that have not ended."""
     counting = select(func.count()).where(alive, _b.project_id == project_id, _b.status.not_in(ENDED))
     return int(connection.execute(counting).scalar_one())
 
 
 def any_unfinished(connection: Connection) -> bool:
-    """Whether there is anything left to do, for any batch."""
+    """True while there is anything left to do, for any batch."""
     return connection.execute(select(_b.id).where(alive).limit(1)).first() is not None
 
 

@@ -71,7 +71,7 @@ class BatchStore:
         return await self._write(partial(batch_sql.cancel, project_id=project_id, batch_id=batch_id))
 
     async def any_unfinished(self) -> bool:
-        """Whether there is anything left to do, for any batch."""
+        """True while there is anything left to do, for any batch."""
         return await self._database.read(batch_sql.any_unfinished)
 
     async def advance(self) -> None:
@@ -137,7 +137,7 @@ class BatchStore:
         await self._write(partial(batch_sql.end_job, job=job, status="failed", errors=errors))
 
     async def counts_of(self, batch_id: str) -> Counts:
-        """Of a batch whose lines are still there, with the tokens that they used."""
+        """Counts of a batch whose lines are still there, with the tokens that they used."""
         return await self._database.read(partial(batch_sql.whole_counts_of, batch_id=batch_id))
 
     async def finish(
@@ -194,8 +194,8 @@ class BatchStore:
     def ending(
         self, claimed: ClaimedLine, state: LineState, result: str, tokens: LineTokens = NO_TOKENS
     ) -> Work[None]:
-        """What ends the line in the transaction of its settlement. Raises `LostClaim` where somebody else has the line,
-        and then nothing is settled."""
+        """The work that ends the line in the transaction of its settlement. Raises `LostClaim` where somebody else has
+        the line, and then nothing is settled."""
         return partial(line_sql.end, claimed=claimed, state=state, result=result, tokens=tokens)
 
     async def check_room(self, project_id: str, most_bytes: int) -> None:
@@ -203,7 +203,7 @@ class BatchStore:
         await self._database.read(partial(file_sql.check_room, project_id=project_id, most_bytes=most_bytes))
 
     async def ended_lines(self, batch_id: str, *, after: int, limit: int) -> list[EndedLine]:
-        """What became of the lines after line `after`, in their order: fewer where their results are long."""
+        """Ended lines after line `after`, in their order: fewer where their results are long."""
         return await self._database.read(partial(line_sql.ended, batch_id=batch_id, after=after, limit=limit))
 
     async def input_of(self, batch: NewBatch) -> StoredFile:

@@ -55,7 +55,7 @@ def see(connection: Connection, store: str) -> None:
 
 
 def is_lost(store: "Column[str]") -> ColumnElement[bool]:
-    """Whether no server reaches the store that the row names. So it is with rows from before there were stores."""
+    """True where no server reaches the store that the row names. So it is with rows from before there were stores."""
     seen = select(_s.id).where(_s.id == store, _s.seen_at > now_s() - LOST_AFTER_S)
     return ~seen.exists()
 
@@ -185,7 +185,7 @@ def place(connection: Connection, store: str, file_ids: Collection[str]) -> None
 
 
 def delete_row(connection: Connection, file_id: str) -> None:
-    """Of a file that is not on disk any more."""
+    """Deletes the row of a file that is not on disk any more."""
     gone = delete(batch_files).where(_f.id == file_id, ~_f.complete)
     for row in connection.execute(gone.returning(_f.project_id, _f.bytes, _f.counted)).all():
         if row.counted:
@@ -193,7 +193,7 @@ def delete_row(connection: Connection, file_id: str) -> None:
 
 
 def count_result(connection: Connection, project_id: str, size: int) -> None:
-    """What a line became is kept until it is in a file, and counts as one would, whatever the project's bounds."""
+    """Counts a line's result as a file's bytes until it is in one, whatever the project's bounds."""
     _count(connection, project_id, files=0, size=size)
 
 

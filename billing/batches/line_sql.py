@@ -110,7 +110,7 @@ def put_back(connection: Connection, claimed: ClaimedLine, *, wait_s: float, cou
 
 
 def ended(connection: Connection, batch_id: str, after: int, limit: int) -> list[EndedLine]:
-    """What became of the lines after line `after`, in their order."""
+    """Ended lines after line `after`, in their order."""
     until = _page_end(connection, batch_id, after, limit)
     statement = select(_l.number, _l.custom_id, _l.state, _l.result).where(
         _l.batch_id == batch_id, _l.number > after, _l.number <= until

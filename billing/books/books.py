@@ -7,11 +7,15 @@ from functools import partial
 from billing.accounts import account_sql, audit_log
 from billing.accounts.audit_log import AuditEntry
 from billing.books import reconciliation
-from billing.books.holdout import Comparison, comparisons
-from billing.books.key_proof import key_differences_of_one_moment
+from billing.books.compressions import Comparison, comparisons
 from billing.books.proof import prove
 from billing.books.rebuild import EventsChanged, rebuild_balances
-from billing.books.reconciliation import Difference, Reconciliation, all_wrong_rows
+from billing.books.reconciliation import (
+    Difference,
+    Reconciliation,
+    all_wrong_rows,
+    key_differences_of_one_moment,
+)
 from billing.books.saving import Dimension
 from billing.books.statement import Statement, statement
 from billing.books.usage_report import UsageSum, usage

@@ -30,7 +30,7 @@ _e, _p = usage_events.c, prices.c
 
 
 def surely_priced() -> ColumnElement[bool]:
-    """Of an event joined with its price; never NULL. False says nothing."""
+    """True for an event, joined with its price, that is surely right; never NULL. False says nothing."""
     pico = _pico()
     subtotal = _rounded(pico)
     is_minimum = and_(_e.outcome != "failed", pico < _p.minimum_nano_usd * PICO_PER_NANO)

@@ -8,9 +8,8 @@ from sqlalchemy import Connection, delete, insert, select, update
 from billing.accounts import audit_log
 from billing.accounts.audit_log import AuditEntry
 from billing.books import reconciliation
-from billing.books.key_proof import rebuild_keys
 from billing.books.proof import ChangedEvents
-from billing.books.reconciliation import FIGURES, MOST_NAMED, Balances, Difference
+from billing.books.reconciliation import FIGURES, MOST_NAMED, Balances, Difference, rebuild_keys
 from billing.errors import BillingError, RebuildRefused
 from billing.rollups import checkpoint_sql
 from billing.rollups.event_sums import event_sums, wrong_sums

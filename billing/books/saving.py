@@ -1,4 +1,4 @@
-"""How much less compressed conversations cost than those that were left whole, with its 95% interval."""
+"""Saving of compressed conversations against those that were left whole, with its 95% interval."""
 
 from dataclasses import dataclass
 from math import exp, log, sqrt
@@ -46,7 +46,7 @@ class Saving:
 
 
 def saving_between(treated: Side, holdout: Side) -> Saving | None:
-    """What the treated side saved of each token's cost, against the held-out one; None: too few to say.
+    """The share of each token's cost that the treated side saved, against the held-out one; None: too few to say.
 
     The estimator is one less the ratio of two ratios, each a side's cost over its original tokens: a token counts
     alike wherever it stands, and a side that happened to get longer conversations is not dearer for it. Requests of a

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, and_, func, or_, select
 from billing.accounts import account_sql
 from billing.adjustments import adjustments as adjustment_sql
 from billing.adjustments.adjustment import Adjustment
-from billing.books.holdout import Comparison, comparisons
+from billing.books.compressions import Comparison, comparisons
 from billing.books.saving import LINES
 from billing.books.usage_report import UsageSum, usage
 from billing.collections import collection_sql

@@ -1,5 +1,4 @@
-"""What was used and what it cost, summed by what an operator asks for: workspace, project, key, model, route, day,
-month."""
+"""Usage and its cost, summed by what an operator asks for: workspace, project, key, model, route, day, month."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
@@ -7,14 +6,14 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, FromClause, Subquery, Table, func, select
+from sqlalchemy import ColumnElement, Connection, FromClause, Subquery, Table, and_, case, func, or_, select
 
 from billing.accounts import account_sql
 from billing.books.saving import Dimension
-from billing.rollups.usage_sums import Wanted, summed
-from billing.store.charged import charged_month
+from billing.rollups.usage_sums import Wanted, charged_month, summed
+from billing.store.batch_tables import batch_lines, batches
 from billing.store.database import use_one_snapshot
-from billing.store.dates import calendar
+from billing.store.dates import calendar, this_month
 from billing.store.rollup_tables import SUMS
 from billing.store.schema import api_keys, projects, usage_events, workspaces
 
@@ -51,7 +50,7 @@ class UsageSum:
 
 
 def total(sums: Iterable[UsageSum]) -> UsageSum:
-    """Of all groups."""
+    """The sum of all groups."""
     amounts = [astuple(line)[1:] for line in sums]
     return UsageSum({}, *map(sum, zip(*amounts, strict=True))) if amounts else UsageSum({}, 0, 0, 0, 0, 0)
 
@@ -120,7 +119,7 @@ def of_accounts() -> FromClause:
 
 
 def group_columns(connection: Connection, name: Dimension) -> list[Any]:
-    """What rows of `of_accounts` are grouped by: a name, and the id of an account."""
+    """The columns that rows of `of_accounts` are grouped by: a name, and the id of an account."""
     match name:
         case "workspace":
             return [workspaces.c.name.label("workspace"), _e.workspace_id]
@@ -166,8 +165,8 @@ def period_usage(
     until: datetime,
     limit: int,
 ) -> PeriodUsage:
-    """Of all keys of the project where `key_id` is None. Call it first in a transaction: a settlement between two reads
-    would be in the groups and not in the total."""
+    """Usage of one key, or of all keys of the project where `key_id` is None. Call it first in a transaction:
+    a settlement between two reads would be in the groups and not in the total."""
     use_one_snapshot(connection)
     read = partial(
         usage,
@@ -180,3 +179,67 @@ def period_usage(
     )
     (total,) = read(())
     return PeriodUsage(total, tuple(read(by, limit=limit)) if by else ())
+
+
+UNFINISHED = ("validating", "in_progress", "finalizing", "cancelling")
+LINE_STATES = ("waiting", "completed", "failed")
+PERCENT = (80, 100)
+
+
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """`batches`: unfinished ones by status; `lines`: theirs by state. `limited`: workspaces with a limit; `spent`: how
+    many of them have spent at least so many percent of one."""
+
+    batches: Mapping[str, int]
+    lines: Mapping[str, int]
+    limited: int
+    spent: Mapping[int, int]
+
+
+def glance(connection: Connection) -> Glance:
+    by_status = select(batches.c.status, func.count()).where(batches.c.cleared.is_(False))
+    statuses = {status: count for status, count in connection.execute(by_status.group_by(batches.c.status))}
+    by_state = select(batch_lines.c.state, func.count()).group_by(batch_lines.c.state)
+    states = {state: count for state, count in connection.execute(by_state)}
+    limited, *spent = connection.execute(_near_limits()).one()
+    return Glance(
+        {status: statuses.get(status, 0) for status in UNFINISHED},
+        {state: states.get(state, 0) for state in LINE_STATES},
+        limited,
+        dict(zip(PERCENT, spent, strict=True)),
+    )
+
+
+def _near_limits() -> Any:
+    w = workspaces.c
+    in_month = case((w.month == this_month(), w.month_posted_nano_usd), else_=0)
+    # Credits make room again; those of this month are in its sum already.
+    in_all = w.posted_nano_usd - w.credited_nano_usd
+    total_limit, month_limit = w.spend_limit_nano_usd, w.monthly_limit_nano_usd
+    limited = or_(total_limit.is_not(None), month_limit.is_not(None))
+
+    def spent(percent: int) -> ColumnElement[bool]:
+        # The limit is divided first: its hundredfold may not fit in the column's type.
+        return or_(
+            and_(total_limit.is_not(None), in_all >= total_limit / 100 * percent),
+            and_(month_limit.is_not(None), in_month >= month_limit / 100 * percent),
+        )
+
+    def count(condition: ColumnElement[bool]) -> ColumnElement[int]:
+        return func.coalesce(func.sum(case((condition, 1), else_=0)), 0)
+
+    counts = [count(limited), *(count(spent(percent)) for percent in PERCENT)]
+    return select(*counts).where(w.revoked_at.is_(None))
+
+
+def month_of_tenants(connection: Connection, top: int) -> tuple[Mapping[str, UsageSum], UsageSum]:
+    """Charges of this month, by the database's clock: of the `top` workspaces by cost, under their names, and
+    of all others together, those that were revoked among them."""
+    month = connection.execute(select(this_month())).scalar_one()
+    found = usage(connection, ["workspace"], charged_in=month)
+    there = select(workspaces.c.name).where(workspaces.c.revoked_at.is_(None))
+    names = set(connection.execute(there).scalars())
+    found.sort(key=lambda line: (line.group["workspace"] not in names, -line.cost_nano_usd))
+    named = [line for line in found[:top] if line.group["workspace"] in names]
+    return {line.group["workspace"]: line for line in named}, total(found[len(named) :])

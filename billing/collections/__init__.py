@@ -1,1 +1,1 @@
-"""What workspaces are asked to pay, and how it is handed to a payment system."""
+"""Collections: payments asked of workspaces, and their handing to a payment system."""

@@ -13,8 +13,15 @@ from sqlalchemy import Connection, Select, and_, func, insert, or_, select, upda
 from billing.accounts import account_sql, audit_log
 from billing.accounts.account_sql import Page, paged
 from billing.accounts.audit_log import AuditEntry
-from billing.collections.collection import FINAL, NANO_PER_CENT, Collection, State, check_move, whole_cents
-from billing.collections.payment_hook import HookAnswer
+from billing.collections.collection import (
+    FINAL,
+    NANO_PER_CENT,
+    Collection,
+    HookAnswer,
+    State,
+    check_move,
+    whole_cents,
+)
 from billing.errors import UnknownCollection
 from billing.store.dates import within
 from billing.store.schema import collections, workspaces

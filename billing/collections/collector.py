@@ -12,10 +12,13 @@ from billing.collections.collection import (
     MAX_NOTE_CHARS,
     MAX_REFERENCE_CHARS,
     Collection,
+    HookAnswer,
+    HookCommand,
     State,
     checked_text,
+    request_of,
+    run_hook,
 )
-from billing.collections.payment_hook import HookAnswer, HookCommand, request_of, run_hook
 from billing.errors import HookFailed
 from billing.store.database import Database
 

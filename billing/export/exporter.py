@@ -14,9 +14,8 @@ from typing import Any
 from sqlalchemy import Column, Connection, Select, Table, and_, literal, null, or_, select
 
 from billing.accounts import account_sql
-from billing.export.encoders import Format, encoder_of
-from billing.export.rows import COLUMNS, Place, Row, Selection
-from billing.store.charged import CHARGED, charged_month
+from billing.export.rows import COLUMNS, Format, Place, Row, Selection, encoder_of
+from billing.rollups.usage_sums import CHARGED, charged_month
 from billing.store.database import Database
 from billing.store.dates import now_s
 from billing.store.schema import adjustments, usage_events, workspaces

@@ -107,7 +107,7 @@ def free(connection: Connection, key_id: str, freed: int) -> None:
 
 
 def room(connection: Connection, key_id: str, freed: int, month: str) -> int:
-    """What the key's limits leave room for, once this request's own hold is gone; more than any column holds where it
+    """The room that the key's limits leave, once this request's own hold is gone; more than any column holds where it
     has none."""
     row = locked(connection, key_id, month)
     if row is None:
@@ -131,7 +131,7 @@ def locked(connection: Connection, key_id: str, month: str) -> Row[Any] | None:
 
 
 def have_room_in(connection: Connection, workspace_id: str, month: str) -> bool:
-    """Whether what the workspace's keys hold fits their limits of that month."""
+    """True where what the workspace's keys hold fits their limits of that month."""
     parameters = {"workspace": workspace_id, "in_month": month}
     return connection.execute(_WITHOUT_ROOM, parameters).scalar_one() == 0
 

@@ -272,7 +272,7 @@ class LeaseKeeper:
 
     @property
     def may_have_unknown_holds(self) -> bool:
-        """Whether the ledger may have a hold of this server that belongs to no request here."""
+        """True where the ledger may have a hold of this server that belongs to no request here."""
         return self._unknown_holds_possible
 
     def begin(self, event_id: str) -> None:

@@ -23,9 +23,8 @@ from billing.errors import (
 )
 from billing.ledger import ledger_sql, price_list
 from billing.ledger.leases import LeaseKeeper, LeaseTimes
-from billing.ledger.offline_allowance import OfflineAllowance
 from billing.ledger.price_list import PriceList
-from billing.ledger.replay import Recorder, Replayed, WrittenOff, log_written_off, replay
+from billing.ledger.recording import OfflineAllowance, Recorder, Replayed, WrittenOff, log_written_off, replay
 from billing.ledger.spool import Spool
 from billing.price import Cost, ModelPrice
 from billing.store.circuit_breaker import CircuitBreaker

@@ -1,4 +1,4 @@
-"""A local file of usage events that the ledger could not take; `billing.ledger.replay` takes them back."""
+"""A local file of usage events that the ledger could not take; `billing.ledger.recording` takes them back."""
 
 import asyncio
 import json
@@ -90,7 +90,7 @@ def make(connection: Connection) -> None:
 
 
 def append(connection: Connection, event: UsageEvent) -> int:
-    """How many rows it made: none for an event that is here already."""
+    """Makes a row and returns 1, or 0 for an event that is here already."""
     make(connection)
     row = {"event_id": event.event_id, "event": event_to_json(event)}
     return connection.execute(sqlite.insert(spooled_events).values(row).on_conflict_do_nothing()).rowcount

@@ -128,7 +128,7 @@ def abandon(connection: Connection, generation: str) -> None:
 
 
 def find(connection: Connection, project_id: str, id_: str) -> Head | None:
-    """What is there and has not expired."""
+    """The original, where it is there and has not expired."""
     row = connection.execute(_FIND, {"of_project": project_id, "of_id": id_}).one_or_none()
     if row is None:
         return None

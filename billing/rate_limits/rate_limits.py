@@ -46,7 +46,7 @@ def counted_by_key(caller: Caller) -> Caller:
 
 
 def tighter(one: LimitState, other: LimitState) -> LimitState:
-    """Of each limit the one that leaves less."""
+    """The one of each limit that leaves less."""
     return LimitState(_less(one.requests, other.requests), _less(one.tokens, other.tokens))
 
 
@@ -133,7 +133,7 @@ class RateLimits:
         return await self._admitted(self._own, asked)
 
     async def state(self, caller: Caller, *, now: datetime) -> LimitState:
-        """What is left of the caller's limits; nothing is counted. Raises `LimitsUnavailable`."""
+        """The rest of the caller's limits; nothing is counted. Raises `LimitsUnavailable`."""
         asked = _ask(caller, 0, now)
         if not asked.charges:
             return NO_STATE

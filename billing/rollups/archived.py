@@ -66,12 +66,12 @@ def archived(connection: Connection) -> list[ArchivedMonth]:
 
 
 def is_archived(connection: Connection, month: str) -> bool:
-    """Whether the events of requests of a month such as `2026-01` are."""
+    """True where the events of requests of a month such as `2026-01` are."""
     later = select(_m.month).where(_m.month >= month, _m.state != "sealed").limit(1)
     return connection.execute(later).first() is not None
 
 
-def manifest_of(connection: Connection, month: str) -> str:
+def stored_manifest(connection: Connection, month: str) -> str:
     """The manifest of an archived month's files, as JSON."""
     found: str = connection.execute(select(_m.manifest).where(_m.month == month)).scalar_one()
     return found
@@ -103,20 +103,20 @@ def dropped_until(connection: Connection) -> str:
 
 
 def last_settled_at(connection: Connection) -> datetime | None:
-    """Of all that is archived."""
+    """The last moment of all that is archived."""
     found = select(func.max(_m.last_settled_at, type_=_m.last_settled_at.type))
     moment: datetime | None = connection.execute(found.where(_m.state != "sealed")).scalar()
     return moment
 
 
 def is_late(connection: Connection, event_id: str) -> bool:
-    """Whether it was let in although its month is archived."""
+    """True where it was let in although its month is archived."""
     there = select(late_events.c.event_id).where(late_events.c.event_id == event_id)
     return connection.execute(there).first() is not None
 
 
 def not_archived(connection: Connection) -> ColumnElement[bool]:
-    """Of events: those that do not count by `archived_days`."""
+    """Condition on events: those that do not count by `archived_days`."""
     begin = archived_until(connection)
     if not begin:
         return true()

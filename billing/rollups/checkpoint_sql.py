@@ -109,7 +109,7 @@ def mark(connection: Connection) -> int | None:
 
 
 def is_over(connection: Connection, transaction: int) -> bool:
-    """Whether that one has ended, and every one with a lower number."""
+    """True once that one has ended, and every one with a lower number."""
     oldest = connection.execute(text("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint"))
     return bool(oldest.scalar_one() > transaction)
 
@@ -196,14 +196,14 @@ def forget(connection: Connection, from_ids: Collection[str]) -> None:
 
 
 def within(from_id: str, until_id: str | None) -> ColumnElement[bool]:
-    """Of events: the ids from one to before another, or all from one on. No text is above every id in every collation
-    that PostgreSQL may have."""
+    """Condition on events: ids from one to before another, or all from one on. No text is above every id in every
+    collation that PostgreSQL may have."""
     begun = _e.event_id >= from_id
     return begun if until_id is None else begun & (_e.event_id < until_id)
 
 
 def not_proven(connection: Connection) -> ColumnElement[bool]:
-    """Of events: in no stretch whose sums were taken, and in no month that is archived, unless they came late."""
+    """Condition on events: in no stretch whose sums were taken, nor in an archived month unless they came late."""
     ranges: list[list[str | None]] = []
     for one in unproven(connection):
         if ranges and ranges[-1][1] == one.from_id:

@@ -25,7 +25,7 @@ from sqlalchemy.dialects.postgresql import aggregate_order_by
 
 from billing.rollups import checkpoint_sql
 from billing.rollups.checkpoint_sql import Sum, within
-from billing.store.charged import CHARGED, charged_month
+from billing.rollups.usage_sums import CHARGED, charged_month
 from billing.store.rollup_tables import (
     archived_days,
     archived_months,
@@ -98,7 +98,7 @@ def event_sums(connection: Connection, read: Mapping[str, ReadSums] = NOTHING_RE
 
 
 def sums_of(connection: Connection, where: ColumnElement[bool]) -> list[Sum]:
-    """Of those events."""
+    """Sums of those events."""
     month = charged_month(connection).label("month")
     rows = select(
         # Never null: by the bare column, SQLite would read every event in the order of its index to group a few.
@@ -115,7 +115,7 @@ def sums_of(connection: Connection, where: ColumnElement[bool]) -> list[Sum]:
 
 
 def wrong_sums(connection: Connection, due: Sums) -> list[WrongSum]:
-    """Where the sums that usage is read from differ."""
+    """Differences of the sums that usage is read from."""
     found = []
     for table in (usage_days, usage_months):
         sums = (func.sum(table.c[name]) for name in ("requests", "cost_nano_usd", "written_off_nano_usd"))

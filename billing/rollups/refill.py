@@ -9,8 +9,7 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from billing.rollups.archived import not_archived
 from billing.rollups.partitions import following
-from billing.rollups.usage_sums import OF_EVENT
-from billing.store.charged import charged_month
+from billing.rollups.usage_sums import OF_EVENT, charged_month
 from billing.store.dates import calendar
 from billing.store.rollup_tables import SUMS, archived_days, archived_months, usage_days, usage_months
 from billing.store.schema import usage_events
@@ -49,7 +48,7 @@ def months_of_sums(connection: Connection) -> list[tuple[str, str]]:
 
 
 def wrong_rows(connection: Connection, workspace_id: str, month: str) -> list[WrongRow]:
-    """Of its sums of one month of settlements, compared in every column. In one snapshot."""
+    """Wrong rows of its sums of one month of settlements, compared in every column. In one snapshot."""
     found = []
     for table, column in _SPANS:
         stored = _rows(connection, _stored(table, column, workspace_id, month))

@@ -12,19 +12,39 @@ from sqlalchemy import (
     Select,
     Subquery,
     Table,
+    case,
     false,
     func,
     literal,
+    or_,
     select,
     true,
     union_all,
 )
 
 from billing.rollups.archived import PeriodArchived, last_settled_at
-from billing.store.charged import CHARGED, SAVED, TOKENS_SAVED, charged_month
 from billing.store.dates import calendar
 from billing.store.rollup_tables import SUMS, usage_days, usage_months
 from billing.store.schema import api_keys, projects, usage_events, workspaces
+
+_e = usage_events.c
+# The cost of its tokens, less what was written off.
+CHARGED: ColumnElement[int] = _e.cost_nano_usd - _e.written_off_nano_usd
+
+
+def charged_month(connection: Connection) -> ColumnElement[str]:
+    """By the database's clock when it was charged. Events of older releases count to the month of their settlement."""
+    return func.coalesce(_e.month, calendar(connection, _e.settled_at, "month"))
+
+
+# Of a prompt that was compressed: what was not sent. Zero where no compression was asked for.
+TOKENS_SAVED: ColumnElement[int] = func.coalesce(_e.original_tokens - _e.prompt_tokens, 0)
+# Before what the compression cost. An event of which something was written off was charged all that there was room for,
+# and would have been without compression, so it counts no saving.
+SAVED: ColumnElement[int] = case(
+    (or_(_e.written_off_nano_usd == 0, _e.saved_nano_usd < 0), _e.saved_nano_usd), else_=0
+)
+
 
 DAY = timedelta(days=1)
 
@@ -113,7 +133,6 @@ def _midnight(day: date) -> datetime:
     return datetime.combine(day, time.min, tzinfo=UTC)
 
 
-_e = usage_events.c
 OF_EVENT: dict[str, ColumnElement[int]] = {
     "requests": literal(1),
     "prompt_tokens": _e.prompt_tokens,

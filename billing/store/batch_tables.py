@@ -3,7 +3,6 @@
 from sqlalchemy import (
     BigInteger,
     Boolean,
-    CheckConstraint,
     Column,
     Double,
     ForeignKey,
@@ -55,7 +54,6 @@ batch_file_totals = Table(
     Column("project_id", String(32), ForeignKey("projects.id"), primary_key=True),
     Column("files", Integer, nullable=False),
     Column("bytes", BigInteger, nullable=False),
-    CheckConstraint("files >= 0 AND bytes >= 0", name="sums"),
 )
 
 batches = Table(

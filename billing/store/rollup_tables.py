@@ -4,7 +4,7 @@ as SQLAlchemy Core sees them.
 Triggers of the database fill the sums in the transaction of each event, whoever writes it (docs/adr/0021).
 """
 
-from sqlalchemy import BigInteger, CheckConstraint, Column, ForeignKey, Index, Integer, String, Table, Text
+from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, String, Table, Text
 
 from billing.store.stored_types import UtcDateTime, metadata
 
@@ -95,8 +95,6 @@ archived_months = Table(
     Column("last_settled_at", UtcDateTime),
     # The manifest of its files, as JSON.
     Column("manifest", Text),
-    CheckConstraint("state IN ('sealed', 'dropping', 'dropped')", name="state"),
-    CheckConstraint("(state = 'sealed') = (manifest IS NULL)", name="manifest"),
 )
 
 # `usage_days` of the events of such a month: what remains of them in the ledger.

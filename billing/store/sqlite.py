@@ -52,7 +52,7 @@ class Waiting:
             (self._patient if isinstance(job.work, PatientWork) else self._urgent).append(job)
 
     def next_groups(self) -> Iterator[list[Job]]:
-        """What shares a transaction, and after it one job of patient work. Given up jobs are left out."""
+        """Groups that share a transaction, and after each one job of patient work. Given up jobs are left out."""
         for jobs, most in ((self._urgent, MAX_GROUP), (self._patient, 1)):
             if group := _taken(jobs, most):
                 yield group

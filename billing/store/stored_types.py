@@ -1,4 +1,4 @@
-"""What every table is made with: the metadata that names its constraints, and the type of a moment."""
+"""Metadata of all tables, which names their constraints, and the type of a stored moment."""
 
 from datetime import UTC, datetime
 

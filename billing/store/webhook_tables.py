@@ -2,7 +2,6 @@
 
 from sqlalchemy import (
     BigInteger,
-    CheckConstraint,
     Column,
     Double,
     ForeignKey,
@@ -39,7 +38,6 @@ webhook_endpoints = Table(
     Column("worker", String(32)),
     Column("leased_until", Double, nullable=False),
     Column("created_at", Double, nullable=False),
-    CheckConstraint("state IN ('active', 'disabled', 'removed')", name="state"),
     Index("ix_webhook_endpoints_workspace_id", "workspace_id"),
     Index("ix_webhook_endpoints_created_at", "created_at", "id"),
 )
@@ -72,7 +70,6 @@ webhook_deliveries = Table(
     Column("last_status", Integer),
     Column("last_error", String(256)),
     Column("delivered_at", Double),
-    CheckConstraint("state IN ('waiting', 'delivered', 'failed', 'cancelled')", name="state"),
     Index("ix_webhook_deliveries_endpoint_id", "endpoint_id", "state", "due_at"),
     Index("ix_webhook_deliveries_state", "state", "due_at"),
 )

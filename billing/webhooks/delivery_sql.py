@@ -13,7 +13,7 @@ from sqlalchemy.engine import Row
 from billing.accounts import account_sql
 from billing.store.dates import now_s
 from billing.store.webhook_tables import webhook_deliveries, webhook_endpoints, webhook_events
-from billing.webhooks import endpoint_sql
+from billing.webhooks import webhooks
 from billing.webhooks.endpoint import MAX_ERROR_CHARS, Attempt, Delivery, DeliveryState, Outcome, UnknownEvent
 from billing.webhooks.outbox import TRIED_FOR_S
 
@@ -43,14 +43,14 @@ def claim(connection: Connection, worker: str, *, lease_s: float, failing: bool)
 
 
 def anything_due(connection: Connection, *, failing: bool) -> bool:
-    """Whether `claim` may find one; takes no lock."""
+    """True where `claim` may find one; takes no lock."""
     lane = _e.failures > 0 if failing else _e.failures == 0
     looking = select(_e.id).where(_e.state == "active", _is_free, lane, _has_due()).limit(1)
     return connection.execute(looking).one_or_none() is not None
 
 
 def next_attempt(connection: Connection, endpoint_id: str, worker: str, *, lease_s: float) -> Attempt | None:
-    """What is due next for an endpoint that `worker` claimed, whose lease begins anew; None where nothing is, or
+    """The next attempt for an endpoint that `worker` claimed, whose lease begins anew; None where nothing is, or
     where the endpoint is no longer active or the worker's. Then it is free."""
     mine = and_(_e.id == endpoint_id, _e.worker == worker, _e.state == "active")
     renewing = update(webhook_endpoints).where(mine).values(leased_until=_now + lease_s)
@@ -122,9 +122,9 @@ def _disable(connection: Connection, endpoint_id: str, actor: str) -> None:
     reason = "it answered 410 Gone"
     disabling = update(webhook_endpoints).where(still).values(state="disabled", state_reason=reason)
     if connection.execute(disabling).rowcount:
-        endpoint_sql.cancel_waiting(connection, endpoint_id)
-        found = endpoint_sql.find(connection, endpoint_id)
-        endpoint_sql.record(connection, "webhook.disable", found, {"reason": reason}, actor=actor)
+        webhooks.cancel_waiting(connection, endpoint_id)
+        found = webhooks.find(connection, endpoint_id)
+        webhooks.record(connection, "webhook.disable", found, {"reason": reason}, actor=actor)
 
 
 # Of events older than this, what no longer waits is deleted.
@@ -145,7 +145,7 @@ def listed(
     columns = [*webhook_deliveries.c, _v.type, _v.workspace_id, _v.created_at]
     statement = select(*columns).join(webhook_events, _v.id == _d.event_id)
     if endpoint is not None:
-        statement = statement.where(_d.endpoint_id == endpoint_sql.find(connection, endpoint).id)
+        statement = statement.where(_d.endpoint_id == webhooks.find(connection, endpoint).id)
     if workspace is not None:
         owner = account_sql.find_workspace(connection, workspace).id
         statement = statement.join(webhook_endpoints, _e.id == _d.endpoint_id).where(_e.workspace_id == owner)
@@ -162,7 +162,7 @@ def redeliver(connection: Connection, event_id: str, endpoint: str | None = None
     """
     active = select(_e.id).where(_e.state == "active")
     if endpoint is not None:
-        active = active.where(_e.id == endpoint_sql.find(connection, endpoint).id)
+        active = active.where(_e.id == webhooks.find(connection, endpoint).id)
     again = update(webhook_deliveries).where(_d.event_id == event_id, _d.endpoint_id.in_(active))
     fresh = {"state": "waiting", "attempts": 0, "due_at": now_s(), "give_up_at": now_s() + TRIED_FOR_S}
     if not event_id.isprintable() or not connection.execute(again.values(**fresh)).rowcount:

@@ -12,8 +12,7 @@ from billing.errors import LedgerUnavailable
 from billing.store.database import Database, PatientWork
 from billing.webhooks import delivery_sql
 from billing.webhooks.endpoint import Attempt, Outcome, Result, SecretUnreadable, pause_after
-from billing.webhooks.secret import SecretBox
-from billing.webhooks.sender import Sender
+from billing.webhooks.sender import SecretBox, Sender
 
 log = logging.getLogger(__name__)
 

@@ -117,7 +117,7 @@ def newly_reached(connection: Connection) -> list[Reached]:
 
 
 def newly_refused(connection: Connection, refused: Sequence[RefusedLimit]) -> list[Reached]:
-    """Of limits that requests did not fit under, those that are mostly used and whose 100% was not announced."""
+    """Limits that requests did not fit under, that are mostly used, and whose 100% was not announced."""
     found = []
     for one in refused:
         row = connection.execute(_refused(one)).one_or_none()
@@ -138,7 +138,7 @@ def announce(connection: Connection, reached: Sequence[Reached]) -> int:
 
 
 def has_fallen(connection: Connection) -> bool:
-    """Whether there is something to forget."""
+    """True where there is something to forget."""
     return bool(connection.execute(select(exists().where(_fallen()))).scalar_one())
 
 
@@ -272,7 +272,7 @@ _ID = tuple_(*limit_alerts.primary_key.columns)
 
 
 def has_old_alerts(connection: Connection) -> bool:
-    """Whether there is something to delete."""
+    """True where there is something to delete."""
     return bool(connection.execute(select(exists().where(_old(connection)))).scalar_one())
 
 
@@ -306,7 +306,7 @@ class LimitWatch:
         self._refusals = refusals
 
     async def once(self) -> int:
-        """How many were announced. Raises `LedgerUnavailable`."""
+        """Number of announcements made. Raises `LedgerUnavailable`."""
         count = 0
         if await self._database.read(has_fallen):
             await self._database.write(PatientWork(forget_fallen))

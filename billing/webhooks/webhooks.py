@@ -1,16 +1,151 @@
-"""Webhooks as an operator manages them: added, listed, removed, tried, and what was sent to them."""
+"""Webhooks as an operator manages them: added, listed, removed, tried. What changes is in the audit log too."""
 
-from collections.abc import Iterable
+import json
+import secrets
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Select, func, insert, select, update
+from sqlalchemy.engine import Row
 
-from billing.accounts.account_sql import Page
+from billing.accounts import account_sql, audit_log
+from billing.accounts.account_sql import Page, paged
+from billing.accounts.audit_log import AuditEntry
 from billing.store.database import Database
-from billing.webhooks import delivery_sql, endpoint_sql, outbox, secret
-from billing.webhooks.endpoint import Delivery, DeliveryState, Endpoint, checked_events, checked_url, host_of
-from billing.webhooks.secret import SecretBox
+from billing.store.dates import now_s
+from billing.store.schema import workspaces
+from billing.store.webhook_tables import webhook_deliveries, webhook_endpoints
+from billing.webhooks import delivery_sql, outbox, sender
+from billing.webhooks.endpoint import (
+    Delivery,
+    DeliveryState,
+    Endpoint,
+    TooManyEndpoints,
+    UnknownEndpoint,
+    checked_events,
+    checked_url,
+    host_of,
+)
+from billing.webhooks.sender import SecretBox
+
+_e, _d = webhook_endpoints.c, webhook_deliveries.c
+
+
+def new_id() -> str:
+    return f"whe_{secrets.token_hex(10)}"
+
+
+def add(
+    connection: Connection,
+    endpoint_id: str,
+    *,
+    url: str,
+    workspace: str | None,
+    events: tuple[str, ...],
+    sealed: bytes,
+    most: int,
+) -> Endpoint:
+    """Raises `UnknownAccount` and `TooManyEndpoints`: of one workspace, or of the service, there are at most `most`."""
+    owner = None if workspace is None else account_sql.find_workspace(connection, workspace).id
+    if owner is not None:
+        # Two that are added at once are counted one after the other.
+        account_sql.lock(connection, workspaces, owner)
+    same_owner = _e.workspace_id.is_(None) if owner is None else _e.workspace_id == owner
+    counting = select(func.count()).select_from(webhook_endpoints).where(same_owner, _e.state != "removed")
+    if connection.execute(counting).scalar_one() >= most:
+        raise TooManyEndpoints(most)
+    row = {
+        "id": endpoint_id,
+        "workspace_id": owner,
+        "url": url,
+        "events": json.dumps(events),
+        "secret": sealed,
+        "old_secret_until": 0.0,
+        "state": "active",
+        "failures": 0,
+        "leased_until": 0.0,
+    }
+    connection.execute(insert(webhook_endpoints).values(created_at=now_s(), **row))
+    return find(connection, endpoint_id)
+
+
+def find(connection: Connection, endpoint_id: str) -> Endpoint:
+    """Raises `UnknownEndpoint`, also for one that was removed."""
+    row = None
+    if endpoint_id.isprintable():
+        wanted = _selection().where(_e.id == endpoint_id, _e.state != "removed")
+        row = connection.execute(wanted).one_or_none()
+    if row is None:
+        raise UnknownEndpoint(endpoint_id)
+    return _endpoint(row)
+
+
+def listed(connection: Connection, workspace: str | None = None, page: Page | None = None) -> list[Endpoint]:
+    """Oldest first, without those that were removed. With a workspace: its own. Raises `UnknownAccount`."""
+    statement = paged(connection, _selection().where(_e.state != "removed"), webhook_endpoints, page)
+    if workspace is not None:
+        owner = account_sql.find_workspace(connection, workspace)
+        statement = statement.where(_e.workspace_id == owner.id)
+    return [_endpoint(row) for row in connection.execute(statement)]
+
+
+def remove(connection: Connection, endpoint_id: str) -> Endpoint:
+    """Forgets its secret, and sends it nothing more. Raises `UnknownEndpoint`."""
+    found = find(connection, endpoint_id)
+    gone = {"state": "removed", "secret": None, "old_secret": None}
+    connection.execute(update(webhook_endpoints).where(_e.id == endpoint_id).values(**gone))
+    cancel_waiting(connection, endpoint_id)
+    return found
+
+
+def enable(connection: Connection, endpoint_id: str) -> Endpoint:
+    """Sends to one again that was disabled. Raises `UnknownEndpoint`."""
+    find(connection, endpoint_id)
+    active = {"state": "active", "state_reason": None, "failures": 0}
+    connection.execute(update(webhook_endpoints).where(_e.id == endpoint_id).values(**active))
+    return find(connection, endpoint_id)
+
+
+def rotate_secret(connection: Connection, endpoint_id: str, sealed: bytes, *, overlap_s: float) -> Endpoint:
+    """Signs with both secrets for `overlap_s`, and then with the new one. Raises `UnknownEndpoint`."""
+    find(connection, endpoint_id)
+    both = {"old_secret": _e.secret, "old_secret_until": now_s() + overlap_s, "secret": sealed}
+    connection.execute(update(webhook_endpoints).where(_e.id == endpoint_id).values(**both))
+    return find(connection, endpoint_id)
+
+
+def cancel_waiting(connection: Connection, endpoint_id: str) -> None:
+    waiting = update(webhook_deliveries).where(_d.endpoint_id == endpoint_id, _d.state == "waiting")
+    connection.execute(waiting.values(state="cancelled"))
+
+
+def record(
+    connection: Connection, action: str, endpoint: Endpoint, details: Mapping[str, Any], *, actor: str
+) -> None:
+    now = datetime.fromtimestamp(connection.execute(select(now_s())).scalar_one(), UTC)
+    audit_log.record(connection, AuditEntry(now, actor, action, endpoint.workspace_id, endpoint.id, details))
+
+
+def _selection() -> Select[Any]:
+    named = workspaces.c.name.label("workspace_name")
+    return select(webhook_endpoints, named).outerjoin(workspaces, workspaces.c.id == _e.workspace_id)
+
+
+def _endpoint(row: Row[Any]) -> Endpoint:
+    return Endpoint(
+        id=row.id,
+        workspace_id=row.workspace_id,
+        workspace_name=row.workspace_name,
+        url=row.url,
+        events=tuple(json.loads(row.events)),
+        state=row.state,
+        state_reason=row.state_reason,
+        failures=row.failures,
+        created_at=datetime.fromtimestamp(row.created_at, UTC),
+    )
+
 
 # For so long after a rotation what is sent is signed with both secrets.
 OVERLAP_S = 86_400.0
@@ -40,9 +175,9 @@ class Webhooks:
         Raises `InvalidEndpoint`, `TooManyEndpoints` and `UnknownAccount`.
         """
         url, wanted = checked_url(url, allow_http=self._allow_http), checked_events(events)
-        endpoint_id, made = endpoint_sql.new_id(), secret.mint()
+        endpoint_id, made = new_id(), sender.mint()
         adding = partial(
-            endpoint_sql.add,
+            add,
             endpoint_id=endpoint_id,
             url=url,
             workspace=workspace,
@@ -55,26 +190,24 @@ class Webhooks:
 
     async def listed(self, workspace: str | None = None, page: Page | None = None) -> list[Endpoint]:
         """Oldest first; with a workspace its own. Raises `UnknownAccount`."""
-        return await self._database.read(lambda c: endpoint_sql.listed(c, workspace, page))
+        return await self._database.read(lambda c: listed(c, workspace, page))
 
     async def find(self, endpoint_id: str) -> Endpoint:
-        return await self._database.read(lambda c: endpoint_sql.find(c, endpoint_id))
+        return await self._database.read(lambda c: find(c, endpoint_id))
 
     async def remove(self, endpoint_id: str) -> Endpoint:
         """Nothing more is sent to it, and its secret is forgotten."""
-        return await self._change("webhook.remove", lambda c: endpoint_sql.remove(c, endpoint_id))
+        return await self._change("webhook.remove", lambda c: remove(c, endpoint_id))
 
     async def enable(self, endpoint_id: str) -> Endpoint:
         """Sends to one again that was disabled. What happened meanwhile was not kept for it."""
-        return await self._change("webhook.enable", lambda c: endpoint_sql.enable(c, endpoint_id))
+        return await self._change("webhook.enable", lambda c: enable(c, endpoint_id))
 
     async def rotate_secret(self, endpoint_id: str, *, overlap_s: float = OVERLAP_S) -> tuple[Endpoint, str]:
         """The webhook and its new secret. For `overlap_s` the old one signs, too."""
-        made = secret.mint()
+        made = sender.mint()
         sealed = self._box.seal(endpoint_id, made)
-        rotate = partial(
-            endpoint_sql.rotate_secret, endpoint_id=endpoint_id, sealed=sealed, overlap_s=overlap_s
-        )
+        rotate = partial(rotate_secret, endpoint_id=endpoint_id, sealed=sealed, overlap_s=overlap_s)
         details = {"overlap_s": overlap_s}
         return await self._change("webhook.rotate_secret", rotate, details), made
 
@@ -99,7 +232,7 @@ class Webhooks:
         """Sends it a `webhook.test`, whatever it takes otherwise."""
 
         def work(connection: Connection) -> Delivery:
-            found = endpoint_sql.find(connection, endpoint_id)
+            found = find(connection, endpoint_id)
             data = {"webhook": found.id, "message": "a test of this webhook"}
             event_id = outbox.write(
                 connection, "webhook.test", [found.id], workspace_id=found.workspace_id, data=data
@@ -111,7 +244,7 @@ class Webhooks:
     async def _change(self, action: str, change: Any, details: dict[str, Any] | None = None) -> Endpoint:
         def work(connection: Connection) -> Endpoint:
             changed: Endpoint = change(connection)
-            endpoint_sql.record(connection, action, changed, details or {}, actor=self._actor)
+            record(connection, action, changed, details or {}, actor=self._actor)
             return changed
 
         return await self._database.write(work)

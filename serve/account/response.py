@@ -4,9 +4,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from billing.books.spending import Spending, SpendLimit
 from billing.books.usage_report import PeriodUsage, UsageSum
 from billing.caller import Caller, LimitState, ProjectLimits, WindowState
+from billing.ledger.workspace_balances import Spending, SpendLimit
 from billing.price import usd
 from serve.account.usage_query import GroupBy, Scope, UsageQuery
 

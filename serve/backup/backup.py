@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from billing.batches.folder import DEPLOYMENT
+from billing.batches.file_store import DEPLOYMENT
 from billing.store.private_files import FILE_MODE, FOLDER_MODE, make_file_private, make_folder_private
 from serve.config.paths import ConfigError
 from serve.config.settings import Settings

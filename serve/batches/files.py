@@ -16,8 +16,7 @@ from billing.batches.batch import (
     StoredFile,
     UnknownFile,
 )
-from billing.batches.file_store import FileStore, delete_expired, discard, take_in, written_file
-from billing.batches.folder import FileFolder
+from billing.batches.file_store import FileFolder, FileStore, delete_expired, discard, take_in, written_file
 from billing.caller import Caller
 from serve.batches.batches import is_id
 from serve.batches.form_data import FormReader, refused

@@ -12,10 +12,10 @@ import orjson
 from starlette.types import Message
 
 from billing.accounts.accounts import Accounts
-from billing.accounts.key_terms import require_route
+from billing.accounts.keys import require_route
 from billing.batches.batch import ClaimedLine, LineTokens, LostClaim, StorageUnavailable
 from billing.batches.batch_store import BatchStore
-from billing.batches.folder import FileFolder
+from billing.batches.file_store import FileFolder
 from billing.caller import Caller, PriceTerms
 from billing.errors import BillingError, LedgerUnavailable, PricesUnavailable
 from billing.store.database import Work

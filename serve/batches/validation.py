@@ -10,7 +10,7 @@ import orjson
 from billing.batches.batch import NewLine
 from billing.batches.batch_sql import Job
 from billing.batches.batch_store import BatchStore
-from billing.batches.folder import FileFolder
+from billing.batches.file_store import FileFolder
 from serve.batches.endpoints import Endpoint, plain_path
 from serve.http.request_body import InvalidBody, parse_json
 

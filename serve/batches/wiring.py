@@ -7,8 +7,7 @@ from billing.accounts.accounts import Accounts
 from billing.background.upkeep import Round
 from billing.batches.batch import FileBounds, Home
 from billing.batches.batch_store import BatchStore
-from billing.batches.file_store import FileStore
-from billing.batches.folder import DEPLOYMENT, FileFolder, kept_id
+from billing.batches.file_store import DEPLOYMENT, FileFolder, FileStore, kept_id
 from billing.price import WHOLE_PPM
 from billing.store.database import Database
 from serve.batches.batches import Batches, BatchTerms

@@ -57,8 +57,8 @@ def on_books(config: Path, work: Callable[[Operator], Awaitable[T]], *, makes_pe
 
 
 async def _done(settings: Settings, database: Database, work: Callable[[Operator], Awaitable[T]]) -> T:
-    from billing.clock import now
     from billing.ledger.spool import Spool
+    from billing.usage import now
     from serve.money.ledger_setup import operator
     from serve.operator.operator import Operator
 

@@ -169,8 +169,8 @@ def scrape(url: str) -> Readings:
 
 def spent_today(config: Path) -> Spent | None:
     """Requests and US dollars by model since midnight (UTC); None where the ledger cannot be read from here."""
-    from billing.clock import now
     from billing.errors import BillingError
+    from billing.usage import now
     from serve.cli.ledger_access import on_books
 
     midnight = now().replace(hour=0, minute=0, second=0, microsecond=0)

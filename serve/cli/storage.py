@@ -22,7 +22,7 @@ Folder = Annotated[Path, typer.Argument(help="Folder of the backup.")]
 
 def backup(folder: Folder, config: Config = DEFAULT_CONFIG) -> None:
     """Copy ledger, spool, secrets, files of batches and configuration into a new folder, while the server runs."""
-    from billing.clock import now
+    from billing.usage import now
     from serve.backup.backup import BackupRefused, back_up, vital_files_of
     from serve.cli.verbs import version_line
     from serve.config.settings import load_anchored
@@ -111,14 +111,14 @@ async def _archive(operator: Operator, *, dry_run: bool) -> None:
 
 
 async def _check(operator: Operator) -> None:
-    from billing.archive.archived_events import check_all
+    from billing.archive.archiver import check_all
 
     _, folder = _policy(operator)
     typer.echo(f"{folder}: {await check_all(operator.database, folder)} files, as they were proven")
 
 
 async def _find(operator: Operator, event_id: str) -> None:
-    from billing.archive.archived_events import find
+    from billing.archive.archiver import find
     from billing.errors import ArchiveRefused
 
     found = await find(operator.database, _policy(operator)[1], event_id)
@@ -129,7 +129,7 @@ async def _find(operator: Operator, event_id: str) -> None:
 
 
 async def _admit(operator: Operator, event_id: str) -> None:
-    from billing.archive.archived_events import admit
+    from billing.archive.archiver import admit
 
     await admit(operator.database, _policy(operator)[1], event_id, actor=operator.actor)
     typer.echo(

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from billing.clock import now
+from billing.usage import now
 from serve.cluster.lineup import Run, checkpoints_of, first_lineup
 from serve.cluster.progress import Progress
 from serve.cluster.replicas.applications import INGRESS_APP, OPS_APP

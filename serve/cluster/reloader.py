@@ -19,9 +19,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from billing.clock import now
 from billing.errors import BillingError
 from billing.store.migration import current_revision
+from billing.usage import now
 from serve.cluster.lineup import Lineup, Run, checkpoints_of, within
 from serve.cluster.progress import Both, StartError
 from serve.cluster.reload_plan import Asked, Plan, asked_by, listed_prices, plan_of

@@ -9,7 +9,7 @@ from datetime import datetime
 
 import orjson
 
-from billing.accounts.key_terms import require_models
+from billing.accounts.keys import require_models
 from billing.caller import Caller
 from billing.usage import MeteringStatus, Outcome
 from compression.flags import Flag

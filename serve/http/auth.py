@@ -9,7 +9,7 @@ from typing import Any
 from starlette.requests import Request
 
 from billing.accounts.accounts import Accounts
-from billing.accounts.key_terms import RouteName, require_route
+from billing.accounts.keys import RouteName, require_route
 from billing.caller import Caller
 from billing.errors import InvalidKey
 from serve.http.client_address import client_of

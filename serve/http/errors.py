@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 from starlette.responses import Response
 
-from billing.accounts.key_terms import ModelNotAllowed, RouteNotAllowed
+from billing.accounts.keys import ModelNotAllowed, RouteNotAllowed
 from billing.batches.batch import (
     BatchEnded,
     FileInUse,

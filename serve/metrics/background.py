@@ -4,7 +4,7 @@ from typing import Literal, get_args
 
 from prometheus_client import CollectorRegistry
 
-from billing.ledger.replay import log_written_off
+from billing.ledger.recording import log_written_off
 from billing.usage import UsageEvent
 from billing.webhooks.endpoint import RESULTS, Result
 from serve.metrics.charged_requests import NANO_PER_USD

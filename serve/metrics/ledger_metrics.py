@@ -11,8 +11,7 @@ from typing import TypeVar
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from billing.books.at_a_glance import Glance, glance, month_of_tenants
-from billing.books.usage_report import UsageSum, total
+from billing.books.usage_report import Glance, UsageSum, glance, month_of_tenants, total
 from billing.errors import BillingError
 from billing.store.database import Work, open_database
 from serve.metrics.charged_requests import NANO_PER_USD

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, context
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from billing.accounts.key_terms import require_models
+from billing.accounts.keys import require_models
 from billing.caller import Caller, LimitState
 from billing.errors import QuotaExceeded
 from billing.ledger.ledger import Ledger

@@ -18,16 +18,15 @@ from billing.background.upkeep import (
     originals_round,
     replay_round,
 )
+from billing.collections.collection import HookCommand
 from billing.collections.collector import Collector
-from billing.collections.payment_hook import HookCommand
 from billing.ledger.leases import LeaseTimes
 from billing.ledger.ledger import Ledger
 from billing.originals.original_store import OriginalStore
 from billing.store.database import Database
 from billing.webhooks.dispatcher import Dispatcher
 from billing.webhooks.limit_alerts import LimitWatch, Refusals, tidy
-from billing.webhooks.secret import SecretBox
-from billing.webhooks.sender import AllowedAddresses, HttpSender
+from billing.webhooks.sender import AllowedAddresses, HttpSender, SecretBox
 from serve.config.settings import Settings
 from serve.config.values import parse_networks
 from serve.metrics.background import UpkeepMetrics, WebhookMetrics

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PlainValidator, WithJsonSchema
 
-from billing.accounts import account_lists, account_sql
-from billing.accounts.key_terms import RouteName
+from billing.accounts import account_sql, key_sql
+from billing.accounts.keys import RouteName
 from billing.webhooks import endpoint
 from billing.webhooks.endpoint import EventType
 from serve.operator.view import At, Listed, Month, Record, ShortUsd, View, found_at
@@ -132,11 +132,11 @@ def workspace_row(found: account_sql.Workspace) -> Record:
     return Workspace.row(found, state=_state("workspace" if found.revoked_at else None))
 
 
-def listed_project_row(found: account_lists.ListedProject) -> Record:
+def listed_project_row(found: key_sql.ListedProject) -> Record:
     return ListedProject.row(found.project, workspace=found.workspace.name, state=_state(found.revoked))
 
 
-def listed_key_row(found: account_lists.ListedKey) -> Record:
+def listed_key_row(found: key_sql.ListedKey) -> Record:
     has_expired = found.revoked is None and found.key.has_expired
     return ListedKey.row(
         found.key,

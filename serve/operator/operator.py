@@ -8,12 +8,12 @@ from typing import Any
 
 from billing.accounts.account_sql import Page
 from billing.accounts.accounts import Accounts
-from billing.accounts.key_terms import KeyChange, KeyTerms
+from billing.accounts.keys import KeyChange, KeyTerms
 from billing.adjustments.adjustments import Adjustments
 from billing.archive.archiver import planned
 from billing.archive.month_files import manifest_of
 from billing.books.books import Books
-from billing.books.receipts import receipts
+from billing.books.compressions import receipts
 from billing.books.saving import Dimension
 from billing.collections.collection import State
 from billing.collections.collector import Collector
@@ -209,7 +209,7 @@ class Operator:
         """The months whose usage events are in files, and those that `pith archive` would move now."""
         asked, months = self.settings.billing.archive, []
         for month in await self.archived_months():
-            manifest = manifest_of(await self.patient.read(partial(archived.manifest_of, month=month.month)))
+            manifest = manifest_of(await self.patient.read(partial(archived.stored_manifest, month=month.month)))
             months.append(books.archived_row(month, manifest))
         due = [books.DueMonth.row(one) for one in await planned(self.patient, asked.keep_months)]
         return {"keep_months": asked.keep_months, "folder": str(asked.folder), "months": months, "due": due}

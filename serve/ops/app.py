@@ -13,9 +13,9 @@ from prometheus_client import CollectorRegistry
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from billing.clock import now
 from billing.ledger.spool import Spool
 from billing.store.database import open_database
+from billing.usage import now
 from serve.config.settings import Settings
 from serve.http.errors import MissingKey, WrongAdminKey, http_problem
 from serve.http.limits import TooManyWrongKeys

@@ -9,7 +9,7 @@ from fastapi import Query
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
 from billing.accounts.account_sql import Page
-from billing.accounts.key_terms import MAX_LIMIT_NANO_USD, NO_TERMS, KeyChange, KeyTerms, RouteName
+from billing.accounts.keys import MAX_LIMIT_NANO_USD, NO_TERMS, KeyChange, KeyTerms, RouteName
 from billing.adjustments.adjustment import Kind
 from billing.caller import MAX_WEIGHT, ProjectLimits
 from billing.collections.collection import State

@@ -8,9 +8,8 @@ from fastapi.responses import PlainTextResponse
 from starlette.responses import Response, StreamingResponse
 
 from billing.books.saving import COMPARED_BY, DIMENSIONS, LINES, Dimension
-from billing.export.encoders import Format
 from billing.export.exporter import Exporter
-from billing.export.rows import selection_of
+from billing.export.rows import Format, selection_of
 from serve.operator import books as views
 from serve.operator.reconciliation import ReconciliationJob
 from serve.operator.rows import as_csv

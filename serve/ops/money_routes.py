@@ -12,7 +12,7 @@ from billing.accounts.account_sql import Page
 from billing.adjustments.adjustment import InvalidAdjustment
 from billing.collections.collection import State
 from billing.errors import LedgerUnavailable
-from billing.ledger.replay import retry
+from billing.ledger.recording import retry
 from billing.ledger.spool import drop_event
 from serve.operator import payments as views
 from serve.operator.operator import Operator

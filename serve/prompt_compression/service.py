@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from billing.accounts.key_terms import ModelNotAllowed
+from billing.accounts.keys import ModelNotAllowed
 from billing.caller import Caller
 from billing.errors import QuotaExceeded
 from compression.pipeline.errors import CompressorUnavailable, UnknownCompressionModel

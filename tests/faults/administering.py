@@ -13,7 +13,7 @@ import httpx
 from prometheus_client import CollectorRegistry
 from sqlalchemy import bindparam, text
 
-from billing.books.key_proof import key_differences
+from billing.books.reconciliation import key_differences
 from billing.store.database import Database, open_database
 from serve.config.settings import Settings
 from serve.ops.app import open_ops

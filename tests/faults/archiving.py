@@ -18,7 +18,6 @@ from sqlalchemy import Connection
 
 from billing.accounts.accounts import Accounts
 from billing.books.books import Books
-from billing.clock import now
 from billing.ledger.ledger import Ledger
 from billing.ledger.spool import Spool
 from billing.price import cost
@@ -26,7 +25,7 @@ from billing.rollups.archived import archived, sealed_until
 from billing.rollups.partitions import day_of, following
 from billing.store.database import Database, open_database
 from billing.store.schema import usage_events
-from billing.usage import UsageFigures
+from billing.usage import UsageFigures, now
 from serve.config.settings import Settings
 from serve.money.pepper import read_pepper
 from tests.billing.archive.killed import Run, archiving

@@ -17,12 +17,12 @@ import asyncpg
 
 from billing.accounts.accounts import Accounts
 from billing.caller import NO_LIMITS, ProjectLimits
-from billing.clock import now
 from billing.ledger.leases import LeaseTimes
 from billing.ledger.ledger import Ledger
 from billing.ledger.spool import Spool
 from billing.store.database import open_database
 from billing.store.migration import upgrade
+from billing.usage import now
 from serve.catalog.offered import catalog_of
 from serve.config.settings import Settings
 from serve.money.ledger_setup import prices_of

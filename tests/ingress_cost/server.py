@@ -47,8 +47,8 @@ def _settings(folder: Path) -> Any:
 
 async def _key(settings: Any) -> str:
     from billing.accounts.accounts import Accounts
-    from billing.clock import now
     from billing.store.database import open_database
+    from billing.usage import now
     from serve.catalog.offered import catalog_of
     from serve.money.ledger_setup import prepare_ledger
     from serve.money.pepper import read_pepper

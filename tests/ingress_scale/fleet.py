@@ -18,9 +18,9 @@ from sqlalchemy import text
 from billing.accounts.accounts import Accounts
 from billing.books import reconciliation
 from billing.caller import ProjectLimits
-from billing.clock import now
 from billing.ledger.spool import Spool
 from billing.store.database import open_database
+from billing.usage import now
 from serve.catalog.offered import catalog_of
 from serve.config.settings import Settings
 from serve.money.ledger_setup import prepare_ledger

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from billing.books.at_a_glance import Glance
-from billing.books.usage_report import total
+from billing.books.usage_report import Glance, total
 from serve.metrics.ledger_metrics import glance_families, tenant_families
 from tests.monitoring.files import (
     DASHBOARDS,

@@ -140,7 +140,7 @@ MUTANTS = (
     ),
     Mutant(
         "replay removes what the ledger did not take",
-        "billing/ledger/replay.py",
+        "billing/ledger/recording.py",
         "                return Replayed(posted, known, refused, await spool.count_waiting())\n",
         "                await spool.remove(spooled.event_id)\n                continue\n",
         (
@@ -149,7 +149,7 @@ MUTANTS = (
     ),
     Mutant(
         "replay leaves in the spool what it posted",
-        "billing/ledger/replay.py",
+        "billing/ledger/recording.py",
         "                await spool.remove(spooled.event_id)\n",
         "                return Replayed(posted, known, refused, 0)\n",
         (
@@ -158,7 +158,7 @@ MUTANTS = (
     ),
     Mutant(
         "what waits in the spool is not counted against the allowance",
-        "billing/ledger/offline_allowance.py",
+        "billing/ledger/recording.py",
         "        spent = self._open[hold.workspace_id] + spooled.get(hold.workspace_id, 0)\n",
         "        spent = self._open[hold.workspace_id]\n",
         (
@@ -167,7 +167,7 @@ MUTANTS = (
     ),
     Mutant(
         "usage is not spooled when the ledger is away",
-        "billing/ledger/replay.py",
+        "billing/ledger/recording.py",
         "            await self._spool.append(*events)\n",
         "            pass\n",
         (
@@ -287,7 +287,7 @@ MUTANTS = (
     ),
     Mutant(
         "a spooled event is posted under whatever its number lists",
-        "billing/ledger/replay.py",
+        "billing/ledger/recording.py",
         "    if price is None:\n",
         "    if price is None or price:\n",
         (

@@ -62,7 +62,7 @@ PAIR_MUTANTS = (
     ),
     Mutant(
         "of a pair one is spooled",
-        "billing/ledger/replay.py",
+        "billing/ledger/recording.py",
         "            await self._spool.append(*events)\n",
         "            await self._spool.append(*events[:1])\n",
         (f"{PAIRS}::test_neither_is_posted_without_the_other_during_an_outage",),
@@ -76,21 +76,21 @@ PAIR_MUTANTS = (
     ),
     Mutant(
         "a line of a batch is charged though its end was not written",
-        "billing/ledger/replay.py",
+        "billing/ledger/recording.py",
         "            also(connection)\n",
         "            pass\n",
         ("tests/billing/batches/test_batch_store.py::test_a_line_and_its_money_are_written_together_once",),
     ),
     Mutant(
         "a pair is replayed event by event",
-        "billing/ledger/replay.py",
+        "billing/ledger/recording.py",
         "        if spooled.event_id == expected:\n",
         "        if False:\n",
         (f"{PAIRS}::test_a_replay_moves_both_at_once_wherever_a_piece_of_the_spool_ends",),
     ),
     Mutant(
         "a replay parts a pair where a piece of the spool ends",
-        "billing/ledger/replay.py",
+        "billing/ledger/recording.py",
         "    if may_have_more and expected is not None:\n",
         "    if False:\n",
         (f"{PAIRS}::test_a_replay_moves_both_at_once_wherever_a_piece_of_the_spool_ends",),

@@ -12,10 +12,10 @@ from typing import Any
 
 import httpx
 
-from billing.clock import now
 from billing.ledger.ledger import Ledger
 from billing.ledger.spool import Spool
 from billing.store.database import FakeOutageDatabase, Work, open_database
+from billing.usage import now
 from models.embedding_backends import RetrievalModel
 from models.engine import Engine, EngineChunk, EngineRequest
 from models.fake_engine import FakeEngine

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from sqlalchemy import Connection, update
 
 from billing.accounts import account_sql, key_sql
-from billing.accounts.key_terms import KeyTerms
+from billing.accounts.keys import KeyTerms
 from billing.caller import NO_LIMITS, Caller
 from billing.ledger import price_list
 from billing.price import ModelPrice

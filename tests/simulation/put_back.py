@@ -10,8 +10,7 @@ from sqlalchemy import Connection, text
 
 from billing.ledger.leases import LeaseKeeper
 from billing.ledger.ledger import Ledger
-from billing.ledger.offline_allowance import OfflineAllowance
-from billing.ledger.replay import Recorder, Replayed, replay
+from billing.ledger.recording import OfflineAllowance, Recorder, Replayed, replay
 from billing.store.database import Work
 from billing.usage import Outcome, Settlement, UsageEvent, Used
 from tests.simulation.server import Parts

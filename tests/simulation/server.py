@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from billing.background.upkeep import Background, Loop, Round, collection_round, lease_round, replay_round
+from billing.collections.collection import HookAnswer, HookCommand
 from billing.collections.collector import Collector
-from billing.collections.payment_hook import HookAnswer, HookCommand
 from billing.errors import HookFailed
 from billing.ledger.ledger import Ledger
 from billing.ledger.spool import Spool

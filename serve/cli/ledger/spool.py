@@ -83,7 +83,7 @@ def retry(event_id: EventId, config: Config = DEFAULT_CONFIG) -> None:
     settings = load_anchored(config)
 
     async def work(spool: Spool) -> str:
-        from billing.ledger.replay import retry as retry_event
+        from billing.ledger.recording import retry as retry_event
         from billing.store.database import open_database
         from serve.money.ledger_setup import require_ledger_file
 

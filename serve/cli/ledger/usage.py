@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from billing.books.saving import COMPARED_BY, DIMENSIONS, LINES, MIN_CONVERSATIONS, Dimension
-from billing.clock import now
 from billing.price import NANO_PER_USD, exact_usd
+from billing.usage import now
 from serve.cli.ledger_access import on_books, tell_of_archive
 from serve.cli.options import AWorkspace, Config, Json, OfProject, OfWorkspace, Since, Until, period
 from serve.config.paths import DEFAULT_CONFIG, ConfigError

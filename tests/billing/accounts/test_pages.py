@@ -12,7 +12,7 @@ from billing.accounts import account_sql, key_sql
 from billing.accounts.account_sql import Page
 from billing.adjustments import adjustments
 from billing.collections import collection_sql
-from billing.webhooks import endpoint_sql
+from billing.webhooks import webhooks
 
 if TYPE_CHECKING:
     from tests.billing.conftest import Books
@@ -23,7 +23,7 @@ LISTS: dict[str, List] = {
     "projects": lambda connection, page: account_sql.all_projects(connection, None, page),
     "api_keys": lambda connection, page: key_sql.all_keys(connection, None, None, page),
     "collections": lambda connection, page: collection_sql.listed(connection, page=page),
-    "webhook_endpoints": lambda connection, page: endpoint_sql.listed(connection, None, page),
+    "webhook_endpoints": lambda connection, page: webhooks.listed(connection, None, page),
     "adjustments": lambda connection, page: adjustments.listed(connection, limit=page.limit),
 }
 # A few rows are sorted sooner than an index is read: what is asked is whether it can be done without.

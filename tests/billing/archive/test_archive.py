@@ -22,19 +22,18 @@ from billing.adjustments.adjustment import EventArchived
 from billing.adjustments.adjustments import Adjustments
 from billing.archive import archiver as archive_module
 from billing.archive import month_sql
-from billing.archive.archived_events import admit, check_all, find
-from billing.archive.archiver import Archiver, MonthWriter, Planned, planned
+from billing.archive.archiver import Archiver, MonthWriter, Planned, admit, check_all, find, planned
 from billing.archive.month_files import EventsFile, alone
 from billing.archive.month_sql import Month, first_kept
 from billing.books import proof
 from billing.books.books import Books as Reader
-from billing.books.receipts import receipts
+from billing.books.compressions import receipts
 from billing.books.saving import Dimension
 from billing.books.usage_report import UsageSum, usage
 from billing.errors import ArchiveDamaged, ArchiveRefused, ClockBehind, RowRefused
 from billing.ledger import ledger_sql
 from billing.ledger.ledger import Ledger
-from billing.ledger.replay import replay, retry
+from billing.ledger.recording import replay, retry
 from billing.price import cost
 from billing.rollups import checkpoint_sql
 from billing.rollups.archived import ArchivedSumsChanged, PeriodArchived

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from billing.background.upkeep import Background, Loop, Round, collection_round, replay_round
+from billing.collections.collection import HookAnswer, HookCommand
 from billing.collections.collector import Collector
-from billing.collections.payment_hook import HookAnswer, HookCommand
 from billing.errors import LedgerUnavailable
 from billing.ledger.ledger import Ledger
 from billing.ledger.spool import Spool

@@ -11,7 +11,7 @@ from threading import Barrier
 import pytest
 
 from billing.batches.batch import StorageUnavailable
-from billing.batches.folder import STORE, FileFolder
+from billing.batches.file_store import STORE, FileFolder
 
 
 def test_of_many_that_come_first_at_once_all_find_one_id(tmp_path: Path) -> None:

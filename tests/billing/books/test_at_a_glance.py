@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from billing.books.at_a_glance import LINE_STATES, UNFINISHED, glance, month_of_tenants
+from billing.books.usage_report import LINE_STATES, UNFINISHED, glance, month_of_tenants
 from billing.store.batch_tables import batch_lines, batches
 from tests.billing.books.test_books import DECEMBER, use
 

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import insert
 
 from billing.books.books import Books as Reader
-from billing.books.holdout import Comparison
+from billing.books.compressions import Comparison
 from billing.books.saving import Side, saving_between
 from billing.errors import UnknownAccount
 from billing.store.schema import usage_events

@@ -17,10 +17,16 @@ import pytest
 
 from billing.accounts import audit_log
 from billing.background.upkeep import Loop, collect_once, collection_round
-from billing.collections.collection import NANO_PER_CENT, Collection
+from billing.collections.collection import (
+    NANO_PER_CENT,
+    Collection,
+    HookAnswer,
+    HookCommand,
+    read_answer,
+    run_hook,
+)
 from billing.collections.collection_sql import LONGEST_PAUSE_S, pause_after
 from billing.collections.collector import Collector
-from billing.collections.payment_hook import HookAnswer, HookCommand, read_answer, run_hook
 from billing.errors import HookFailed
 from billing.store.database import FakeOutageDatabase
 

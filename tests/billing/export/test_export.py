@@ -14,9 +14,8 @@ import pytest
 from billing.adjustments.adjustments import Adjustments
 from billing.errors import UnknownAccount
 from billing.export import exporter as module
-from billing.export.encoders import Csv, Format
 from billing.export.exporter import SETTLING_S, Exporter
-from billing.export.rows import COLUMNS, InvalidCursor, Selection, selection_of
+from billing.export.rows import COLUMNS, Csv, Format, InvalidCursor, Selection, selection_of
 
 if TYPE_CHECKING:
     from billing.caller import Caller

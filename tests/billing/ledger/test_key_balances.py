@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 from sqlalchemy import text
 
-from billing.accounts.key_terms import KeyChange, KeyTerms
-from billing.books.key_proof import key_differences
+from billing.accounts.keys import KeyChange, KeyTerms
+from billing.books.reconciliation import key_differences
 from billing.caller import Caller
 from billing.errors import QuotaExceeded
 

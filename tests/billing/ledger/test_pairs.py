@@ -15,7 +15,7 @@ from billing.books.books import Books as Reader
 from billing.books.mispriced import MispricedEvent, WrongFigure
 from billing.ledger import ledger_sql
 from billing.ledger.ledger import Ledger
-from billing.ledger.replay import Replayed, replay
+from billing.ledger.recording import Replayed, replay
 from billing.ledger.spool import drop_event
 from billing.store.database import FakeOutageDatabase, open_database
 from billing.usage import UsageEvent, Used

@@ -17,7 +17,7 @@ from billing.background.upkeep import replay_once
 from billing.books.books import Books as Reader
 from billing.errors import LedgerUnavailable, SpoolUnavailable, UnknownSpooledEvent, UsageNotRecorded
 from billing.ledger.ledger import Ledger
-from billing.ledger.replay import Replayed, replay, retry
+from billing.ledger.recording import Replayed, replay, retry
 from billing.ledger.spool import MIN_FREE_BYTES, Spool, spooled_events
 from billing.price import Cost, ModelPrice, cost
 from billing.store.database import FakeOutageDatabase

@@ -7,8 +7,7 @@ import sys
 
 from billing.store.database import open_database
 from billing.webhooks.dispatcher import Dispatcher
-from billing.webhooks.secret import SecretBox
-from billing.webhooks.sender import HttpSender
+from billing.webhooks.sender import HttpSender, SecretBox
 from tests.billing.conftest import PEPPER
 from tests.billing.webhooks.conftest import LOOPBACK
 

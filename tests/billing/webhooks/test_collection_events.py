@@ -7,9 +7,8 @@ from functools import partial
 import pytest
 
 from billing.collections import collection_sql
-from billing.collections.collection import State
+from billing.collections.collection import HookAnswer, HookCommand, State
 from billing.collections.collector import Collector
-from billing.collections.payment_hook import HookAnswer, HookCommand
 from billing.errors import IllegalMove
 from tests.billing.conftest import NOW
 from tests.billing.webhooks.conftest import Hooks

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from billing.accounts.key_terms import KeyChange, KeyTerms
+from billing.accounts.keys import KeyChange, KeyTerms
 from billing.adjustments.adjustments import Adjustments
 from billing.caller import Caller
 from billing.errors import QuotaExceeded

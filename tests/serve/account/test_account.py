@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from billing.accounts.key_terms import KeyTerms
+from billing.accounts.keys import KeyTerms
 from billing.adjustments.adjustments import Adjustments
 from billing.caller import ProjectLimits
 from serve.account.response import Limits, UsageReport

@@ -15,10 +15,10 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from billing.caller import NO_LIMITS
-from billing.ledger.replay import replay
+from billing.ledger.recording import replay
 from billing.ledger.spool import Spool
 from billing.store.private_files import FILE_MODE
-from billing.webhooks.secret import SecretBox
+from billing.webhooks.sender import SecretBox
 from serve.cli.main import app
 from serve.config.settings import load_anchored
 from serve.money.pepper import read_pepper

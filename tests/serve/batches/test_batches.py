@@ -15,7 +15,7 @@ from openai.types.chat import ChatCompletion
 from openai.types.responses import Response
 from sqlalchemy import text
 
-from billing.accounts.key_terms import KeyChange
+from billing.accounts.keys import KeyChange
 from billing.books.books import Books
 from billing.caller import ProjectLimits
 from models.errors import EngineFailed, EngineUnavailable

@@ -14,8 +14,7 @@ import pytest_asyncio
 from openai.types import FileDeleted, FileObject
 from sqlalchemy import text
 
-from billing.batches.file_store import PIECE_BYTES
-from billing.batches.folder import STORE, FileFolder
+from billing.batches.file_store import PIECE_BYTES, STORE, FileFolder
 from tests.serve.batches.uploading import FILES as PATH
 from tests.serve.batches.uploading import call
 from tests.serve.batches.uploading import upload as upload_of

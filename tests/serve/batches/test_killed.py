@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from billing.batches.folder import STORE
+from billing.batches.file_store import STORE
 from billing.books.books import Books
 from tests.billing.conftest import database_url, postgres_server
 from tests.faults.postgres import free_port

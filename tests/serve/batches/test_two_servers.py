@@ -14,7 +14,7 @@ from openai.types import Batch
 from sqlalchemy import text
 
 from billing.batches.file_sql import LOST_AFTER_S
-from billing.batches.folder import DEPLOYMENT, STORE
+from billing.batches.file_store import DEPLOYMENT, STORE
 from billing.books.books import Books
 from serve.app import build_service
 from serve.batches.wiring import deployment_of, with_deployment

@@ -13,11 +13,10 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from billing.clock import now
 from billing.ledger.ledger import Ledger
 from billing.ledger.spool import Spool
 from billing.price import Cost, ModelPrice
-from billing.usage import UsageFigures
+from billing.usage import UsageFigures, now
 from serve.cli.main import app
 from serve.cli.status import Readings, model_load, readings_of, reports
 from serve.client.errors import PithError

@@ -15,9 +15,9 @@ from typing import Any
 import httpx
 import yaml
 
-from billing.clock import now
 from billing.store.database import open_database
 from billing.store.migration import newest_revision
+from billing.usage import now
 from models.fake_engine import FakeEngine
 from serve.app import Service, start_service
 from serve.catalog.offered import catalog_of

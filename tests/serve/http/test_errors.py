@@ -9,7 +9,7 @@ import pytest
 
 import billing.errors
 import models.errors
-from billing.accounts.key_terms import ModelNotAllowed, RouteNotAllowed
+from billing.accounts.keys import ModelNotAllowed, RouteNotAllowed
 from billing.batches.batch import (
     BatchEnded,
     FileInUse,

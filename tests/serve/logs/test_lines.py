@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from billing.accounts.keys import mint
-from billing.webhooks.secret import mint as webhook_secret
+from billing.webhooks.sender import mint as webhook_secret
 from serve.logs.lines import FIELDS, LONGEST_EXCEPTION, LONGEST_MESSAGE, JsonLines, LogFormat, formatter
 from serve.logs.request_notes import RequestNotes, take_notes
 

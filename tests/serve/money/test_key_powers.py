@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from billing.accounts.key_terms import ROUTE_NAMES, KeyTerms
+from billing.accounts.keys import ROUTE_NAMES, KeyTerms
 from billing.caller import KeyPowers, ProjectLimits
 from billing.errors import LedgerUnavailable
 from serve.http.auth import route_name

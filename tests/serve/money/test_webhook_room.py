@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from billing.clock import now
 from billing.store.database import open_database
+from billing.usage import now
 from billing.webhooks.limit_alerts import Refusals
 from billing.webhooks.webhooks import Webhooks
 from models.fake_engine import FakeEngine

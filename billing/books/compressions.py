@@ -1,23 +1,19 @@
-"""The measured saving: conversations that were compressed against those that were left whole.
-
-Both are added up in the database, first by conversation and then by side, so that reading a month of any size takes the
-memory of one row for each project, model and side here, and of one for each conversation there (on disk where it has
-to). Money is what the price list asks, also where it was written off: that depends on limits, and not on compression.
-"""
+"""Compressions in the books: their receipts, and the saving measured against conversations that were left whole."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Double, Select, case, cast, func, select
+from sqlalchemy import Connection, Double, Select, case, cast, func, or_, select
 
 from billing.accounts import account_sql
 from billing.books.saving import Dimension, Saving, Side, saving_between
 from billing.books.usage_report import group_columns, of_accounts
 from billing.rollups.archived import PeriodArchived, is_archived, last_settled_at
+from billing.rollups.usage_sums import CHARGED
 from billing.store.dates import within
-from billing.store.schema import usage_events
+from billing.store.schema import projects, usage_events, workspaces
 
 _e = usage_events.c
 _TREATED, _HELD_OUT, _MIXED = "treated", "holdout", "mixed"
@@ -47,8 +43,8 @@ def comparisons(
     until: datetime | None = None,
     charged_in: str | None = None,
 ) -> list[Comparison]:
-    """Of the chats that take part in a comparison, settled from `since` to before `until` or charged in one month: one
-    for each group, in the groups' order. Raises `UnknownAccount`, and `PeriodArchived` where chats are archived."""
+    """Comparisons of chats settled from `since` to before `until`, or charged in one month: one for
+    each group, in the groups' order. Raises `UnknownAccount`, and `PeriodArchived` where chats are archived."""
     archive = last_settled_at(connection)
     if archive is not None:
         if charged_in is None and (since is None or since <= archive):
@@ -121,3 +117,57 @@ def _comparison(group: Mapping[str, str], sides: Mapping[str, Side]) -> Comparis
     treated, holdout = sides.get(_TREATED, Side()), sides.get(_HELD_OUT, Side())
     mixed = sides.get(_MIXED, Side()).conversations
     return Comparison(group, treated, holdout, mixed)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredReceipt:
+    """One compression; `receipt` is JSON."""
+
+    event_id: str
+    request_id: str
+    workspace: str
+    project: str
+    model_id: str
+    created_at: datetime
+    settled_at: datetime
+    charged_nano_usd: int
+    receipt: str
+
+
+def receipts(
+    connection: Connection,
+    *,
+    workspace: str | None = None,
+    project: str | None = None,
+    id: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    limit: int,
+) -> list[StoredReceipt]:
+    """The last `limit`, oldest first; `id` is an event's or a request's. Raises `UnknownAccount`."""
+    statement = (
+        select(
+            _e.event_id,
+            _e.request_id,
+            workspaces.c.name.label("workspace"),
+            projects.c.name.label("project"),
+            _e.model_id,
+            _e.created_at,
+            _e.settled_at,
+            CHARGED.label("charged_nano_usd"),
+            _e.receipt,
+        )
+        .join(workspaces, workspaces.c.id == _e.workspace_id)
+        .join(projects, projects.c.id == _e.project_id)
+        .where(_e.receipt.is_not(None))
+        .order_by(_e.settled_at.desc(), _e.event_id.desc())
+        .limit(limit)
+    )
+    if workspace is not None:
+        statement = statement.where(_e.workspace_id == account_sql.find_workspace(connection, workspace).id)
+    if project is not None:
+        statement = statement.where(_e.project_id == account_sql.find_project(connection, project).id)
+    if id is not None:
+        statement = statement.where(or_(_e.event_id == id, _e.request_id == id))
+    rows = connection.execute(within(statement, _e.settled_at, since, until)).all()
+    return [StoredReceipt(**row._mapping) for row in reversed(rows)]
