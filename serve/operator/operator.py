@@ -209,7 +209,9 @@ class Operator:
         """The months whose usage events are in files, and those that `pith archive` would move now."""
         asked, months = self.settings.billing.archive, []
         for month in await self.archived_months():
-            manifest = manifest_of(await self.patient.read(partial(archived.stored_manifest, month=month.month)))
+            manifest = manifest_of(
+                await self.patient.read(partial(archived.stored_manifest, month=month.month))
+            )
             months.append(books.archived_row(month, manifest))
         due = [books.DueMonth.row(one) for one in await planned(self.patient, asked.keep_months)]
         return {"keep_months": asked.keep_months, "folder": str(asked.folder), "months": months, "due": due}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from billing.clock import now
+from billing.usage import now
 from serve.cli import output
 from serve.cli.completion import keys
 from serve.cli.ledger.workspace import nano_usd
@@ -16,7 +16,7 @@ from serve.cli.options import All, AProject, Config, Json, OfProject, OfWorkspac
 from serve.config.paths import DEFAULT_CONFIG, ConfigError
 
 if TYPE_CHECKING:
-    from billing.accounts.key_terms import KeyChange
+    from billing.accounts.keys import KeyChange
 
 key_commands = typer.Typer(help="API keys.", no_args_is_help=True)
 
@@ -48,7 +48,7 @@ def create_key(
     as_json: Json = False,
 ) -> None:
     """Make a key for a project (WORKSPACE/PROJECT or its id). The secret is shown this once."""
-    from billing.accounts.key_terms import NO_TERMS
+    from billing.accounts.keys import NO_TERMS
 
     rates = (requests_per_minute, tokens_per_minute, max_in_flight)
     terms = key_change(expires, models, routes, limit_usd, monthly_limit_usd, rates).applied_to(NO_TERMS)
@@ -132,7 +132,7 @@ def key_change(
     rates: tuple[int | None, int | None, int | None],
 ) -> KeyChange:
     """What the options that were given change. Raises `ConfigError`."""
-    from billing.accounts.key_terms import KeyChange
+    from billing.accounts.keys import KeyChange
 
     values: dict[str, Any] = {}
     if expires is not None:

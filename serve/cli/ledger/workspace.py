@@ -91,7 +91,7 @@ def nano_usd(text: str | None, option: str) -> int | None:
     """An amount from the command line. Raises `ConfigError` if it is not one."""
     if text is None or text.lower() == "none":
         return None
-    from billing.accounts.key_terms import MAX_LIMIT_NANO_USD
+    from billing.accounts.keys import MAX_LIMIT_NANO_USD
 
     most = Decimal(MAX_LIMIT_NANO_USD) / NANO_PER_USD
     try:
