@@ -11,11 +11,11 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 ARTEFACTS = Path(__file__).parent
 MANIFEST = "manifest.json"
+EMBEDDED_MODELS = ("pith-mini", "pith-small", "pith-base", "pith-wide")
 
 
 class DamagedArtefact(Exception):
@@ -96,21 +96,3 @@ def _file_lock(out_dir: Path) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
-
-
-@dataclass(frozen=True, slots=True)
-class EmbeddedModel:
-    """One model as an operator sees it. `parameters` counts the tied embedding once."""
-
-    id: str
-    architecture: str
-    context_length: int
-    parameters: int
-
-
-EMBEDDED_MODELS: tuple[EmbeddedModel, ...] = (
-    EmbeddedModel("pith-mini", "LlamaForCausalLM", 16384, 2_053_504),
-    EmbeddedModel("pith-small", "Qwen2ForCausalLM", 2048, 820_800),
-    EmbeddedModel("pith-base", "Qwen3ForCausalLM", 65536, 951_872),
-    EmbeddedModel("pith-wide", "LlamaForCausalLM", 2048, 983_616),
-)

@@ -25,7 +25,7 @@ from vllm.entrypoints.serve.engine.protocol import ErrorResponse
 from vllm.exceptions import VLLMError
 from vllm.parser.abstract_parser import DelegatingParser
 from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
-from vllm.v1.metrics.loggers import PrometheusStatLogger
+from vllm.v1.metrics import loggers
 from vllm.v1.metrics.perf import PerfMetricsProm
 from vllm.v1.spec_decode.metrics import SpecDecodingProm
 from vllm.v1.structured_output.backend_types import StructuredOutputOptions
@@ -277,17 +277,6 @@ def lora_modules(folders: Mapping[str, Path]) -> list[LoRAModulePath]:
     return [LoRAModulePath(name=name, path=str(folder)) for name, folder in folders.items()]
 
 
-def log_stats_with(stat_logger: type) -> None:
-    """Let `stat_logger` take the place of the logger that every engine has for Prometheus
-    (`vllm.v1.metrics.loggers.PrometheusStatLogger`). Ray Serve LLM passes on no other than its own, whose names are
-    not vLLM's. Without it an engine counts in `prometheus_client`, which takes microseconds for each token."""
-    from vllm.v1.metrics import loggers
-
-    if not isinstance(getattr(loggers, "PrometheusStatLogger", None), type):
-        raise RuntimeError("vllm.v1.metrics.loggers.PrometheusStatLogger is gone: engines cannot be counted")
-    loggers.PrometheusStatLogger = stat_logger
-
-
 class MetricFamilies(Protocol):
     """Makes what vLLM counts in: the arguments and methods are those of `prometheus_client`'s classes."""
 
@@ -301,8 +290,13 @@ class MetricFamilies(Protocol):
     def histogram(self) -> Callable[..., Any]: ...
 
 
-def stat_logger(families: MetricFamilies) -> type[PrometheusStatLogger]:
-    """vLLM's stat logger, with `families` in the place of `prometheus_client`."""
+def count_with(families: MetricFamilies) -> None:
+    """Let the engines that this process starts from now on count in `families`, where their statistics are on: in the
+    place of the logger that every engine has for Prometheus (`vllm.v1.metrics.loggers.PrometheusStatLogger`).
+
+    Ray Serve LLM passes on no other than its own, whose names are not vLLM's. Without it an engine counts in
+    `prometheus_client`, which takes microseconds for each token.
+    """
     classes = {
         "_gauge_cls": staticmethod(families.gauge),
         "_counter_cls": staticmethod(families.counter),
@@ -313,9 +307,5 @@ def stat_logger(families: MetricFamilies) -> type[PrometheusStatLogger]:
         "_kv_connector_cls": type("KVConnector", (KVConnectorProm,), classes),
         "_perf_metrics_cls": type("PerfMetrics", (PerfMetricsProm,), classes),
     }
-    return type("CountingStatLogger", (PrometheusStatLogger,), classes | inner)
-
-
-def count_with(families: MetricFamilies) -> None:
-    """Let the engines that this process starts from now on count in `families`, where their statistics are on."""
-    log_stats_with(stat_logger(families))
+    logger = type("CountingStatLogger", (loggers.PrometheusStatLogger,), classes | inner)
+    loggers.PrometheusStatLogger = logger

@@ -17,8 +17,11 @@ from models.engine import EngineChunk, EngineFault, EngineRequest
 from models.vllm import insides
 from models.vllm.counting_client import PromptMeters
 from models.vllm.prompts import vllm_fields, vllm_options
-from models.vllm.reply_pieces import completed, openai_events, reasoning_tokens, reply_bytes, streamed
+from models.vllm.reply_pieces import completed, openai_events, reasoning_tokens, streamed
 from models.vllm.reply_reading import ReadRequest, told_end
+
+REPLY_FIELDS = {"id", "object", "created", "model", "choices", "system_fingerprint"}
+CHOICE_FIELDS = ("index", "text", "logprobs", "finish_reason", "stop_reason")
 
 
 class ChatForm:
@@ -62,8 +65,18 @@ def _written(meter: PromptMeters, reply: ChatCompletionResponse) -> bytes:
     return reply_bytes(reply)
 
 
-REPLY_FIELDS = {"id", "object", "created", "model", "choices", "system_fingerprint"}
-CHOICE_FIELDS = ("index", "text", "logprobs", "finish_reason", "stop_reason")
+def reply_bytes(reply: ChatCompletionResponse) -> bytes:
+    """OpenAI's chat completion object as JSON, without vLLM's own fields and without usage."""
+    fields = reply.model_dump(include=REPLY_FIELDS, exclude_none=True)
+    for choice in fields["choices"]:
+        choice.setdefault("logprobs", None)
+        choice.pop("routed_experts", None)
+        message = choice["message"]
+        message.setdefault("content", None)
+        message.setdefault("refusal", None)
+        if not message.get("tool_calls"):
+            message.pop("tool_calls", None)
+    return orjson.dumps(fields)
 
 
 class CompletionForm:

@@ -6,7 +6,6 @@ from contextlib import aclosing
 from typing import Any
 
 import orjson
-from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionResponse
 from vllm.entrypoints.serve.engine.protocol import ErrorResponse
 from vllm.exceptions import GenerationError
 
@@ -22,7 +21,6 @@ NULL_FIELDS = (',"token_ids":null', ',"prompt_token_ids":null', ',"prompt_text":
 USAGE = ',"usage":{'
 ERROR_EVENT = 'data: {"error"'
 DONE = "data: [DONE]\n\n"
-REPLY_FIELDS = ("id", "object", "created", "model", "choices", "system_fingerprint")
 
 
 Reply = AsyncGenerator[str, None]
@@ -145,20 +143,6 @@ def _with_cached(event: str, meter: PromptMeters) -> str:
 def reasoning_tokens(usage: Mapping[str, Any]) -> int:
     """Tokens in vLLM's usage that a reasoning parser counted, if there is one."""
     return int((usage.get("completion_tokens_details") or {}).get("reasoning_tokens") or 0)
-
-
-def reply_bytes(reply: ChatCompletionResponse) -> bytes:
-    """OpenAI's chat completion object as JSON, without vLLM's own fields and without usage."""
-    fields = reply.model_dump(include=set(REPLY_FIELDS), exclude_none=True)
-    for choice in fields["choices"]:
-        choice.setdefault("logprobs", None)
-        choice.pop("routed_experts", None)
-        message = choice["message"]
-        message.setdefault("content", None)
-        message.setdefault("refusal", None)
-        if not message.get("tool_calls"):
-            message.pop("tool_calls", None)
-    return orjson.dumps(fields)
 
 
 async def coalesce(

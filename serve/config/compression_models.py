@@ -24,7 +24,7 @@ _FLAGS = FlagSettings()
 PACKAGED = "embedded:"
 _ROOT = Path(__file__).parents[2]
 # The embedded chat models share one tokenizer.
-PACKAGED_TOKENIZERS = {model.id: _ROOT / "models/embedded/tokenizer" for model in EMBEDDED_MODELS}
+PACKAGED_TOKENIZERS = dict.fromkeys(EMBEDDED_MODELS, _ROOT / "models/embedded/tokenizer")
 PACKAGED_CHECKPOINTS = {"small": _ROOT / "compression/neural/small"}
 Price = Annotated[Decimal, Field(ge=0, le=1_000_000, max_digits=15, decimal_places=6)]
 

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.training.chat_models.__main__ import main, write_generation_config
 from benchmarks.training.chat_models.recipes import RECIPES
-from models.embedded.install import EMBEDDED_MODELS
+from models.embedded.install import ARTEFACTS, EMBEDDED_MODELS
 
 
 def test_a_missing_data_folder_is_named_with_exit_code_2(tmp_path: Path, capsys) -> None:
@@ -28,8 +28,11 @@ def test_a_bad_argument_is_refused(arguments: list[str], capsys) -> None:
     assert arguments[1] in capsys.readouterr().err
 
 
-def test_every_model_of_the_roster_has_a_recipe_of_its_context_length() -> None:
-    lengths = {model.id: model.context_length for model in EMBEDDED_MODELS}
+def test_every_embedded_model_has_a_recipe_of_its_context_length() -> None:
+    configs = {each: ARTEFACTS / "checkpoints" / each / "config.json" for each in EMBEDDED_MODELS}
+    lengths = {
+        each: json.loads(file.read_text())["max_position_embeddings"] for each, file in configs.items()
+    }
     assert {model_id: recipe.context_length for model_id, recipe in RECIPES.items()} == lengths
 
 
