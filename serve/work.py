@@ -13,9 +13,7 @@ from serve.compress.prompt import MessagesService
 from serve.compress.route import CompressRoutes
 from serve.compress.service import CompressService
 from serve.compressors.compressor import RunningModel, ServedCompressor, served_compressors
-from serve.config.compression_models import CompressionSettingsSection
 from serve.config.settings import Settings
-from serve.metrics.charged_requests import CompressMetrics
 from serve.metrics.service import ServiceMetrics
 from serve.money.admission import Admissions
 from serve.money.pepper import read_pepper
@@ -27,36 +25,6 @@ from serve.retrieval.service import RetrievalService, retrieval_service
 
 DEMO_IN_FLIGHT = 2
 BATCH_CONCURRENCY = 4
-
-
-def compress_collaborators(
-    settings: CompressionSettingsSection,
-    models: Mapping[str, ServedCompressor],
-    *,
-    blocks: BlockCompressor,
-    admissions: Admissions,
-    metrics: CompressMetrics,
-    originals: Originals,
-) -> CompressRoutes | None:
-    """The collaborators of the compression routes, or None where the configuration has no compression model."""
-    if not models:
-        return None
-    return CompressRoutes(
-        messages=MessagesService(
-            models=models, blocks=blocks, admissions=admissions, metrics=metrics, originals=originals
-        ),
-        service=CompressService(models=models, admissions=admissions, metrics=metrics, originals=originals),
-        demo=DemoLimits(
-            admissions.limiter,
-            requests_per_minute_per_address=settings.demo.requests_per_minute_per_address,
-            requests_per_minute=settings.demo.requests_per_minute,
-            max_in_flight=DEMO_IN_FLIGHT,
-            clock=admissions.clock,
-        ),
-        demo_max_chars=settings.demo.max_chars,
-        batch_concurrency=BATCH_CONCURRENCY,
-        demo_deadline_s=settings.demo.deadline_s,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +53,15 @@ def work_of(
 ) -> Work:
     """From what was opened. `compressors` and `retrievers` are what runs of the configured models, by id."""
     served = served_compressors(settings.compression, compressors) if compressors else {}
-    blocks = _block_compressor(settings)
-    compress = compress_collaborators(
-        settings.compression,
-        served,
+    asked = settings.compression.chat
+    blocks = BlockCompressor(
+        ResultCache(asked.cache_mb * 2**20), asked.deadline_s, read_pepper(settings.state_dir)
+    )
+    compressor = PromptCompressor(
+        models=served,
         blocks=blocks,
-        admissions=admissions,
         metrics=metrics.compress,
+        prompt_metrics=metrics.prompt_compression,
         originals=originals,
     )
     chat = ChatService(
@@ -99,29 +69,40 @@ def work_of(
         engines=engines,
         admissions=admissions,
         metrics=metrics.chat,
-        compressor=_prompt_compressor(served, blocks, originals, metrics),
+        compressor=compressor,
     )
+    compress = _compress_routes(settings, served, blocks, admissions, metrics, originals) if served else None
     return Work(compress, chat, retrieval_service(settings, retrievers, admissions, metrics.retrieval))
 
 
-def _block_compressor(settings: Settings) -> BlockCompressor:
-    chat = settings.compression.chat
-    return BlockCompressor(
-        ResultCache(chat.cache_mb * 2**20), chat.deadline_s, read_pepper(settings.state_dir)
-    )
-
-
-def _prompt_compressor(
+def _compress_routes(
+    settings: Settings,
     served: Mapping[str, ServedCompressor],
     blocks: BlockCompressor,
-    originals: Originals,
+    admissions: Admissions,
     metrics: ServiceMetrics,
-) -> PromptCompressor:
-    return PromptCompressor(
-        models=served,
-        blocks=blocks,
-        metrics=metrics.compress,
-        prompt_metrics=metrics.prompt_compression,
-        originals=originals,
-        key=blocks.key,
+    originals: Originals,
+) -> CompressRoutes:
+    demo = settings.compression.demo
+    return CompressRoutes(
+        messages=MessagesService(
+            models=served,
+            blocks=blocks,
+            admissions=admissions,
+            metrics=metrics.compress,
+            originals=originals,
+        ),
+        service=CompressService(
+            models=served, admissions=admissions, metrics=metrics.compress, originals=originals
+        ),
+        demo=DemoLimits(
+            admissions.limiter,
+            requests_per_minute_per_address=demo.requests_per_minute_per_address,
+            requests_per_minute=demo.requests_per_minute,
+            max_in_flight=DEMO_IN_FLIGHT,
+            clock=admissions.clock,
+        ),
+        demo_max_chars=demo.max_chars,
+        batch_concurrency=BATCH_CONCURRENCY,
+        demo_deadline_s=demo.deadline_s,
     )

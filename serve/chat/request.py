@@ -106,6 +106,13 @@ def _compression(value: Any) -> PromptCompressionOptions | Literal[False]:
     return PromptCompressionOptions.model_validate(value)
 
 
+def null_turns_compression_off(body: Any) -> Any:
+    """Elsewhere null counts as absent; here, absent means the project's default."""
+    if isinstance(body, dict) and "compression" in body and body["compression"] is None:
+        return {**body, "compression": False}
+    return body
+
+
 Compression = Annotated[
     PromptCompressionOptions | Literal[False],
     PlainValidator(_compression, json_schema_input_type=PromptCompressionOptions | Literal[False] | None),
@@ -231,13 +238,7 @@ class ChatCompletionRequest(RequestShape):
         "`compress: true`. `null` or `false` turns the project's default off.",
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _null_turns_compression_off(cls, body: Any) -> Any:
-        # Elsewhere null counts as absent; here, absent means the project's default.
-        if isinstance(body, dict) and "compression" in body and body["compression"] is None:
-            return {**body, "compression": False}
-        return body
+    _null_turns_compression_off = model_validator(mode="before")(null_turns_compression_off)
 
     @field_validator("stream_options")
     @classmethod

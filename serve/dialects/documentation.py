@@ -12,6 +12,7 @@ from serve.http.openapi import (
     REQUEST_ID_HEADER,
     REQUEST_ID_PARAMETER,
     OpenAIErrorBody,
+    dialect_errors,
     json_body,
     metering_header,
 )
@@ -21,21 +22,6 @@ ANTHROPIC_REFERENCE = "https://docs.anthropic.com/en/api"
 
 # Of what is generated.
 GENERATING = (400, 402, 404, 413, 429, 502)
-
-_WHEN = {
-    400: "What is wrong with the request, the context that it does not fit included.",
-    401: "No key, or a key that is wrong or revoked.",
-    402: "Workspace quota exceeded or billing disabled.",
-    404: "No such model or object.",
-    409: "The object is in a state in which this cannot be done.",
-    413: "The body is too large.",
-    429: "Project rate limit exceeded.",
-    500: "Unexpected server error.",
-    502: "The inference service returned an invalid response.",
-    503: "The service that this route needs is unavailable; `Retry-After` says when to try again.",
-    507: "The server has no room for the file.",
-    529: "The service that this route needs is unavailable; `Retry-After` says when to try again.",
-}
 
 
 class AnthropicError(BaseModel):
@@ -67,7 +53,7 @@ def anthropic_operation(
         **_operation(page, body, path_parameters),
         "responses": {
             200: _reply(page, reply, is_billed=is_billed),
-            **_errors(AnthropicErrorBody, 401, 500, *statuses),
+            **dialect_errors(AnthropicErrorBody, 401, 500, *statuses),
         },
     }
 
@@ -93,7 +79,7 @@ def openai_operation(
         **operation,
         "responses": {
             200: _reply(page, reply, is_billed=is_billed),
-            **_errors(OpenAIErrorBody, 401, 500, *statuses),
+            **dialect_errors(OpenAIErrorBody, 401, 500, *statuses),
         },
     }
 
@@ -121,20 +107,11 @@ def _reply(page: str, reply: type[BaseModel] | None, *, is_billed: bool) -> dict
     }
 
 
-def _errors(body: type[BaseModel], *statuses: int) -> dict[int, dict[str, Any]]:
-    return {
-        status: {"model": body, "description": _WHEN[status], "headers": REQUEST_ID_HEADER}
-        for status in sorted(statuses)
-    }
-
-
 MEANINGS = {
     "messages": "The conversation, in the dialect's form.",
     "prompt": "A text, a list of token ids, or up to 128 of them.",
     "input": "A text, or items: messages, calls of tools and what they gave, reasoning.",
-    "model": "A catalog id. Default: the catalog's first model.",
     "max_tokens": "Most tokens to generate.",
-    "max_completion_tokens": "The newer name of `max_tokens`.",
     "max_output_tokens": "Most tokens to generate, reasoning included.",
     "min_tokens": "No end before so many tokens.",
     "n": "How many replies; all are charged.",
@@ -148,7 +125,6 @@ MEANINGS = {
     "continue_final_message": "Whether the reply goes on where the last message, the assistant's, ends.",
     "system": "What comes before the conversation.",
     "instructions": "What comes before the conversation.",
-    "tools": "Functions to offer, if the model supports tools.",
     "tool_choice": "Whether a tool is called, and which.",
     "thinking": "Whether the model reasons before its reply.",
     "reasoning": "How much to reason before the reply, if the model supports it.",

@@ -81,6 +81,16 @@ _WHEN = {
     502: "The inference service returned an invalid response.",
     503: "The service that this route needs is unavailable; `Retry-After` says when to try again.",
 }
+_WHEN_IN_A_DIALECT = {
+    **_WHEN,
+    400: "What is wrong with the request, a prompt or a text that does not fit the context included.",
+    401: "No key, or a key that is wrong or revoked.",
+    404: "No such model or object, or the key may not use it.",
+    409: "The object is in a state in which this cannot be done.",
+    413: "The body is too large.",
+    507: "The server has no room for the file.",
+    529: _WHEN[503],
+}
 RATE_LIMIT_HEADERS: dict[str, Any] = {
     f"x-ratelimit-{what}-{kind}": {
         "description": f"{words} of the project's {kind} a minute; present only if the project has this limit.",
@@ -110,6 +120,14 @@ def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
             "headers": {**REQUEST_ID_HEADER, **extra.get(status, {})},
         }
         for status in statuses
+    }
+
+
+def dialect_errors(body: type[BaseModel], *statuses: int) -> dict[int, dict[str, Any]]:
+    """The documentation of the errors of a dialect's route, which have this body."""
+    return {
+        status: {"model": body, "description": _WHEN_IN_A_DIALECT[status], "headers": REQUEST_ID_HEADER}
+        for status in sorted(statuses)
     }
 
 

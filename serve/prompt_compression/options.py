@@ -88,11 +88,6 @@ def default_of(compression: str | None) -> ProjectCompression | None:
     return None if compression is None else _read(compression)
 
 
-def is_readable(compression: str | None) -> bool:
-    """True if this release knows what the default means."""
-    return compression is None or _read(compression) is not None
-
-
 def stored_default(options: ProjectCompression) -> str:
     """The same JSON for the same options, so that the audit log shows only real changes."""
     given = options.model_dump(exclude_none=True)

@@ -80,7 +80,7 @@ MOST_DEFAULTS = 4096
 
 
 class PromptCompressor:
-    """Compresses prompts with this server's compression models. `key` is the server's own secret."""
+    """Compresses prompts with this server's compression models."""
 
     def __init__(
         self,
@@ -90,14 +90,12 @@ class PromptCompressor:
         metrics: CompressMetrics,
         prompt_metrics: PromptCompressionMetrics,
         originals: Originals,
-        key: bytes,
     ) -> None:
         self._models = models
         self._blocks = blocks
         self._metrics = metrics
         self._prompt_metrics = prompt_metrics
         self._originals = originals
-        self._key = key
         self._of_defaults: dict[PromptCompressionOptions, PromptCompressionSettings] = {}
 
     def prepare(self, caller: Caller, messages: Messages, asked: Asked) -> PreparedPrompt | None:
@@ -128,7 +126,7 @@ class PromptCompressor:
             self._originals.retention.check(asked.retain_s)
         blocks = find_blocks(messages, settings.scope)
         conversation = (
-            conversation_of(messages, caller, self._key) if settings.holdout > 0 and blocks else None
+            conversation_of(messages, caller, self._blocks.key) if settings.holdout > 0 and blocks else None
         )
         holdout = conversation is not None and is_held_out(conversation, settings.holdout)
         return PreparedPrompt(settings, tuple(blocks), _newest(messages), conversation, holdout)

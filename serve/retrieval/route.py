@@ -13,6 +13,7 @@ from serve.http.openapi import (
     REQUEST_ID_HEADER,
     REQUEST_ID_PARAMETER,
     OpenAIErrorBody,
+    dialect_errors,
     json_body,
     metering_header,
 )
@@ -29,17 +30,7 @@ from serve.retrieval.requests import (
 )
 from serve.retrieval.service import RetrievalService
 
-_ERRORS = {
-    400: "What is wrong with the request, a text that is longer than the context included.",
-    401: "No key, or a key that is wrong or revoked.",
-    402: "Workspace quota exceeded or billing disabled.",
-    404: "No such model, or the key may not use it.",
-    413: "The body is too large.",
-    429: "Project rate limit exceeded.",
-    500: "Unexpected server error.",
-    502: "The model returned an invalid response.",
-    503: "The service that this route needs is unavailable; `Retry-After` says when to try again.",
-}
+_ERRORS = (400, 401, 402, 404, 413, 429, 500, 502, 503)
 
 
 class ChargedService(BaseModel):
@@ -134,13 +125,9 @@ def documented(request: type[BaseModel], response: type[BaseModel]) -> dict[str,
         "description": "What was computed.",
         "headers": {**REQUEST_ID_HEADER, **RATE_LIMIT_HEADERS, **metering},
     }
-    errors = {
-        status: {"model": OpenAIErrorBody, "description": words, "headers": REQUEST_ID_HEADER}
-        for status, words in _ERRORS.items()
-    }
     return {
         "response_model": None,
-        "responses": {200: ok, **errors},
+        "responses": {200: ok, **dialect_errors(OpenAIErrorBody, *_ERRORS)},
         "openapi_extra": {
             "parameters": [REQUEST_ID_PARAMETER],
             "requestBody": json_body(request.__name__),

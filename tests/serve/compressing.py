@@ -390,7 +390,6 @@ async def compressing(
                 metrics=metrics.compress,
                 prompt_metrics=metrics.prompt_compression,
                 originals=originals,
-                key=b"k" * 32,
             ),
         ),
         accounts=accounts,

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, PlainValidator, TypeAdapter, 
 from pydantic_core import PydanticCustomError
 
 from serve.chat.message_shapes import STRICT, Objects
-from serve.chat.request import Compression, ManyStopStrings, Probability
+from serve.chat.request import Compression, ManyStopStrings, Probability, null_turns_compression_off
 from serve.dialects.documentation import with_meanings
 from serve.http.request_body import RequestShape
 
@@ -115,10 +115,4 @@ class AnthropicRequest(RequestShape):
             return body
         return {name: value for name, value in body.items() if name not in _UNSET_AT_MINUS_ONE or value != -1}
 
-    @model_validator(mode="before")
-    @classmethod
-    def _null_turns_compression_off(cls, body: Any) -> Any:
-        # Elsewhere null counts as absent; here, absent means the project's default.
-        if isinstance(body, dict) and "compression" in body and body["compression"] is None:
-            return {**body, "compression": False}
-        return body
+    _null_turns_compression_off = model_validator(mode="before")(null_turns_compression_off)

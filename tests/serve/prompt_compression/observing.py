@@ -3,7 +3,8 @@
 from prometheus_client import CollectorRegistry
 
 from serve.metrics.charged_requests import ObservedPrompt, PromptCompressionMetrics
+from serve.metrics.families import Families
 
 
 def observed_prompt() -> ObservedPrompt:
-    return PromptCompressionMetrics(CollectorRegistry(), ["chat"]).begin("chat")
+    return PromptCompressionMetrics(Families(CollectorRegistry()), ["chat"]).begin("chat")

@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from models.errors import InvalidField, UnsupportedOption
 from serve.chat.message_shapes import STRICT, FunctionName, Objects
-from serve.chat.request import AskedChat
+from serve.chat.request import AskedChat, null_turns_compression_off
 from serve.dialects.documentation import with_meanings
 from serve.dialects.openai.chat_completions import MAX_TOKENS_BOUND, WORDS, OpenAIChatRequest, choice_word
 from serve.dialects.openai.responses.conversation import Conversation, Places
@@ -104,13 +104,7 @@ class ResponseRequest(RequestShape):
     safety_identifier: Label | None = None
     user: Label | None = None
 
-    @model_validator(mode="before")
-    @classmethod
-    def _null_turns_compression_off(cls, body: Any) -> Any:
-        # As in a chat, where absent means the project's default.
-        if isinstance(body, dict) and "compression" in body and body["compression"] is None:
-            return {**body, "compression": False}
-        return body
+    _null_turns_compression_off = model_validator(mode="before")(null_turns_compression_off)
 
     @field_validator("tool_choice", mode="plain")
     @classmethod
@@ -138,8 +132,6 @@ class ResponseChat(OpenAIChatRequest):
 
 
 LOGPROBS = "message.output_text.logprobs"
-# Names and meanings are a chat's.
-SAME = ("model", "stream")
 # Options of a chat that OpenAI's responses do not have, and vLLM's do.
 EXTRAS = frozenset(
     {
