@@ -77,8 +77,8 @@ MUTANTS = (
     Mutant(
         "a failed release is not remembered",
         "billing/ledger/leases.py",
-        "            owned = await self._database.read(partial(lease_sql.owned, owner=self.owner))\n",
-        "            owned = list[str]()\n",
+        "            known = await self._database.read(partial(owned, owner=self.owner))\n",
+        "            known = list[str]()\n",
         (SIMULATION,),
     ),
     Mutant(
