@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import orjson
@@ -14,6 +13,7 @@ from billing.caller import Caller
 from models.errors import InvalidField
 from serve.batches.endpoints import Endpoints, plain_path
 from serve.batches.form_data import refused
+from serve.config.billing import BatchSettings
 from serve.http.request_body import RequestShape, at_most
 from serve.http.request_id import fresh_id
 from serve.money.prices import PriceBook
@@ -64,19 +64,12 @@ class BatchRequest(RequestShape):
     )
 
 
-@dataclass(frozen=True, slots=True)
-class BatchTerms:
-    """`price_ppm` is the part of a price, in millionths, that a line is charged."""
-
-    price_ppm: int
-    window_s: float
-    most_unfinished: int
-
-
 class Batches:
     """Every method raises `LedgerUnavailable`."""
 
-    def __init__(self, store: BatchStore, prices: PriceBook, endpoints: Endpoints, terms: BatchTerms) -> None:
+    def __init__(
+        self, store: BatchStore, prices: PriceBook, endpoints: Endpoints, terms: BatchSettings
+    ) -> None:
         self._store = store
         self._prices = prices
         self._endpoints = endpoints
@@ -99,9 +92,9 @@ class Batches:
             metadata=orjson.dumps(asked.metadata).decode() if asked.metadata else None,
             pricing_version=(await self._prices.current()).version,
             price_ppm=self._terms.price_ppm,
-            window_s=self._terms.window_s,
+            window_s=self._terms.window_hours * 3600,
         )
-        return await self._store.make(new, most_unfinished=self._terms.most_unfinished)
+        return await self._store.make(new, most_unfinished=self._terms.max_unfinished_per_project)
 
     async def find(self, caller: Caller, batch_id: str) -> Batch:
         """Raises `UnknownBatch`."""

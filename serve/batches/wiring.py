@@ -8,9 +8,8 @@ from billing.background.upkeep import Round
 from billing.batches.batch import FileBounds, Home
 from billing.batches.batch_store import BatchStore
 from billing.batches.file_store import DEPLOYMENT, FileFolder, FileStore, kept_id
-from billing.price import WHOLE_PPM
 from billing.store.database import Database
-from serve.batches.batches import Batches, BatchTerms
+from serve.batches.batches import Batches
 from serve.batches.endpoints import Endpoints
 from serve.batches.files import Files, FileTerms
 from serve.batches.line_run import LineRunner
@@ -64,18 +63,13 @@ def open_batches(
         return Home(await files.store_id(), deployment)
 
     store = BatchStore(database, lease_s=lease_s, home=home)
-    terms = BatchTerms(
-        price_ppm=int(asked.price_factor * WHOLE_PPM),
-        window_s=timedelta(hours=asked.window_hours).total_seconds(),
-        most_unfinished=asked.max_unfinished_per_project,
-    )
     most_kept = files.terms.bounds.bytes
     lines = LineRunner(store, files.folder, accounts, endpoints, admissions.clock, most_kept, tracer=tracer)
     pace = Pace(admissions.interactive, asked.concurrency, asked.concurrency_beside)
     bounds = LineBounds(asked.max_lines, settings.server.max_body_bytes)
     return BatchRoom(
         files=files,
-        batches=Batches(store, admissions.prices, endpoints, terms),
+        batches=Batches(store, admissions.prices, endpoints, asked),
         jobs=BatchJobs(store, files, endpoints, bounds),
         runner=BatchRunner(store, lines, pace),
     )

@@ -161,6 +161,11 @@ class BatchSettings(Section):
         30, gt=0, le=3650, description="Days for which a file is kept unless its upload says less."
     )
 
+    @property
+    def price_ppm(self) -> int:
+        """The part of a price, in millionths, that a line is charged."""
+        return int(self.price_factor * 10**6)
+
 
 class RetentionSettings(Section):
     max_s: int = Field(
