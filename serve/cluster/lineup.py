@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from models.engine_kinds import ENGINE_KINDS
-from serve.cluster.nodes import check_marks, spread_over_nodes
+from serve.cluster.nodes import check_nodes, spread_over_nodes
 from serve.cluster.progress import Says, StartError
 from serve.cluster.ray_insides.ray_serve import Everyone, deploy, undeploy
 from serve.cluster.replicas.applications import (
@@ -114,7 +114,7 @@ class Run:
     def check_nodes(self, settings: Settings) -> None:
         """That every node of a cluster of others has what is on this machine's disk. Raises `StartError`."""
         if settings.ray.address:
-            check_marks(settings)
+            check_nodes(settings, tries_ports=False)
 
     def wait(self, names: Collection[str], go_on: Callable[[str], None]) -> None:
         """Until all of these run. Raises `StartError` for one that cannot, and what `go_on` does, which is called now

@@ -139,42 +139,23 @@ def check_room(settings: Settings) -> None:
             raise StartError(f"no room on this machine, where {counted}: {'; '.join(homeless)}")
 
 
-def check_nodes(settings: Settings) -> None:
+def check_nodes(settings: Settings, *, tries_ports: bool = True) -> None:
     """Every node that can run a replica has this code and this secret, and reaches the port of a replica on every
-    other. Raises `StartError`, which names what does not."""
+    other, which `tries_ports`. Raises `StartError`, which names what does not."""
     # Made here, if it has not been: it is to be copied from this machine.
     read_pepper(settings.state_dir)
     probes = _Probes()
+    closed: Mapping[str, Sequence[str]] = {}
     try:
         marks = probes.ask("marks", settings.state_dir)
-        listening = probes.ask("listen", settings.ray.replica_ports)
-        closed = probes.ask("unreachable", [address for each in listening.values() for address in each])
+        if tries_ports:
+            listening = probes.ask("listen", settings.ray.replica_ports)
+            closed = probes.ask("unreachable", [address for each in listening.values() for address in each])
     finally:
         probes.end()
-    _refuse(
-        [
-            *differences(marks_of(settings.state_dir), marks, settings.state_dir),
-            *(
-                f"node {node} cannot reach {problem}: open it between the nodes ({PAGE})"
-                for node, problems in closed.items()
-                for problem in problems
-            ),
-        ]
-    )
-
-
-def check_marks(settings: Settings) -> None:
-    """Every node that can run a replica has this code and this secret. Raises `StartError`, which names what does
-    not."""
-    probes = _Probes()
-    try:
-        marks = probes.ask("marks", settings.state_dir)
-    finally:
-        probes.end()
-    _refuse([*differences(marks_of(settings.state_dir), marks, settings.state_dir)])
-
-
-def _refuse(wrong: Sequence[str]) -> None:
+    wrong = [*differences(marks_of(settings.state_dir), marks, settings.state_dir)]
+    for node, problems in closed.items():
+        wrong += [f"node {node} cannot reach {one}: open it between the nodes ({PAGE})" for one in problems]
     if wrong:
         raise StartError("ray.address: " + "; ".join(wrong))
 
