@@ -20,7 +20,6 @@ from serve.cluster.replicas.applications import (
     model_app,
     retrieval_app,
 )
-from serve.config.chat_models import shares_of
 from serve.config.retrieval_models import RetrievalModelSettings, host_of
 from serve.config.server_settings import NODE
 from serve.config.settings import Settings
@@ -115,20 +114,14 @@ def _engines(settings: Settings, places: Places, client: ReplicaClient) -> dict[
     from serve.cluster.replicas.engine import RayEngine
     from serve.metrics.queues import WaitingMetrics
 
-    server, waiting = settings.server, WaitingMetrics(CollectorRegistry())
+    waiting = WaitingMetrics(CollectorRegistry())
     engines = {
         model.id: RayEngine(
-            model.id,
             places[model_app(model.id)],
             serve.get_app_handle(places[model_app(model.id)]),
             client,
-            max_queued=model.replicas.max_queued_requests,
-            shares=shares_of(model.replicas),
-            start_wait_s=server.start_wait_s,
-            stall_s=server.stall_s,
-            progress_s=server.progress_s,
-            longest_s=server.longest_request_s,
-            retry_after_s=server.retry_after_s,
+            replicas=model.replicas,
+            server=settings.server,
             waits=waiting.of(model.id),
         )
         for model in settings.engine_models

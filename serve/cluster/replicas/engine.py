@@ -26,7 +26,9 @@ from models.prompt_bound import PromptBound
 from serve.cluster.replicas.applications import BOUND_KEY
 from serve.cluster.replicas.client import ReplicaClient, ReplicaGone, ReplyBroken
 from serve.cluster.replicas.pool import Replicas
-from serve.fairness.places import QueueFull, Shares
+from serve.config.chat_models import ReplicaSettings, shares_of
+from serve.config.server_settings import ServerSettings
+from serve.fairness.places import QueueFull
 
 if TYPE_CHECKING:
     from serve.metrics.queues import Waits
@@ -154,29 +156,20 @@ class RayEngine:
 
     def __init__(
         self,
-        model_id: str,
         app: str,
         handle: DeploymentHandle,
         client: ReplicaClient,
         *,
-        max_queued: int,
-        shares: Shares,
-        start_wait_s: float,
-        stall_s: float,
-        progress_s: float,
-        longest_s: float,
-        retry_after_s: int,
+        replicas: ReplicaSettings,
+        server: ServerSettings,
         waits: Waits = nullcontext,
     ) -> None:
-        self._replicas = Replicas(handle, max_queued=max_queued, shares=shares, waits=waits)
+        most, shares = replicas.max_queued_requests, shares_of(replicas)
+        self._replicas = Replicas(handle, max_queued=most, shares=shares, waits=waits)
         self._client = client
         self._counting = handle.options(method_name="count_tokens")
-        self._start_wait_s = start_wait_s
-        self._stall_s = stall_s
-        self._progress_s = progress_s
-        self._longest_s = longest_s
-        self._retry_after_s = retry_after_s
-        self._status = ReplicaStatus(app)
+        self._server = server
+        self.ready = ReplicaStatus(app).is_running
         self._bound: PromptBound | None = None
 
     async def generate(self, request: EngineRequest) -> AsyncGenerator[EngineChunk, None]:
@@ -185,7 +178,7 @@ class RayEngine:
         watch: _Watch | None = None
         try:
             while True:
-                async with asyncio.timeout(self._stall_s if watch else self._start_wait_s):
+                async with asyncio.timeout(self._server.stall_s if watch else self._server.start_wait_s):
                     item = await anext(items, None)
                 if item is None:
                     raise EngineFailed(f"{request.model_id}: the reply was cut short")
@@ -194,7 +187,9 @@ class RayEngine:
                 yield item
                 if item.finished:
                     return
-                watch = watch or _Watch(time.monotonic(), self._progress_s, self._longest_s)
+                watch = watch or _Watch(
+                    time.monotonic(), self._server.progress_s, self._server.longest_request_s
+                )
                 # Of many prompts each is read in its turn, and an echo alone generates nothing.
                 watch.see(item.usage.total_tokens, time.monotonic())
         except TimeoutError:
@@ -240,25 +235,21 @@ class RayEngine:
             died=lambda _: EngineFailed(f"{request.model_id}: the engine died while it counted the prompt"),
         )
         response = self._counting.remote(request, beyond_context=beyond_context)
-        return int(await answer_of(response, request.model_id, self._start_wait_s, failures))
+        return int(await answer_of(response, request.model_id, self._server.start_wait_s, failures))
 
     def _no_replica(self, request: EngineRequest) -> EngineUnavailable:
         return EngineUnavailable(
-            f"{request.model_id}: no replica can take the request", retry_after_s=self._retry_after_s
+            f"{request.model_id}: no replica can take the request", retry_after_s=self._server.retry_after_s
         )
 
     def _timeout_error(self, request: EngineRequest, *, taken: bool) -> EngineFailed | EngineUnavailable:
         if taken:
-            return EngineFailed(f"{request.model_id}: the engine sent nothing for {self._stall_s:g} s")
+            return EngineFailed(f"{request.model_id}: the engine sent nothing for {self._server.stall_s:g} s")
         return EngineUnavailable(
-            f"{request.model_id}: no replica took the request within {self._start_wait_s:g} s; it may still be "
+            f"{request.model_id}: no replica took the request within {self._server.start_wait_s:g} s; it may still be "
             "starting",
-            retry_after_s=self._retry_after_s,
+            retry_after_s=self._server.retry_after_s,
         )
-
-    async def ready(self) -> bool:
-        """Whether a replica is running."""
-        return await self._status.is_running()
 
 
 class _Overdue(Exception):

@@ -16,6 +16,8 @@ from models.fake_engine import FakeEngine
 from serve.cluster.replicas.applications import BOUND_KEY
 from serve.cluster.replicas.client import ReplicaClient
 from serve.cluster.replicas.port import ADDRESS_KEY, ReplicaPort
+from serve.config.chat_models import ReplicaSettings
+from serve.config.server_settings import ServerSettings
 from serve.fairness.places import Shares
 from serve.fairness.replica_turns import FairGeneration
 
@@ -61,17 +63,13 @@ async def engine_behind_a_port(engine: FakeEngine) -> AsyncIterator[RayEngine]:
     handle = FakeEngineHandle({ADDRESS_KEY: asdict(address), BOUND_KEY: asdict(bound) if bound else None})
     try:
         yield RayEngine(
-            "alpha",
             "model:alpha",
             handle,  # type: ignore[arg-type]
             client,
-            max_queued=4,
-            shares=SHARES,
-            start_wait_s=5,
-            stall_s=5,
-            progress_s=5,
-            longest_s=5,
-            retry_after_s=1,
+            replicas=ReplicaSettings(max_queued_requests=4, project_share=SHARES.alone),
+            server=ServerSettings(
+                start_wait_s=5, stall_s=5, progress_s=5, longest_request_s=5, retry_after_s=1
+            ),
         )
     finally:
         await client.close()
