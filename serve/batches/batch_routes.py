@@ -88,7 +88,7 @@ def batch_routes(batches: Batches, needed: FileRoutes) -> APIRouter:
 
     @routes.get("/batches/{batch_id}", **_documented("retrieve", 404, path_parameters=ID))
     async def retrieve_batch(request: Request) -> Response:
-        """How far a batch is; 404 for another project's."""
+        """A batch, with how far it is; 404 for another project's."""
         caller = await needed.caller(request)
         return answer(batch_object(await batches.find(caller, request.path_params["batch_id"])))
 

@@ -27,7 +27,7 @@ MetadataValue = Annotated[str, Field(max_length=512, pattern=NO_NUL)]
 
 
 def is_id(given: str) -> bool:
-    """Whether an object could have this id."""
+    """True for what could be an object's id."""
     return _ID.fullmatch(given) is not None
 
 

@@ -132,7 +132,7 @@ def _noting_width(widths: dict[str, int], model_id: str, write: Write) -> Write:
 def endpoints_of(
     catalog: Catalog, chat: ChatService, compress: CompressService | None, retrieval: RetrievalService
 ) -> Endpoints:
-    """What this server can run in batches."""
+    """Endpoints that this server can run in batches."""
     models = frozenset(model.id for model in catalog.models)
     found = {
         "/v1/chat/completions": chat_endpoint(chat, models),

@@ -58,7 +58,7 @@ def _upload_documented() -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class FileRoutes:
-    """What the routes need."""
+    """Collaborators of the routes."""
 
     files: Files
     limiter: RateLimits
@@ -66,7 +66,7 @@ class FileRoutes:
     clock: Callable[[], datetime]
 
     async def caller(self, request: Request) -> Caller:
-        """Who calls, within a limit of its own. Raises what `authenticate` and `RateLimits.admit` raise."""
+        """The caller, within a limit of its own. Raises what `authenticate` and `RateLimits.admit` raise."""
         caller = await self.authenticate(request)
         counted = caller.counted_apart("files")
         await (await self.limiter.admit(counted, tokens_bound=0, now=self.clock())).done(0)
@@ -99,7 +99,7 @@ def file_routes(needed: FileRoutes) -> APIRouter:
 
     @routes.get("/files/{file_id}", **_documented("retrieve", 404, path_parameters=ID))
     async def retrieve_file(request: Request) -> Response:
-        """What is known of a file; 404 for another project's."""
+        """A file, without its content; 404 for another project's."""
         caller = await needed.caller(request)
         return answer(file_object(await files.find(caller, request.path_params["file_id"])))
 

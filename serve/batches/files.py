@@ -34,7 +34,7 @@ FORM_BYTES: Final = 2**16
 
 @dataclass(frozen=True, slots=True)
 class FileTerms:
-    """What files may be. `lifetime_s` is how long one is kept unless its upload says otherwise."""
+    """Bounds on files. `lifetime_s` is how long one is kept unless its upload says otherwise."""
 
     max_bytes: int
     bounds: FileBounds
@@ -166,5 +166,5 @@ def _plain(filename: str) -> str:
 
 
 def too_large(max_bytes: int) -> Exception:
-    """Of a file; a 413 in OpenAI's dialect."""
+    """The refusal of a file; a 413 in OpenAI's dialect."""
     return refused("request_too_large", f"a file may have {max_bytes} bytes at the most", "file")

@@ -16,7 +16,7 @@ FILE = b"file"
 
 @dataclass(slots=True)
 class FormData:
-    """What was read so far. `filename` is None until the file's part begins."""
+    """A form as far as it was read. `filename` is None until the file's part begins."""
 
     fields: dict[str, str] = field(default_factory=dict)
     filename: str | None = None
@@ -116,5 +116,5 @@ class FormReader:
 
 
 def refused(kind: str, message: str, *where: str) -> InvalidBody:
-    """Of a form or a query, of which `where` names the part at fault."""
+    """The refusal of a form or a query, of which `where` names the part at fault."""
     return InvalidBody((Issue(kind, ("body", *where), message),))

@@ -65,7 +65,7 @@ def completed_line(custom_id: str, request_id: str, body: bytes) -> str:
 def failed_line(
     custom_id: str, request_id: str, problem: Problem, charged: Mapping[str, Any] | None = None
 ) -> str:
-    """Of a request that was refused, or failed; `charged`: what it cost nevertheless."""
+    """The result of a request that was refused, or failed; `charged`: what it cost nevertheless."""
     told = openai_problem(problem)
     if len(told.message) > MOST_MESSAGE_CHARS:
         told = replace(told, detail=told.message[:MOST_MESSAGE_CHARS] + "…")
@@ -75,7 +75,7 @@ def failed_line(
 
 
 def given_up_line(batch_id: str, custom_id: str, number: int, state: str) -> str:
-    """Of a request that was not run to its end."""
+    """The result of a request that was not run to its end."""
     code, message = _GIVEN_UP[state]
     return _dumped(
         {
@@ -104,7 +104,7 @@ def _dumped(fields: dict[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LineRunner:
-    """What lines need."""
+    """Runner of lines, with its collaborators."""
 
     store: BatchStore
     folder: FileFolder

@@ -152,7 +152,7 @@ async def write_output(store: BatchStore, files: Files, job: Job) -> None:
 
 
 class BatchJobs:
-    """What is done for a batch as a whole: its input checked, its files written, its lines deleted at the end."""
+    """Work for a batch as a whole: its input checked, its files written, its lines deleted at the end."""
 
     def __init__(self, store: BatchStore, files: Files, endpoints: Endpoints, bounds: LineBounds) -> None:
         self._store = store

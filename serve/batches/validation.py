@@ -48,7 +48,7 @@ class LineError:
 
 @dataclass(frozen=True, slots=True)
 class AskedLine:
-    """What a line asks for."""
+    """The request of a line."""
 
     custom_id: str
     method: str
@@ -96,7 +96,7 @@ def chunks_of(lines: Iterator[RawLine]) -> Iterator[list[RawLine]]:
 
 
 def asked_of(content: bytes) -> AskedLine:
-    """What a line asks for. Raises `BadLine`."""
+    """The request of a line. Raises `BadLine`."""
     try:
         value = parse_json(content, None)
     except InvalidBody as error:
@@ -134,7 +134,7 @@ def repeated_ids(lines: Sequence[NewLine]) -> list[NewLine]:
 
 @dataclass(frozen=True, slots=True)
 class LineBounds:
-    """What a batch may be."""
+    """Bounds on a batch."""
 
     lines: int
     bytes_of_one: int
@@ -251,7 +251,7 @@ def listed_errors(errors: Sequence[LineError]) -> str:
 
 
 def quoted(given: str) -> str:
-    """What a caller gave, as far as an error repeats it."""
+    """A caller's text, as far as an error repeats it."""
     return repr(given) if len(given) <= MOST_QUOTED else f"{given[:MOST_QUOTED]!r}…"
 
 

@@ -48,7 +48,7 @@ def _chat_model(model: ModelSettings, is_default: bool) -> ChatModel:
 def readiness(
     settings: Settings, engines: Mapping[str, Engine], compressors: Mapping[str, RunningModel]
 ) -> IsReady:
-    """Whether the default chat model and the default compression model answer; one kept at 0 replicas counts as up."""
+    """A check that the default chat model and compression model answer; one kept at 0 replicas counts as up."""
     default = settings.models[0]
     first = next(iter(settings.compression.models), None)
 
@@ -62,7 +62,7 @@ def readiness(
 
 
 class RunningModels:
-    """Which models answer now, without starting one. Anybody may ask as often as they like: the models are asked one
+    """The models that answer now, without starting one. Anybody may ask as often as they like: the models are asked one
     after another, at most once in five seconds, and never while they still owe an answer."""
 
     def __init__(

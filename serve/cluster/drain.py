@@ -64,7 +64,7 @@ def end_the_rest(node: ClusterNode, left: Collection[PlacedReplica], within_s: f
 
 
 def said_of(left: Iterable[PlacedReplica]) -> list[str]:
-    """Of replicas that nothing more is waited for, a line for each of the two reasons."""
+    """Replicas that nothing more is waited for, a line for each of the two reasons."""
     homeless: list[PlacedReplica] = []
     ending: list[PlacedReplica] = []
     for one in left:
@@ -132,7 +132,7 @@ def wait_for_replacements(node: ClusterNode, within_s: float, say: Say) -> list[
 
 
 def has_no_room(one: PlacedReplica, placed: Iterable[PlacedReplica], nodes: Collection[str]) -> bool:
-    """Whether as many of its deployment as may run on each of these nodes. One that starts there is waited for."""
+    """True where as many of its deployment as may run on each of these nodes. One that starts there is waited for."""
     if not one.is_leaving or one.per_node is None:
         return False
     of_its_own = [other.node_id for other in placed if other.app == one.app and other.is_running]

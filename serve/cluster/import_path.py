@@ -54,7 +54,7 @@ def _ingress(settings: Settings) -> Any:
 
 
 def settings_of(arguments: Arguments) -> Settings:
-    """Of the file that `config` names. Raises `ConfigError`, also where it names no cluster."""
+    """Settings of the file that `config` names. Raises `ConfigError`, also where it names no cluster."""
     if "config" not in arguments:
         raise ConfigError("args.config is missing: the path of the configuration file")
     settings = load_anchored(Path(arguments["config"]))

@@ -42,7 +42,7 @@ class JoinedCluster:
 
     @property
     def stopping(self) -> str:
-        """What is said when the end begins."""
+        """Said when the end begins."""
         if self._leaves:
             return f"leaving the cluster at {self.address} …"
         return f"stopping what this server started on the cluster at {self.address} …"

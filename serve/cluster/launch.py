@@ -163,7 +163,7 @@ def open_ops_port(
 
 
 def counted_lines(settings: Settings) -> AbstractContextManager[Callable[[int], None]]:
-    """What is to be told how many lines of the log the relay could not write."""
+    """A counter of log lines that the relay could not write."""
     from serve.metrics.process_files import metrics_folder, relayed_lines
 
     return relayed_lines(metrics_folder(settings))
@@ -241,7 +241,7 @@ def open_ray(settings: Settings, progress: Progress, folder: Path, joined: Joine
 
 
 def temporary_files(folder: Path) -> dict[str, str]:
-    """Where processes that inherit this environment leave sockets and files."""
+    """Environment that says where processes leave sockets and files."""
     for name in (RAY_FOLDER, TEMPORARY_FOLDER):
         (folder / name).mkdir(mode=0o700, exist_ok=True)
     temporary = str(folder / TEMPORARY_FOLDER)

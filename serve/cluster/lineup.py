@@ -47,7 +47,7 @@ logger = logging.getLogger("pith.reload")
 
 @dataclass(frozen=True, slots=True)
 class Lineup:
-    """What is served, and by which applications: `places` has one for each model with processes of its own."""
+    """Settings, and the applications that serve them: `places` has one for each model with processes of its own."""
 
     settings: Settings
     places: Places
@@ -94,7 +94,7 @@ def checkpoints_of(settings: Settings, progress: Says) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What starts and ends the applications of one server at Ray Serve: `folder` has its sockets, where it has them,
+    """Starts and ends the applications of one server at Ray Serve: `folder` has its sockets, where it has them,
     and `progress` is told."""
 
     folder: Path | None
@@ -105,7 +105,7 @@ class Run:
         return replace(self, progress=progress)
 
     def free(self) -> Mapping[str, float]:
-        """What of each kind of resource no application has."""
+        """Resources by kind that no application has."""
         import ray
 
         found: dict[str, float] = ray.available_resources()
@@ -151,7 +151,7 @@ class Run:
         deploy(built, lineup.ingress)
 
     def builds(self, settings: Settings, checkpoints: Mapping[str, str]) -> dict[str, Callable[[], Any]]:
-        """What makes each application, by its name."""
+        """Functions that make each application, by its name."""
         from serve.cluster.deployments.pooled import build_compressor, build_retrieval_model
         from serve.cluster.deployments.vllm_chat import build_model
 
@@ -179,7 +179,7 @@ def warn_of_fake_engines(models: Iterable[ModelSettings], progress: Says) -> Non
 
 
 def within(limit_s: float, *, says: str = "") -> Callable[[str], None]:
-    """What raises `StartError` once so much time is over, from now on, with what is missing; then `says`."""
+    """A check that raises `StartError` once so much time is over, from now on, with what is missing; then `says`."""
     until = time.monotonic() + limit_s
 
     def go_on(missing: str) -> None:
@@ -234,7 +234,7 @@ def delete_ingress() -> None:
 
 
 def reason_of(application: Any) -> str:
-    """What went wrong, on one line: of a deployment's traceback the exception that ends it."""
+    """The reason of a failure, on one line: of a deployment's traceback the exception that ends it."""
     said = [application.message.splitlines()]
     for deployment in application.deployments.values():
         lines = deployment.message.splitlines()

@@ -48,14 +48,14 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """Of the code on a node, and of the secret there; None where it has none."""
+    """Marks of the code on a node, and of the secret there; None where it has none."""
 
     code: Code
     pepper: str | None
 
 
 def marks_of(state_dir: Path) -> Marks:
-    """Of this machine."""
+    """Marks of this machine."""
     return Marks(code_in(ROOT), digest_of_pepper(state_dir))
 
 
@@ -90,7 +90,7 @@ class NodeProbe:
         return [found.getsockname()[:2] for found in self.listening]
 
     def unreachable(self, addresses: Listening) -> list[str]:
-        """What of these cannot be connected to, with the reason. All are tried at the same time."""
+        """Addresses that cannot be connected to, with the reason. All are tried at the same time."""
         with ThreadPoolExecutor(TRIED_AT_ONCE) as tries:
             return [problem for problem in tries.map(_tried, addresses) if problem]
 
@@ -178,7 +178,7 @@ class _Probes:
         }
 
     def ask(self, method: str, argument: Any) -> dict[str, Any]:
-        """What each answers, by the address of its node. Raises `StartError` for one that says nothing."""
+        """Answers of all, by the address of its node. Raises `StartError` for one that says nothing."""
         import ray
         from ray.exceptions import GetTimeoutError, RayError
 

@@ -14,7 +14,7 @@ logger = logging.getLogger(START)
 
 
 class Says(Protocol):
-    """Who is told what goes on."""
+    """Somebody who is told what goes on."""
 
     def begin(self, step: str) -> None: ...
 

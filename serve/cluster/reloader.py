@@ -68,13 +68,13 @@ def newest_revision_on_disk() -> str:
 
 
 class ReloadRefused(Exception):
-    """What was asked is not possible while the server runs."""
+    """The reload that was asked is not possible while the server runs."""
 
 
 class Reloader:
-    """Of one running server. `read` gives the settings of a file, or of the one that the server was started from, with
-    what its command line said; it raises `ConfigError`. `known` is the newest revision of the ledger that new processes
-    would know; it raises `BrokenCode`."""
+    """Reloads a running server. `read` gives the settings of a file, or of the one that the server was started from,
+    with what its command line said; it raises `ConfigError`. `known` is the newest revision of the ledger that new
+    processes would know; it raises `BrokenCode`."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Reloader:
 
     @property
     def lineup(self) -> Lineup:
-        """What is in force."""
+        """The lineup in force."""
         return self._lineups[-1]
 
     def say(self, line: str) -> None:
@@ -247,7 +247,7 @@ def require_fit(settings: Settings) -> None:
 
 
 def lacking(free: Mapping[str, float], settings: Settings, started: Collection[str]) -> str:
-    """What Ray has too little of to start these and the HTTP processes beside what runs; "" where it has enough."""
+    """Resources that Ray lacks to start these and the HTTP processes beside what runs; "" where it has enough."""
     asked: defaultdict[str, float] = defaultdict(float)
     for demand in demands_of(settings):
         if demand.name in started or demand.name == INGRESS_APP:
@@ -279,7 +279,7 @@ def reload_on_hangup(reloader: Reloader) -> None:
 
 
 def has_terminal() -> bool:
-    """Whether this process can be hung up."""
+    """True where this process can be hung up."""
     try:
         os.close(os.open(os.ctermid(), os.O_RDWR | os.O_NOCTTY))
     except OSError:

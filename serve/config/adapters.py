@@ -46,7 +46,7 @@ def _completed(model: ModelSettings, by_id: Mapping[str, ModelSettings]) -> Mode
 
 
 def adapter_source(model: ModelSettings) -> AdapterSource:
-    """Of an entry that is an adapter."""
+    """The source of an entry that is an adapter."""
     assert model.adapter is not None
     return AdapterSource(model.id, model.adapter.source, model.adapter.revision)
 

@@ -66,7 +66,7 @@ class CapabilitySettings(Section):
 
 
 class SizeSettings(Section):
-    """How large a checkpoint is, for `pith config check --node` if it is not on this machine."""
+    """Size of a checkpoint, for `pith config check --node` if it is not on this machine."""
 
     weights_gb: float | None = Field(None, gt=0, description="Total gigabytes of weights, as loaded.")
     kv_kb_per_token: float | None = Field(None, gt=0, description="Total kilobytes of KV cache per token.")
@@ -114,7 +114,7 @@ class ReplicaSettings(ReplicaCounts):
 
 
 def shares_of(replicas: ReplicaSettings) -> Shares:
-    """What one project may hold of an engine's places."""
+    """Shares of an engine's places that one project may hold."""
     return Shares(replicas.project_share, replicas.contended_share or replicas.project_share)
 
 

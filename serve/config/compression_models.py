@@ -264,7 +264,7 @@ class CompressionSettingsSection(Section):
 
 
 def spec_of(model: CompressionModelSettings) -> ModelSpec:
-    """What `compression.build` needs to know of a configured model: most of it under the same names."""
+    """A configured model as `compression.build` needs it: most of it under the same names."""
     blend, checkpoint = model.blend, model.checkpoint
     same = ModelSpec.__dataclass_fields__.keys() & type(model).model_fields.keys()
     made = {

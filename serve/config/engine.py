@@ -133,7 +133,7 @@ class AcceleratorSettings(Section):
 def check_share(
     accelerator: AcceleratorSettings, kv_cache_bytes: int | None, utilization: float | None
 ) -> None:
-    """Of an engine of vLLM. Raises `ValueError` where it has a part of a GPU and would measure the whole: it takes for
+    """Raises `ValueError` for an engine of vLLM where it has a part of a GPU and would measure the whole: it takes for
     its own what others allocate meanwhile (`determine_available_memory` in vllm/v1/worker/gpu_worker.py), and asks at
     its start for as much free memory as its utilization says (`request_memory` in vllm/v1/worker/utils.py)."""
     if accelerator.kind != "gpu" or accelerator.share == 1:

@@ -18,7 +18,7 @@ class ConfigError(ValueError):
 
 
 def anchor_of(path: Path) -> Path:
-    """What the relative paths of a configuration file are relative to: the file's folder, or for a file in the checkout
+    """The folder that a configuration file's relative paths start from: its own, or for a file in the checkout
     (such as those of `configs/`) the checkout. A link counts where it is, not where it leads."""
     folder = path.absolute().parent
     return ROOT if not IS_INSTALLED and folder.resolve().is_relative_to(ROOT) else folder
@@ -32,7 +32,7 @@ def require_own(path: Path) -> None:
 
 
 def text_of(path: Path) -> str:
-    """Of a configuration file. Raises `ConfigError`."""
+    """The text of a configuration file. Raises `ConfigError`."""
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError as error:

@@ -29,7 +29,7 @@ class InputPriceSettings(Section):
 
 
 class RetrievalEngineSettings(Section):
-    """What computes vectors or relevance. The arguments of vLLM stand under vLLM's names."""
+    """The engine that computes vectors or relevance. The arguments of vLLM stand under vLLM's names."""
 
     kind: RetrievalEngineKind = Field(
         description="`static` (embeddings) and `lexical` (rerank) come with pith; `encoder` runs a checkpoint on CPUs "
@@ -104,12 +104,12 @@ class RetrievalModelSettings(Section):
 
     @property
     def is_hosted(self) -> bool:
-        """Whether it runs in the processes of a compression model."""
+        """True where it runs in the processes of a compression model."""
         return self.engine.kind in HOSTED
 
     @property
     def is_kept_up(self) -> bool:
-        """Whether it has processes of its own that are there from the start."""
+        """True where it has processes of its own that are there from the start."""
         return not self.is_hosted and self.replicas.min > 0
 
     @model_validator(mode="after")
@@ -135,7 +135,7 @@ class RetrievalModelSettings(Section):
 
 
 def spec_of_retrieval(model: RetrievalModelSettings) -> RetrievalSpec:
-    """What an engine of its own starts from."""
+    """The specification that an engine of its own starts from."""
     return RetrievalSpec(
         model_id=model.id,
         does="embed" if model.kind == "embedding" else "relate",

@@ -38,7 +38,7 @@ def sorted_by_kind(document: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def place_in_file(loc: Sequence[int | str], document: Mapping[str, Any]) -> Sequence[int | str]:
-    """Where in the file something stands that was found at `loc` after sorting."""
+    """The place in the file of what was found at `loc` after sorting."""
     if len(loc) < 2 or loc[0] not in ("models", "retrieval_models") or not isinstance(loc[1], int):
         return loc
     chat, others = _apart(document)
@@ -185,7 +185,7 @@ class Settings(Section):
 
 
 def load_anchored(path: Path) -> Settings:
-    """What `load_settings` gives, with relative paths under `anchor_of(path)`, wherever the command was called."""
+    """Settings of a file, with relative paths under `anchor_of(path)`, wherever the command was called."""
     require_own(path)
     return load_settings(path).anchored(anchor_of(path))
 

@@ -35,7 +35,7 @@ class ReplicaTerms:
 
 
 class ChatReplica:
-    """What Ray Serve calls; requests go past it, to the replica's own port. Its logic is
+    """The shell that Ray Serve calls; requests go past it, to the replica's own port. Its logic is
     `serve.cluster.replicas.port.Replica`."""
 
     async def __init__(self, kind: str, spec: EngineSpec, terms: ReplicaTerms) -> None:  # type: ignore[misc]

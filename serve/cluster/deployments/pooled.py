@@ -73,7 +73,7 @@ def build_compressor(
 
 
 class RetrievalDeployment:
-    """What Ray Serve calls; the work is a `models.embedding_backends.RetrievalReplica`'s."""
+    """The shell that Ray Serve calls; the work is a `models.embedding_backends.RetrievalReplica`'s."""
 
     async def __init__(self, model: RetrievalModelSettings, settings: Settings, logs: LogPlan) -> None:  # type: ignore[misc]
         begin_logs(logs)

@@ -129,7 +129,7 @@ class Retrieves(Protocol):
 
 
 async def computed_in_pool(pool: Retrieves, job: RetrievalJob, terms: JobTerms) -> Computed | EngineFault:
-    """What the workers make of it. Refusals and failures are values; an unexpected cause is not disclosed."""
+    """The workers' answer. Refusals and failures are values; an unexpected cause is not disclosed."""
     try:
         answer = await pool.retrieve(_worker_job(job), terms)
         return Computed(answer.tokens, answer.width, answer.data)

@@ -118,7 +118,7 @@ class VLLMChatReplica(ChatReplica):
 
 
 def folders_of(spec: EngineSpec, *, max_rank: int) -> dict[str, Path]:
-    """Where each adapter is on this machine. Raises `models.adapters.BrokenAdapter` before an engine is started."""
+    """Folders of the adapters here, by id. Raises `models.adapters.BrokenAdapter` before an engine is started."""
     folders = {adapter.id: adapter.fetch() for adapter in spec.adapters}
     for model_id, folder in folders.items():
         read_adapter(model_id, folder, max_rank=max_rank, base=Path(spec.checkpoint))

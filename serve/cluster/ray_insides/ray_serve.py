@@ -143,7 +143,7 @@ class Everyone:
             self._handle._init(_run_router_in_separate_loop=True)
 
     def ask(self, method: str, *arguments: Any, timeout_s: float) -> list[Any]:
-        """What each that runs returns. Raises what Ray Serve raises, also where none runs."""
+        """Answers of all that run. Raises what Ray Serve raises, also where none runs."""
         return list(self._handle.broadcast(method, *arguments).results(timeout_s=timeout_s))
 
 
@@ -194,12 +194,12 @@ class RoutedHandle:
 
 
 def replica_id_of(chosen: Any) -> Any:
-    """Of what `RoutedHandle.choose` gave: the key under which the router and Ray's counts know the replica."""
+    """The key of what `RoutedHandle.choose` gave, under which the router and Ray's counts know the replica."""
     return chosen._replica.replica_id
 
 
 def controller_id() -> str | None:
-    """Of the Serve that runs on the cluster; None where none does."""
+    """The id of Serve's controller on the cluster; None where none runs."""
     import ray
     from ray.serve._private.constants import SERVE_CONTROLLER_NAME, SERVE_NAMESPACE
 

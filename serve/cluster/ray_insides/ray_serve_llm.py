@@ -77,7 +77,7 @@ class StartedEngine:
 
 
 def started_engine(server: Any) -> StartedEngine:
-    """Of an `LLMServer` (`_llm_config`, and its engine's `_oai_serving_chat` and `_engine_client`).
+    """vLLM as an `LLMServer` has started it (`_llm_config`, and its engine's `_oai_serving_chat` and `_engine_client`).
 
     Ray Serve LLM's own replies know usage only at their end; without these nothing is counted before.
     """

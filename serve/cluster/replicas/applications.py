@@ -41,7 +41,7 @@ def of_generation(app: str, generation: int) -> str:
 
 
 def without_generation(name: str) -> str:
-    """What an application of that name is for."""
+    """The application's name without its generation."""
     return name.partition(_GENERATION)[0]
 
 
@@ -52,7 +52,7 @@ def model_of(name: str) -> str | None:
 
 
 def is_of_pith(name: str) -> bool:
-    """Whether an application of a cluster that others use too is one of these, of whatever generation."""
+    """True for an application of pith on a cluster that others use too, of whatever generation."""
     return model_of(name) is not None or is_ingress(name)
 
 

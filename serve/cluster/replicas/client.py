@@ -116,7 +116,7 @@ async def _connected(address: Address) -> _Line:
 
 
 def give_up_on_a_vanished_machine(connection: socket.socket) -> None:
-    """Whether it has been sent something or is waited for."""
+    """Have the kernel do so, whether it has been sent something or is waited for."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in (
         (socket.TCP_KEEPIDLE, 2),

@@ -72,7 +72,7 @@ class Failures:
 
 
 async def answer_of(response: DeploymentResponse, model_id: str, within_s: float, failures: Failures) -> Any:
-    """What a replica answers to a call of its handle. Raises one of `failures`, or the fault that it answers."""
+    """A replica's answer to a call of its handle. Raises one of `failures`, or the fault that it answers."""
     try:
         async with asyncio.timeout(within_s):
             answer = await response
@@ -221,7 +221,7 @@ class RayEngine:
                     self._replicas.lost(lease)
 
     def prompt_bound(self) -> PromptBound | None:
-        """What the first replica to run has said; all of a model's have its tokenizer and its template."""
+        """The bound that the first replica to run has said; all of a model's have its tokenizer and its template."""
         if self._bound is None:
             said = next(iter(self._replicas.said(BOUND_KEY)), None)
             self._bound = PromptBound(**said) if said is not None else None

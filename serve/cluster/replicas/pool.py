@@ -65,7 +65,7 @@ class Replicas:
         return sum(replica.max_ongoing_requests for replica in running)
 
     def said(self, key: str) -> list[Any]:
-        """What the running replicas said of themselves when they started."""
+        """Values that the running replicas said of themselves when they started."""
         router = self._router
         running = router.curr_replicas.values() if router else ()
         return [replica.replica_metadata[key] for replica in running if key in replica.replica_metadata]

@@ -67,7 +67,7 @@ def asked_bytes(request: EngineRequest, token: str) -> bytes:
 
 
 async def read_size(source: Source, token: str) -> int:
-    """How many bytes of the next request follow, for `read_request`. Raises `WrongToken`, and what `source` raises."""
+    """Bytes of the next request that follow, for `read_request`. Raises `WrongToken`, and what `source` raises."""
     given, size = ASKED.unpack(await source.readexactly(ASKED.size))
     if not hmac.compare_digest(given, token.encode()):
         raise WrongToken
@@ -82,7 +82,7 @@ def read_request(raw: bytes) -> EngineRequest:
 
 
 def is_last(item: EngineChunk | EngineFault) -> bool:
-    """Whether nothing comes after it."""
+    """True where nothing comes after it."""
     return isinstance(item, EngineFault) or item.finished
 
 
@@ -109,7 +109,7 @@ async def read_frame(source: Source) -> EngineChunk | EngineFault:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a replica listens, and its token."""
+    """The address of a replica's port, and its token."""
 
     host: str
     port: int
@@ -280,7 +280,7 @@ class Replica:
         self._supervising = asyncio.create_task(self._engine.supervise())
 
     def metadata(self) -> dict[str, Any]:
-        """What every handle's process gets to know of this replica."""
+        """Metadata that every handle's process gets to know of this replica."""
         return {ADDRESS_KEY: asdict(self._address), BOUND_KEY: self._bound}
 
     async def count_tokens(

@@ -72,7 +72,7 @@ def worker_bundle(model: ModelSettings) -> dict[str, float]:
 
 
 def workers_of(model: ModelSettings) -> int:
-    """How many an engine has, each with its `worker_bundle`."""
+    """Number of an engine's workers, each with its `worker_bundle`."""
     return (model.engine.tensor_parallel_size or 1) * (model.engine.pipeline_parallel_size or 1)
 
 

@@ -82,7 +82,7 @@ class _Machines:
 
 
 def check_fit(settings: Settings, nodes: Sequence[Node]) -> list[Verdict]:
-    """What is kept up first, then what starts on a request, all of it together. Raises `ValueError`."""
+    """Verdicts on what is kept up, then on what starts on a request, all of it together. Raises `ValueError`."""
     if len(nodes) > 1 and settings.ray.address is None:
         raise ValueError("without ray.address a server is on one machine")
     # A cluster of its own counts the CPUs that the file says, whatever the machine has.
@@ -98,7 +98,7 @@ def check_fit(settings: Settings, nodes: Sequence[Node]) -> list[Verdict]:
 
 
 def without_a_place(settings: Settings, node: Node) -> list[str]:
-    """What is kept up and finds no place on this one machine, where all of it is to run: each with what it asks for."""
+    """Applications that are kept up and find no place on this one machine: each with what it asks for."""
     cluster = Cluster.of([node], cpus=settings.ray.logical_cpus)
     return [
         f"{demand.name} has {_asked(demand, None)}"

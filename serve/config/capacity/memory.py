@@ -38,8 +38,8 @@ CPU_CACHE_VARIABLE, CPU_CACHE_GIB = "VLLM_CPU_KVCACHE_SPACE", 4.0
 
 @dataclass(frozen=True, slots=True)
 class CacheLayout:
-    """Of one replica on `gpus` in all. `bytes_per_token` is what a token of every layer takes on all of them together;
-    of it `windowed_bytes` belong to layers that keep no more than `window` tokens of a request."""
+    """A replica's cache on `gpus` in all. `bytes_per_token` is what a token of every layer takes on all of them; of it
+    `windowed_bytes` belong to layers that keep no more than `window` tokens of a request."""
 
     bytes_per_token: int
     block_tokens: int
@@ -51,7 +51,7 @@ class CacheLayout:
         return int(cache_bytes // (self.bytes_per_token * self.block_tokens)) * self.block_tokens
 
     def request_bytes(self, tokens: int) -> int:
-        """Of one request with so many tokens of prompt and reply: its layers with a window stop growing."""
+        """Bytes of one request with so many tokens of prompt and reply: its layers with a window stop growing."""
         kept = min(tokens, self.window + BATCHED_TOKENS) if self.windowed_bytes else tokens
         full = self.bytes_per_token - self.windowed_bytes
         return full * self._whole(tokens) + self.windowed_bytes * self._whole(kept)
@@ -115,7 +115,7 @@ class UnknownSize(Exception):
 
 @dataclass(frozen=True, slots=True)
 class EngineMemory:
-    """Of one replica. `tokens` is what its KV cache holds; each of its GPUs is taken up to `reserved_gb`."""
+    """Memory of one replica. `tokens` is what its KV cache holds; each of its GPUs is taken up to `reserved_gb`."""
 
     weights_gb: float
     activations_gb: float
@@ -159,7 +159,7 @@ def _cpu_cache_gib(environment: Mapping[str, str]) -> float:
 
 
 def compressor_gb(model: CompressionModelSettings) -> float:
-    """Of one replica, on its GPU or in its machine's memory. Raises `UnknownSize`."""
+    """Gigabytes of one replica, on its GPU or in its machine's memory. Raises `UnknownSize`."""
     if not KINDS[model.kind].has_network:
         return COMPRESSOR_PROCESSES_GB
     workers = model.workers or 1
@@ -170,7 +170,7 @@ def compressor_gb(model: CompressionModelSettings) -> float:
 
 
 def retrieval_gb(model: RetrievalModelSettings, gpu_gb: float) -> float:
-    """Of one replica with processes of its own, on its GPU or in its machine's memory. Raises `UnknownSize`."""
+    """Gigabytes of a replica with processes of its own, on its GPU or in the machine's memory. Raises `UnknownSize`."""
     engine = model.engine
     cache_bytes = engine.kv_cache_memory_bytes
     if model.accelerator.kind == "gpu" and engine.kind == "vllm" and cache_bytes is None:

@@ -28,7 +28,7 @@ class Place:
 
 @dataclass(slots=True)
 class NodeResources:
-    """What is left of a machine, in ten-thousandths."""
+    """Rest of a machine, in ten-thousandths."""
 
     cpus: int
     gpus: list[int]
