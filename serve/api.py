@@ -17,10 +17,9 @@ from billing.errors import LimitsUnavailable, RateLimited
 from billing.rate_limits.rate_limits import RateLimits
 from models.catalog import Catalog
 from serve.account.route import AccountReader, AccountRoutes, account_routes
-from serve.batches.batch_routes import batch_routes
 from serve.batches.batches import BatchRequest
-from serve.batches.file_routes import PATH, FileRoutes, file_routes
 from serve.batches.files import FORM_BYTES
+from serve.batches.routes import PATH, FileRoutes, batch_routes, file_routes
 from serve.batches.wiring import BatchRoom
 from serve.catalog.route import catalog_routes, model_routes
 from serve.chat.request import ChatCompletionRequest

@@ -1,9 +1,9 @@
-"""`/openai/v1/files`: as OpenAI's clients upload, list, read and delete them."""
+"""`/openai/v1/files` and `/openai/v1/batches`, as OpenAI's clients use them."""
 
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, BinaryIO
 
@@ -13,14 +13,14 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Send
 
-from billing.batches.batch import FilePage, StorageUnavailable, StoredFile
+from billing.batches.batch import Batch, Counts, FilePage, StorageUnavailable, StoredFile
 from billing.caller import Caller
 from billing.rate_limits.rate_limits import RateLimits
-from serve.batches.batches import limit_of, one_of
+from serve.batches.batches import Batches, BatchRequest, limit_of, one_of
 from serve.batches.files import FORM_BYTES, Files, pieces_of, too_large
 from serve.batches.form_data import FormReader
 from serve.dialects.documentation import openai_operation
-from serve.http.auth import Authenticate
+from serve.http.auth import Authenticate, authenticated_request
 from serve.http.openapi import BEARER
 from serve.http.replies import Client, StreamedResponse, WorkingReply
 from serve.http.request_body import refuse_oversized_body
@@ -29,7 +29,7 @@ logger = logging.getLogger("pith.files")
 
 PATH = "/openai/v1/files"
 MOST_LISTED = 10_000
-ID = ("file_id",)
+FILE_ID = ("file_id",)
 _FORM = {
     "type": "object",
     "required": ["file", "purpose"],
@@ -38,19 +38,20 @@ _FORM = {
         "purpose": {"type": "string", "enum": ["batch"]},
     },
 }
+MOST_BATCHES, BATCHES_LISTED = 100, 20
+BATCH_ID = ("batch_id",)
 
 
-def _documented(page: str, *statuses: int, path_parameters: Sequence[str] = ()) -> dict[str, Any]:
+def _documented(
+    page: str, *statuses: int, body: type[BatchRequest] | None = None, path_parameters: Sequence[str] = ()
+) -> dict[str, Any]:
     return openai_operation(
-        f"files/{page}",
-        *(429, 503, *statuses),
-        is_billed=False,
-        path_parameters=path_parameters,
+        page, *(429, 503, *statuses), body=body, is_billed=False, path_parameters=path_parameters
     )
 
 
 def _upload_documented() -> dict[str, Any]:
-    found = _documented("create", 400, 413, 507)
+    found = _documented("files/create", 400, 413, 507)
     form = {"required": True, "content": {"multipart/form-data": {"schema": _FORM}}}
     found["openapi_extra"]["requestBody"] = form
     return found
@@ -90,27 +91,29 @@ def file_routes(needed: FileRoutes) -> APIRouter:
             return Response(status_code=400)
         return answer(file_object(stored))
 
-    @routes.get("/files", **_documented("list", 400, 404))
+    @routes.get("/files", **_documented("files/list", 400, 404))
     async def list_files(request: Request) -> Response:
         """The project's files, the newest first: `after`, `limit`, `order`, `purpose`."""
         caller = await needed.caller(request)
         page = _page(request)
         return answer(listing([file_object(one) for one in await files.listed(caller, page)], page.limit))
 
-    @routes.get("/files/{file_id}", **_documented("retrieve", 404, path_parameters=ID))
+    @routes.get("/files/{file_id}", **_documented("files/retrieve", 404, path_parameters=FILE_ID))
     async def retrieve_file(request: Request) -> Response:
         """A file, without its content; 404 for another project's."""
         caller = await needed.caller(request)
         return answer(file_object(await files.find(caller, request.path_params["file_id"])))
 
-    @routes.get("/files/{file_id}/content", **_documented("retrieve-contents", 404, path_parameters=ID))
+    @routes.get(
+        "/files/{file_id}/content", **_documented("files/retrieve-contents", 404, path_parameters=FILE_ID)
+    )
     async def read_file(request: Request) -> Response:
         """The content of a file, as it was uploaded or written."""
         caller = await needed.caller(request)
         stored = await files.find(caller, request.path_params["file_id"])
         return FileReply(request.state.request_id, await files.open(stored), stored.size)
 
-    @routes.delete("/files/{file_id}", **_documented("delete", 404, 409, path_parameters=ID))
+    @routes.delete("/files/{file_id}", **_documented("files/delete", 404, 409, path_parameters=FILE_ID))
     async def delete_file(request: Request) -> Response:
         """Delete a file; 409 while a batch that has not ended reads it."""
         caller = await needed.caller(request)
@@ -201,3 +204,77 @@ async def _body(request: Request, authenticate: Authenticate) -> Any:
         yield chunk
     refuse_oversized_body(request)
     await authenticate(request)
+
+
+def batch_object(batch: Batch) -> dict[str, Any]:
+    """OpenAI's batch object, with the part of the prices that its requests are charged."""
+    new, counts, moments = batch.new, batch.counts, asdict(batch.moments)
+    errors = orjson.loads(batch.errors) if batch.errors else None
+    return {
+        "id": new.id,
+        "object": "batch",
+        "endpoint": new.endpoint,
+        "errors": {"object": "list", "data": errors} if errors else None,
+        "input_file_id": new.input_file_id,
+        "completion_window": new.completion_window,
+        "status": batch.status,
+        "output_file_id": batch.output_file_id,
+        "error_file_id": batch.error_file_id,
+        "created_at": int(moments.pop("created")),
+        "expires_at": int(moments.pop("expires")),
+        **{f"{name}_at": None if at is None else int(at) for name, at in moments.items()},
+        "request_counts": {
+            "total": counts.total,
+            "completed": counts.completed,
+            "failed": counts.failed,
+        },
+        "usage": _usage(counts) if batch.has_ended else None,
+        "metadata": orjson.loads(new.metadata) if new.metadata else None,
+        "price_factor": new.price_ppm / 10**6,
+    }
+
+
+def _usage(counts: Counts) -> dict[str, Any]:
+    return {
+        "input_tokens": counts.prompt_tokens,
+        "input_tokens_details": {"cached_tokens": counts.cached_tokens},
+        "output_tokens": counts.completion_tokens,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": counts.prompt_tokens + counts.completion_tokens,
+    }
+
+
+def batch_routes(batches: Batches, needed: FileRoutes) -> APIRouter:
+    """Callers are counted as those of files are."""
+    routes = APIRouter(prefix="/openai/v1", tags=["openai"], dependencies=[BEARER])
+
+    @routes.post("/batches", **_documented("batch/create", 400, 404, 413, body=BatchRequest))
+    async def create_batch(request: Request) -> Response:
+        """Run the requests of a file when there is room for them, at a part of their price."""
+        await needed.caller(request)
+        caller, asked = await authenticated_request(request, needed.authenticate, BatchRequest)
+        return answer(batch_object(await batches.make(caller, asked)))
+
+    @routes.get("/batches", **_documented("batch/list", 400, 404))
+    async def list_batches(request: Request) -> Response:
+        """The project's batches, the newest first: `after`, `limit`."""
+        caller, query = await needed.caller(request), request.query_params
+        limit = limit_of(query, default=BATCHES_LISTED, most=MOST_BATCHES)
+        found = await batches.listed(caller, limit=limit, after=query.get("after"))
+        return answer(listing([batch_object(one) for one in found], limit))
+
+    @routes.get("/batches/{batch_id}", **_documented("batch/retrieve", 404, path_parameters=BATCH_ID))
+    async def retrieve_batch(request: Request) -> Response:
+        """A batch, with how far it is; 404 for another project's."""
+        caller = await needed.caller(request)
+        return answer(batch_object(await batches.find(caller, request.path_params["batch_id"])))
+
+    @routes.post(
+        "/batches/{batch_id}/cancel", **_documented("batch/cancel", 404, 409, path_parameters=BATCH_ID)
+    )
+    async def cancel_batch(request: Request) -> Response:
+        """Run no more of its requests. What has run is in its files."""
+        caller = await needed.caller(request)
+        return answer(batch_object(await batches.cancel(caller, request.path_params["batch_id"])))
+
+    return routes
