@@ -35,7 +35,7 @@ from serve.cluster.ray_insides.ray_serve import (
     start_no_monitors,
     stay_on_this_machine,
 )
-from serve.cluster.reloader import Reloader, reload_on_hangup
+from serve.cluster.reloader import Reloader, reload_on_sighup
 from serve.cluster.replicas.applications import SETTLE_S
 from serve.config.settings import Settings
 from serve.logs.outlet import outlet_of_process, relay, take_others
@@ -97,7 +97,7 @@ def run_server(
         if not attach:
             reloaders.append(Reloader(run, lineup, read))
             after.enter_context(control_socket(folder, reloaders[0].answer))
-            reload_on_hangup(reloaders[0])
+            reload_on_sighup(reloaders[0])
         announce()
         wait_for_signal(take_in_ended)
     except (InsidesChanged, PortsOpen) as error:

@@ -263,19 +263,19 @@ def _publish(settings: Settings, actor: str, action: str, details: Mapping[str, 
     return asyncio.run(put_in_force(settings, prices, actor=actor, action=action, details=details, now=now()))
 
 
-def reload_on_hangup(reloader: Reloader) -> None:
+def reload_on_sighup(reloader: Reloader) -> None:
     """From here on SIGHUP has the configuration read again, unless it says that the terminal is gone: then it stops the
     server, as before."""
     had_terminal = has_terminal()
 
-    def on_hangup(number: int, frame: FrameType | None) -> None:
+    def on_sighup(number: int, frame: FrameType | None) -> None:
         if had_terminal and not has_terminal():
             signal.raise_signal(signal.SIGTERM)
             return
         # Not here: the main thread is to notice the next signal.
         threading.Thread(target=_reload, args=[reloader], name="reload", daemon=True).start()
 
-    signal.signal(signal.SIGHUP, on_hangup)
+    signal.signal(signal.SIGHUP, on_sighup)
 
 
 def has_terminal() -> bool:

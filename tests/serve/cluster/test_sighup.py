@@ -12,7 +12,7 @@ PROGRAM = """
 import fcntl, os, signal, sys, termios
 if sys.argv[1] == "terminal":
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-from serve.cluster.reloader import reload_on_hangup
+from serve.cluster.reloader import reload_on_sighup
 
 class FakeReloader:
     def outcome(self, asked, say):
@@ -23,7 +23,7 @@ def stop(number, frame):
     os._exit(0)
 
 signal.signal(signal.SIGTERM, stop)
-reload_on_hangup(FakeReloader())
+reload_on_sighup(FakeReloader())
 os.write(1, b"ready\\n")
 while True:
     signal.pause()
