@@ -19,7 +19,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.sample_checkpoints import TEXTS, make_checkpoint
-from compression.neural.llmlingua2 import LLMLingua2
 from compression.neural.networks import Dtype, Placement
 from compression.neural.service import NeuralService
 from compression.neural.token_classifier import TokenClassifier, TokenClassifierSettings
@@ -107,25 +106,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, help="write the results here too")
     options = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
-    results: dict[str, Any] = {"rows": [], "agreement": {}}
+    results: dict[str, Any] = {"rows": []}
     for shape in options.shapes:
         with TemporaryDirectory() as folder:
             path = Path(folder) / "bert-base-multilingual-cased-random"
             layers, width = SHAPES[shape]
             make_checkpoint(path, "bert", layers=layers, width=width, spread=1.0)
-            rows, agreement = compare(shape, path, options.rounds, options.threads)
+            rows = compare(shape, path, options.rounds, options.threads)
         results["rows"] += [asdict(row) for row in rows]
-        results["agreement"][shape] = agreement
         # After each shape: the larger ones take minutes.
-        print(
-            as_markdown({"rows": [asdict(row) for row in rows], "agreement": {shape: agreement}}), flush=True
-        )
+        print(as_markdown({"rows": [asdict(row) for row in rows]}), flush=True)
         if options.json:
             options.json.write_text(json.dumps(results, indent=2))
     return 0
 
 
-def compare(shape: str, folder: Path, rounds: int, threads: int) -> tuple[list[Row], dict[str, float]]:
+def compare(shape: str, folder: Path, rounds: int, threads: int) -> list[Row]:
     original = load_original(folder)
     contestants = {dtype: Ours(folder, dtype, threads) for dtype in ("float32", "bfloat16")}
     count = contestants["float32"].classifier.tokenizer.tokens
@@ -140,7 +136,7 @@ def compare(shape: str, folder: Path, rounds: int, threads: int) -> tuple[list[R
             runs[dtype] = lambda ours=ours, texts=texts: ours.run(texts)  # type: ignore[misc]
         timings = alternate(runs, rounds)
         rows += [row(shape, name, dtype, timings) for dtype in contestants]
-    return rows, agreement(original, folder, [*inputs["short"], *inputs["long"]], threads)
+    return rows
 
 
 def load_original(folder: Path, *, device: str = "cpu") -> Any:
@@ -191,32 +187,6 @@ def row(shape: str, name: str, dtype: str, timings: dict[str, list[Timing]]) -> 
     return Row(shape, name, dtype, theirs, wall, theirs / wall, cpu_ratio, TARGETS[dtype, name])
 
 
-def agreement(original: Any, folder: Path, texts: Sequence[str], threads: int) -> dict[str, float]:
-    """The share of PromptCompressor's keep decisions, in fp32, that we make too, by its own rules."""
-    shares = {}
-    theirs = [original_labels(original, text) for text in texts]
-    for dtype in ("float32", "bfloat16"):
-        ours = LLMLingua2.load(str(folder), Placement("cpu", dtype, threads), count_word=count_word)
-        equal = total = 0
-        for text, labels in zip(texts, theirs, strict=True):
-            mine = ours.mask(text, RATE).kept
-            equal += sum(a == b for a, b in zip(mine, labels, strict=True))
-            total += len(labels)
-        shares[dtype] = equal / total
-    return shares
-
-
-def original_labels(original: Any, text: str) -> list[bool]:
-    found = original.compress_prompt_llmlingua2(
-        [text], rate=RATE, return_word_label=True, word_sep="\x1f", label_sep="\x1e"
-    )["fn_labeled_original_prompt"]
-    return [entry.endswith("\x1e1") for entry in found.split("\x1f")]
-
-
-def count_word(word: str) -> int:
-    return len(FakeEncoding().encode(word))
-
-
 def as_markdown(results: dict[str, Any]) -> str:
     lines = [
         f"\n{SHORT_INPUTS} inputs of {SHORT_TOKENS} tokens at once (short), one of {LONG_TOKENS} (long): how many",
@@ -228,12 +198,6 @@ def as_markdown(results: dict[str, Any]) -> str:
         f"| {r['shape']} | {r['input']} | {r['dtype']} | {r['original_wall_s']:.2f} | {r['wall_s']:.2f} "
         f"| {r['wall_ratio']:.2f} | {r['cpu_ratio']:.2f} | {r['target']} |"
         for r in results["rows"]
-    ]
-    lines += ["", "| shape | dtype | keep decisions equal to PromptCompressor's |", "|---|---|---|"]
-    lines += [
-        f"| {shape} | {dtype} | {share:.2%} |"
-        for shape, shares in results["agreement"].items()
-        for dtype, share in shares.items()
     ]
     return "\n".join(lines)
 

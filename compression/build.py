@@ -25,7 +25,7 @@ def build_model(spec: ModelSpec) -> BuiltModel:
     """Load what the spec names. Slow for neural kinds: seconds, and a download where it names a hub repository.
 
     Raises `TokenizerUnavailable`; `FileNotFoundError` and `BadWeights` for the lexical weights; `BadCalibration`;
-    for neural kinds `compression.neural.windows.CheckpointRefused` and `TokenCounterUnavailable`.
+    for neural kinds `compression.neural.windows.CheckpointRefused` and `LLMLinguaUnavailable`.
     """
     counter = load_counter(spec.tokenizer, name=spec.tokenizer_name, revision=spec.tokenizer_revision)
     if KINDS[spec.kind].has_network:

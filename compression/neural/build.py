@@ -4,9 +4,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from compression.neural.checkpoints import find_checkpoint
-from compression.neural.llmlingua2 import LLMLingua2
+from compression.neural.llmlingua import LLMLingua2, LLMLinguaCompressor
 from compression.neural.models import (
-    FaithfulModel,
     NetworkScorer,
     Running,
     ScoredModel,
@@ -17,9 +16,9 @@ from compression.neural.models import (
 from compression.neural.networks import Placement
 from compression.neural.service import NeuralService
 from compression.neural.token_classifier import TokenClassifier, TokenClassifierSettings
-from compression.neural.windows import CheckpointRefused, Network, TokenCounterUnavailable
+from compression.neural.windows import CheckpointRefused, LLMLinguaUnavailable, Network
 from compression.pipeline.pipeline import Pipeline, calibration_of, calibration_of_records
-from compression.pipeline.served import BuiltModel
+from compression.pipeline.served import BuiltModel, LocalModel
 from compression.pipeline.spec import ModelSpec
 from compression.scorers.bm25 import BM25Scorer
 from compression.scorers.kinds import KINDS, Blend
@@ -31,11 +30,11 @@ _LONGEST_WINDOW = 512
 
 
 def build_neural_model(spec: ModelSpec, counter: TokenCounter) -> BuiltModel:
-    """Loads the checkpoint. Raises `CheckpointRefused`, `TokenCounterUnavailable`, and what lexical weights raise."""
+    """Loads the checkpoint. Raises `CheckpointRefused`, `LLMLinguaUnavailable`, and what lexical weights raise."""
     spec = _located(spec)
     try:
         return (_word_model if KINDS[spec.kind].chooses_words else _scored_model)(spec, counter)
-    except (CheckpointRefused, TokenCounterUnavailable):
+    except (CheckpointRefused, LLMLinguaUnavailable):
         raise
     except (RuntimeError, AssertionError) as error:
         # What torch raises where a device is missing or full, or weights have other shapes than the config.
@@ -53,13 +52,16 @@ def _running(spec: ModelSpec, counter: TokenCounter, network: Network) -> Runnin
     service = NeuralService(
         network, token_budget=spec.batch_tokens, max_waiting_tokens=spec.max_waiting_tokens
     )
-    pipeline = Pipeline(
+    return Running(_pipeline(spec, counter), service, spec.max_waiting)
+
+
+def _pipeline(spec: ModelSpec, counter: TokenCounter) -> Pipeline:
+    return Pipeline(
         counter,
         spec.settings,
         calibration=calibration_of(spec),
         of_records=calibration_of_records(spec),
     )
-    return Running(pipeline, service, spec.max_waiting)
 
 
 def build_neural_scoring(spec: ModelSpec) -> Callable[[str, Segmentation], list[float]]:
@@ -101,7 +103,8 @@ def _word_model(spec: ModelSpec, counter: TokenCounter) -> BuiltModel:
         # It keeps words of the very input, JSON or not: no view of a conversation comes between.
         plain = replace(spec.settings.segmentation, conversations=False)
         spec = replace(spec, settings=replace(spec.settings, segmentation=plain))
-        return FaithfulModel(_running(spec, counter, original.network), steering, original)
+        compressor = LLMLinguaCompressor(_pipeline(spec, counter), steering, original)
+        return LocalModel(compressor, max_waiting=spec.max_waiting)
     settings = TokenClassifierSettings(
         window=spec.window or _LONGEST_WINDOW, overlap=spec.overlap, token_budget=spec.batch_tokens
     )

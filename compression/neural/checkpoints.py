@@ -105,11 +105,6 @@ class TextTokenizer:
         return cls(found.backend_tokenizer, special, first, last)
 
     @property
-    def unknown_id(self) -> int | None:
-        token = self.special.get("unk_token")
-        return None if token is None else self.backend.token_to_id(token)
-
-    @property
     def pad_id(self) -> int:
         token = self.special.get("pad_token")
         found = None if token is None else self.backend.token_to_id(token)

@@ -80,11 +80,11 @@ class TorchNetwork:
             )
         return window
 
-    def run(self, batch: Sequence[Window], padded_to: int = 0) -> list[Floats]:
-        """One output a window; see the subclass. `padded_to` is for fidelity to what pads further."""
+    def run(self, batch: Sequence[Window]) -> list[Floats]:
+        """One output a window; see the subclass."""
         if not batch:
             return []
-        width = max(padded_to, max(map(len, batch)))
+        width = max(map(len, batch))
         with torch.inference_mode():
             inputs = self._inputs(batch, width)
             found = self._outputs(inputs, [len(window) for window in batch])

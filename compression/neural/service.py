@@ -1,7 +1,7 @@
 """Runs the jobs of concurrent requests on one network, their windows batched together. Knows asyncio, no Ray."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -15,7 +15,6 @@ from compression.neural.windows import (
     Window,
     next_batch,
 )
-from compression.pipeline.served import done
 
 # Windows considered for a batch: beyond this many, a better fit is not worth sorting them all.
 LOOKED_AT = 512
@@ -50,34 +49,15 @@ class NeuralService:
         self._limit = max_waiting_tokens
         self._queue: list[_Waiting] = []
         self._turn = 0
-        self._waiting_tokens = 0
-        self._called_tokens = 0
+        self.waiting_tokens = 0
         self._worker: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="neural")
         self._closed = False
-
-    @property
-    def waiting_tokens(self) -> int:
-        """Tokens of windows that no batch has taken yet, and of calls that are not done."""
-        return self._waiting_tokens + self._called_tokens
 
     async def run(self, job: Job[Result]) -> Result:
         """What the job makes of its windows' outputs. Raises NeuralOverloaded, NeuralClosed."""
         outputs = await self._outputs(job.windows) if job.windows else []
         return job.finish(outputs)
-
-    async def call(self, work: Callable[[], Result], tokens: int) -> Result:
-        """Runs `work` on the network's thread between batches: for what cannot share one, as LLMLingua2's exact mask.
-
-        It counts as `tokens` waiting until it is done.
-        """
-        self._admit(tokens)
-        self._called_tokens += tokens
-        self._waiting_tokens -= tokens
-        try:
-            return await done(self._thread.submit(work))
-        finally:
-            self._called_tokens -= tokens
 
     async def close(self) -> None:
         """Fails what waits, lets the batch in the network end, and frees its thread."""
@@ -85,7 +65,7 @@ class NeuralService:
         for waiting in self._queue:
             self._fail(waiting.request, NeuralClosed("the compression network is shutting down"))
         self._queue.clear()
-        self._waiting_tokens = 0
+        self.waiting_tokens = 0
         if self._worker is not None:
             await self._worker
         self._thread.shutdown(wait=False)
@@ -111,14 +91,14 @@ class NeuralService:
         waiting = self.waiting_tokens
         if waiting and waiting + tokens > self._limit:
             raise NeuralOverloaded(waiting + tokens, self._limit)
-        self._waiting_tokens += tokens
+        self.waiting_tokens += tokens
 
     def _forget(self, request: _Request) -> None:
         """Removes a request's windows from the queue: a caller that left or failed costs no more forward passes."""
         left = [waiting for waiting in self._queue if waiting.request is not request]
         if len(left) != len(self._queue):
             self._queue = left
-            self._waiting_tokens = sum(len(waiting.window) for waiting in left)
+            self.waiting_tokens = sum(len(waiting.window) for waiting in left)
 
     async def _work(self) -> None:
         loop = asyncio.get_running_loop()
@@ -144,7 +124,7 @@ class NeuralService:
         chosen = set(next_batch([len(waiting.window) for waiting in seen], self._token_budget))
         batch = [seen[index] for index in sorted(chosen)]
         self._queue = [w for i, w in enumerate(seen) if i not in chosen] + self._queue[LOOKED_AT:]
-        self._waiting_tokens -= sum(len(waiting.window) for waiting in batch)
+        self.waiting_tokens -= sum(len(waiting.window) for waiting in batch)
         return batch
 
     @staticmethod

@@ -1,7 +1,7 @@
 """Drops single words of prose: LLMLingua-2 checkpoints, and any token classifier with the labels drop and keep.
 
 The method is Pan et al., "LLMLingua-2" (arXiv 2403.12968). What its implementation gets wrong is not repeated here:
-see `llmlingua2` for the mode that does.
+`llmlingua` runs the library itself.
 """
 
 # ruff: noqa: RUF001 - marks of other scripts are intended

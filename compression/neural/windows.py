@@ -42,8 +42,8 @@ class QueryTooLong(ValueError):
         self.limit = limit
 
 
-class TokenCounterUnavailable(RuntimeError):
-    """The tokenizer by which LLMLingua weighs words could not be loaded."""
+class LLMLinguaUnavailable(RuntimeError):
+    """The library llmlingua is not installed, or the encoding by which it weighs words could not be loaded."""
 
 
 def next_batch(lengths: Sequence[int], token_budget: int) -> list[int]:

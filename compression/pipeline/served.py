@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 from compression.pipeline.errors import (
     CompressionError,
@@ -19,9 +19,6 @@ from compression.pipeline.errors import (
     TextTooLong,
 )
 from compression.pipeline.request import CompressionRequest, CompressionResult
-
-if TYPE_CHECKING:
-    from compression.pipeline.pipeline import Compressor
 
 log = logging.getLogger(__name__)
 Value = TypeVar("Value")
@@ -60,10 +57,16 @@ class BuiltModel(CompressionModel, Protocol):
         ...
 
 
+class Compresses(Protocol):
+    """A compressor that works here and now, as `compression.pipeline.pipeline.Compressor` does."""
+
+    def compress(self, request: CompressionRequest) -> CompressionResult: ...
+
+
 class LocalModel:
     """A plain compressor in a thread of its own, so that the event loop stays free; `max_waiting` bounds its queue."""
 
-    def __init__(self, compressor: Compressor, *, max_waiting: int) -> None:
+    def __init__(self, compressor: Compresses, *, max_waiting: int) -> None:
         self._compressor = compressor
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="compress")
         self._max_waiting = max_waiting
@@ -78,8 +81,7 @@ class LocalModel:
             raise CompressorUnavailable("the compressor is closed")
         self._waiting += 1
         try:
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._thread, self._compressor.compress, request)
+            return await done(self._thread.submit(self._compressor.compress, request))
         finally:
             self._waiting -= 1
 

@@ -91,6 +91,10 @@ class ModelSpec:
             raise ValueError(f"{self.id}: checkpoint: {need} for kind {self.kind}{why}")
         if self.fidelity != "default" and not kind.chooses_words:
             raise ValueError(f"{self.id}: fidelity: {self.fidelity} is for token classifiers only")
+        if self.fidelity != "default" and self.dtype != "float32":
+            raise ValueError(
+                f"{self.id}: dtype: fidelity {self.fidelity} runs in float32, not in {self.dtype}"
+            )
         if self.calibration is not None and kind.chooses_words:
             raise ValueError(
                 f"{self.id}: calibration: a token classifier selects words, so it cannot be calibrated"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import pytest
 
 from compression.build import TokenizerUnavailable, build_model, load_counter
 from compression.pipeline.errors import CompressorOverloaded
-from compression.pipeline.request import CompressionRequest
+from compression.pipeline.request import CompressionRequest, CompressionResult
 from compression.pipeline.served import LocalModel
 from compression.pipeline.spec import CompressionSettings, ModelSpec
 from compression.scorers.kinds import KINDS, Blend
@@ -41,6 +43,32 @@ async def test_a_model_that_may_let_nothing_wait_refuses() -> None:
     assert isinstance(model, LocalModel)
     with pytest.raises(CompressorOverloaded):
         await model.compress(CompressionRequest("Who won?", SOURCE, 0.5))
+    await model.close()
+
+
+class FakeHeldCompressor:
+    """A fake: works until it may end."""
+
+    def __init__(self) -> None:
+        self.began, self.may_end = threading.Event(), threading.Event()
+
+    def compress(self, request: CompressionRequest) -> CompressionResult:
+        self.began.set()
+        assert self.may_end.wait(10)
+        raise RuntimeError("it was not wanted any more")
+
+
+async def test_work_that_is_cancelled_is_over_only_when_its_thread_is_free() -> None:
+    compressor = FakeHeldCompressor()
+    model = LocalModel(compressor, max_waiting=1)
+    asked = asyncio.create_task(model.compress(CompressionRequest("Who won?", SOURCE, 0.5)))
+    await asyncio.to_thread(compressor.began.wait, 10)
+    asked.cancel()
+    done, _ = await asyncio.wait((asked,), timeout=0.05)
+    assert not done
+    compressor.may_end.set()
+    with pytest.raises(asyncio.CancelledError):
+        await asked
     await model.close()
 
 
@@ -100,3 +128,6 @@ def test_weights_that_would_turn_scores_round_are_refused(lexical: float, neural
 def test_the_fidelity_of_one_kind_is_no_other_kinds() -> None:
     with pytest.raises(ValueError, match="token classifiers only"):
         replace(LEXICAL, fidelity="llmlingua2")
+    words = replace(LEXICAL, kind="token_classifier", checkpoint="somewhere", fidelity="llmlingua2")
+    with pytest.raises(ValueError, match="runs in float32, not in bfloat16"):
+        replace(words, dtype="bfloat16")

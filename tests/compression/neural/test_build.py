@@ -16,7 +16,7 @@ import pytest
 
 from benchmarks.sample_checkpoints import Architecture
 from compression.build import build_model
-from compression.neural.llmlingua2 import LLMLingua2
+from compression.neural.llmlingua import LLMLingua2
 from compression.neural.models import Running, ScoredModel
 from compression.neural.networks import Placement
 from compression.neural.service import NeuralService
@@ -233,8 +233,7 @@ async def test_fidelity_keeps_the_very_words(
     count_by_characters(monkeypatch)
     model = build_model(spec("token_classifier", checkpoints["bert"], fidelity="llmlingua2"))
     original = LLMLingua2.load(str(checkpoints["bert"]), Placement())
-    mask = original.mask(PROSE, 0.6)
-    words = [PROSE[slice(*span)] for span, kept in zip(mask.spans, mask.kept, strict=True) if span and kept]
+    words = [PROSE[start:end] for start, end in original.kept(PROSE, 0.6)]
     result = await asked(model, PROSE, 0.6)
     assert "".join(result.output.split()) == "".join(words)
     await model.close()

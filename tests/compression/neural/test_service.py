@@ -77,20 +77,6 @@ async def test_requests_take_turns_so_that_a_short_one_does_not_wait_for_all_of_
     await service.close()
 
 
-async def test_a_call_that_is_cancelled_is_over_only_when_its_thread_is_free() -> None:
-    network, may_end = FakeNetwork(), threading.Event()
-    service = NeuralService(network, token_budget=1, max_waiting_tokens=1000)
-    called = asyncio.create_task(service.call(lambda: may_end.wait(10), tokens=1))
-    await asyncio.sleep(0)
-    called.cancel()
-    done, _ = await asyncio.wait((called,), timeout=0.05)
-    assert not done
-    may_end.set()
-    with pytest.raises(asyncio.CancelledError):
-        await called
-    await service.close()
-
-
 async def test_more_than_may_wait_is_refused_by_name_and_what_waits_is_served() -> None:
     network = FakeNetwork()
     service = NeuralService(network, token_budget=100, max_waiting_tokens=10)
@@ -152,18 +138,3 @@ async def test_closing_fails_what_waits_and_refuses_what_comes() -> None:
     for late in (waiting, service.run(job(1))):
         with pytest.raises(NeuralClosed):
             await late
-
-
-async def test_a_call_runs_between_batches_and_counts_as_waiting() -> None:
-    network = FakeNetwork()
-    service = NeuralService(network, token_budget=100, max_waiting_tokens=10)
-    first = await held(network, service)
-    called = asyncio.create_task(service.call(lambda: network.batches.copy(), tokens=8))
-    await asyncio.sleep(0)
-    with pytest.raises(NeuralOverloaded):
-        await service.run(job(3))
-    network.gate.set()
-    assert await called == [[1]]
-    assert await first == [1.0]
-    assert service.waiting_tokens == 0
-    await service.close()
