@@ -66,7 +66,8 @@ PREFIXES = ("/v1/", "/openai/", "/anthropic/")
 
 
 class Pacer:
-    """At most `at_once` start in one turn of the loop, in order of arrival."""
+    """At most `at_once` start in one turn of the loop, in order of arrival. A thousand that come at once would otherwise
+    all start in the same turn, and everything else, a health probe above all, would wait for all of them."""
 
     def __init__(self, at_once: int = AT_ONCE) -> None:
         self._at_once = at_once

@@ -20,7 +20,8 @@ os.register_at_fork(after_in_child=_drawn.clear)
 
 
 def fresh_id() -> str:
-    """32 hexadecimal digits, 128 random bits. Safe in any thread."""
+    """32 hexadecimal digits, 128 random bits, drawn many at a time: each system call for random bytes hands the
+    interpreter to another thread, and to get it back takes longer than all else. Safe in any thread."""
     try:
         return _drawn.pop()
     except IndexError:

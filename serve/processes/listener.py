@@ -20,7 +20,8 @@ _FREE = 0
 
 
 class ConnectionCounts:
-    """`SLOTS` numbers in an anonymous file, shared with every process that is given its descriptor."""
+    """The connections of each HTTP process, so that the busier ones let the others accept: `SLOTS` numbers in an
+    anonymous file, shared with every process that is given its descriptor."""
 
     def __init__(self, descriptor: int) -> None:
         self._memory = mmap.mmap(descriptor, SLOTS * _BYTES)

@@ -26,7 +26,8 @@ from serve.tracing.spans import NO_SPAN, RemoteParent, Span, SpanKind, Tracer, V
 
 
 class Sampling:
-    """`ratio` of all requests, drawn by chance; and of those that their callers trace, `callers_per_s` a second."""
+    """`ratio` of all requests, drawn by chance; and of those that their callers trace, `callers_per_s` a second. No
+    caller decides: neither by a flag, beyond that rate, nor by a trace id, which OpenTelemetry's own samplers go by."""
 
     def __init__(
         self,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-SIMULATION = "tests/simulation/test_simulation.py::test_in_no_schedule_is_money_lost_or_spent_twice"
+SIMULATION = "tests/simulation/test_many_schedules.py::test_in_no_schedule_is_money_lost_or_spent_twice"
 
 HELD_REQUEST = "tests/serve/money/test_held_request.py"
 ADJUSTMENTS = "tests/billing/adjustments/test_adjustments.py"

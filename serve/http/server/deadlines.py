@@ -50,7 +50,8 @@ REFUSAL_WAIT_S = 1.0
 def overdue(
     server: ServerSettings, part: Part, *, for_s: float, body_bytes: int, refusal: BadHttp | None
 ) -> BadHttp | None:
-    """The refusal for a client that has spent `for_s` seconds on this part of its request; None if it is in time."""
+    """The refusal for a client that has spent `for_s` seconds on this part of its request; None if it is in time. It is
+    asked now and then, which costs less than a timer for each request."""
     if refusal is not None:
         return refusal if for_s > REFUSAL_WAIT_S else None
     if part == "none":
