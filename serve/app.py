@@ -32,8 +32,8 @@ from serve.config.settings import Settings
 from serve.dialects.openai.responses.stored_responses import StoredResponses
 from serve.http.server.server import PithServer, http_config
 from serve.metrics.background import OriginalMetrics, TraceMetrics, UpkeepMetrics
+from serve.metrics.charged_requests import ServiceMetrics
 from serve.metrics.request_watch import Watch
-from serve.metrics.service import ServiceMetrics
 from serve.money.admission import Admissions
 from serve.money.ledger_setup import prices_of
 from serve.money.pepper import read_pepper

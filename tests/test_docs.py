@@ -18,7 +18,7 @@ from serve.config.compression_models import CompressionModelSettings
 from serve.http.errors import STATUSES
 from serve.metrics.charged_requests import LOST, OUTCOMES
 from serve.metrics.families import FAMILIES, Families
-from serve.metrics.service import HttpMetrics
+from serve.metrics.request_watch import HttpMetrics
 
 ROOT = Path(__file__).parents[1]
 

@@ -275,14 +275,14 @@ def test_a_metric(tmp_path: Path) -> None:
     row = '_counter("pith_greetings", "For a trial."),'
     trial.insert("serve/metrics/families.py", row, after='_gauge("pith_ingress_replicas"')
     counter = 'self.greetings = families.counter("pith_greetings")'
-    trial.insert("serve/metrics/service.py", counter, after="self._refusals = {labels")
+    trial.insert("serve/metrics/request_watch.py", counter, after="self._refusals = {labels")
     counts = "self.greetings.inc()"
     trial.insert(
-        "serve/metrics/service.py", counts, after="self._duration_of(route, method).observe(seconds)"
+        "serve/metrics/request_watch.py", counts, after="self._duration_of(route, method).observe(seconds)"
     )
     count = (
         "from prometheus_client import CollectorRegistry; from serve.metrics.families import Families;"
-        "from serve.metrics.service import HttpMetrics; registry = CollectorRegistry();"
+        "from serve.metrics.request_watch import HttpMetrics; registry = CollectorRegistry();"
         "HttpMetrics(Families(registry)).end('/', 'GET', '200', 1.0);"
         "print(registry.get_sample_value('pith_greetings_total'))"
     )

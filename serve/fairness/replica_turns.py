@@ -9,8 +9,7 @@ from typing import Protocol
 
 from models.engine import EngineChunk, EngineFault, EngineRequest
 from models.errors import GrammarTrialsBusy
-from serve.fairness.places import FairPlaces, Shares
-from serve.fairness.queue import Claim, claim_of
+from serve.fairness.places import Claim, FairPlaces, Shares, claim_of
 
 Generate = Callable[[EngineRequest], AsyncGenerator[EngineChunk | EngineFault, None]]
 

@@ -1,10 +1,8 @@
-"""Paths of the dialects: the plain path of a sloppy one, and the base URL that a client should have been given."""
+"""Base URLs of this server, for the error that a client gets who was given another one."""
 
 import re
 from dataclasses import dataclass
 from typing import Literal
-
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 OPENAI = "/openai/"
 ANTHROPIC = "/anthropic/"
@@ -71,29 +69,3 @@ def right_base(path: str) -> Base | None:
         if (found := base.ends.search(path)) is not None:
             return None if base.is_spoken and path == f"{base.path}/{found[0]}" else base
     return None
-
-
-_SLASHES = re.compile(r"//+")
-_VERSION = re.compile(rf"{ANTHROPIC}(?:v1/)*(?=(?:messages|models)(?:/|\Z))")
-
-
-def plain_dialect_path(path: str) -> str:
-    """The path that has a route; one of the contract is what it is."""
-    plain = path if "//" not in path else _SLASHES.sub("/", path)
-    if not plain.startswith((OPENAI, ANTHROPIC)):
-        return path
-    return _VERSION.sub(f"{ANTHROPIC}v1/", plain.rstrip("/"), count=1)
-
-
-class DialectPathMiddleware:
-    """Gives all that is within it the plain path."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            plain = plain_dialect_path(scope["path"])
-            if plain != scope["path"]:
-                scope = {**scope, "path": plain, "raw_path": plain.encode()}
-        await self._app(scope, receive, send)

@@ -1,6 +1,7 @@
-"""Middleware around every route: pages of other origins (CORS), paced starts of requests, the limit on a body."""
+"""Middleware around every route: other origins (CORS), plain paths, paced starts of requests, the limit on a body."""
 
 import asyncio
+import re
 from collections import deque
 from collections.abc import Mapping, Sequence
 
@@ -10,6 +11,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serve.config.values import ANY
+from serve.http.dialect_paths import ANTHROPIC, OPENAI
 from serve.http.request_id import accept_request_id
 
 METHODS = ("GET", "HEAD", "POST", "DELETE")
@@ -150,3 +152,29 @@ class BodyLimitMiddleware:
             return {"type": "http.request", "body": b"", "more_body": False}
 
         await self._app(scope, receive_bounded, send)
+
+
+_SLASHES = re.compile(r"//+")
+_VERSION = re.compile(rf"{ANTHROPIC}(?:v1/)*(?=(?:messages|models)(?:/|\Z))")
+
+
+def plain_dialect_path(path: str) -> str:
+    """The path that has a route; one of the contract is what it is."""
+    plain = path if "//" not in path else _SLASHES.sub("/", path)
+    if not plain.startswith((OPENAI, ANTHROPIC)):
+        return path
+    return _VERSION.sub(f"{ANTHROPIC}v1/", plain.rstrip("/"), count=1)
+
+
+class DialectPathMiddleware:
+    """Gives all that is within it the plain path."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            plain = plain_dialect_path(scope["path"])
+            if plain != scope["path"]:
+                scope = {**scope, "path": plain, "raw_path": plain.encode()}
+        await self._app(scope, receive, send)

@@ -7,8 +7,7 @@ from prometheus_client import CollectorRegistry
 from billing.ledger.recording import log_written_off
 from billing.usage import UsageEvent
 from billing.webhooks.endpoint import RESULTS, Result
-from serve.metrics.charged_requests import NANO_PER_USD
-from serve.metrics.families import Families
+from serve.metrics.families import NANO_PER_USD, Families
 
 TASKS = (
     "replay",

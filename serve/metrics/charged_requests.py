@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from time import perf_counter
 from typing import Literal, Self, get_args
 
-from prometheus_client import Counter
+from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from billing.errors import BillingDisabled, ClockBehind, InvalidKey, LedgerUnavailable, QuotaExceeded
 from billing.price import Cost
@@ -16,9 +17,10 @@ from compression.pipeline.errors import CompressorOverloaded
 from compression.pipeline.request import Receipt
 from models.engine import TokenUsage
 from serve.http.errors import STATUSES, problem_of
-from serve.metrics.families import TOKEN_SECONDS, Families, Tally
+from serve.metrics.background import OriginalMetrics
+from serve.metrics.families import NANO_PER_USD, TOKEN_SECONDS, Families
+from serve.metrics.request_watch import HttpMetrics
 
-NANO_PER_USD = 10**9
 # A usage event that is in neither the ledger nor the spool; every other status is the response's own.
 LOST = "lost"
 HOLD_REFUSALS = (QuotaExceeded, BillingDisabled, InvalidKey, LedgerUnavailable, ClockBehind)
@@ -104,6 +106,33 @@ class ObservedRequest:
         self._series.outcomes[self._outcome].inc()
         if self._outcome == "completed":
             self._series.duration.observe(perf_counter() - self.began)
+
+
+class Tally:
+    """Gathers what is observed, and adds it to `histogram`, one set of labels, when it is told to. For one thread.
+
+    `Histogram.observe` writes to this process's files: microseconds, for each token of each stream.
+    """
+
+    def __init__(self, histogram: Histogram, bounds: tuple[float, ...]) -> None:
+        self._histogram = histogram
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._sum = 0.0
+
+    def observe(self, value: float, times: int = 1) -> None:
+        self._counts[bisect_left(self._bounds, value)] += times
+        self._sum += value * times
+
+    def add_up(self) -> None:
+        if not self._sum:
+            return
+        for at, count in enumerate(self._counts):
+            if count:
+                self._histogram._buckets[at].inc(count)
+                self._counts[at] = 0
+        self._histogram._sum.inc(self._sum)
+        self._sum = 0.0
 
 
 class _ChatSeries(ModelSeries):
@@ -286,3 +315,23 @@ class ObservedPrompt:
         if status != "not_applicable":
             model.saved_usd.inc(max(0, saving.saved_nano_usd) / NANO_PER_USD)
             model.cost_usd.inc(saving.compression_nano_usd / NANO_PER_USD)
+
+
+class ServiceMetrics:
+    """`registry` is read in tests only: a server's process counts in its files (`serve.metrics.process_files`)."""
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        *,
+        chat_models: Iterable[str],
+        compression_models: Iterable[str],
+        retrieval_models: Iterable[str] = (),
+    ) -> None:
+        chat_models, families = tuple(chat_models), Families(registry)
+        self.http = HttpMetrics(families)
+        self.chat = ChatMetrics(families, chat_models)
+        self.compress = CompressMetrics(families, compression_models)
+        self.prompt_compression = PromptCompressionMetrics(families, chat_models)
+        self.retrieval = RetrievalMetrics(families, retrieval_models)
+        self.originals = OriginalMetrics(registry)

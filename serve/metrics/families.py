@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
+NANO_PER_USD = 10**9
 # From a compression of a few words to an answer of thousands of tokens.
 SECONDS = (
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
@@ -316,30 +316,3 @@ def collected_counter(name: str) -> CounterMetricFamily:
     from prometheus_client.core import CounterMetricFamily
 
     return CounterMetricFamily(name, FAMILIES[name].text, labels=FAMILIES[name].labels)
-
-
-class Tally:
-    """Gathers what is observed, and adds it to `histogram`, one set of labels, when it is told to. For one thread.
-
-    `Histogram.observe` writes to this process's files: microseconds, for each token of each stream.
-    """
-
-    def __init__(self, histogram: Histogram, bounds: tuple[float, ...]) -> None:
-        self._histogram = histogram
-        self._bounds = bounds
-        self._counts = [0] * (len(bounds) + 1)
-        self._sum = 0.0
-
-    def observe(self, value: float, times: int = 1) -> None:
-        self._counts[bisect_left(self._bounds, value)] += times
-        self._sum += value * times
-
-    def add_up(self) -> None:
-        if not self._sum:
-            return
-        for at, count in enumerate(self._counts):
-            if count:
-                self._histogram._buckets[at].inc(count)
-                self._counts[at] = 0
-        self._histogram._sum.inc(self._sum)
-        self._sum = 0.0

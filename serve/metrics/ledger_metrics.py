@@ -14,8 +14,7 @@ from prometheus_client.registry import Collector
 from billing.books.usage_report import Glance, UsageSum, glance, month_of_tenants, total
 from billing.errors import BillingError
 from billing.store.database import Work, open_database
-from serve.metrics.charged_requests import NANO_PER_USD
-from serve.metrics.families import collected_gauge
+from serve.metrics.families import NANO_PER_USD, collected_gauge
 
 OTHER = "other"
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from functools import cache
 from time import perf_counter
-from typing import Any
+from typing import Any, get_args
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from billing.errors import LimitName, RateLimited
 from serve.config.observability import LogSettings, TracingSettings
 from serve.logs.lines import FIELDS
 from serve.logs.outlet import ACCESS
 from serve.logs.request_notes import RequestNotes, take_notes
-from serve.metrics.service import HttpMetrics
+from serve.metrics.families import Families
 from serve.tracing.spans import Span, Tracer, remote_parent, take_span
 
 logger = logging.getLogger(ACCESS)
@@ -41,6 +43,31 @@ ATTRIBUTES = {
     "project_id": "pith.project_id",
 }
 TENANT = frozenset({"workspace_id", "project_id"})
+# Scope and name of a limit.
+LIMITS = (
+    *((scope, name) for scope in ("project", "key") for name in get_args(LimitName)),
+    *(("demo", name) for name in ("requests", "in_flight")),
+)
+
+
+class HttpMetrics:
+    """The counters of this process's HTTP server."""
+
+    def __init__(self, families: Families) -> None:
+        # Looked up once for each set of labels: the templates of routes and a few methods and statuses.
+        self._requests_of = cache(families.counter("pith_http_requests").labels)
+        self._duration_of = cache(families.histogram("pith_http_request_duration_seconds").labels)
+        self.in_flight = families.gauge("pith_http_requests_in_flight")
+        families.gauge("pith_ingress_replicas").set(1)
+        refusals = families.counter("pith_rate_limit_refusals")
+        self._refusals = {labels: refusals.labels(*labels) for labels in LIMITS}
+
+    def end(self, route: str, method: str, status: str, seconds: float) -> None:
+        self._requests_of(route, method, status).inc()
+        self._duration_of(route, method).observe(seconds)
+
+    def rate_limited(self, error: RateLimited) -> None:
+        self._refusals[error.scope, error.which].inc()
 
 
 @dataclass(frozen=True, slots=True)

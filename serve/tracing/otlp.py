@@ -81,7 +81,8 @@ class SpanCounts(Protocol):
 
 
 class Exporting(SpanProcessor):
-    """Spans wait for the thread, `most_waiting` of them; those that come beyond that are dropped."""
+    """Spans wait for the thread, `most_waiting` of them; those that come beyond that are dropped. The SDK's own batch
+    processor counts neither these nor those that the collector does not take, and its end waits half a minute."""
 
     def __init__(
         self, exporter: SpanExporter, counts: SpanCounts, *, most_waiting: int = MOST_WAITING

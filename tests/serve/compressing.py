@@ -47,7 +47,7 @@ from serve.compress.route import CompressRoutes
 from serve.compress.service import CompressService
 from serve.compressors.compressor import ServedCompressor
 from serve.config.settings import Settings
-from serve.metrics.service import ServiceMetrics
+from serve.metrics.charged_requests import ServiceMetrics
 from serve.money.admission import Admissions
 from serve.money.prices import PriceBook
 from serve.originals.originals import Originals

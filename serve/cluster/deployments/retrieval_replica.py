@@ -20,8 +20,7 @@ from compression.workers.pooled_model import PooledModel, start_encoder
 from models.embedding_backends import Computed, RetrievalJob, RetrievalReplica, RetrievalSpec, start_backend
 from models.engine import EngineFault
 from serve.config.retrieval_models import RetrievalModelSettings, spec_of_retrieval
-from serve.fairness.places import FairPlaces, QueueFull, Shares
-from serve.fairness.queue import Claim
+from serve.fairness.places import Claim, FairPlaces, QueueFull, Shares
 
 log = logging.getLogger(__name__)
 

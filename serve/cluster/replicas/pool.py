@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 from models.engine import EngineRequest
 from serve.cluster.ray_insides.ray_serve import RoutedHandle, replica_id_of
 from serve.cluster.replicas.port import ADDRESS_KEY, Address
-from serve.fairness.places import FairPlaces, Shares
-from serve.fairness.queue import Claim, claim_of
+from serve.fairness.places import Claim, FairPlaces, Shares, claim_of
 
 if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle

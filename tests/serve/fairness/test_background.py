@@ -7,8 +7,7 @@ import asyncio
 import pytest
 
 from models.engine import EngineRequest
-from serve.fairness.places import QUIET_S, FairPlaces, QueueFull, Shares
-from serve.fairness.queue import Claim, claim_of
+from serve.fairness.places import QUIET_S, Claim, FairPlaces, QueueFull, Shares, claim_of
 
 ALONE = Shares(alone=1, contended=1)
 

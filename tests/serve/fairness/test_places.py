@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serve.fairness.places import ACTIVE_S, FairPlaces, QueueFull, Shares
-from serve.fairness.queue import Claim
+from serve.fairness.places import ACTIVE_S, Claim, FairPlaces, QueueFull, Shares
 
 
 def claim(project: str, *, weight: int = 1, places: int = 1, tokens: int = 100) -> Claim:

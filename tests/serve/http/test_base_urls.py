@@ -12,7 +12,8 @@ import openai
 import pytest
 
 from models.fake_engine import FakeEngine
-from serve.http.dialect_paths import plain_dialect_path, right_base
+from serve.http.dialect_paths import right_base
+from serve.http.middleware import plain_dialect_path
 from tests.serve.loopback_service import Running, service
 
 HI: Any = [{"role": "user", "content": "hi"}]

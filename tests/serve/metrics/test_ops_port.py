@@ -45,7 +45,7 @@ count_in_files(settings)
 from prometheus_client import CollectorRegistry
 from serve.metrics.queues import PoolMetrics
 from serve.metrics.process_files import count_dropped_lines
-from serve.metrics.service import ServiceMetrics
+from serve.metrics.charged_requests import ServiceMetrics
 from serve.metrics.background import TraceMetrics
 from serve.metrics.background import UpkeepMetrics
 from serve.metrics.queues import WaitingMetrics
