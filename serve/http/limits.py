@@ -40,8 +40,8 @@ _COUNT = "count_refusal"
 
 
 def count_refusals(request: Request, count: Count) -> None:
-    """From here on until `begin_work`, a refusal of the request's body is counted, or it would be free. `count` raises where a limit is
-    reached, and that is the answer then."""
+    """From here on until `begin_work`, a refusal of the request's body is counted, or it would be free. `count`
+    raises where a limit is reached, and that is the answer then."""
     setattr(request.state, _COUNT, count)
 
 
@@ -83,7 +83,7 @@ class WrongKeys:
     """The wrong keys of each client: a bucket of `AT_ONCE` that leaks `A_MINUTE` a minute.
 
     It never refuses a right key: clients behind one address share its count, and one of them guessing must not shut the
-    others out. Guessing is hopeless (a key has 256 random bits); this slows clients that retry for ever, and shows them.
+    others out. Guessing is hopeless (a key has 256 random bits); this slows and shows clients that retry for ever.
     """
 
     def __init__(self) -> None:

@@ -68,8 +68,8 @@ PREFIXES = ("/v1/", "/openai/", "/anthropic/")
 
 
 class Pacer:
-    """At most `at_once` start in one turn of the loop, in order of arrival. A thousand that come at once would otherwise
-    all start in the same turn, and everything else, a health probe above all, would wait for all of them."""
+    """At most `at_once` start in one turn of the loop, in order of arrival. A thousand that come at once would
+    otherwise all start in the same one, and a health probe would wait for all of them."""
 
     def __init__(self, at_once: int = AT_ONCE) -> None:
         self._at_once = at_once
@@ -159,7 +159,8 @@ _VERSION = re.compile(rf"{ANTHROPIC}(?:v1/)*(?=(?:messages|models)(?:/|\Z))")
 
 
 def plain_dialect_path(path: str) -> str:
-    """The path that has a route; one of the contract is what it is."""
+    """The path that has a route, of one as clients put it together: with a slash at the end, or two where one belongs,
+    and with Anthropic's version once, twice or not at all. One of the contract is what it is."""
     plain = path if "//" not in path else _SLASHES.sub("/", path)
     if not plain.startswith((OPENAI, ANTHROPIC)):
         return path

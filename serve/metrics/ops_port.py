@@ -115,8 +115,8 @@ def add_values(source: Path, target: Path, *, share: int) -> None:
 
 
 class EngineFiles(Collector):
-    """Reads the files of a folder at each scrape: it asks no replica, so one that hangs holds up nothing. A replica that
-    has ended takes its series along; the next of its number counts from zero, as after a restart."""
+    """Reads the files of a folder at each scrape: it asks no replica, so one that hangs holds up nothing. A replica
+    that has ended takes its series along; the next of its number counts from zero, as after a restart."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
