@@ -1,1 +1,1 @@
-"""What a key's owner may know of their own account: usage, and the limits in force with what is left of them."""
+"""The account of a key's owner, as the key shows it: usage, and the limits in force with what is left of them."""

@@ -1,4 +1,4 @@
-"""What `GET /v1/usage` and `GET /v1/limits` answer, as `/openapi.json` documents it. Money is a float only here."""
+"""The answers of `GET /v1/usage` and `GET /v1/limits`, as `/openapi.json` has them. Money is a float only here."""
 
 from typing import Any, Literal
 
@@ -76,7 +76,7 @@ class InFlight(BaseModel):
 
 
 class Rates(BaseModel):
-    """Of the project; null where it has no such limit."""
+    """Limits of the project; null where it has no such limit."""
 
     requests_per_minute: Window | None
     tokens_per_minute: Window | None
@@ -84,14 +84,14 @@ class Rates(BaseModel):
 
 
 class KeyLimits(Rates):
-    """Of this key alone, with those that it was rotated from; null where it has no such limit."""
+    """Limits of this key alone, with those that it was rotated from; null where it has no such limit."""
 
     total: Spend | None
     month: Spend | None
 
 
 class WorkspaceMoney(BaseModel):
-    """Of the workspace that pays."""
+    """Money of the workspace that pays."""
 
     billing_enabled: bool
     total: Spend

@@ -81,7 +81,7 @@ _HEADERS: dict[int | str, dict[str, Any]] = {200: {"headers": {**REQUEST_ID_HEAD
 
 @dataclass(frozen=True, slots=True)
 class AccountRoutes:
-    """What the routes need."""
+    """The collaborators of the routes."""
 
     reader: AccountReader
     limiter: RateLimits
@@ -100,7 +100,7 @@ def account_routes(needed: AccountRoutes) -> APIRouter:
         responses={**_HEADERS, **error_responses(401, 403, 422, 429, 500, 503)},
     )
     async def read_usage(request: Request) -> Response:
-        """What this key or its project used and was charged, by day (UTC), model, route and key."""
+        """Usage and charges of this key or its project, by day (UTC), model, route and key."""
         caller = await needed.authenticate(request)
         asked = usage_query(request.query_params, today=needed.clock().date())
         admission = await needed.limiter.admit(

@@ -1,4 +1,4 @@
-"""What `GET /v1/usage` is asked: whole days, what to group by, whose usage, and how many rows."""
+"""The query of `GET /v1/usage`: whole days, what to group by, whose usage, and how many rows."""
 
 import re
 from collections.abc import Mapping

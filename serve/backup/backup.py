@@ -91,7 +91,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """What the backup in `folder` holds, after it was compared with the files. Raises `BackupDamaged`."""
+    """The list of the backup in `folder`, after it was compared with the files. Raises `BackupDamaged`."""
     document = _document(folder)
     try:
         found = Manifest(
@@ -222,7 +222,7 @@ def _digests(folder: Path) -> dict[str, str]:
 
 
 def _sync(folder: Path) -> None:
-    """What was written outlives a power cut."""
+    """Write everything to the disk, so that it outlives a power cut."""
     for path in [*folder.rglob("*"), folder]:
         _sync_one(path)
 

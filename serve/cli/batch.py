@@ -177,7 +177,7 @@ def _file_of(batch: dict[str, Any], errors: bool) -> str | None:
 
 
 def _tell_why_none(batch: dict[str, Any], errors: bool) -> None:
-    """Of a batch without this file. Raises `PithError` where its input was refused."""
+    """Say why a batch does not have this file. Raises `PithError` where its input was refused."""
     if batch["status"] == "failed":
         reasons = "; ".join(_reasons(batch)) or "its input was refused"
         raise PithError(f"batch {batch['id']} failed, and has no files: {reasons}")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Reply:
-    """What came of one reply, whole or stopped. Without `usage` it ended before the server said what it cost."""
+    """One reply so far, whole or stopped. Without `usage` it ended before the server said what it cost."""
 
     text: str = ""
     finish_reason: str | None = None
@@ -71,7 +71,7 @@ class Conversation:
     saved_usd: Decimal = Decimal(0)
 
     def message(self, text: str) -> dict[str, Any]:
-        """What the user says next: each file as a part that may be compressed, and the text, which says for what."""
+        """The user's next message: each file as a part that may be compressed, and the text, which says for what."""
         if not self.files:
             return {"role": "user", "content": text}
         parts = [{"type": "text", "text": file, "compress": True} for file in self.files]

@@ -52,7 +52,7 @@ def _models(entries: Any, *, kind: str | None = None) -> list[tuple[str, str]]:
 
 
 def _accounts(ctx: typer.Context, named: Any) -> list[tuple[str, str]]:
-    """Of a ledger in a file; another database is not asked while somebody types."""
+    """Names and ids in a ledger's file; another database is not asked while somebody types."""
     from billing.accounts.names import names_in
 
     billing = _document(ctx).get("billing")

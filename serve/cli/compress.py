@@ -150,7 +150,7 @@ def run(model: CompressionModelSettings, request: CompressionRequest) -> Compres
 
 
 def option_of(field: str) -> str:
-    """What the command line calls a field of a request."""
+    """The command line's name of a field of a request."""
     return _OPTIONS.get(field, field)
 
 

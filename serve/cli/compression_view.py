@@ -1,4 +1,4 @@
-"""What `pith compress` shows on a terminal: the source with what was kept of it, scores, the receipt and its flags."""
+"""The view of `pith compress` on a terminal: the source with the kept text bold, scores, the receipt and its flags."""
 
 from rich.console import Console
 from rich.table import Table

@@ -56,7 +56,7 @@ def init(
 
 
 def profile_text(profile: str) -> str:
-    """Of a profile that comes with pith, whose own commands name the new file."""
+    """The text of a profile that comes with pith; commands in it name the new file."""
     shipped = (SHIPPED / f"{profile}.yaml").read_text(encoding="utf-8")
     head = HEAD.format(profile=profile, version=version_line())
     return head + shipped.replace(f"configs/{profile}.yaml", CONFIG_NAME)
@@ -105,7 +105,7 @@ def check(
 
 
 def fit_of(settings: Settings, nodes: Sequence[str]) -> tuple[bool, str]:
-    """Whether everything fits, and a table. Raises `ConfigError` for a machine that cannot be parsed."""
+    """True where everything fits, and a table. Raises `ConfigError` for a machine that cannot be parsed."""
     from serve.config.capacity.fit import check_fit
 
     try:

@@ -29,9 +29,9 @@ Since = Annotated[
 Until = Annotated[str | None, typer.Option(help="First day or moment (UTC) to leave out.")]
 
 
-def require_one(options: Mapping[str, object]) -> None:
+def require_one(given: Mapping[str, object], *options: str) -> None:
     """Raises `ConfigError` if none of these was given: a command that changes nothing must be a mistake."""
-    if all(value is None for value in options.values()):
+    if not given:
         raise ConfigError(f"nothing to change: give one or more of {', '.join(options)}")
 
 

@@ -107,7 +107,7 @@ def require_cluster(settings: Settings, *, attach: bool) -> None:
 
 
 def ending_of(settings: Settings, *, attach: bool) -> str:
-    """What Ctrl-C does."""
+    """The sentence that says what Ctrl-C does."""
     if attach:
         return "Ctrl-C leaves it running on the cluster; `pith stop` stops it."
     if settings.ray.address is not None:

@@ -1,4 +1,4 @@
-"""Where a running server is, the key that a command sends it, and what to do about its refusals."""
+"""Access to a running server: its address, the key that a command sends it, and hints about its refusals."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def model_load(now: Readings, before: Readings, seconds: float, model: str) -> d
 
 
 def service_load(now: Readings) -> dict[str, Any]:
-    """What is of no one model."""
+    """The figures that are of no one model."""
     return {
         "http_processes": _whole(now.of("pith_ingress_replicas")),
         "http_requests_in_flight": _whole(now.of("pith_http_requests_in_flight")),

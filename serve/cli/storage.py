@@ -138,7 +138,7 @@ async def _admit(operator: Operator, event_id: str) -> None:
 
 
 def _policy(operator: Operator) -> tuple[int | None, Path]:
-    """How many months stay, and the folder of the others."""
+    """The number of months that stay, and the folder of the others."""
     archive = operator.settings.billing.archive
     return archive.keep_months, archive.folder
 

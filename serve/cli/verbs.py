@@ -85,9 +85,9 @@ GROUPS = {
         Verb("receipts", "serve.cli.ledger.usage:receipts", "Print the receipts of compressions as lines of JSON."),
     ),
     "Accounts": (
-        Verb("workspace", "serve.cli.ledger.workspace:workspace_commands", "Accounts that pay."),
-        Verb("project", "serve.cli.ledger.project:project_commands", "Sets of keys with their own rate limits."),
-        Verb("key", "serve.cli.ledger.key:key_commands", "API keys."),
+        Verb("workspace", "serve.cli.ledger.accounts:workspace_commands", "Accounts that pay."),
+        Verb("project", "serve.cli.ledger.accounts:project_commands", "Sets of keys with their own rate limits."),
+        Verb("key", "serve.cli.ledger.accounts:key_commands", "API keys."),
         Verb("webhook", "serve.cli.ledger.webhook:webhook_commands", "Who is told of limits and collections."),
         Verb("audit", "serve.cli.ledger.audit:audit", "Who changed which account or collection, and when."),
     ),

@@ -1,4 +1,4 @@
-"""What a client of pith may meet."""
+"""The error of a client of pith."""
 
 
 class PithError(Exception):

@@ -27,7 +27,7 @@ def _group(name: str) -> Any:
 
 
 class UsageGroup(View):
-    """What a row is of: only the fields that were asked for by `by` are there."""
+    """The group of a row: only the fields that were asked for by `by` are there."""
 
     workspace: str = _group("workspace")
     workspace_id: str = _group("workspace_id")

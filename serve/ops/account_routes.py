@@ -124,7 +124,7 @@ def _of_one_project(routes: APIRouter) -> None:
 
 
 def _compression(admin: Operator, body: ProjectChange) -> str | None:
-    """What is kept of a project's default. Raises `BadDefault`."""
+    """A project's default as the ledger keeps it. Raises `BadDefault`."""
     if body.compression is None:
         return None
     return stored_default(checked_default(json.dumps(body.compression), admin.settings.compression))

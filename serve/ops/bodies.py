@@ -94,7 +94,7 @@ class ProjectChange(AdminBody):
         }
 
     def limits(self) -> ProjectLimits:
-        """Of a new project."""
+        """The limits of a new project."""
         values = self.settings()
         return ProjectLimits(
             **{name: values[name] for name in ProjectLimits.__dataclass_fields__ if name in values}
@@ -126,7 +126,7 @@ class KeySettings(AdminBody):
         return KeyChange(values)
 
     def terms(self) -> KeyTerms:
-        """Of a new key. Raises `InvalidAccount`."""
+        """The terms of a new key. Raises `InvalidAccount`."""
         return self.change().applied_to(NO_TERMS)
 
 
@@ -205,7 +205,7 @@ LIMIT = 100
 
 
 def asked(cursor: str | None, limit: int) -> Page:
-    """What to read for a page: one row more than it shows, which says that there is more."""
+    """The rows to read for a page: one more than it shows, which says that there is more."""
     return Page(limit + 1, cursor)
 
 

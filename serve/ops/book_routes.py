@@ -30,7 +30,7 @@ def book_routes() -> APIRouter:
 
     @routes.get("/statements/{workspace}/{month}", **answers(views.Statement, 404))
     async def read_statement(workspace: str, month: str, admin: Caller) -> Record:
-        """What a workspace owed, used and paid in a month, such as 2026-11."""
+        """The statement of a workspace: what it owed, used and paid in a month, such as 2026-11."""
         return await admin.statement(workspace, month)
 
     @routes.get("/receipts", **answers(views.Receipts, 404))
@@ -57,7 +57,7 @@ def book_routes() -> APIRouter:
         until: Moment = None,
         limit: Limit = LIMIT,
     ) -> Record:
-        """Who changed which account or collection: the latest entries, oldest first."""
+        """The log of who changed which account or collection: the latest entries, oldest first."""
         found = await admin.audit_log(workspace=workspace, since=since, until=until, limit=limit)
         return {"data": found}
 
@@ -76,7 +76,7 @@ def _usage(routes: APIRouter) -> None:
         format: Literal["json", "csv"] = "json",
         limit: Annotated[int, Query(ge=1, le=MOST_SUMS, description="Rows.")] = MOST_SUMS,
     ) -> Record | Response:
-        """What was used and what it cost; with `savings`, what compression saved, as measured. `has_more`, in CSV the
+        """Usage and its cost; with `savings`, what compression saved, as measured. `has_more`, in CSV the
         header `X-Has-More`, says that the period or the workspace has to be narrowed to see all."""
         of = _dimensions(by or (LINES if savings else ["workspace"]), COMPARED_BY if savings else DIMENSIONS)
         which: dict[str, Any] = {"workspace": workspace, "since": since, "until": until}
@@ -114,7 +114,7 @@ def reconciliation_routes(reconciling: Reconciling) -> APIRouter:
 
     @routes.get("/{job_id}", **answers(ReconciliationJob, 404))
     async def read_reconciliation(job_id: str, admin: Caller) -> Record:
-        """How it does: `running`, `done` with what was found, or `failed`."""
+        """Its state: `running`, `done` with what was found, or `failed`."""
         return reconciling.found(job_id)
 
     return routes

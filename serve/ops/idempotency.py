@@ -62,14 +62,14 @@ class _Kept:
 
 
 class Made:
-    """What each administrator made under each key: the last `MOST_KEPT` answers, of the last `KEPT_S`."""
+    """Answers by administrator and key: the last `MOST_KEPT`, of the last `KEPT_S`."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._kept: OrderedDict[tuple[str, str], _Kept] = OrderedDict()
 
     async def once(self, operator: Operator, key: str | None, request: str, make: Make) -> dict[str, Any]:
-        """What `make` returns, or returned for this administrator and key before. One that was refused may be tried
+        """The answer of `make`, now or for this administrator and key before. One that was refused may be tried
         again. Raises `IdempotencyKeyReused`, `AnswerNotKept`, and what `make` raises."""
         if key is None:
             return await make()

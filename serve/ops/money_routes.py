@@ -1,4 +1,4 @@
-"""What workspaces are asked to pay and were given back, and usage that waits for the ledger."""
+"""Collections, adjustments and the spool over HTTP: what `pith collections`, `pith adjustment` and `pith spool` do."""
 
 import secrets
 from collections.abc import AsyncIterator

@@ -107,7 +107,7 @@ class Reconciling:
 
 
 async def reconciled(operator: Operator, job: dict[str, Any], asked: Asked) -> dict[str, Any]:
-    """What was found. Notes in `job` what was rebuilt as soon as it was, whatever follows. On connections of its own,
+    """Reconcile. Notes in `job` what was rebuilt as soon as it was, whatever follows. On connections of its own,
     since it runs in another event loop than requests do."""
     billing = operator.settings.billing
     database = open_database(billing.database_url, timeout_s=REPORT_TIMEOUT_S, pool_size=2)
@@ -122,7 +122,7 @@ async def reconciled(operator: Operator, job: dict[str, Any], asked: Asked) -> d
 
 
 async def apart(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """What `work` returns, or raises. When this is cancelled, so is the work, and nobody waits for its end: the thread
+    """Run `work` in a thread of its own. When this is cancelled, so is the work, and nobody waits: its thread
     does not keep the process alive."""
     loop, done = asyncio.new_event_loop(), Future[T]()
     # From now on it cannot be cancelled from outside: the work ends it.

@@ -72,7 +72,7 @@ def _deliveries(routes: APIRouter) -> None:
         state: DeliveryState | None = None,
         limit: Limit = LIMIT,
     ) -> Record:
-        """What was sent, or is to be: the latest, newest first."""
+        """The latest deliveries, sent or still to be sent, newest first."""
         found = await admin.deliveries(webhook, workspace=workspace, state=state, limit=limit)
         return {"data": found}
 

@@ -1,4 +1,4 @@
-"""How long a server keeps originals, and how many bytes of them."""
+"""Retention of originals: for how long a server keeps them, and how many bytes."""
 
 from dataclasses import dataclass
 

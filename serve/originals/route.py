@@ -66,7 +66,7 @@ class OriginalSlice(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class OriginalsRoute:
-    """What the route needs."""
+    """The collaborators of the route."""
 
     originals: Originals
     limiter: RateLimits

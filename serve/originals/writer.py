@@ -32,7 +32,7 @@ class Unreadable(Exception):
 
 
 def chunks_of(characters: int) -> int:
-    """How many chunks a text has; an empty one has one."""
+    """The number of a text's chunks; an empty one has one."""
     return max(1, -(-characters // CHUNK_CHARACTERS))
 
 
@@ -69,7 +69,7 @@ class Sealer:
             yield zlib.decompress(packed).decode(errors=SURROGATES)
 
     def _bound_to(self, number: int) -> bytes:
-        """What a chunk is authenticated with: moved to another place, it cannot be opened."""
+        """The data that a chunk is authenticated with: moved to another place, it cannot be opened."""
         head = self._head
         # No NUL is in an id, so no two names come to the same bytes.
         parts = (head.project_id, head.id, head.generation, str(head.characters), str(number))

@@ -26,7 +26,7 @@ PAGE_SIZES = 40
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What is public of a server. Where it does not compress, `compressors` and `demo` are empty. `running` says of
+    """The public facts of a server. Where it does not compress, `compressors` and `demo` are empty. `running` says of
     models, by id, whether they answer now."""
 
     catalog: Catalog
@@ -181,13 +181,13 @@ def page_routes(about: About, prices: PriceBook) -> APIRouter:
 
     @routes.api_route(ABOUT, methods=["GET", "HEAD"])
     async def read_about() -> Response:
-        """What the page shows of models, prices and the demo: nothing that is not public."""
+        """The facts that the page shows of models, prices and the demo: nothing that is not public."""
         body = orjson.dumps(about_fields(about, await prices.current()))
         return Response(body, media_type="application/json", headers=HEADERS)
 
     @routes.api_route(RUNNING, methods=["GET", "HEAD"])
     async def read_running() -> Response:
-        """Which models answer now: one that starts on its first request lets the page say so."""
+        """The models that answer now: one that starts on its first request lets the page say so."""
         body = orjson.dumps({"object": "running", "models": dict(await about.running())})
         return Response(body, media_type="application/json", headers=HEADERS)
 

@@ -25,7 +25,7 @@ def audit(
     config: Config = DEFAULT_CONFIG,
     as_json: Json = False,
 ) -> None:
-    """Who changed which account or collection, and when; oldest first."""
+    """Print the log of changes: who changed which account or collection, and when; oldest first."""
     begin, end = period(since, until)
     found = on_books(
         config,

@@ -93,7 +93,7 @@ def _has_savings(row: Mapping[str, Any]) -> bool:
 
 
 def _total(rows: Rows, name: str) -> str | int:
-    """Of amounts the exact text of their sum."""
+    """The sum of a column; of amounts as exact text."""
     if name.endswith("_usd"):
         return exact_usd(sum(int(Decimal(row[name]) * NANO_PER_USD) for row in rows))
     return sum(int(row[name]) for row in rows)

@@ -78,7 +78,7 @@ def list_deliveries(
     config: Config = DEFAULT_CONFIG,
     as_json: Json = False,
 ) -> None:
-    """What was sent, or is to be, newest first."""
+    """List deliveries, sent or still to be sent, newest first."""
     found = _run(
         config,
         lambda operator: operator.deliveries(webhook, workspace=workspace, state=state, limit=limit),

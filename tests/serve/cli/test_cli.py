@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from billing.errors import InvalidKey
-from serve.cli.ledger.workspace import nano_usd
+from serve.cli.ledger.accounts import nano_usd
 from serve.cli.main import main
 from serve.cli.serve import with_ops_port
 from serve.config.paths import ConfigError
@@ -335,7 +335,6 @@ def test_a_bad_amount_is_one_line_and_exit_code_2_and_changes_nothing(on: Pith) 
 @pytest.mark.parametrize(
     ("text", "nano"),
     [
-        (None, None),
         ("none", None),
         ("NONE", None),
         ("0", 0),
@@ -345,7 +344,7 @@ def test_a_bad_amount_is_one_line_and_exit_code_2_and_changes_nothing(on: Pith) 
         ("9223372036.854775807", 2**63 - 1),
     ],
 )
-def test_an_amount_is_whole_nano_dollars(text: str | None, nano: int | None) -> None:
+def test_an_amount_is_whole_nano_dollars(text: str, nano: int | None) -> None:
     assert nano_usd(text, "--limit-usd") == nano
 
 

@@ -1,0 +1,367 @@
+"""`pith workspace`, `pith project` and `pith key`: accounts, what they may do and spend, and what they have spent."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from billing.caller import MAX_WEIGHT, ProjectLimits
+from billing.clock import now
+from billing.price import NANO_PER_USD
+from serve.cli import output
+from serve.cli.completion import keys
+from serve.cli.ledger_access import on_accounts, on_books
+from serve.cli.options import (
+    All,
+    AProject,
+    AWorkspace,
+    Config,
+    Json,
+    OfProject,
+    OfWorkspace,
+    moment,
+    require_one,
+)
+from serve.config.paths import DEFAULT_CONFIG, ConfigError
+
+workspace_commands = typer.Typer(help="Accounts that pay.", no_args_is_help=True)
+
+Usd = Annotated[str | None, typer.Option(help="US dollars, or `none` for no limit.")]
+
+
+@workspace_commands.command("create")
+def create_workspace(
+    name: str,
+    limit_usd: Usd = None,
+    monthly_limit_usd: Usd = None,
+    billing: Annotated[bool, typer.Option(help="Whether requests may be charged.")] = True,
+    config: Config = DEFAULT_CONFIG,
+    as_json: Json = False,
+) -> None:
+    """Make a workspace."""
+    made = on_accounts(
+        config,
+        lambda operator: operator.create_workspace(
+            name, **spend_limits(limit_usd, monthly_limit_usd), billing_enabled=billing
+        ),
+        makes_ledger=True,
+        makes_pepper=True,
+    )
+    _show_workspace(made, as_json)
+
+
+@workspace_commands.command("set")
+def set_workspace(
+    workspace: AWorkspace,
+    limit_usd: Usd = None,
+    monthly_limit_usd: Usd = None,
+    billing: Annotated[bool | None, typer.Option("--billing/--no-billing")] = None,
+    config: Config = DEFAULT_CONFIG,
+    as_json: Json = False,
+) -> None:
+    """Change a workspace's limits, or switch its billing on or off; what is not named stays."""
+    values = spend_limits(limit_usd, monthly_limit_usd)
+    if billing is not None:
+        values["billing_enabled"] = billing
+    require_one(values, "--limit-usd", "--monthly-limit-usd", "--billing/--no-billing")
+    _show_workspace(
+        on_accounts(config, lambda operator: operator.change_workspace(workspace, values)), as_json
+    )
+
+
+@workspace_commands.command("list")
+def list_workspaces(all_: All = False, config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
+    """List workspaces with what they have spent."""
+    output.show_unrevoked(on_accounts(config, lambda operator: operator.workspaces()), all_, as_json)
+
+
+@workspace_commands.command("revoke")
+def revoke_workspace(workspace: AWorkspace, config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
+    """Revoke a workspace with all its keys."""
+    _show_workspace(on_accounts(config, lambda operator: operator.revoke_workspace(workspace)), as_json)
+
+
+def _show_workspace(row: dict[str, Any], as_json: bool) -> None:
+    """Its state is in the lists alone."""
+    output.show({name: value for name, value in row.items() if name != "state"}, as_json)
+
+
+def spend_limits(limit_usd: str | None, monthly_limit_usd: str | None) -> dict[str, Any]:
+    """The limits that were given, in nano-USD; None is no limit. Raises `ConfigError`."""
+    given = {
+        "spend_limit": ("--limit-usd", limit_usd),
+        "monthly_limit": ("--monthly-limit-usd", monthly_limit_usd),
+    }
+    return {
+        f"{name}_nano_usd": nano_usd(text, option)
+        for name, (option, text) in given.items()
+        if text is not None
+    }
+
+
+def rates(*limits: int | None) -> dict[str, Any]:
+    """The limits of `RATES` that were given, of which 0 is none."""
+    names = (option.removeprefix("--").replace("-", "_") for option in RATES)
+    return {name: limit or None for name, limit in zip(names, limits, strict=True) if limit is not None}
+
+
+def nano_usd(text: str, option: str) -> int | None:
+    """An amount from the command line. Raises `ConfigError` if it is not one."""
+    if text.lower() == "none":
+        return None
+    from billing.accounts.key_terms import MAX_LIMIT_NANO_USD
+
+    most = Decimal(MAX_LIMIT_NANO_USD) / NANO_PER_USD
+    try:
+        usd = Decimal(text)
+    except InvalidOperation:
+        usd = Decimal(-1)
+    # The bound is checked before anything is computed: a million digits would take minutes.
+    if not (usd.is_finite() and 0 <= usd <= most and usd * NANO_PER_USD == int(usd * NANO_PER_USD)):
+        raise ConfigError(
+            f"{option}: {text!r} is not an amount of US dollars from 0 to {most} with at most 9 decimals"
+        )
+    return int(usd * NANO_PER_USD)
+
+
+project_commands = typer.Typer(help="Sets of keys with their own rate limits.", no_args_is_help=True)
+
+PerMinute = Annotated[int | None, typer.Option(min=0, help="0 for no limit.")]
+WEIGHT_HELP = "Its share of places and turns relative to other projects that wait for the same engine."
+Weight = Annotated[int, typer.Option(min=1, max=MAX_WEIGHT, help=WEIGHT_HELP)]
+NewWeight = Annotated[int | None, typer.Option(min=1, max=MAX_WEIGHT, help=WEIGHT_HELP)]
+COMPRESSION_HELP = (
+    "How its chats are compressed unless a request says so itself, as JSON with the fields of a request's "
+    """`compression`, such as '{"target_ratio": 0.3}'; `off`: not at all."""
+)
+Compression = Annotated[str | None, typer.Option(metavar="JSON|off", help=COMPRESSION_HELP)]
+OFF = "off"
+RATES = ("--requests-per-minute", "--tokens-per-minute", "--max-in-flight")
+
+
+@project_commands.command("create")
+def create_project(
+    workspace: AWorkspace,
+    name: str,
+    metered: Annotated[bool, typer.Option(help="Whether usage is recorded and charged.")] = True,
+    requests_per_minute: PerMinute = None,
+    tokens_per_minute: PerMinute = None,
+    max_in_flight: PerMinute = None,
+    weight: Weight = 1,
+    compression: Compression = None,
+    config: Config = DEFAULT_CONFIG,
+    as_json: Json = False,
+) -> None:
+    """Make a project in a workspace."""
+    default = _stored_default(compression, config)
+    limits = ProjectLimits(**rates(requests_per_minute, tokens_per_minute, max_in_flight), weight=weight)
+    made = on_accounts(
+        config,
+        lambda operator: operator.create_project(
+            workspace, name, metered=metered, limits=limits, compression=default
+        ),
+    )
+    output.show(made, as_json)
+
+
+@project_commands.command("set")
+def set_project(
+    project: AProject,
+    metered: Annotated[
+        bool | None, typer.Option("--metered/--no-metered", help="Whether usage is recorded and charged.")
+    ] = None,
+    requests_per_minute: PerMinute = None,
+    tokens_per_minute: PerMinute = None,
+    max_in_flight: PerMinute = None,
+    weight: NewWeight = None,
+    compression: Compression = None,
+    config: Config = DEFAULT_CONFIG,
+    as_json: Json = False,
+) -> None:
+    """Change a project's rate limits, its weight, how its chats are compressed, or whether it is metered; what is not
+    named stays."""
+    values = rates(requests_per_minute, tokens_per_minute, max_in_flight)
+    if weight is not None:
+        values["weight"] = weight
+    if metered is not None:
+        values["metered"] = metered
+    if compression is not None:
+        values["compression"] = _stored_default(compression, config)
+    require_one(values, "--metered/--no-metered", *RATES, "--weight", "--compression")
+    output.show(on_accounts(config, lambda operator: operator.change_project(project, values)), as_json)
+
+
+@project_commands.command("list")
+def list_projects(
+    workspace: OfWorkspace = None, all_: All = False, config: Config = DEFAULT_CONFIG, as_json: Json = False
+) -> None:
+    """List projects with the names of their workspaces; whose compression cannot be used is said after the list."""
+    from serve.config.settings import load_anchored
+    from serve.prompt_compression.options import problem_of
+
+    found = on_accounts(config, lambda operator: operator.projects(workspace))
+    output.show_unrevoked(found, all_, as_json, first=("id", "workspace", "name"))
+    models = load_anchored(config).compression
+    for one in found:
+        default = one["compression"]
+        stored = default if default is None or isinstance(default, str) else json.dumps(default)
+        problem = problem_of(stored, models)
+        if one["state"] == output.ACTIVE and problem is not None:
+            name = f"{one['workspace']}/{one['name']}"
+            typer.echo(f"{name}: its chats are not compressed as it says: {problem}", err=True)
+
+
+@project_commands.command("revoke")
+def revoke_project(project: AProject, config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
+    """Revoke a project with all its keys."""
+    output.show(on_accounts(config, lambda operator: operator.revoke_project(project)), as_json)
+
+
+def _stored_default(compression: str | None, config: Path) -> str | None:
+    """The option as the ledger keeps it. Raises `ConfigError`."""
+    if compression is None or compression == OFF:
+        return None
+    from serve.config.settings import load_anchored
+    from serve.prompt_compression.options import BadDefault, checked_default, stored_default
+
+    try:
+        return stored_default(checked_default(compression, load_anchored(config).compression))
+    except BadDefault as error:
+        raise ConfigError(f"--compression: {error}") from error
+
+
+@project_commands.command("forget-originals")
+def forget_originals(project: AProject, config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
+    """Delete every original that a project has had kept (`compression.retain_s`)."""
+    output.show(on_books(config, lambda operator: operator.forget_originals(project)), as_json)
+
+
+key_commands = typer.Typer(help="API keys.", no_args_is_help=True)
+
+AKey = Annotated[str, typer.Argument(help="Key (its id, or as a whole).", autocompletion=keys)]
+Expires = Annotated[
+    str | None,
+    typer.Option(help="When it ends: a moment (UTC), or from now on, such as 90d or 12h; `none`: never."),
+]
+Names = Annotated[str | None, typer.Option(metavar="NAME,…|all", help="The only ones that it may use.")]
+NONE, ALL_NAMES = "none", "all"
+UNITS = {"m": 60, "h": 3600, "d": 86_400}
+
+
+@key_commands.command("create")
+def create_key(
+    project: AProject,
+    name: str = "key",
+    expires: Expires = None,
+    models: Names = None,
+    routes: Names = None,
+    limit_usd: Usd = None,
+    monthly_limit_usd: Usd = None,
+    requests_per_minute: PerMinute = None,
+    tokens_per_minute: PerMinute = None,
+    max_in_flight: PerMinute = None,
+    config: Config = DEFAULT_CONFIG,
+    as_json: Json = False,
+) -> None:
+    """Make a key for a project (WORKSPACE/PROJECT or its id). The secret is shown this once."""
+    from billing.accounts.key_terms import NO_TERMS, KeyChange
+
+    values = {
+        **key_terms(expires, models, routes),
+        **spend_limits(limit_usd, monthly_limit_usd),
+        **rates(requests_per_minute, tokens_per_minute, max_in_flight),
+    }
+    terms = KeyChange(values).applied_to(NO_TERMS)
+    made = on_accounts(config, lambda operator: operator.create_key(project, name, terms), makes_pepper=True)
+    output.show_secret(made["key"], f"This key is shown once. Id: {made['id']}", made, as_json)
+
+
+@key_commands.command("set")
+def set_key(
+    key: AKey,
+    expires: Expires = None,
+    models: Names = None,
+    routes: Names = None,
+    limit_usd: Usd = None,
+    monthly_limit_usd: Usd = None,
+    requests_per_minute: PerMinute = None,
+    tokens_per_minute: PerMinute = None,
+    max_in_flight: PerMinute = None,
+    config: Config = DEFAULT_CONFIG,
+    as_json: Json = False,
+) -> None:
+    """Change what a key may, how much of it and until when, everywhere within 5 seconds; what is not named stays."""
+    from billing.accounts.key_terms import KeyChange
+
+    values = {
+        **key_terms(expires, models, routes),
+        **spend_limits(limit_usd, monthly_limit_usd),
+        **rates(requests_per_minute, tokens_per_minute, max_in_flight),
+    }
+    others = ("--expires", "--models", "--routes", "--limit-usd", "--monthly-limit-usd")
+    require_one(values, *others, *RATES)
+    change = KeyChange(values)
+    output.show(on_accounts(config, lambda operator: operator.change_key(key, change)), as_json)
+
+
+@key_commands.command("rotate")
+def rotate_key(
+    key: AKey,
+    overlap: Annotated[str, typer.Option(help="How long the old key goes on working: 30m, 24h, 7d.")] = "24h",
+    config: Config = DEFAULT_CONFIG,
+    as_json: Json = False,
+) -> None:
+    """Make a key with the same powers, limits and spend, and let the old one end after an overlap."""
+    kept = span(overlap, "--overlap")
+    made = on_accounts(config, lambda operator: operator.rotate_key(key, kept), makes_pepper=True)
+    old = made["replaces"]
+    about = f"This key is shown once. Id: {made['id']}; {old['id']} works until {old['expires_at']}"
+    output.show_secret(made["key"], about, made, as_json)
+
+
+@key_commands.command("list")
+def list_keys(
+    workspace: OfWorkspace = None,
+    project: OfProject = None,
+    all_: All = False,
+    config: Config = DEFAULT_CONFIG,
+    as_json: Json = False,
+) -> None:
+    """List keys with what they belong to, may and have spent, without their secrets."""
+    found = on_accounts(config, lambda operator: operator.keys(workspace, project))
+    first = ("id", "workspace", "project", "name", "workspace_id")
+    output.show_unrevoked(found, all_, as_json, first=first)
+
+
+@key_commands.command("revoke")
+def revoke_key(key: AKey, config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
+    """Revoke a key, by its id or as a whole. It stops working within 5 seconds everywhere."""
+    output.show(on_accounts(config, lambda operator: operator.revoke_key(key)), as_json)
+
+
+def key_terms(expires: str | None, models: str | None, routes: str | None) -> dict[str, Any]:
+    """The terms of a key that were given. Raises `ConfigError`."""
+    values: dict[str, Any] = {}
+    if expires is not None:
+        values["expires_at"] = None if expires == NONE else _end(expires)
+    for option, names in (("allowed_models", models), ("allowed_routes", routes)):
+        if names is not None:
+            values[option] = None if names == ALL_NAMES else [name.strip() for name in names.split(",")]
+    return values
+
+
+def _end(expires: str) -> Any:
+    return now() + span(expires, "--expires") if expires[-1:] in UNITS else moment(expires, "--expires")
+
+
+def span(text: str, option: str) -> timedelta:
+    """Such as `30m`, `24h` or `7d`. Raises `ConfigError`."""
+    number, unit = text[:-1], text[-1:]
+    if unit not in UNITS or not number.isdecimal() or len(number) > 6:
+        raise ConfigError(f"{option}: {text!r} is not a time such as 30m, 24h or 7d")
+    return timedelta(seconds=int(number) * UNITS[unit])
