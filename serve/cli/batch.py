@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from serve.cli.options import Json
 from serve.cli.server_access import KeyFile, Url, url_and_key
 from serve.client.errors import PithError
 from serve.config.paths import DEFAULT_CONFIG, ConfigError
@@ -54,7 +55,6 @@ CHAT = "/v1/chat/completions"
 
 batch_commands = typer.Typer(help="Files of requests, run by a server.", no_args_is_help=True)
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 BatchId = Annotated[str, typer.Argument(help="Id of the batch.")]
 Config = Annotated[Path, typer.Option("--config", help="Configuration file of the server.")]
 

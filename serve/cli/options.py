@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from billing.price import NANO_PER_USD
 from serve.cli.completion import projects, workspaces
 from serve.config.paths import ConfigError
 
@@ -54,3 +56,16 @@ def moment(text: str | None, option: str) -> datetime | None:
         raise ConfigError(
             f"{option}: {text!r} is not a day or a moment, such as 2026-11-01 or 2026-11-01T09:30"
         ) from error
+
+
+def exact_nano_usd(text: str, most_usd: int | Decimal) -> int | None:
+    """An amount of at most so many US dollars, above or below 0; None for text that is none, or has over 9 decimals."""
+    try:
+        usd = Decimal(text)
+    except InvalidOperation:
+        return None
+    # The bound is checked before anything is computed: a million digits would take minutes.
+    if not usd.is_finite() or not -most_usd <= usd <= most_usd:
+        return None
+    nano_usd = usd * NANO_PER_USD
+    return int(nano_usd) if nano_usd == int(nano_usd) else None

@@ -21,15 +21,15 @@ from serve.ops.bodies import (
     ProjectChange,
     Rotation,
     WorkspaceChange,
-    asked,
     nano_usd,
-    page,
+    page_of,
+    page_to_read,
 )
-from serve.ops.idempotency import IdempotencyKey, Made
+from serve.ops.idempotency import IdempotencyKey, KeptAnswers
 from serve.prompt_compression.options import checked_default, stored_default
 
 
-def workspace_routes(made: Made) -> APIRouter:
+def workspace_routes(kept: KeptAnswers) -> APIRouter:
     routes = APIRouter(prefix="/admin/v1/workspaces", tags=["workspaces"])
 
     @routes.post("", **answers(views.Workspace, 409, status=201))
@@ -44,12 +44,12 @@ def workspace_routes(made: Made) -> APIRouter:
                 billing_enabled=body.billing_enabled is not False,
             )
 
-        return await made.once(admin, key, f"workspace {body!r}", make)
+        return await kept.once(admin, key, f"workspace {body!r}", make)
 
     @routes.get("", **answers(views.Workspaces, 404))
     async def list_workspaces(admin: Caller, cursor: Cursor = None, limit: Limit = LIMIT) -> Record:
         """Workspaces with what they have spent, oldest first; revoked ones too."""
-        return page(await admin.workspaces(asked(cursor, limit)), limit)
+        return page_of(await admin.workspaces(page_to_read(cursor, limit)), limit)
 
     @routes.get("/{workspace}", **answers(views.Workspace, 404))
     async def read_workspace(workspace: str, admin: Caller) -> Record:
@@ -69,7 +69,7 @@ def workspace_routes(made: Made) -> APIRouter:
     return routes
 
 
-def project_routes(made: Made) -> APIRouter:
+def project_routes(kept: KeptAnswers) -> APIRouter:
     routes = APIRouter(prefix="/admin/v1/projects", tags=["projects"])
 
     @routes.post("", **answers(views.Project, 404, 409, status=201))
@@ -85,14 +85,14 @@ def project_routes(made: Made) -> APIRouter:
                 compression=_compression(admin, body),
             )
 
-        return await made.once(admin, key, f"project {body!r}", make)
+        return await kept.once(admin, key, f"project {body!r}", make)
 
     @routes.get("", **answers(views.Projects, 404))
     async def list_projects(
         admin: Caller, workspace: str | None = None, cursor: Cursor = None, limit: Limit = LIMIT
     ) -> Record:
         """Projects with the names of their workspaces, oldest first; revoked ones too."""
-        return page(await admin.projects(workspace, asked(cursor, limit)), limit)
+        return page_of(await admin.projects(workspace, page_to_read(cursor, limit)), limit)
 
     _of_one_project(routes)
     return routes
@@ -130,13 +130,13 @@ def _compression(admin: Operator, body: ProjectChange) -> str | None:
     return stored_default(checked_default(json.dumps(body.compression), admin.settings.compression))
 
 
-def key_routes(made: Made) -> APIRouter:
+def key_routes(kept: KeptAnswers) -> APIRouter:
     routes = APIRouter(prefix="/admin/v1/keys", tags=["keys"])
 
     @routes.post("", **answers(views.MadeKey, 404, 409, status=201))
     async def create_key(body: NewKey, admin: Caller, key: IdempotencyKey = None) -> Record:
         """Make a key. `key` is its secret, shown this once."""
-        return await made.once(
+        return await kept.once(
             admin, key, f"key {body!r}", lambda: admin.create_key(body.project, body.name, body.terms())
         )
 
@@ -149,13 +149,13 @@ def key_routes(made: Made) -> APIRouter:
         limit: Limit = LIMIT,
     ) -> Record:
         """Keys with what they belong to, may and have spent, oldest first; ended ones too."""
-        return page(await admin.keys(workspace, project, asked(cursor, limit)), limit)
+        return page_of(await admin.keys(workspace, project, page_to_read(cursor, limit)), limit)
 
-    _of_one_key(routes, made)
+    _of_one_key(routes, kept)
     return routes
 
 
-def _of_one_key(routes: APIRouter, made: Made) -> None:
+def _of_one_key(routes: APIRouter, kept: KeptAnswers) -> None:
     @routes.get("/{key_id}", **answers(views.Key, 404))
     async def read_key(key_id: str, admin: Caller) -> Record:
         """One key, by id."""
@@ -170,7 +170,7 @@ def _of_one_key(routes: APIRouter, made: Made) -> None:
     @routes.post("/{key_id}/rotate", **answers(views.RotatedKey, 404, 409, status=201))
     async def rotate_key(key_id: str, body: Rotation, admin: Caller, key: IdempotencyKey = None) -> Record:
         """Make a key with the same powers, limits and spend, and let the old one end after an overlap."""
-        return await made.once(
+        return await kept.once(
             admin,
             key,
             f"rotate {key_id} {body!r}",

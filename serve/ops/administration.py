@@ -31,46 +31,35 @@ MIN_CHARS = 32
 MOST_KEYS = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Administrator:
-    """The holder of an admin key. `id` names the key in the audit log, and says nothing of its secret."""
-
-    id: str
-
-    @property
-    def actor(self) -> str:
-        return f"admin:{self.id}"
-
-
 class AdminKeys:
     """The keys in one file. Lines that begin with `#` are comments; without a usable key nobody is let in."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._read_at: tuple[int, int] | None = None
-        self._digests: dict[bytes, Administrator] = {}
+        self._actors: dict[bytes, str] = {}
 
-    def administrator(self, given: str) -> Administrator:
-        """Compared in constant time with every key. Raises `WrongAdminKey`."""
+    def actor_of(self, given: str) -> str:
+        """The holder's name in the audit log. Compared in constant time with every key. Raises `WrongAdminKey`."""
         digest, found = _digest(given), None
-        for known, administrator in self._current().items():
+        for known, actor in self._current().items():
             if hmac.compare_digest(digest, known):
-                found = administrator
+                found = actor
         if found is None:
             raise WrongAdminKey
         return found
 
-    def _current(self) -> dict[bytes, Administrator]:
+    def _current(self) -> dict[bytes, str]:
         try:
             stat = self._path.stat()
             stamp = (stat.st_mtime_ns, stat.st_size)
             if stamp != self._read_at:
                 lines = self._path.read_text(encoding="utf-8").split("\n")
-                self._digests, self._read_at = _keys(lines), stamp
+                self._actors, self._read_at = _keys(lines), stamp
         except (OSError, UnicodeDecodeError):
             # Fails closed: a file that is gone ends its keys.
-            self._digests, self._read_at = {}, None
-        return self._digests
+            self._actors, self._read_at = {}, None
+        return self._actors
 
 
 def make_admin_key(path: Path) -> None:
@@ -85,12 +74,11 @@ def make_admin_key(path: Path) -> None:
         file.write(f"{PREFIX}{secrets.token_hex(32)}\n")
 
 
-def _keys(lines: list[str]) -> dict[bytes, Administrator]:
+def _keys(lines: list[str]) -> dict[bytes, str]:
+    """Names of actors by the digests of their keys; a name says nothing of the secret."""
     keys = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
     return {
-        _digest(key): Administrator(_digest(key).hex()[:8])
-        for key in keys[:MOST_KEYS]
-        if len(key) >= MIN_CHARS
+        _digest(key): f"admin:{_digest(key).hex()[:8]}" for key in keys[:MOST_KEYS] if len(key) >= MIN_CHARS
     }
 
 
@@ -139,7 +127,7 @@ class Gate:
             raise MissingKey("send an admin key as: Authorization: Bearer <ADMIN_KEY>") from None
         ledgers = self._ledgers()
         try:
-            return ledgers.operator(self._keys.administrator(given).actor)
+            return ledgers.operator(self._keys.actor_of(given))
         except WrongAdminKey as wrong:
             client = client_of(request.client.host if request.client else None)
             counted = self._wrong.add(client, InvalidKey("admin key"), now=ledgers.clock())

@@ -31,7 +31,7 @@ from serve.ops.account_routes import key_routes, project_routes, workspace_route
 from serve.ops.administration import FILE, AdminKeys, Gate, Ledgers, make_admin_key
 from serve.ops.answers import answer_errors, error_responses, problem
 from serve.ops.book_routes import archive_routes, book_routes, export_routes, reconciliation_routes
-from serve.ops.idempotency import Made
+from serve.ops.idempotency import KeptAnswers
 from serve.ops.money_routes import adjustment_routes, collection_routes, spool_routes
 from serve.ops.reconciling import Reconciling
 from serve.ops.webhook_routes import webhook_routes
@@ -106,17 +106,17 @@ def open_ledgers(settings: Settings, in_force: Callable[[], Settings]) -> Ledger
 def _include_admin(api: FastAPI, reconciling: Reconciling) -> None:
     # For the documentation: `AdmissionMiddleware` reads the header, so that its errors have the contract's shape.
     documented = [Security(HTTPBearer(auto_error=False, description="An admin key.", scheme_name="AdminKey"))]
-    made = Made()
+    kept = KeptAnswers()
     api.include_router(docs_routes())
     for routes in (
-        workspace_routes(made),
-        project_routes(made),
-        key_routes(made),
-        webhook_routes(made),
+        workspace_routes(kept),
+        project_routes(kept),
+        key_routes(kept),
+        webhook_routes(kept),
         book_routes(),
         reconciliation_routes(reconciling),
         archive_routes(),
-        collection_routes(made),
+        collection_routes(kept),
         adjustment_routes(),
         spool_routes(),
         export_routes(),

@@ -204,12 +204,12 @@ Limit = Annotated[int, Query(ge=1, le=MOST, description="Rows of a page.")]
 LIMIT = 100
 
 
-def asked(cursor: str | None, limit: int) -> Page:
+def page_to_read(cursor: str | None, limit: int) -> Page:
     """The rows to read for a page: one more than it shows, which says that there is more."""
     return Page(limit + 1, cursor)
 
 
-def page(rows: Sequence[dict[str, Any]], limit: int) -> dict[str, Any]:
+def page_of(rows: Sequence[dict[str, Any]], limit: int) -> dict[str, Any]:
     """`data`, and `next` where there is more."""
     shown = list(rows[:limit])
     return {"data": shown, "next": shown[-1]["id"] if len(rows) > limit else None}

@@ -17,7 +17,7 @@ from serve.operator.view import Record
 from serve.ops.administration import Caller
 from serve.ops.answers import answers, files, headers, text_of
 from serve.ops.bodies import LIMIT, Limit, Moment, NewReconciliation
-from serve.ops.reconciling import Asked, Reconciling
+from serve.ops.reconciling import Options, Reconciling
 
 MOST_SUMS = 10_000
 HAS_MORE = "X-Has-More"
@@ -110,7 +110,7 @@ def reconciliation_routes(reconciling: Reconciling) -> APIRouter:
         """Prove that events, balances, holds and prices agree. One runs at a time: asked for again while it runs, the
         answer names it."""
         wanted = body or NewReconciliation()
-        return reconciling.begin(admin, Asked(full=wanted.full, rebuild=wanted.rebuild))
+        return reconciling.begin(admin, Options(full=wanted.full, rebuild=wanted.rebuild))
 
     @routes.get("/{job_id}", **answers(ReconciliationJob, 404))
     async def read_reconciliation(job_id: str, admin: Caller) -> Record:

@@ -61,7 +61,7 @@ class _Kept:
     answer: asyncio.Task[dict[str, Any]]
 
 
-class Made:
+class KeptAnswers:
     """Answers by administrator and key: the last `MOST_KEPT`, of the last `KEPT_S`."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -29,14 +29,14 @@ from serve.ops.bodies import (
     Limit,
     Moment,
     NewAdjustment,
-    asked,
     nano_usd,
-    page,
+    page_of,
+    page_to_read,
 )
-from serve.ops.idempotency import IdempotencyKey, Made
+from serve.ops.idempotency import IdempotencyKey, KeptAnswers
 
 
-def collection_routes(made: Made) -> APIRouter:
+def collection_routes(kept: KeptAnswers) -> APIRouter:
     routes = APIRouter(prefix="/admin/v1/collections", tags=["collections"])
 
     @routes.get("", **answers(views.Collections, 404))
@@ -48,8 +48,8 @@ def collection_routes(made: Made) -> APIRouter:
         limit: Limit = LIMIT,
     ) -> Record:
         """Collections, oldest first."""
-        found = await admin.collections(workspace=workspace, state=state, page=asked(cursor, limit))
-        return page(found, limit)
+        found = await admin.collections(workspace=workspace, state=state, page=page_to_read(cursor, limit))
+        return page_of(found, limit)
 
     @routes.post("", **answers(views.CutCollections, 404, 409, status=201))
     async def cut_collection(body: CollectionCut, admin: Caller, key: IdempotencyKey = None) -> Record:
@@ -58,7 +58,7 @@ def collection_routes(made: Made) -> APIRouter:
         async def make() -> Record:
             return {"data": await admin.cut_collection(body.workspace)}
 
-        return await made.once(admin, key, f"cut {body!r}", make)
+        return await kept.once(admin, key, f"cut {body!r}", make)
 
     @routes.get("/export", **files(("text/csv", "application/jsonl")))
     async def export_collections(

@@ -41,7 +41,7 @@ class AnotherRuns(BillingError):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Options:
     """`full` reads every event again; `rebuild` first sets every balance to what its rows add up to."""
 
     full: bool = False
@@ -54,27 +54,27 @@ class Reconciling:
     def __init__(self) -> None:
         self._jobs: OrderedDict[str, dict[str, Any]] = OrderedDict()
         self._running: asyncio.Task[None] | None = None
-        self._asked = Asked()
+        self._options = Options()
 
-    def begin(self, operator: Operator, asked: Asked) -> dict[str, Any]:
+    def begin(self, operator: Operator, options: Options) -> dict[str, Any]:
         """A new one, or the same that runs. Raises `AnotherRuns`."""
         if self._running is not None and not self._running.done():
             job = self._jobs[next(reversed(self._jobs))]
-            if asked != self._asked:
+            if options != self._options:
                 raise AnotherRuns(job["id"])
             return job
         job = {
             "id": f"rec_{secrets.token_hex(8)}",
             "state": "running",
-            "full": asked.full,
-            "rebuild": asked.rebuild,
+            "full": options.full,
+            "rebuild": options.rebuild,
             "began_at": stamp(operator.now),
         }
         self._jobs[job["id"]] = job
         while len(self._jobs) > MOST_KEPT:
             self._jobs.popitem(last=False)
-        self._asked = asked
-        self._running = asyncio.create_task(self._run(operator, job, asked))
+        self._options = options
+        self._running = asyncio.create_task(self._run(operator, job, options))
         return job
 
     def found(self, job_id: str) -> dict[str, Any]:
@@ -88,13 +88,13 @@ class Reconciling:
             self._running.cancel()
             await asyncio.gather(self._running, return_exceptions=True)
 
-    async def _run(self, operator: Operator, job: dict[str, Any], asked: Asked) -> None:
+    async def _run(self, operator: Operator, job: dict[str, Any], options: Options) -> None:
         try:
             async with asyncio.timeout(DEADLINE_S):
-                result = await apart(lambda: reconciled(operator, job, asked))
+                result = await apart(lambda: reconciled(operator, job, options))
             job |= {"result": result, "state": "done"}
         except TimeoutError:
-            unknown = asked.rebuild and "rebuilt" not in job
+            unknown = options.rebuild and "rebuilt" not in job
             said = "; it is unknown whether balances were rebuilt" if unknown else ""
             job |= {"state": "failed", "problem": f"it took longer than {DEADLINE_S:g} s{said}"}
         except BillingError as error:
@@ -106,16 +106,16 @@ class Reconciling:
             job["ended_at"] = stamp(operator.now)
 
 
-async def reconciled(operator: Operator, job: dict[str, Any], asked: Asked) -> dict[str, Any]:
+async def reconciled(operator: Operator, job: dict[str, Any], options: Options) -> dict[str, Any]:
     """Reconcile. Notes in `job` what was rebuilt as soon as it was, whatever follows. On connections of its own,
     since it runs in another event loop than requests do."""
     billing = operator.settings.billing
     database = open_database(billing.database_url, timeout_s=REPORT_TIMEOUT_S, pool_size=2)
     own = replace(operator, database=database, patient=database, spool=Spool(billing.spool_path))
     try:
-        if asked.rebuild:
+        if options.rebuild:
             job["rebuilt"] = await own.rebuild()
-        return await own.reconcile(full=asked.full)
+        return await own.reconcile(full=options.full)
     finally:
         await own.spool.close()
         await database.close()

@@ -7,17 +7,17 @@ from serve.operator import accounts as views
 from serve.operator.view import Record
 from serve.ops.administration import Caller
 from serve.ops.answers import answers
-from serve.ops.bodies import LIMIT, Cursor, Limit, NewWebhook, Redelivery, asked, page
-from serve.ops.idempotency import IdempotencyKey, Made
+from serve.ops.bodies import LIMIT, Cursor, Limit, NewWebhook, Redelivery, page_of, page_to_read
+from serve.ops.idempotency import IdempotencyKey, KeptAnswers
 
 
-def webhook_routes(made: Made) -> APIRouter:
+def webhook_routes(kept: KeptAnswers) -> APIRouter:
     routes = APIRouter(prefix="/admin/v1/webhooks", tags=["webhooks"])
 
     @routes.post("", **answers(views.MadeWebhook, 404, 409, status=201))
     async def add_webhook(body: NewWebhook, admin: Caller, key: IdempotencyKey = None) -> Record:
         """Tell a URL of the events of all workspaces, or of one."""
-        return await made.once(
+        return await kept.once(
             admin, key, f"webhook {body!r}", lambda: admin.add_webhook(body.url, body.workspace, body.events)
         )
 
@@ -26,7 +26,7 @@ def webhook_routes(made: Made) -> APIRouter:
         admin: Caller, workspace: str | None = None, cursor: Cursor = None, limit: Limit = LIMIT
     ) -> Record:
         """Webhooks, oldest first, without their secrets."""
-        return page(await admin.list_webhooks(workspace, asked(cursor, limit)), limit)
+        return page_of(await admin.list_webhooks(workspace, page_to_read(cursor, limit)), limit)
 
     _deliveries(routes)
 
@@ -40,11 +40,11 @@ def webhook_routes(made: Made) -> APIRouter:
         """Send it nothing more, and forget its secret; returns what it was."""
         return await admin.remove_webhook(webhook)
 
-    _changes(routes, made)
+    _changes(routes, kept)
     return routes
 
 
-def _changes(routes: APIRouter, made: Made) -> None:
+def _changes(routes: APIRouter, kept: KeptAnswers) -> None:
     @routes.post("/{webhook}/enable", **answers(views.Webhook, 404))
     async def enable_webhook(webhook: str, admin: Caller) -> Record:
         """Send to it again after it was disabled because it answered 410."""
@@ -53,7 +53,7 @@ def _changes(routes: APIRouter, made: Made) -> None:
     @routes.post("/{webhook}/rotate-secret", **answers(views.MadeWebhook, 404, 409, status=201))
     async def rotate_secret(webhook: str, admin: Caller, key: IdempotencyKey = None) -> Record:
         """Give it a new secret. For a day the old one signs, too."""
-        return await made.once(
+        return await kept.once(
             admin, key, f"rotate webhook {webhook}", lambda: admin.rotate_webhook_secret(webhook)
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,6 +24,7 @@ from serve.cli.options import (
     Json,
     OfProject,
     OfWorkspace,
+    exact_nano_usd,
     moment,
     require_one,
 )
@@ -117,16 +118,12 @@ def nano_usd(text: str, option: str) -> int | None:
     from billing.accounts.key_terms import MAX_LIMIT_NANO_USD
 
     most = Decimal(MAX_LIMIT_NANO_USD) / NANO_PER_USD
-    try:
-        usd = Decimal(text)
-    except InvalidOperation:
-        usd = Decimal(-1)
-    # The bound is checked before anything is computed: a million digits would take minutes.
-    if not (usd.is_finite() and 0 <= usd <= most and usd * NANO_PER_USD == int(usd * NANO_PER_USD)):
+    found = exact_nano_usd(text, most)
+    if found is None or found < 0:
         raise ConfigError(
             f"{option}: {text!r} is not an amount of US dollars from 0 to {most} with at most 9 decimals"
         )
-    return int(usd * NANO_PER_USD)
+    return found
 
 
 project_commands = typer.Typer(help="Sets of keys with their own rate limits.", no_args_is_help=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 import shlex
 from collections.abc import Awaitable, Callable
-from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -13,10 +12,19 @@ import typer
 
 from billing.collections.collection import State
 from billing.errors import LedgerUnavailable
-from billing.price import NANO_PER_USD
 from serve.cli.completion import workspaces
 from serve.cli.ledger_access import on_books
-from serve.cli.options import AWorkspace, Config, Json, OfWorkspace, Since, Until, moment, period
+from serve.cli.options import (
+    AWorkspace,
+    Config,
+    Json,
+    OfWorkspace,
+    Since,
+    Until,
+    exact_nano_usd,
+    moment,
+    period,
+)
 from serve.cli.output import show_rows
 from serve.config.paths import DEFAULT_CONFIG, ConfigError
 from serve.operator.rows import as_csv, as_json_lines
@@ -224,13 +232,9 @@ def show_made(config: Path, key: str | None, as_json: bool, make: Make) -> None:
 
 def nano_usd(text: str) -> int:
     """An amount from the command line, in nano-USD. Raises `ConfigError` if it is none, or 0."""
-    try:
-        usd = Decimal(text)
-    except InvalidOperation:
-        usd = Decimal("NaN")
-    # The bound is checked before anything is computed: a million digits would take minutes.
-    if not (usd.is_finite() and 0 < abs(usd) <= MOST_USD and usd * NANO_PER_USD == int(usd * NANO_PER_USD)):
+    found = exact_nano_usd(text, MOST_USD)
+    if not found:
         raise ConfigError(
             f"--usd: {text!r} is not an amount of US dollars up to {MOST_USD}, other than 0, with at most 9 decimals"
         )
-    return int(usd * NANO_PER_USD)
+    return found

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -120,3 +123,36 @@ def test_a_configuration_that_is_wrong_completes_to_nothing(
     assert completed(f"pith workspace set --config {path} ") == []
     assert completed(f"pith compress --config {path} --model ") == []
     assert completed(f"pith key revoke --config {tmp_path / 'none.yaml'} ") == []
+
+
+ROOT = Path(__file__).parents[3]
+# `true`, so that bash stays: it is the parent by which the current shell is known.
+INSTALL = "pith --install-completion; true"
+COMPLETE = """
+. ~/.bashrc
+COMP_WORDS=(pith usa) COMP_CWORD=1
+_pith_completion pith
+echo "${COMPREPLY[@]}"
+"""
+
+
+def test_bash_completes_a_verb_after_it_was_installed(tmp_path: Path) -> None:
+    pith = tmp_path / "bin/pith"
+    pith.parent.mkdir()
+    pith.write_text(f"#!{sys.executable}\nfrom serve.cli.main import main\n\nmain()\n")
+    pith.chmod(0o755)
+    environment = os.environ | {
+        "HOME": str(tmp_path),
+        "PATH": f"{pith.parent}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+    }
+
+    def bash(script: str) -> str:
+        done = subprocess.run(
+            ["bash", "--norc", "-c", script], env=environment, cwd=tmp_path, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert "bash completion installed" in bash(INSTALL)
+    assert bash(COMPLETE).split() == ["usage"]

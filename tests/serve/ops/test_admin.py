@@ -208,7 +208,7 @@ def test_a_key_is_made_changed_rotated_and_revoked_with_its_powers(ops: Ops) -> 
     assert "key" not in listed[rotated["id"]] and made["key"] not in str(ops.read("audit", workspace="acme"))
     actions = [(entry["action"], entry["actor"]) for entry in ops.read("audit", workspace="acme")["data"]]
     key = (ops.settings.state_dir / "admin-key").read_text().strip()
-    actor = AdminKeys(ops.settings.state_dir / "admin-key").administrator(key).actor
+    actor = AdminKeys(ops.settings.state_dir / "admin-key").actor_of(key)
     assert actions == [
         (action, actor)
         for action in (

@@ -12,7 +12,7 @@ import pytest
 from billing.errors import InvalidAccount, LedgerUnavailable
 from billing.store.database import Database, FakeOutageDatabase, open_database
 from serve.ops import idempotency
-from serve.ops.idempotency import KEPT_S, AnswerNotKept, IdempotencyKeyReused, Made
+from serve.ops.idempotency import KEPT_S, AnswerNotKept, IdempotencyKeyReused, KeptAnswers
 from tests.migrated import migrated_file
 
 
@@ -48,14 +48,14 @@ async def ledger(tmp_path: Path) -> AsyncIterator[Ledger]:
 
 async def test_an_answer_is_kept_for_a_day(ledger: Ledger) -> None:
     began, things = ledger.moment[0], Counting()
-    made = Made(clock=lambda: ledger.moment[0])
+    made = KeptAnswers(clock=lambda: ledger.moment[0])
     for at, number in ((0.0, 1), (KEPT_S - 1, 1), (KEPT_S, 2), (2 * KEPT_S - 1, 2)):
         ledger.moment[0] = began + at
         assert await made.once(ledger.admin(), "k", "request", things.make) == {"number": number}
 
 
 async def test_each_administrator_has_keys_of_its_own(ledger: Ledger) -> None:
-    made, things = Made(), Counting()
+    made, things = KeptAnswers(), Counting()
     for name, number in (("one", 1), ("two", 2), ("one", 1)):
         assert await made.once(ledger.admin(name), "k", "request", things.make) == {"number": number}
     with pytest.raises(IdempotencyKeyReused):
@@ -64,19 +64,19 @@ async def test_each_administrator_has_keys_of_its_own(ledger: Ledger) -> None:
 
 async def test_nothing_is_made_twice_after_a_restart_or_by_another_server(ledger: Ledger) -> None:
     things = Counting()
-    await Made().once(ledger.admin(), "k", "request", things.make)
+    await KeptAnswers().once(ledger.admin(), "k", "request", things.make)
     for request, refusal in (("request", AnswerNotKept), ("another", IdempotencyKeyReused)):
         with pytest.raises(refusal):
-            await Made().once(ledger.admin(), "k", request, things.make)
+            await KeptAnswers().once(ledger.admin(), "k", request, things.make)
     assert things.made == 1
-    assert await Made().once(ledger.admin(), "new", "request", things.make) == {"number": 2}
+    assert await KeptAnswers().once(ledger.admin(), "new", "request", things.make) == {"number": 2}
 
 
 async def test_an_answer_that_made_room_for_others_is_not_made_again(
     ledger: Ledger, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr(idempotency, "MOST_KEPT", 2)
-    made, things = Made(), Counting()
+    made, things = KeptAnswers(), Counting()
     for key, number in (("a", 1), ("b", 2), ("b", 2), ("c", 3), ("b", 2)):
         assert await made.once(ledger.admin(), key, "request", things.make) == {"number": number}
     with pytest.raises(AnswerNotKept):
@@ -84,7 +84,7 @@ async def test_an_answer_that_made_room_for_others_is_not_made_again(
 
 
 async def test_what_was_refused_may_be_sent_again_and_what_nobody_knows_of_may_not(ledger: Ledger) -> None:
-    made, things = Made(), Counting()
+    made, things = KeptAnswers(), Counting()
 
     async def refused() -> dict[str, Any]:
         raise InvalidAccount("name", "is taken")
@@ -107,6 +107,6 @@ async def test_without_a_ledger_nothing_is_begun(ledger: Ledger) -> None:
     things, outage = Counting(), FakeOutageDatabase(ledger.database)
     ledger.database, outage.is_down = outage, True
     with pytest.raises(LedgerUnavailable):
-        await Made().once(ledger.admin(), "k", "request", things.make)
+        await KeptAnswers().once(ledger.admin(), "k", "request", things.make)
     outage.is_down = False
-    assert await Made().once(ledger.admin(), "k", "request", things.make) == {"number": 1}
+    assert await KeptAnswers().once(ledger.admin(), "k", "request", things.make) == {"number": 1}
