@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from billing.caller import MAX_WEIGHT, ProjectLimits
-from billing.clock import now
 from billing.price import NANO_PER_USD
+from billing.usage import now
 from serve.cli import output
 from serve.cli.completion import keys
 from serve.cli.ledger_access import on_accounts, on_books
@@ -115,7 +115,7 @@ def nano_usd(text: str, option: str) -> int | None:
     """An amount from the command line. Raises `ConfigError` if it is not one."""
     if text.lower() == "none":
         return None
-    from billing.accounts.key_terms import MAX_LIMIT_NANO_USD
+    from billing.accounts.keys import MAX_LIMIT_NANO_USD
 
     most = Decimal(MAX_LIMIT_NANO_USD) / NANO_PER_USD
     found = exact_nano_usd(text, most)
@@ -266,7 +266,7 @@ def create_key(
     as_json: Json = False,
 ) -> None:
     """Make a key for a project (WORKSPACE/PROJECT or its id). The secret is shown this once."""
-    from billing.accounts.key_terms import NO_TERMS, KeyChange
+    from billing.accounts.keys import NO_TERMS, KeyChange
 
     values = {
         **key_terms(expires, models, routes),
@@ -293,7 +293,7 @@ def set_key(
     as_json: Json = False,
 ) -> None:
     """Change what a key may, how much of it and until when, everywhere within 5 seconds; what is not named stays."""
-    from billing.accounts.key_terms import KeyChange
+    from billing.accounts.keys import KeyChange
 
     values = {
         **key_terms(expires, models, routes),
