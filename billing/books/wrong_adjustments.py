@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, func, select
+from sqlalchemy import Connection, Select, and_, func, or_, select
 from sqlalchemy.engine import Row
 
 from billing.adjustments.adjustments import AUDITED
@@ -75,14 +75,8 @@ def _missing(connection: Connection) -> list[WrongAdjustment]:
 
 
 def _beyond_their_events(connection: Connection) -> list[WrongAdjustment]:
-    rows = connection.execute(_refunds_and_events()).all()
-    return [
-        WrongAdjustment(row.last_id, row.workspace_id, _beyond(row))
-        for row in rows
-        if row.charged is None
-        or int(row.refunded) > row.charged
-        or row.workspace_id != row.event_workspace_id
-    ][:MOST_NAMED]
+    rows = connection.execute(_refunds_beyond_events().limit(MOST_NAMED)).all()
+    return [WrongAdjustment(row.last_id, row.workspace_id, _beyond(row)) for row in rows]
 
 
 def _beyond(row: Row[Any]) -> str:
@@ -96,7 +90,7 @@ def _beyond(row: Row[Any]) -> str:
     )
 
 
-def _refunds_and_events() -> Select[Any]:
+def _refunds_beyond_events() -> Select[Any]:
     refunds = (
         select(
             _a.event_id,
@@ -109,11 +103,12 @@ def _refunds_and_events() -> Select[Any]:
         .subquery()
     )
     # Of an archived event both were kept, if it was refunded before.
-    charged = func.coalesce(_e.cost_nano_usd - _e.written_off_nano_usd, _r.charged_nano_usd).label("charged")
-    owner = func.coalesce(_e.workspace_id, _r.workspace_id).label("event_workspace_id")
+    charged = func.coalesce(_e.cost_nano_usd - _e.written_off_nano_usd, _r.charged_nano_usd)
+    owner = func.coalesce(_e.workspace_id, _r.workspace_id)
     return (
-        select(refunds, charged, owner)
+        select(refunds, charged.label("charged"), owner.label("event_workspace_id"))
         .outerjoin(usage_events, _e.event_id == refunds.c.event_id)
         .outerjoin(archived_refunds, _r.event_id == refunds.c.event_id)
+        .where(or_(charged.is_(None), refunds.c.refunded > charged, refunds.c.workspace_id != owner))
         .order_by(refunds.c.last_id)
     )
