@@ -49,13 +49,13 @@ def plain_compressor(spec: ModelSpec, counter: TokenCounter, scorer: Scorer | No
 
 
 def plain_scorer(spec: ModelSpec) -> Scorer:
-    """Of a kind without a network. Raises `FileNotFoundError` and `BadWeights`."""
+    """The scorer of a kind without a network. Raises `FileNotFoundError` and `BadWeights`."""
     scorer: Scorer = KINDS[spec.kind].maker()()
     return scorer
 
 
 def build_scoring(spec: ModelSpec) -> Callable[[str, Segmentation], Sequence[float]]:
-    """What scores units for the query in the model that the spec names, run here and now.
+    """The scoring of units for a query in the model that the spec names, run here and now.
 
     Raises what `build_model` does; `ValueError` for a token classifier, which scores words.
     """

@@ -1,1 +1,1 @@
-"""How probable it is that the evidence was kept, estimated from the scores, the kind of input and the selection."""
+"""The probability that the evidence was kept, estimated from the scores, the kind of input and the selection."""

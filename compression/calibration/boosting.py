@@ -44,7 +44,7 @@ class Trees:
 
     @classmethod
     def of(cls, data: Mapping[str, Any], width: int) -> Trees:
-        """Of what `as_json` gave, for rows of `width` columns. Raises `KeyError`, `TypeError` or `ValueError`."""
+        """Trees from what `as_json` gave, for rows of `width` columns. Raises `KeyError`, `TypeError`, `ValueError`."""
         columns = np.array(data["columns"], np.int64)
         thresholds = np.array(
             [[np.inf if cut is None else cut for cut in tree] for tree in data["thresholds"]]
@@ -72,7 +72,7 @@ class Trees:
         }
 
     def logit(self, row: Floats) -> float:
-        """Of one row."""
+        """The logit of one row."""
         trees = np.arange(len(self.columns))
         nodes = np.zeros(len(trees), np.int64)
         inner = self.columns.shape[1]
@@ -81,7 +81,7 @@ class Trees:
         return self.base + float(self.leaves[trees, nodes - inner].sum())
 
     def logits(self, rows: Floats) -> Floats:
-        """Of many rows, tree by tree."""
+        """The logits of many rows, tree by tree."""
         found = np.full(len(rows), self.base)
         inner, at = self.columns.shape[1], np.arange(len(rows))
         for columns, thresholds, leaves in zip(self.columns, self.thresholds, self.leaves, strict=True):

@@ -22,7 +22,7 @@ MOST_PLACES = 64
 
 
 def places(text: str, word: str) -> list[int]:
-    """Where `word` begins, at most `MOST_PLACES` times."""
+    """Places where `word` begins, at most `MOST_PLACES` times."""
     found: list[int] = []
     at = text.find(word)
     while at >= 0 and len(found) < MOST_PLACES:
@@ -194,7 +194,7 @@ class Ranges:
         return {"kinds": sorted(self.kinds), "scripts": sorted(self.scripts), "tokens": list(self.tokens)}
 
     def missed(self, query: str, text: Segmentation, context: Context) -> tuple[str, ...]:
-        """Of `query`, `kind`, `script` and `length`, what is outside."""
+        """Those of `query`, `kind`, `script` and `length` that are outside."""
         found = {
             "query": not context.query_terms,
             "kind": kind_of(text, context) not in self.kinds,

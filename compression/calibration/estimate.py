@@ -10,7 +10,7 @@ from compression.source.units import Segmentation
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What an estimate rests on: `sha256` is the hash of its file, in hexadecimal."""
+    """The calibration that an estimate rests on: `sha256` is the hash of its file, in hexadecimal."""
 
     name: str
     sha256: str
@@ -18,7 +18,7 @@ class Calibration:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """How probable it is that the output holds the evidence, if the source does and is like what was calibrated on.
+    """The probability that the output holds the evidence, if the source does and is like what was calibrated on.
 
     `probability` is None where nothing was scored or asked. Below the probabilities of `at_risk` the flag is critical,
     a warning, or for information. `outside` says what of the request is not like the calibration: any of `query`,

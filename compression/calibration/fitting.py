@@ -117,7 +117,7 @@ class Curves:
         return cls(rising, rows.kept.reshape(-1, count), ratios.reshape(-1, count), rows.suites[::count])
 
     def stopped(self, logit: float) -> tuple[Floats, Floats]:
-        """Of each question, whether the first output that is as sure kept its evidence, and its ratio; the whole text
+        """For each question, whether the first output that is as sure kept its evidence, and its ratio; the whole text
         where none is."""
         enough = self.logits >= logit
         first, lines = enough.argmax(axis=1), np.arange(len(enough))

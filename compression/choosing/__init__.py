@@ -1,1 +1,1 @@
-"""Which units are kept within a budget, and how the output is put together."""
+"""Choice of units within a budget, and the output put together from them."""

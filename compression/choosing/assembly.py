@@ -72,7 +72,7 @@ class Assembler:
             self._paragraph_first.setdefault(unit.paragraph, index)
 
     def gap_before(self, unit: int) -> Slice:
-        """What the source has between `unit` and the one before it; long runs of white space are cut short."""
+        """The text of the source between `unit` and the one before it; long runs of white space are cut short."""
         return self._gaps[unit]
 
     @cached_property

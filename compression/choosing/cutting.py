@@ -21,7 +21,7 @@ _LEAST = 1e-9
 
 
 def share_budget(scores: Sequence[float], tokens: Sequence[int], total: int) -> list[int]:
-    """How many of its tokens each unit may keep: as a share in proportion to its score, at most all of them.
+    """The number of its tokens that each unit may keep: a share in proportion to its score, at most all of them.
 
     The shares are as large as `total` allows, and sum to no more. A unit of score 0 keeps nothing, unless there is
     room for everything.
@@ -90,7 +90,7 @@ class CutAssembler(Assembler):
         self._parts = parts
 
     def of(self, unit: int) -> Sequence[Slice]:
-        """What is kept of a unit where it is kept at all."""
+        """The kept parts of a unit where it is kept at all."""
         return self._parts.get(unit) or [Slice(self._units[unit].start, self._units[unit].end)]
 
     def pieces(self) -> list[str]:
@@ -161,7 +161,7 @@ def parts_of(text: Segmentation, spans: Sequence[tuple[int, int]]) -> dict[int, 
 
 @dataclass(frozen=True, slots=True)
 class Cutting:
-    """What is chosen from: the source, the score of each unit, and what is left of units that are kept in part."""
+    """The material of a choice: the source, the score of each unit, and what is left of units that are kept in part."""
 
     text: Segmentation
     scores: Sequence[float]

@@ -46,7 +46,7 @@ def words_of(title: str) -> frozenset[str]:
 
 
 def says(text: str, words: frozenset[str]) -> bool:
-    """Whether a text has half of a title's words, so that the title adds nothing."""
+    """True where a text has half of a title's words, so that the title adds nothing."""
     lowered = text.lower()
     return bool(words) and sum(word in lowered for word in words) >= _SAID * len(words)
 
@@ -136,7 +136,7 @@ _LEAST_LEFT = 1e-9
 
 
 class Selection:
-    """What is kept so far and what it is estimated to cost, in tokens."""
+    """Units kept so far and what they are estimated to cost, in tokens."""
 
     def __init__(
         self, text: Segmentation, scores: Sequence[float], costs: Sequence[int], settings: SelectionSettings
@@ -241,7 +241,7 @@ class Selection:
         return found
 
     def price(self, unit: int) -> int:
-        """What it would cost to keep `unit` too, with all that it needs."""
+        """The cost of keeping `unit` too, with all that it needs."""
         needs = self._needs[unit]
         if needs not in self._missing_costs:
             self._missing_costs[needs] = sum(self._groups[group].cost for group in self._missing(needs))

@@ -14,7 +14,7 @@ _CALLS = ("tool_calls", "function_call")
 
 
 def is_conversation(value: object) -> bool:
-    """Whether parsed JSON is an array of messages or an object with such an array as `messages`."""
+    """True where parsed JSON is an array of messages or an object with such an array as `messages`."""
     return fault_in(value) is None
 
 
@@ -89,7 +89,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """What a call is given: `raw[start:end]`, without quotes where it is a string."""
+    """Arguments of a call: `raw[start:end]`, without quotes where it is a string."""
 
     start: int
     end: int
@@ -126,7 +126,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a result says of the call that it answers."""
+    """Id and name of the call that a result answers, as far as it says them."""
 
     id: str | None
     name: str | None

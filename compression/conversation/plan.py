@@ -106,7 +106,7 @@ class Plan:
     has_calls: bool
 
     def inside(self, laid: Laid) -> list[Hole | LaidParts]:
-        """What of a message or a part is written by itself, between pieces of its JSON."""
+        """The items of a message or a part that are written by itself, between pieces of its JSON."""
         return [
             item for item in laid.inside if self.has_calls or isinstance(item, LaidParts) or not item.is_call
         ]

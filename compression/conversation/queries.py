@@ -34,7 +34,7 @@ class QueryReader:
 
 
 def arguments_of(message: Mapping[str, Any]) -> list[str]:
-    """Of the calls in a message."""
+    """Arguments of the calls in a message."""
     functions = [call.get("function") for call in _calls(message)]
     return [str(each.get("arguments") or "") for each in functions if isinstance(each, Mapping)]
 

@@ -1,4 +1,4 @@
-"""What was kept of a conversation by message: which messages, and which spans of their texts."""
+"""Kept spans of a conversation by message: its messages of which anything was kept, and spans of their texts."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from compression.source.units import Slice, kept_parts, merged
 
 @dataclass(frozen=True, slots=True)
 class KeptText:
-    """What was kept of one text. `path`: () for a content that is a string, (i,) for its part i, (i, j) for text j in
+    """Kept spans of one text. `path`: () for a content that is a string, (i,) for its part i, (i, j) for text j in
     the result that is its part i; parts are counted as they came in, and one without spans went. `spans` are in code
     points of the text itself, which has no escapes.
     """

@@ -12,7 +12,7 @@ from compression.source.units import FRAMING, Document, Frame, Segmentation, Uni
 
 @dataclass(slots=True)
 class Draft:
-    """What has been written so far."""
+    """The units, frames and documents written so far."""
 
     units: list[Unit] = field(default_factory=list)
     frames: list[Frame] = field(default_factory=list)
@@ -67,7 +67,7 @@ class Draft:
         self.paragraph += text.units[-1].paragraph + 1 if text.units else 0
 
     def let_empty_frames_be_chosen(self, ends: Mapping[int, Sequence[int]]) -> None:
-        """Where an exchange has neither text nor arguments, its first piece of JSON may be chosen instead."""
+        """Lets the first piece of JSON be chosen of an exchange that has neither text nor arguments."""
         holding: set[int] = set()
         for unit in self.units:
             frame = None if unit.kind == "bracket" else unit.frame

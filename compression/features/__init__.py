@@ -1,1 +1,1 @@
-"""What the trained scorer sees of a unit: matches of words, their parts and their meaning, and what is around it."""
+"""Features of a unit for the trained scorer: matches of words, their parts and their meaning, and what is around it."""

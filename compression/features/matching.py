@@ -37,7 +37,7 @@ class Query:
 
 @dataclass(frozen=True)
 class Counts:
-    """How often each term of the query occurs in each unit, (units, terms), at every level that is scored."""
+    """Occurrences of each term of the query in each unit, (units, terms), at every level that is scored."""
 
     unit: Floats
     lengths: Floats
@@ -196,7 +196,7 @@ COUNTED = ("number", "year", "name", "other")
 
 
 def asked(query: Query) -> dict[str, float]:
-    """Which kinds of answer the query asks for."""
+    """Kinds of answer that the query asks for."""
     return {kind: float(bool(pattern.search(query.text))) for kind, pattern in ASKS.items()}
 
 

@@ -31,7 +31,7 @@ KINDS = ("heading", "turn", "json_member", "code_block", "list_item", "table_row
 
 @dataclass(frozen=True)
 class Context:
-    """What is computed once a text, whatever the query."""
+    """Everything that is computed once a text, whatever the query."""
 
     segmentation: Segmentation
     words: Words

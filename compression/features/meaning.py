@@ -94,7 +94,7 @@ class TokenEmbeddings:
         return self.splitter.split(word)
 
     def word_weight(self, word: str) -> float:
-        """How much a word of the query counts, from 0 to 1: little where it is frequent everywhere."""
+        """Weight of a word of the query, from 0 to 1: little where it is frequent everywhere."""
         pieces = self.splitter.split(word)
         return float(self.weights[list(pieces)].max()) if len(pieces) == 1 else 1.0
 

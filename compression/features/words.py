@@ -222,7 +222,7 @@ def _stretches(source: str) -> Iterator[tuple[int, int]]:
 
 
 def split_many(text: str) -> tuple[list[str], Ints]:
-    """What `split` gives for a long text, by one look at all its characters."""
+    """The same as `split` for a long text, by one look at all its characters."""
     encoding, width = ("ascii", np.dtype(np.uint8)) if text.isascii() else ("utf-32-le", np.dtype("<u4"))
     codes = np.frombuffer(text.encode(encoding, "surrogatepass"), width)
     kinds = _KINDS[codes if width.itemsize == 1 else np.minimum(codes, len(_KINDS) - 1)]

@@ -98,7 +98,7 @@ class Encoder:
         return cls.load(spec.checkpoint or "", Placement.of(spec), settings=settings)
 
     def compare_job(self, query: str, texts: Sequence[str]) -> Job[list[float]]:
-        """How near each text is to the query: a cosine in [-1, 1], or for a cross-encoder a probability."""
+        """Nearness of each text to the query: a cosine in [-1, 1], or for a cross-encoder a probability."""
         return self._cosines(query, texts) if self.kind == "bi" else self._relevances(query, texts)
 
     def compare(self, query: str, texts: Sequence[str]) -> list[float]:

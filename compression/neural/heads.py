@@ -31,7 +31,7 @@ HEAD = "pruning_head.classifier."
 
 @dataclass(frozen=True, slots=True)
 class Pooling:
-    """How the states of a window become one vector; those of several modes are concatenated."""
+    """Pooling of a window's states into one vector; those of several modes are concatenated."""
 
     modes: tuple[Mode, ...]
 

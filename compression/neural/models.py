@@ -37,7 +37,7 @@ _is_large: ContextVar[bool] = ContextVar("_is_large")
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What a model runs on. `max_waiting` bounds the requests that are in it at once."""
+    """Pipeline and service of a model. `max_waiting` bounds the requests that are in it at once."""
 
     pipeline: Pipeline
     service: NeuralService
@@ -162,7 +162,7 @@ def blended(
 
 @dataclass(frozen=True, slots=True)
 class Steering:
-    """Who scores the units, how tokens are counted, and how units are chosen."""
+    """The scorer of the units, the counter of tokens, and the settings by which units are chosen."""
 
     scorer: Scorer
     counter: TokenCounter

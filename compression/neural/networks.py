@@ -29,7 +29,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a network runs and in what precision. `threads` (CPU, whole process): None leaves torch's own number.
+    """Device and precision of a network. `threads` (CPU, whole process): None leaves torch's own number.
     `memory_share` (GPU, whole process): part of the GPU's memory that torch may take."""
 
     device: str = "cpu"
@@ -152,7 +152,7 @@ class EncoderNetwork(TorchNetwork):
 
 
 class CrossEncoderNetwork(TorchNetwork):
-    """How well the two texts of a window go together, in [0, 1]: shape (1,)."""
+    """The match of the two texts of a window, in [0, 1]: shape (1,)."""
 
     @classmethod
     def load(cls, folder: Path, placement: Placement, pad_id: int) -> CrossEncoderNetwork:

@@ -55,7 +55,7 @@ class NeuralService:
         self._closed = False
 
     async def run(self, job: Job[Result]) -> Result:
-        """What the job makes of its windows' outputs. Raises NeuralOverloaded, NeuralClosed."""
+        """The job's result from its windows' outputs. Raises NeuralOverloaded, NeuralClosed."""
         outputs = await self._outputs(job.windows) if job.windows else []
         return job.finish(outputs)
 

@@ -178,7 +178,7 @@ class TokenClassifier:
         )
 
     def score_job(self, query: str, text: Segmentation) -> Job[list[float]]:
-        """How much of each unit the classifier would keep, in [0, 1]. It never sees the query."""
+        """The share of each unit that the classifier would keep, in [0, 1]. It never sees the query."""
         del query
         words = self.words_job(text.source, [(unit.start, unit.end) for unit in text.units])
 

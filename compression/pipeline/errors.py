@@ -1,4 +1,4 @@
-"""What can be wrong with a compression request, named for what happened. Only `serve` knows HTTP statuses."""
+"""Errors of a compression request, named for what happened. Only `serve` knows HTTP statuses."""
 
 
 class CompressionError(ValueError):

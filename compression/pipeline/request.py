@@ -60,7 +60,7 @@ SIZES_OF_A_REQUEST = 16
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is kept: one of a ratio and a promise, and the other is None."""
+    """The size of an output: one of a ratio and a promise, and the other is None."""
 
     target_ratio: float | None = None
     keep: float | None = None
@@ -68,7 +68,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Sized:
-    """What is kept at another size, in the order of the output, with the receipt that the size asked for by itself
+    """The kept slices at another size, in the order of the output, with the receipt that the size asked for by itself
     has. The receipt's latency is that of choosing this size alone."""
 
     receipt: Receipt
@@ -76,7 +76,7 @@ class Sized:
 
 
 def as_requests(sizes: int) -> int:
-    """How many compressions take as long as one with so many sizes."""
+    """The number of compressions that take as long as one with so many sizes."""
     return 1 + math.ceil(sizes / SIZES_OF_A_REQUEST)
 
 
@@ -114,7 +114,7 @@ class CompressionRequest:
 
 @dataclass(frozen=True, slots=True)
 class UnitScore:
-    """How much `input[start:end]` matters to the query, and whether it was kept."""
+    """Score of `input[start:end]`, how much it matters to the query, and whether it was kept."""
 
     start: int
     end: int

@@ -117,7 +117,7 @@ UNEXPECTED = CompressionFault("failed", "the compressor failed while it worked o
 
 
 def refusal_of(error: CompressionError) -> CompressionFault:
-    """What a caller can put right, as a value."""
+    """A fault that the caller can put right, as a value."""
     kind: Literal["too_long", "refused"] = "too_long" if isinstance(error, TextTooLong) else "refused"
     return CompressionFault(kind, error.message, error.field)
 

@@ -38,7 +38,7 @@ class CompressionSettings:
 
     @property
     def segmentation_of_records(self) -> SegmentationSettings:
-        """Of a tool's result in JSON: each value may be needed alone."""
+        """Segmentation of a tool's result in JSON: each value may be needed alone."""
         return replace(self.segmentation, longest_record=40, fewest_members=1)
 
 

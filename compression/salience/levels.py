@@ -1,4 +1,4 @@
-"""How severe a line says it is: by the level that it names, otherwise by words for failure."""
+"""Severity of a line: by the level that it names, otherwise by words for failure."""
 
 # Some marks of other scripts look like ASCII ones; they are intended.
 # ruff: noqa: RUF001
@@ -121,12 +121,12 @@ def _level_of_status(text: str) -> float:
 
 
 def level_of_lines(text: str) -> float:
-    """Of several lines that are one unit: an assertion with what it found, an entry of a log with its trace."""
+    """Level of several lines as one unit: an assertion and what it found, an entry of a log with its trace."""
     return 0.9 if _FAILED_TEST.search(text) else _level_in_prose(text)
 
 
 def raised_in_failed_tests(text: Segmentation, levels: Floats) -> None:
-    """What a failed test found is as severe as its name, whatever its words."""
+    """Makes what a failed test found as severe as its name, whatever its words."""
     heads = {
         number
         for number, frame in enumerate(text.frames)
@@ -138,7 +138,7 @@ def raised_in_failed_tests(text: Segmentation, levels: Floats) -> None:
 
 
 def levels_of_prose(text: Segmentation, starts: Ints, is_line: Bools) -> Floats:
-    """Of units that are not lines, by what only machines write: `KeyError: 'x'`, `"error": "…"`, exit code 1."""
+    """Levels of units that are not lines, by what only machines write: `KeyError: 'x'`, `"error": "…"`, exit code 1."""
     levels = np.zeros(len(text.units), np.float32)
     places = np.array(sorted(_places(text.source)), np.int64)
     units = np.unique(np.searchsorted(starts, places, side="right") - 1)

@@ -76,7 +76,7 @@ class Characters:
         return self._points[self.starts].astype(np.int64)
 
     def letters(self) -> Ints:
-        """How many letters and digits each unit has."""
+        """Numbers of letters and digits by unit."""
         return self._sums(_is_letter()[self._points]).astype(np.int64)
 
     def marks(self) -> Ints:
@@ -171,7 +171,7 @@ _SIGN_OF_LIFE = re.compile(
 
 
 def is_noise(text: str, *, as_line: bool) -> bool:
-    """Of a unit's text: a bare marker or, where it is a line of its own, progress or a passed test."""
+    """True for a unit's text that is a bare marker or, where it is a line of its own, progress or a passed test."""
     if len(text) > LONGEST:
         return False
     if _MARKER.match(text) is not None:
@@ -194,7 +194,7 @@ _FEWEST_ALIKE = 3
 
 
 def changes(templates: Templates, level: Floats, is_log: Bools) -> Bools:
-    """Of the lines of a log, those that change something."""
+    """The lines of a log that change something."""
     found = np.zeros(len(level), bool)
     lines = np.flatnonzero(is_log)
     if not len(lines):
@@ -206,7 +206,7 @@ def changes(templates: Templates, level: Floats, is_log: Bools) -> Bools:
 
 
 def changed_lines(text: Segmentation) -> Bools:
-    """What a diff adds or takes away."""
+    """Lines that a diff adds or takes away."""
     found = np.zeros(len(text.units), bool)
     if any(frame.kind == "block" for frame in text.frames):
         for number, unit in enumerate(text.units):
@@ -238,7 +238,7 @@ _TIMED = re.compile(r'"@?(?:timestamp|time|ts|t|date|datetime|level|severity|lvl
 
 
 def read_salience(text: Segmentation) -> Salience:
-    """What each unit of `text` is; the work grows with its length, and is done once a text."""
+    """The salience of each unit of `text`; the work grows with its length, and is done once a text."""
     found: Salience | None = text.readings.get("salience")
     if found is None:
         found = text.readings["salience"] = _read(text)

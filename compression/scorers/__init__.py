@@ -1,1 +1,1 @@
-"""What gives every unit a score; the neural ones are in `compression.neural`."""
+"""Scorers, which give every unit a score; the neural ones are in `compression.neural`."""

@@ -14,7 +14,7 @@ Kind = Literal["lexical", "encoder", "token_classifier", "query_classifier"]
 
 @dataclass(frozen=True, slots=True)
 class Blend:
-    """How a neural score s in [0, 1] joins the lexical scorer's logit l.
+    """Weights by which a neural score s in [0, 1] joins the lexical scorer's logit l.
 
     The blended score is sigmoid(lexical * l + neural * (s - midpoint)); weights are not negative.
     """
@@ -48,7 +48,7 @@ class ScorerKind:
         return self.scorer is None
 
     def maker(self) -> Callable[..., Any]:
-        """What `scorer` names. Raises `ValueError` for a kind that chooses words."""
+        """The callable that `scorer` names. Raises `ValueError` for a kind that chooses words."""
         if self.scorer is None:
             raise ValueError("a kind that selects words has no unit scorer")
         module, _, name = self.scorer.partition(":")

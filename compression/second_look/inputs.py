@@ -176,7 +176,7 @@ def read_inputs(
 
 
 def relations(seen: Inputs, logits: Floats) -> tuple[list[str], Floats]:
-    """How every unit relates to those that score best so far: (units, features)."""
+    """Relations of every unit to those that score best so far: (units, features)."""
     columns = Columns(len(logits))
     layout = seen.layout
     strong = strongest(logits, layout.is_title)

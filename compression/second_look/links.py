@@ -177,7 +177,7 @@ def add_links(columns: Columns, names: Names, layout: Layout, strong: Strong) ->
 
 
 def add_scores(columns: Columns, logits: Floats, layout: Layout) -> None:
-    """How the unit's own first score lies among the others."""
+    """Adds features of each unit's own first score among the others."""
     ordered = np.sort(-logits)
     place = np.searchsorted(ordered, -logits)
     top = logits.max()

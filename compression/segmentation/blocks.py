@@ -51,7 +51,7 @@ _PRINTED = ((failure_until, add_failure), (diff_until, add_diff), (tree_until, a
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What all documents of a source share while it is read. `fences` has first and last lines of fenced blocks."""
+    """State shared by all documents of a source. `fences` has first and last lines of fenced blocks."""
 
     builder: Builder
     fences: Mapping[int, int]

@@ -1,4 +1,4 @@
-"""Where one retrieved document ends and the next begins: the common ways of writing several into one context."""
+"""Boundaries between retrieved documents: the common ways of writing several into one context."""
 
 # Some marks of other scripts look like ASCII ones; they are intended.
 # ruff: noqa: RUF001
@@ -68,7 +68,7 @@ def split_documents(source: str, lines: Sequence[Line], free: Sequence[bool]) ->
 
 
 def names_documents(source: str, lines: Sequence[Line], free: Sequence[bool]) -> bool:
-    """Whether one of `lines` is marked as the beginning of a document by what no other text begins a line with."""
+    """True where one of `lines` is marked as the beginning of a document by what no other text begins a line with."""
     candidates = [number for number, line in enumerate(lines) if free[number] and line.end > line.start]
     return any(_matching(pattern, source, lines, candidates) for pattern in (_LABELLED, _TAG, _TITLED))
 

@@ -171,7 +171,7 @@ def _is_long(source: str, lines: Sequence[Line], entry: Entry) -> bool:
 
 
 def is_turn(source: str, body: Sequence[Line], settings: SegmentationSettings) -> bool:
-    """Whether an entry is its head and a text behind it, wrapped or not, that is short enough to stay whole."""
+    """True where an entry is its head and a text behind it, wrapped or not, that is short enough to stay whole."""
     filled = [line for line in body if not is_blank(source, line)]
     if not filled or is_blank(source, body[0]) or filled[-1] != body[len(filled) - 1]:
         return False

@@ -13,7 +13,7 @@ HeadKind = Literal["role", "marker", "capitals", "heading", "tag", "dated", "rul
 
 
 class Head(NamedTuple):
-    """What a line begins an entry with, up to offset `end`. Heads of one `key` say the same of who or what it is."""
+    """Head of an entry in a line, up to offset `end`. Heads of one `key` say the same of who or what it is."""
 
     kind: HeadKind
     key: str
@@ -89,7 +89,7 @@ def _dated(source: str, line: Line, end: int) -> Head | None:
 
 
 def is_logged(source: str, lines: Sequence[Line], number: int) -> bool:
-    """Whether this line begins with a day, and so does the next: lines of a log."""
+    """True where this line begins with a day, and so does the next: lines of a log."""
     return number + 1 < len(lines) and all(_DATED.match(source, *line) for line in lines[number : number + 2])
 
 

@@ -27,7 +27,7 @@ _NEARLY_ALL = 0.9
 
 
 def identifying(source: str, children: Sequence[Node]) -> frozenset[int]:
-    """Where the members begin that identify the objects among `children`; the work grows with their length."""
+    """Offsets of the members that identify the objects among `children`; the work grows with their length."""
     records = [child for child in children if child.inside is not None and source[child.value] == "{"]
     if not records:
         return frozenset()
@@ -161,7 +161,7 @@ class JsonFinder:
         self._left = _READINGS * len(source)
 
     def end(self, start: int, stop: int) -> int | None:
-        """Where the JSON value that begins the line at `start` ends, None where none does before `stop`."""
+        """The end of the JSON value that begins the line at `start`; None where none ends before `stop`."""
         if start < self._from or not self._failures_left or self._left <= 0:
             return None
         opening = _LIKELY.match(self._source, start, stop)

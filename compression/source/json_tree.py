@@ -28,7 +28,7 @@ class Node:
 
 
 def json_end(source: str, start: int) -> tuple[int | None, int | None]:
-    """Where the JSON object or array at `start` ends, and None; or None and where it stops being JSON.
+    """The end of the JSON object or array at `start`, and None; or None and where it stops being JSON.
 
     (None, None) where it is nested too deep to tell.
     """

@@ -59,7 +59,7 @@ def check_scripts(names: Collection[str]) -> None:
 
 
 def letters_outside(text: str, scripts: Collection[str]) -> tuple[int, int]:
-    """How many letters of `text` are in none of `scripts`, and how many letters it has."""
+    """The number of letters of `text` in none of `scripts`, and of all its letters."""
     # ASCII letters are Latin: where Latin is asked for, little of most texts remains to be searched.
     looked_at = "".join(_NOT_ASCII.findall(text)) if "latin" in scripts else text
     outside = sum(map(len, _outside(frozenset(scripts)).findall(looked_at)))

@@ -1,4 +1,4 @@
-"""How tokens are counted: what every counter offers, and a fake one that needs no tokenizer."""
+"""Counters of tokens: what every one offers, and a fake one that needs no tokenizer."""
 
 import re
 from collections.abc import Sequence

@@ -179,7 +179,7 @@ class TokenizerCounter:
         return counts
 
     def text_of(self, ids: Sequence[int]) -> str:
-        """What these tokens say. Raises `UnknownToken`."""
+        """The text of these tokens. Raises `UnknownToken`."""
         for token in ids:
             if not 0 <= token < self._tokenizer.get_vocab_size():
                 raise UnknownToken(token, self._name)

@@ -35,7 +35,7 @@ def join(source: str, slices: Sequence[Slice]) -> str:
 
 
 def kept_parts(slices: Sequence[Slice], start: int, end: int) -> list[Slice]:
-    """What of `[start, end)` is in `slices`, which are in source order."""
+    """The parts of `[start, end)` that are in `slices`, which are in source order."""
     at = max(0, bisect_left(slices, (start, start)) - 1)
     parts = []
     while at < len(slices) and slices[at].start < end:
@@ -70,18 +70,18 @@ class Origin:
     texts: array[int] = field(default_factory=_offsets)
 
     def start(self, at: int) -> int:
-        """Where in the input the character of the view at `at` begins."""
+        """The place in the input where the character of the view at `at` begins."""
         return at + self._decoded_before(at) + _last(self.skipped, bisect_right(self.gaps, at))
 
     def end(self, at: int) -> int:
-        """Where in the input what ends at `at` in the view ends."""
+        """The place in the input where what ends at `at` in the view ends."""
         return at + self._decoded_before(at) + _last(self.skipped, bisect_left(self.gaps, at))
 
     def _decoded_before(self, at: int) -> int:
         return _last(self.escaped, bisect_left(self.escapes, at))
 
     def is_in_text(self, start: int, end: int) -> bool:
-        """Whether a stretch of the view lies within one decoded text, its very ends included."""
+        """True where a stretch of the view lies within one decoded text, its very ends included."""
         number = bisect_right(self.texts, start) - 1
         if number >= 0 and number % 2 and self.texts[number] == start:
             number -= 1  # the end of a text, which the next one cannot begin at
@@ -99,7 +99,7 @@ class Origin:
         return merged(found)
 
     def text(self, pieces: Sequence[tuple[int, int]]) -> str:
-        """What the input has in place of `pieces` of the view."""
+        """The text of the input in place of `pieces` of the view."""
         return join(self.raw, self.slices(pieces))
 
 

@@ -19,7 +19,7 @@ _SEED = 20261122
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Of all questions at one target ratio: the share that kept its evidence with a 95% interval, from 0 to 1, and the
+    """All questions at one target ratio: the share that kept its evidence with a 95% interval, from 0 to 1, and the
     mean ratio that came out."""
 
     target_ratio: float
@@ -68,7 +68,7 @@ _FEW_LOSSES = 50
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """What asking for `keep` comes to on questions that were not fitted on: shares from 0 to 1."""
+    """The outcome of asking for `keep` on questions that were not fitted on: shares from 0 to 1."""
 
     keep: float
     covered: float

@@ -73,7 +73,7 @@ def rows_of(found: Sequence[Observed]) -> Rows:
 
 
 def usual_ratios(rows: Rows) -> Bools:
-    """Which rows are of ratios that callers ask for."""
+    """True for rows of ratios that callers ask for."""
     low, high = USUAL_RATIOS
     return np.tile([low <= ratio <= high for ratio in RATIOS], len(rows.kept) // len(RATIOS))
 

@@ -41,7 +41,7 @@ class Row:
         return self.is_in(result.output)
 
     def is_in(self, text: str) -> bool:
-        """Whether `text` has what must survive. Texts inside JSON are looked at as they read, not as they are written;
+        """True if `text` has what must survive. Texts inside JSON are looked at as they read, not as they are written;
         white space does not matter, nor do case, marks and English articles in answers."""
         return holds_all(text, self.evidence) if self.evidence else holds_any(text, self.answers)
 

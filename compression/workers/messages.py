@@ -44,7 +44,7 @@ class Message:
         return b"".join((self.head(**also), *self.blobs))
 
     def head(self, **also: Any) -> bytes:
-        """What stands before the blobs. Raises `TypeError` for what JSON cannot say: an integer of more than 64 bits,
+        """The bytes before the blobs. Raises `TypeError` for what JSON cannot say: an integer of more than 64 bits,
         half of a surrogate pair."""
         sizes = [len(blob) for blob in self.blobs]
         header = orjson.dumps({**self.header, **also, SIZES: sizes}, option=orjson.OPT_SERIALIZE_NUMPY)

@@ -42,7 +42,7 @@ class PooledModel:
         return tokens_of(await self._run(count_message(text), terms))
 
     async def retrieve(self, job: RetrievalJob, terms: JobTerms = NO_TERMS) -> Answer:
-        """Of a model with the lexical scorer's weights."""
+        """An answer of a model with the lexical scorer's weights."""
         return answer_of(await self._run(job_message(job), terms))
 
     def check(self) -> None:

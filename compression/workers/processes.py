@@ -35,7 +35,7 @@ class RunningWorker(Protocol):
         ...
 
     def died_with_fork_server(self) -> bool:
-        """Of one that died: whether its fork server died, and all its siblings with it."""
+        """True for one that died where its fork server died, and all its siblings with it."""
         ...
 
     def answers(self) -> AsyncIterator[tuple[int, Message]]: ...
@@ -82,7 +82,7 @@ class Processes:
 
     @property
     def is_shared(self) -> bool:
-        """Whether a process works on several jobs at once, so that ending one by force ends its neighbours' too."""
+        """True where a process works on several jobs at once, so that ending one by force ends its neighbours' too."""
         return self._plan.shared > 0
 
     def check(self) -> None:

@@ -28,7 +28,7 @@ _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What workers run: `module:function`, its argument, and environment variables to add to this process's."""
+    """A program of workers: `module:function`, its argument, and environment variables to add to this process's."""
 
     name: str
     spec: Any
@@ -80,7 +80,7 @@ class Worker:
         return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
 
     def died_with_fork_server(self) -> bool:
-        """Of one that died: whether its fork server did, which takes all of them with it."""
+        """True for one that died where its fork server did, which takes all of them with it."""
         return self._spawner.server_pid != self._server_pid
 
 
