@@ -53,7 +53,7 @@ from models.errors import (
     UnknownModel,
     UnsupportedOption,
 )
-from serve.chat.reply import error_event
+from serve.chat.reply import event
 from serve.http.errors import (
     RETRY_AFTER_S,
     STATUSES,
@@ -276,6 +276,6 @@ def test_an_error_of_http_itself_has_the_same_shape(status: int, code: str) -> N
 
 def test_an_event_is_the_same_body_on_one_line() -> None:
     problem = Problem(502, "server_error", "engine_failed", "line one\nline two")
-    event = error_event(problem, {})
-    assert event.startswith(b"data: {") and event.endswith(b"}\n\n") and event.count(b"\n") == 2
-    assert orjson.loads(event.removeprefix(b"data: ")) == problem.body()
+    said = event(problem.body())
+    assert said.startswith(b"data: {") and said.endswith(b"}\n\n") and said.count(b"\n") == 2
+    assert orjson.loads(said.removeprefix(b"data: ")) == problem.body()
