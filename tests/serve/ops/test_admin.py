@@ -19,7 +19,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from prometheus_client import CollectorRegistry, Counter
 
-from billing.accounts import key_sql
+from billing.accounts import account_sql, key_sql
 from billing.adjustments.adjustment import Adjustment, Wanted
 from billing.adjustments.adjustments import Adjustments
 from billing.errors import LedgerUnavailable
@@ -329,10 +329,10 @@ def test_a_page_reads_no_more_rows_than_it_shows(ops: Ops, monkeypatch: pytest.M
         ops.made("projects", workspace="short", name=f"p{number}")
         ops.made("keys", project=f"short/p{number}")
     read: list[int] = []
-    counted = {name: getattr(key_sql.account_sql, name) for name in ("all_workspaces", "all_projects")}
-    counted["all_keys"] = key_sql.key_sql.all_keys
+    counted = {name: getattr(account_sql, name) for name in ("all_workspaces", "all_projects")}
+    counted["all_keys"] = key_sql.all_keys
     for name, whole in counted.items():
-        module = key_sql.key_sql if name == "all_keys" else key_sql.account_sql
+        module = key_sql if name == "all_keys" else account_sql
 
         def counts(*given: Any, whole: Any = whole, **named: Any) -> Any:
             found = whole(*given, **named)
