@@ -291,7 +291,7 @@ def site_packages() -> list[str]:
 
 def asked_for(extra: str) -> list[str]:
     optional = PROJECT["optional-dependencies"]
-    return [*PROJECT["dependencies"], *optional[extra], *optional["dev"]]
+    return [*PROJECT["dependencies"], *optional[extra], *optional["llmlingua"], *optional["dev"]]
 
 
 def everything_needed(asked: list[str], python: str) -> Iterator[tuple[str, Requirement]]:
