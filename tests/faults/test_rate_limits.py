@@ -76,8 +76,8 @@ async def test_the_accepted_count_is_the_limit_of_requests_in_flight(
         ingresses=INGRESSES,
         on_redis=shared == "on_redis",
         with_coordinator=shared == "with_coordinator",
-        # Two seconds a reply: all have asked by the time that the first is done.
-        token_s=0.05,
+        # Eight seconds a reply: all have asked by the time that the first is done, on a busy machine too.
+        token_s=0.2,
         limits=ProjectLimits(max_in_flight=limit),
     )
     async with new_world(setup, machines) as world:

@@ -24,5 +24,5 @@ def test_a_panel_a_kind_is_drawn_from_the_figures(tmp_path: Path) -> None:
 
 
 def test_missing_figures_are_named_with_what_writes_them(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match=r"compression\.training\.calibration"):
+    with pytest.raises(SystemExit, match=r"benchmarks\.training\.calibration"):
         main([str(tmp_path / "none.json")])

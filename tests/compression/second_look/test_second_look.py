@@ -73,7 +73,7 @@ def test_other_features_than_the_weights_were_trained_on_are_refused(scorer: Lex
 
 
 def test_missing_weights_say_how_to_make_them(tmp_path: object) -> None:
-    with pytest.raises(FileNotFoundError, match=r"python -m compression\.training\.second_look"):
+    with pytest.raises(FileNotFoundError, match=r"python -m benchmarks\.training\.second_look"):
         SecondLook.load(tmp_path / "none.npz")  # type: ignore[operator]
 
 
