@@ -131,6 +131,7 @@ APART = (
     "serve/backup",
     "serve/originals",
     "benchmarks/ledger",
+    "serve/http/test_schemathesis.py",
     # It makes environments elsewhere, for which those that are made in the background would be taken.
     "clients/test_environments.py",
 )
