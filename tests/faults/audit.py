@@ -24,7 +24,7 @@ from tests.faults.hook import hook_troubles
 from tests.faults.pairs import pair_troubles
 from tests.faults.prices import PinnedPrice
 
-SETTLED_S = 20.0
+SETTLED_S = 60.0
 INTERNAL = b'"internal_error"'
 _OURS = bindparam("workspaces", expanding=True)
 _HOLDS = text("SELECT count(*) FROM holds WHERE workspace_id IN :workspaces").bindparams(_OURS)
