@@ -124,9 +124,10 @@ THOROUGH = (
 # Tests that take long or start servers of their own, and neither Ray nor vLLM: they run beside others. The longest
 # come first.
 APART = (
-    "simulation/test_many_schedules.py",
     "faults",
+    "simulation/test_many_schedules.py",
     "billing",
+    "compression/neural",
     "serve/batches",
     "serve/backup",
     "serve/originals",

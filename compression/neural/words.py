@@ -184,7 +184,9 @@ def _parts(run: re.Match[str], starts: Sequence[int]) -> list[Span]:
     for part in _PART.finditer(run.string, *run.span()):
         cuts = [part.start()]
         if _IS_DENSE.match(part.group()):
-            cuts += starts[bisect_right(starts, part.start()) : bisect_left(starts, part.end())]
+            inner = starts[bisect_right(starts, part.start()) : bisect_left(starts, part.end())]
+            # Of one character there may be several tokens.
+            cuts += dict.fromkeys(inner)
         parts += list(zip(cuts, [*cuts[1:], part.end()], strict=True))
     return parts
 

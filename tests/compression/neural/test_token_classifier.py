@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.sample_checkpoints import TEXTS, Architecture
@@ -151,6 +151,7 @@ def test_bf16_on_the_cpu_is_near_fp32(
 
 @settings(max_examples=60, deadline=None)
 @given(text=st.text(max_size=120), budget=st.integers(0, 40))
+@example(text="𠀀𠀀", budget=1)
 def test_any_text_gives_slices_in_order(
     classifiers: dict[Architecture, TokenClassifier], text: str, budget: int
 ) -> None:
