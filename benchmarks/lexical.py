@@ -1,4 +1,4 @@
-"""How long the lexical compressor takes by size of input, in one process on one thread, without HTTP; what takes the
+"""Time of the lexical compressor by size of input, in one process on one thread, without HTTP; what takes the
 time, and how much memory it needs.
 
     python -m benchmarks.lexical [--tokens 2000,10000,100000] [--ratio 0.25] [--text FILE] [--runs 21] [--profile]

@@ -1,4 +1,4 @@
-"""What the log and traces cost: CPU time of the HTTP service for each request, with a fake engine, beside none of them.
+"""Cost of log and traces: CPU time of the HTTP service for each request, with a fake engine, beside none of them.
 
 `python -m benchmarks.observability`: rounds of requests in this process, all modes in turn, in a new order each time.
 The ratio is of two modes in the same round, so that what else the machine does weighs on both alike. What is written

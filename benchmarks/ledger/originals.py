@@ -1,4 +1,4 @@
-"""What keeping originals costs requests in holds and settlements: `python -m benchmarks.ledger.originals`.
+"""The cost of kept originals to other requests' holds and settlements: `python -m benchmarks.ledger.originals`.
 
 Runs take turns: money alone, and beside two writers that keep texts of 8 MiB without end, chunk by chunk and with the
 pauses of a server, and delete them. Chunks are random bytes, as ciphertext is, of texts compressed to a quarter.

@@ -1,4 +1,4 @@
-"""What a chat request's body costs before any limit or engine has seen it, and what its grammar costs at its bounds."""
+"""Cost of a chat request's body before any limit or engine has seen it, and of its grammar at its bounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a caller's text costs: each hostile text through the whole lexical compressor, and what a query can cost."""
+"""Cost of a caller's text, each hostile one through the whole lexical compressor, and of a query."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an upload costs, and the lines of a batch's input: streamed to disk, and checked one by one."""
+"""Cost of an upload and of the lines of a batch's input: streamed to disk, and checked one by one."""
 
 from __future__ import annotations
 

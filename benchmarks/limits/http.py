@@ -1,4 +1,4 @@
-"""What bytes cost that no request is made of: the HTTP protocol alone, fed as a socket would feed it."""
+"""Cost of bytes that no request is made of: the HTTP protocol alone, fed as a socket would feed it."""
 
 from __future__ import annotations
 

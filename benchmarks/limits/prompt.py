@@ -1,4 +1,4 @@
-"""What compression inside chat costs the HTTP process by itself, on its event loop, beside the compressors' work."""
+"""Cost of compression inside chat to the HTTP process by itself, on its event loop, beside the compressors' work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the command line asks for, and the work that it comes to."""
+"""Options of the command line, and the work that they ask for."""
 
 from __future__ import annotations
 

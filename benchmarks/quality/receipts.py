@@ -1,4 +1,4 @@
-"""What a model's receipts say, a row a suite: warnings, probabilities, sizes and times, and what promises took."""
+"""Summary of a model's receipts, a row a suite: warnings, probabilities, sizes and times, and what promises took."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every baseline needs: the pieces of a context, and as many of them as fit the budget of word tokens."""
+"""The selection that baselines share: pieces of a context, as many as fit the budget of word tokens."""
 
 from __future__ import annotations
 

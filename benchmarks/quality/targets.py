@@ -1,4 +1,4 @@
-"""What the project has set itself, by family, size and measure, in percent."""
+"""The project's targets, by family, size and measure, in percent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the embedding and rerank models that come with pith find, compared with BM25, on questions that none of their
+"""Retrieval by the embedding and rerank models that come with pith, compared with BM25, on questions that none of their
 weights were trained on. One process, one thread, without HTTP.
 
     python -m benchmarks.retrieval --data ../shared/eval

@@ -1,4 +1,4 @@
-"""What survives of the evidence inside chat, without a server: `python -m benchmarks.savings.evidence`.
+"""Evidence that survives inside chat, measured without a server: `python -m benchmarks.savings.evidence`.
 
 Blocks are found and compressed by the code that serves them, in this process. Sessions are judged at every call of the
 assistant that repeats values of earlier results; questions are asked over their context as a marked part.

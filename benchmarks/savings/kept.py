@@ -1,4 +1,4 @@
-"""What of the evidence was sent: the answers to questions, and the values that an agent's next call repeats."""
+"""The evidence that was sent: the answers to questions, and the values that an agent's next call repeats."""
 
 from __future__ import annotations
 
