@@ -1,4 +1,4 @@
-"""What interactive chats wait while a batch runs: the same requests alone and beside a batch, in turns.
+"""Waiting times of interactive chats while a batch runs: the same requests alone and beside a batch, in turns.
 
     python -m benchmarks.served -- python -m benchmarks.batches --url http://127.0.0.1:{port} [--clients 4] [--rounds 5]
 

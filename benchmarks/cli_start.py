@@ -1,4 +1,4 @@
-"""How long `pith` takes where no server is asked, here and, in turn, in another checkout.
+"""Time that `pith` takes where no server is asked, here and, in turn, in another checkout.
 
     python -m benchmarks.cli_start [--before CHECKOUT] [--rounds 11]
 

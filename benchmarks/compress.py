@@ -1,4 +1,4 @@
-"""How long a running server takes to compress, over HTTP, by size of input, ratio and number of clients.
+"""Latency of a running server's compressions, over HTTP, by size of input, ratio and number of clients.
 
     python -m benchmarks.compress [--url …] [--models pith-lexical] [--tokens 500,2000,10000] [--ratios 0.5,0.25,0.1]
 

@@ -1,4 +1,4 @@
-"""What one project's load does to another's requests: `python -m benchmarks.fairness --streams 64`.
+"""Effect of one project's load on another's requests: `python -m benchmarks.fairness --streams 64`.
 
 It starts `pith serve` with a ledger of its own. One project, without limits, keeps so many streams running; another
 sends one request after the other, alone and beside them in turns. The figure is the second project's latency beside

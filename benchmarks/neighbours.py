@@ -1,4 +1,4 @@
-"""What small compressions wait while a large one runs: the same burst on a quiet server and beside it, in turns.
+"""Waiting times of small compressions while a large one runs: the same burst on a quiet server and beside it, in turns.
 
     python -m benchmarks.neighbours [--url …] [--small-tokens 2000] [--requests 40] [--large-bytes 2000000] [--rounds 7]
 

@@ -1,4 +1,4 @@
-"""What routing by prefix saves with several replicas: `python -m benchmarks.prefix_cache --replicas 2`.
+"""Saving of routing by prefix with several replicas: `python -m benchmarks.prefix_cache --replicas 2`.
 
 Two servers of the same configuration take turns: one sends a prompt where its beginning is cached, one takes its
 replicas in turn. Conversations about a document of their own go on for some turns, each turn a longer prompt. The

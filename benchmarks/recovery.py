@@ -1,4 +1,4 @@
-"""What clients see when a process of `pith serve` is killed (SIGKILL) under load, and how long until it is replaced.
+"""Failed requests and silence while a process of `pith serve` that was killed under load (SIGKILL) is replaced.
 
     python -m benchmarks.recovery                 # starts a server of its own and kills an ingress, a core, a replica
     python -m benchmarks.recovery --kill ingress --rounds 5

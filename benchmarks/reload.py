@@ -1,4 +1,4 @@
-"""Whether `pith reload` costs a request: a server of its own under load while prices, a limit, models and code change.
+"""Requests that `pith reload` costs: a server of its own under load while prices, a limit, models and code change.
 
     python -m benchmarks.reload --requests 5000 [--clients 8] [--within-s 290]
 

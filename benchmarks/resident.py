@@ -1,4 +1,4 @@
-"""How much memory one call needs beyond what its process has: the peak of its resident set, from Linux."""
+"""Memory that one call needs beyond what its process has: the peak of its resident set, from Linux."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ingress replicas reach, beside what a model says of more cores, as a picture: `tests.ingress_scale` measures it,
+"""Picture of what ingress replicas reach, beside what a model says of more cores: `tests.ingress_scale` measures it,
 and docs/scaling.md has its tables."""
 
 from __future__ import annotations

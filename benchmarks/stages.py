@@ -1,4 +1,4 @@
-"""Which stage of a compression the CPU's time goes to: looked at every millisecond, so that nothing is slowed by it."""
+"""CPU time of each stage of a compression: looked at every millisecond, so that nothing is slowed by it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long the server takes to be ready and on what, how much memory its processes hold, how long it takes to stop.
+"""Time that the server takes to be ready, by stage, the memory of its processes, and the time that it takes to stop.
 
     python -m benchmarks.startup [--config configs/embedded.yaml] [--runs 3]
 

@@ -1,4 +1,4 @@
-"""What compression is trained on and measured on: data sets, the cases made of them, and what counts as kept.
+"""Data sets that compression is trained on and measured on, the cases made of them, and the measure of what is kept.
 
 Nothing here scores or compresses: `benchmarks.training` and the benchmarks both build on it.
 """

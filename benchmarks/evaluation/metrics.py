@@ -1,4 +1,4 @@
-"""What survived: answers, evidence and pairs, judged by the output's text alone."""
+"""Measures of what survives: answers, evidence and pairs, judged by the output's text alone."""
 
 import json
 import re

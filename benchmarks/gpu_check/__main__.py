@@ -1,4 +1,4 @@
-"""What networks, engines and the service do on a GPU, on any machine with one; a part that fails stops no other.
+"""The check of networks, engines and the service, on any machine with a GPU; a part that fails stops no other.
 
 `--device cpu` tries the code of the parts with tiny sizes; its figures mean nothing.
 """

@@ -1,4 +1,4 @@
-"""What every part shares: its command line, where its rows go, and how work is timed."""
+"""Shared by every part: its command line, the file that its rows go to, and the timing of work."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What the ledger costs a request, and how many settlements a second it takes, on SQLite and on PostgreSQL."""
+"""Cost of the ledger to a request, and its settlements a second, on SQLite and on PostgreSQL."""

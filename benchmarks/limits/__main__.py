@@ -1,4 +1,4 @@
-"""What hostile input costs, by size: seconds at n, 2n and 4n, where 4n is the largest that is taken.
+"""Cost of hostile input, by size: seconds at n, 2n and 4n, where 4n is the largest that is taken.
 
     python -m benchmarks.limits [--only PATTERN] [--scale 0.1] [--deadline 120] [--json FILE]
 

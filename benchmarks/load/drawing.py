@@ -1,4 +1,4 @@
-"""How a picture is drawn: the title, one legend, and panels in a grid, each with ticks at what was measured."""
+"""Layout of a picture: the title, one legend, and panels in a grid, each with ticks at what was measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a figure was measured on: the machine, the exact versions, and how busy others kept it."""
+"""Record of the machine that a figure was measured on: its parts, the exact versions, and how busy others kept it."""
 
 from __future__ import annotations
 

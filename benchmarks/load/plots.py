@@ -1,4 +1,4 @@
-"""What a picture shows, and the one function that draws it. matplotlib is slow to import: only drawing imports it."""
+"""Contents of a picture, and the one function that draws it. matplotlib is slow to import: only drawing imports it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one request measured, and what a run of them adds up to."""
+"""Measurements of one request, and the sums of a run of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each side reaches and takes by the number of clients, as a picture: of a comparison, or of a page's table."""
+"""Picture of what each side reaches and takes by the number of clients: of a comparison, or of a page's table."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What compression keeps, measured over HTTP: answers, evidence and exact pairs, beside baselines computed here."""
+"""Quality of compression, measured over HTTP: answers, evidence and exact pairs, beside baselines computed here."""

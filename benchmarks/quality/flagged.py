@@ -1,4 +1,4 @@
-"""How true the probability of a receipt is: tenths of what was said beside what came true."""
+"""Calibration of a receipt's probability: tenths of what was said beside what came true."""
 
 from __future__ import annotations
 

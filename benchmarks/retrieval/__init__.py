@@ -1,1 +1,1 @@
-"""How well the embedding and rerank models that come with pith find passages, compared with BM25."""
+"""Quality of the embedding and rerank models that come with pith at finding passages, beside BM25."""

@@ -1,4 +1,4 @@
-"""How good an order of passages is: recall, nDCG and the reciprocal rank, each in percent."""
+"""Measures of an order of passages: recall, nDCG and the reciprocal rank, each in percent."""
 
 from __future__ import annotations
 

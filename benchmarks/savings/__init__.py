@@ -1,1 +1,1 @@
-"""What compression inside chat saves: bills, tokens, cache hits and waiting times with and without it, over HTTP."""
+"""Savings of compression inside chat: bills, tokens, cache hits and waiting times with and without it, over HTTP."""

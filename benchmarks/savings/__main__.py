@@ -1,4 +1,4 @@
-"""What compression inside chat saves: `python -m benchmarks.savings --data ../shared/eval`.
+"""Savings of compression inside chat: `python -m benchmarks.savings --data ../shared/eval`.
 
 Replays agents' sessions and questions over twenty passages against a `pith serve` of its own, with and without
 compression in turns: clients that know nothing of it, projects with a default and one without. What is measured is

@@ -1,4 +1,4 @@
-"""What one side's sessions add up to, next to the same sessions whole."""
+"""Sums of one side's sessions, next to those of the same sessions whole."""
 
 from __future__ import annotations
 

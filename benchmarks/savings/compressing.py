@@ -1,4 +1,4 @@
-"""What was sent of a chat's messages: asked of `/v1/compress`, with the same messages and size and no query.
+"""The part of a chat's messages that was sent: asked of `/v1/compress`, with the same messages and size and no query.
 
 A chat's reply has receipts and not what was sent. Messages without a query are compressed by the rules of chat, and
 come back. The receipts must agree in tokens with the chat's; how often they do is part of what is measured.

@@ -1,4 +1,4 @@
-"""What a project's default costs a request that has nothing to compress: requests with and without it, in turns."""
+"""Cost of a project's default to a request that has nothing to compress: requests with and without it, in turns."""
 
 from __future__ import annotations
 

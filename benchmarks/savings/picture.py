@@ -1,4 +1,4 @@
-"""What sessions with compression cost, take and wait of the same sessions without, as a picture of the page's table."""
+"""Picture of the page's table: cost, tokens and waiting of sessions with compression, of those without."""
 
 from __future__ import annotations
 

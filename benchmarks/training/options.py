@@ -1,4 +1,4 @@
-"""What the commands that train have in common: their options, and what a record says of how it came about."""
+"""Options that the commands that train share, and the record of how a result came about."""
 
 import argparse
 import platform

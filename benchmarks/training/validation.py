@@ -1,4 +1,4 @@
-"""What the trained scorer keeps of held-out cases: units from the best down, as many as the budget holds."""
+"""Validation of the trained scorer on held-out cases: units from the best down, as many as the budget holds."""
 
 from collections.abc import Sequence
 from typing import Protocol

@@ -1,4 +1,4 @@
-"""What each family of suites is measured by, at which ratios, and when an output counts as having kept its evidence."""
+"""Families of suites: the measure of each, its ratios, and when an output counts as having kept its evidence."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

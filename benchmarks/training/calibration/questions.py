@@ -1,4 +1,4 @@
-"""What the calibrations of pith are fitted on: questions that no scorer was trained on, of every kind of input."""
+"""Questions that the calibrations of pith are fitted on: ones that no scorer was trained on, of every kind of input."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path

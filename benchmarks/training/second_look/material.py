@@ -1,4 +1,4 @@
-"""What the second look is trained on: questions of one and of many hops, dialogues, papers, meetings, traces."""
+"""Material that the second look is trained on: questions of one and many hops, dialogues, papers, meetings, traces."""
 
 import random
 from collections import Counter

@@ -1,4 +1,4 @@
-"""What a program may write into its log: its component, its level, its frequency and its text."""
+"""A kind of message that a program writes into its log: component, level, frequency and text."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
