@@ -133,6 +133,7 @@ APART = (
     "serve/originals",
     "benchmarks/ledger",
     "serve/http/test_schemathesis.py",
+    "serve/playground",
     # It makes environments elsewhere, for which those that are made in the background would be taken.
     "clients/test_environments.py",
 )

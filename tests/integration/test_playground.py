@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
-from tests.integration.playground.watched import Watched, watched
 from tests.integration.running import Server
+from tests.serve.playground.watched import Watched, chromium, watched
 
 
 @pytest.fixture
-def page(server: Server, browser: Browser) -> Iterator[Watched]:
-    with watched(browser, server.url) as found:
+def page(server: Server) -> Iterator[Watched]:
+    with chromium() as browser, watched(browser, server.url) as found:
         yield found
 
 
@@ -32,7 +32,7 @@ def test_all_four_tabs_on_the_real_server(page: Watched, server: Server) -> None
     page.button("Take it from Compress").click()
     page.page.get_by_label("Most tokens").fill("24")
     page.button("Send").click()
-    expect(page.page.locator(".bill .saved")).to_have_count(2, timeout=60_000)
+    expect(page.page.locator(".bill .saved")).to_have_count(2)
     assert "on record" in page.text(".bill") and page.text(".message.assistant .said")
 
     page.tab("Catalog")

@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser
 
 from models.fake_engine import FakeEngine
 from serve.config.compression_models import DemoCompressionSettings
-from tests.integration.browser import CHROMIUM
-from tests.integration.playground.lexical import LexicalModel
-from tests.integration.playground.watched import Watched, watched
 from tests.serve.loopback_service import Running, service
+from tests.serve.playground.lexical import LexicalModel
+from tests.serve.playground.watched import Watched, chromium, watched
 
 DEMO = DemoCompressionSettings(requests_per_minute_per_address=600, requests_per_minute=600)
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Debian's Chromium. Closed with its module: Playwright's loop would be in the way of asynchronous tests."""
-    if CHROMIUM is None:
-        assert "CI" not in os.environ, "CI installs chromium for this"
-        pytest.skip("no chromium: apt-get install chromium")
-    with sync_playwright() as playwright:
-        found = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
-        )
+    with chromium() as found:
         yield found
-        found.close()
 
 
 @pytest.fixture(scope="module")
