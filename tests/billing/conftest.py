@@ -237,7 +237,7 @@ class RedisServer:
             return False
 
 
-def wait_for(condition: Callable[[], bool], what: str, *, timeout_s: float = 10) -> None:
+def wait_for(condition: Callable[[], bool], what: str, *, timeout_s: float = 60) -> None:
     """Poll until `condition` is true; fail at the deadline."""
     deadline, tick = time.monotonic() + timeout_s, threading.Event()
     while not condition():

@@ -37,7 +37,7 @@ def test_fifty_thousand_blank_lines_are_not_kept_for_their_own_sake(compress: Co
     assert result.output == "The budget was cut.\n\nThe committee met."
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "name",
     [

@@ -13,7 +13,7 @@ import pytest
 from tests.deploy.chart import ROOT
 
 CANNOT_INSTALL = 3
-MAKE_S = 240
+MAKE_S = 600
 
 
 @pytest.fixture(scope="module")

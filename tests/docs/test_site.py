@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 SITE = ROOT / "var/site"
 REFERENCES = ROOT / "scripts/site/references.py"
 NOT_INSTALLED = 3
-BUILD_S = 240
+BUILD_S = 800
 
 
 @pytest.fixture(scope="module")

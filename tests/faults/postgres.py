@@ -17,7 +17,7 @@ import psutil
 
 from benchmarks.ledger.postgres_server import memory_folder
 
-START_S = 30.0
+START_S = 120.0
 URL = "postgresql+asyncpg://pith@127.0.0.1:{port}/{name}"
 
 

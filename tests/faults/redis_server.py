@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.faults.postgres import MissingProgram, free_port
 
-START_S = 20.0
+START_S = 120.0
 
 
 class OwnRedis:

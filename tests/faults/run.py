@@ -28,7 +28,7 @@ MODES: tuple[Mode, ...] = ("JSON", "SSE")
 # Never reached: they only make each request count in Redis.
 WIDE_LIMITS = ProjectLimits(requests_per_minute=10**6, tokens_per_minute=10**9, max_in_flight=10**4)
 COMPLETED_BEFORE, COMPLETED_AFTER = 3, 5
-RECOVERY_S = 20.0
+RECOVERY_S = 120.0
 # What a few requests of the dearest model hold.
 LIMIT_NANO_USD = (20_000_000, 300_000_000)
 

@@ -8,7 +8,7 @@ from billing.ledger.leases import LeaseTimes
 from tests.faults.client import Answer, Ask, send
 from tests.faults.world import Machines, Setup, World, new_world
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 120.0
 CLIENTS, REQUESTS = 10, 30
 
 

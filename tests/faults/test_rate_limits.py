@@ -16,7 +16,7 @@ from tests.faults.client import Answer, Ask, send
 from tests.faults.world import Machines, Setup, World, new_world
 
 INGRESSES = 3
-TIMEOUT_S = 30.0
+TIMEOUT_S = 120.0
 MINUTE_S = 60
 
 

@@ -33,7 +33,7 @@ async def read(world: World, statement: object) -> tuple[int, int]:
 
 
 async def wait_until(world: World, *, held: int | None = None, posted: int | None = None) -> None:
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(120):
         while True:
             now_posted, now_held = await read(world, _MONEY)
             if held in (None, now_held) and (posted is None or now_posted >= posted):

@@ -29,7 +29,7 @@ from serve.money.ledger_setup import prepare_ledger
 from serve.processes.listener import Listener, own_listener
 
 CONFIG = Path(__file__).resolve().parents[2] / "configs/embedded.yaml"
-START_S = 30
+START_S = 120
 SECRET = "the password is hunter2"
 
 
@@ -72,7 +72,7 @@ class Running:
 
     def client(self) -> httpx.Client:
         headers = {"Authorization": f"Bearer {self.key}"}
-        return httpx.Client(base_url=self.url, headers=headers, timeout=30)
+        return httpx.Client(base_url=self.url, headers=headers, timeout=120)
 
 
 @contextmanager

@@ -50,7 +50,7 @@ MINIMUM_NANO_USD = 1_000_000
 PROMPT_TOKENS = 2
 HI = [{"role": "user", "content": "hi"}]
 ONE_AT_A_TIME = ProjectLimits(max_in_flight=1)
-DEADLINE_S = 5.0
+DEADLINE_S = 60.0
 
 
 def token_cost(completion_tokens: int) -> int:

@@ -8,12 +8,11 @@ import pytest
 
 from tests.simulation.campaign import Findings, run_here
 
-FIRST_SEED, MANY = 10**6, 5_000
+FIRST_SEED, MANY = 10**6, 1_000
 
 
 # A server that dies leaves coroutines that nothing will start.
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
-@pytest.mark.timeout(1800)
 def test_in_no_schedule_is_money_lost_or_spent_twice() -> None:
     findings = Findings()
     for result in run_here(range(FIRST_SEED, FIRST_SEED + MANY)):
@@ -23,5 +22,5 @@ def test_in_no_schedule_is_money_lost_or_spent_twice() -> None:
     assert not [(result.seed, result.violations) for result in findings.failed]
     # Something went on in them: of each way that a request can end, some did.
     ends = findings.outcomes
-    assert ends["completed, persisted"] > 1000
-    assert min(ends["completed, degraded"], ends["released"], ends["refused: QuotaExceeded"]) > 100
+    assert ends["completed, persisted"] > 200
+    assert min(ends["completed, degraded"], ends["released"], ends["refused: QuotaExceeded"]) > 20

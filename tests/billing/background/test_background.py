@@ -37,7 +37,7 @@ class Work:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - nothing signals it
             await asyncio.sleep(0.005)
 
@@ -118,7 +118,7 @@ async def test_a_round_that_hangs_is_a_reason_to_replace_the_process() -> None:
 
     async with running(Loop(Round("work", hangs, 0.01, stuck_s=0.05))) as background:
         with pytest.raises(RuntimeError, match="'work' has been stuck for"):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while True:
                     background.check()
                     await asyncio.sleep(0.01)
@@ -144,7 +144,7 @@ async def test_an_error_of_the_machine_in_the_hook_does_not_end_collecting(books
 
     work = collection_round(mine, threshold_cents=1, hook=HookCommand(["pay"], 1), every_s=0.01, clock=later)
     async with running(Loop(work)):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not await mine.listed(state="paid"):  # noqa: ASYNC110 - nothing signals it
                 await asyncio.sleep(0.01)
 

@@ -47,7 +47,7 @@ async def one_after_the_other(
     leading = asyncio.create_task(books.database.write(stopped))
     await done.wait()
     following = asyncio.create_task(other.write(second))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not following.done() and not await books.database.read(  # noqa: ASYNC110 - nothing signals it
             lambda c: c.execute(_WAITING).scalar_one()
         ):

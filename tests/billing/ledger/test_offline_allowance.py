@@ -195,7 +195,7 @@ class FakeHangingDatabase(FakeOutageDatabase):
         self.gave_up = asyncio.Event()
 
     async def asked(self, times: int) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while self.waiting < times:  # noqa: ASYNC110 - nothing signals it
                 await asyncio.sleep(0.001)
 

@@ -310,7 +310,7 @@ async def test_a_sweep_that_has_one_of_the_two_holds_is_waited_for(books: Books)
     settling = asyncio.create_task(
         books.ledger.settle_all([chat, compression], outcome="completed", now=books.now)
     )
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not await other.read(lambda c: c.execute(WAITING).scalar_one()):  # noqa: ASYNC110 - nothing signals it
             await asyncio.sleep(0.005)
     go_on.set()

@@ -41,7 +41,7 @@ from billing.rate_limits.rate_limits import RateLimits
 from billing.rate_limits.redis_counters import RedisCounters
 
 async def main(url, project, now, asked, end, limits):
-    limiter = RateLimits(RedisCounters(url))
+    limiter = RateLimits(RedisCounters(url, timeout_s=60))
     who = Caller("workspace", project, "key", metered=True, limits=ProjectLimits(**limits))
     async def ask():
         try:
@@ -88,7 +88,7 @@ class Servers:
     def end(self) -> None:
         for process in self.processes:
             self._say(process)
-            assert process.wait(timeout=30) == 0
+            assert process.wait(timeout=120) == 0
 
     def close(self) -> None:
         for process in self.processes:
@@ -140,7 +140,7 @@ async def test_three_servers_at_once_let_in_the_limit_exactly(
 
 async def test_slots_that_one_server_frees_are_anothers(redis_server: str) -> None:
     who = caller(uuid4().hex, max_in_flight=2)
-    one, other = RateLimits(RedisCounters(redis_server)), RateLimits(RedisCounters(redis_server))
+    one, other = (RateLimits(RedisCounters(redis_server, timeout_s=60)) for _ in range(2))
     first, second = await admit(one, who), await admit(other, who)
     assert first and second and await admit(other, who) is None
     await first.done(10)
@@ -168,17 +168,17 @@ async def test_a_lease_outlives_its_time_while_its_server_lives_and_not_after_it
     redis_server: str,
 ) -> None:
     project = uuid4().hex
-    dying, living = RedisCounters(redis_server, lease_s=0.3), RedisCounters(redis_server, lease_s=0.3)
+    dying, living = (RedisCounters(redis_server, timeout_s=60, lease_s=1.5) for _ in range(2))
     assert (await dying.take(ask_for(project, "a"))).granted
-    assert not await granted_within(living, ask_for(project, "b"), 1.0)
+    assert not await granted_within(living, ask_for(project, "b"), 2.5)
     # What a kill leaves behind: a lease that nobody renews and nobody gives back.
     assert dying._renewing is not None
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         # Redis's client may take a cancellation for the end of its own wait, and the task would go on.
         while not dying._renewing.done():
             dying._renewing.cancel()
             await asyncio.wait([dying._renewing], timeout=0.05)
-    assert await granted_within(living, ask_for(project, "b"), 5.0)
+    assert await granted_within(living, ask_for(project, "b"), 60)
     for counters in (dying, living):
         await counters.close()
 
@@ -187,8 +187,8 @@ async def test_a_slot_that_passes_from_one_request_to_the_next_is_renewed_for_th
     redis_server: str,
 ) -> None:
     """The renewer that the first one's end had told to stop was once taken for one that renews."""
-    lease_s, handovers = 1.0, 200
-    counters = RedisCounters(redis_server, lease_s=lease_s)
+    lease_s, handovers = 2.0, 200
+    counters = RedisCounters(redis_server, timeout_s=60, lease_s=lease_s)
     lost = []
 
     async def hand_over(number: int) -> None:
@@ -208,7 +208,7 @@ async def test_a_slot_that_passes_from_one_request_to_the_next_is_renewed_for_th
     assert lost == []
     kept = ask_for(uuid4().hex, "kept")
     assert (await counters.take(kept)).granted
-    other = RedisCounters(redis_server, lease_s=lease_s)
+    other = RedisCounters(redis_server, timeout_s=60, lease_s=lease_s)
     assert not await granted_within(other, replace(kept, ticket="other"), 2 * lease_s)
     for one in (counters, other):
         await one.close()
@@ -216,7 +216,7 @@ async def test_a_slot_that_passes_from_one_request_to_the_next_is_renewed_for_th
 
 async def test_a_request_that_leaves_while_it_is_counted_leaves_nothing_counted(redis_server: str) -> None:
     project = uuid4().hex
-    counters = RedisCounters(redis_server)
+    counters = RedisCounters(redis_server, timeout_s=60)
     for wait_s in (0.0, 0.0002, 0.0005, 0.001, 0.002):
         taking = asyncio.create_task(counters.take(ask_for(project, f"left-{wait_s}")))
         await asyncio.sleep(wait_s)
@@ -232,7 +232,7 @@ async def test_a_request_that_leaves_while_it_is_counted_leaves_nothing_counted(
 
 async def test_tokens_are_given_back_even_if_their_request_is_cancelled_meanwhile(redis_server: str) -> None:
     limits, who = (
-        RateLimits(RedisCounters(redis_server)),
+        RateLimits(RedisCounters(redis_server, timeout_s=60)),
         caller(uuid4().hex, tokens_per_minute=100, max_in_flight=1),
     )
     admission = await limits.admit(who, tokens_bound=100, now=NOW)
@@ -241,7 +241,7 @@ async def test_tokens_are_given_back_even_if_their_request_is_cancelled_meanwhil
     ending.cancel()
     await asyncio.gather(ending, return_exceptions=True)
     await limits.close()
-    again = RateLimits(RedisCounters(redis_server))
+    again = RateLimits(RedisCounters(redis_server, timeout_s=60))
     assert isinstance(await again.admit(who, tokens_bound=100, now=NOW), Admission)
     await again.close()
 
@@ -280,11 +280,12 @@ async def test_a_redis_that_hangs_costs_a_bounded_time_and_leaks_nothing(mortal_
     )
     with pytest.raises(LimitsUnavailable):
         await counters.give_back(ask_for(project, "first"), {})
-    assert time.monotonic() - began < 3
+    # One after another they would take over 20 s.
+    assert time.monotonic() - began < 15
     assert all(isinstance(result, LimitsUnavailable) for result in results)
     mortal_redis.stop(signal.SIGCONT)
     # Neither the first, which could not give its slot back, nor those that Redis counted late hold one for long.
-    assert await granted_within(counters, ask_for(project, "next"), 10)
+    assert await granted_within(counters, ask_for(project, "next"), 60)
     await counters.close()
 
 

@@ -100,7 +100,8 @@ async def test_a_server_that_never_answers_is_unavailable_in_time(silent_server:
     started = time.monotonic()
     with pytest.raises(LedgerUnavailable):
         await database.read(lambda c: c.execute(text("SELECT 1")))
-    assert time.monotonic() - started < 3
+    # asyncpg alone would wait for a minute.
+    assert time.monotonic() - started < 30
     await spool.close()
     await database.close()
 

@@ -267,7 +267,7 @@ def test_unknown_names_in_settings_are_refused() -> None:
         Case(PROSE, settings=FlagSettings(scripts=frozenset({"klingon"}))).flags()
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", ["German orders", "Spanish orders", "orders after blank lines"])
 def test_orders_are_looked_for_in_one_pass(compress: Compress, name: str) -> None:
     """The square of this length would take hours."""

@@ -288,7 +288,7 @@ async def test_a_full_queue_of_the_network_is_told_as_overload(counter: Tokenize
     model = ScoredModel(running, FakeScoreJobs(), LexicalScorer.load(), Blend(1, 1))
     asking = [asyncio.ensure_future(asked(model, PROSE, 0.5)) for _ in range(4)]
     # One is in the network, one may wait; the others are refused while these are held.
-    await asyncio.wait_for(asyncio.wait(asking, return_when=asyncio.FIRST_EXCEPTION), 20)
+    await asyncio.wait_for(asyncio.wait(asking, return_when=asyncio.FIRST_EXCEPTION), 120)
     network.let_go.set()
     results = await asyncio.gather(*asking, return_exceptions=True)
     assert {type(result) for result in results} == {CompressorOverloaded, CompressionResult}

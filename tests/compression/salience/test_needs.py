@@ -100,6 +100,7 @@ def test_reading_values_takes_time_that_grows_with_the_text_alone() -> None:
         "-" * 400_000,
         '"' + '\\"' * 200_000 + "\\",
     ):
-        started = time.perf_counter()
+        started = time.process_time()
         list(values(nasty))
-        assert time.perf_counter() - started < 2
+        # Time that grew with its square would be minutes.
+        assert time.process_time() - started < 20

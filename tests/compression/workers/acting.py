@@ -19,7 +19,7 @@ from compression.workers.programs import work_in_turn, work_together
 IN_TURN = f"{__name__}:in_turn"
 TOGETHER = f"{__name__}:together"
 BROKEN = f"{__name__}:broken"
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 
 
 def in_turn(spec: object) -> Callable[[socket.socket], None]:

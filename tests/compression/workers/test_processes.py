@@ -211,7 +211,7 @@ def test_nothing_is_left_when_the_process_that_gave_the_work_is_killed(tmp_path:
     giver.kill()
     giver.wait()
     giver.stdout.close()
-    _, alive = psutil.wait_procs(left, timeout=30)
+    _, alive = psutil.wait_procs(left, timeout=120)
     assert alive == []
 
 

@@ -207,7 +207,7 @@ async def test_while_the_ledger_is_away_lines_wait_and_nothing_is_spooled(served
     batch = await made(served, jsonl([chat_line("a")]))
     await served.batches.jobs.once()
     running = asyncio.create_task(hasty(served).once())
-    await asyncio.wait_for(gate.reached.wait(), 5)
+    await asyncio.wait_for(gate.reached.wait(), 60)
     served.database.is_down = True
     gate.opened.set()
     await asyncio.gather(running, return_exceptions=True)
@@ -246,7 +246,7 @@ async def test_a_cancelled_batch_has_what_was_run_and_names_the_rest(served: Ser
     batch = await made(served, jsonl([chat_line(str(number)) for number in range(9)]))
     await served.batches.jobs.once()
     running = asyncio.create_task(hasty(served).once())
-    await asyncio.wait_for(gate.reached.wait(), 5)
+    await asyncio.wait_for(gate.reached.wait(), 60)
     cancelled = await call(served, "POST", f"{BATCHES}/{batch.id}/cancel").run()
     assert Batch.model_validate(cancelled.json(), strict=True).status == "cancelling"
     gate.opened.set()
@@ -298,7 +298,7 @@ async def test_a_server_that_stops_puts_its_lines_back_uncharged(served: Served)
     batch = await made(served, jsonl([chat_line("a"), chat_line("b")]))
     await served.batches.jobs.once()
     running = asyncio.create_task(hasty(served).once())
-    await asyncio.wait_for(gate.reached.wait(), 5)
+    await asyncio.wait_for(gate.reached.wait(), 60)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert await served.events() == []
@@ -326,7 +326,7 @@ async def test_a_process_that_retires_ends_its_lines_and_leaves_the_others(serve
     served.engine = FakeEngine(token_s=1, sleep=(gate := Gate(3)))
     retiring = BatchRunner(runner._store, runner._lines, Pace(runner._pace.interactive, 1, 1))
     running = asyncio.create_task(retiring.once())
-    await asyncio.wait_for(gate.reached.wait(), 5)
+    await asyncio.wait_for(gate.reached.wait(), 60)
     assert retiring.retire() == 1
     gate.opened.set()
     await running
@@ -381,7 +381,7 @@ async def test_a_line_runs_with_its_key_as_that_is_by_then(
     served.engine = FakeEngine(token_s=1, sleep=(gate := Gate(3)))
     one_line = BatchRunner(runner._store, runner._lines, Pace(runner._pace.interactive, 1, 1))
     running = asyncio.create_task(one_line.once())
-    await asyncio.wait_for(gate.reached.wait(), 5)
+    await asyncio.wait_for(gate.reached.wait(), 60)
     # A line that is being answered is answered.
     if change == "revoked":
         await served.accounts.revoke_key(served.key, now=now)
@@ -465,7 +465,7 @@ async def test_what_is_running_goes_on_while_the_ledger_is_away_and_is_put_back_
     await served.batches.jobs.once()
     runner = hasty(served)
     running = asyncio.create_task(runner.once())
-    await asyncio.wait_for(gate.reached.wait(), 5)
+    await asyncio.wait_for(gate.reached.wait(), 60)
     served.database.is_down = True
     runner._look_at = 0.0
     assert await runner._keep_and_fill() is not None

@@ -49,7 +49,6 @@ async def deaths_until_done(path: Path) -> int:
 
 
 @pytest.mark.integration
-@pytest.mark.timeout(280)
 async def test_whatever_dies_no_line_is_lost_or_doubled_in_the_files_or_on_the_bill(
     database_url: str, tmp_path: Path
 ) -> None:

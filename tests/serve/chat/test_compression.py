@@ -248,7 +248,7 @@ async def test_a_caller_may_refuse_to_send_it_whole(service: Compressing) -> Non
 async def test_a_compressor_that_hangs_does_not_hold_the_chat_up(tmp_path: Path) -> None:
     async with compressing(tmp_path, chat_deadline_s=0.2) as service:
         service.model.gates[PASSAGES] = asyncio.Event()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             reply = await service.chat(agent(), compression=FREE).run()
     assert reply.json()["service"]["compression"]["blocks"][0]["reason"] == "timed_out"
     assert service.model.cancelled == [PASSAGES]

@@ -21,7 +21,7 @@ from tests.serve.served import eventually
 PRICED = {"target_ratio": 0.3, "model": "lexical"}
 CHAT_NANO_USD = 100_000
 # Longer than a reply waits for a count.
-COUNT_S = 20.0
+COUNT_S = 60.0
 
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

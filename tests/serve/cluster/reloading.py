@@ -33,7 +33,7 @@ from serve.processes.run_folder import run_folder
 from tests.migrated import migrated_file
 from tests.serve.served import settings_document
 
-WAIT_S = 30
+WAIT_S = 120
 
 
 class Quiet:

@@ -13,7 +13,7 @@ SCRIPT = textwrap.dedent(
     from serve.cluster.descendants import adopt_orphans, reap_orphans, children_of_this_process, stop_descendants
 
     def until(condition):
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 50
         while not condition():
             assert time.monotonic() < deadline
             threading.Event().wait(0.02)

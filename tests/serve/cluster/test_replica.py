@@ -35,7 +35,7 @@ async def served(kind: str, given: EngineSpec) -> AsyncIterator[tuple[Replica, R
     replica = Replica(engine, start, shares=Shares(1, 1), give_up=lambda: None)
     client = ReplicaClient()
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await replica.open("127.0.0.1")
             yield replica, client, Address(**replica.metadata()[ADDRESS_KEY])
     finally:

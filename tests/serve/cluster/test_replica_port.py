@@ -18,7 +18,7 @@ from serve.cluster.replicas.client import ReplicaClient, ReplicaGone, ReplyBroke
 from serve.cluster.replicas.port import ASKED, REFUSAL, TOKEN_BYTES, Address, ReplicaPort, asked_bytes
 from tests.serve.cluster.ports import neighbours
 
-DEADLINE_S = 10
+DEADLINE_S = 60
 CHUNKS = (
     EngineChunk("data: {…}\n\n".encode(), TokenUsage(7, 1, 0), finished=False),
     EngineChunk(b"", TokenUsage(7, 3, 4), finished=False),

@@ -298,7 +298,7 @@ async def test_a_client_that_leaves_while_it_is_settled_is_charged_once(served: 
     await eventually(lambda: FLIGHTS in served.model.started)
     served.database.pauses = "before"
     gate.set()
-    await asyncio.wait_for(served.database.paused.wait(), 5)
+    await asyncio.wait_for(served.database.paused.wait(), 60)
     client.gone.set()
     await asking
     served.database.resumed.set()

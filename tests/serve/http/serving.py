@@ -23,7 +23,7 @@ from serve.http.server.server import http_config
 from serve.processes.listener import own_listener
 from tests.serve.served import settings_document
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 @dataclass

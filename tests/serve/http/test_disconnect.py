@@ -53,7 +53,7 @@ async def test_work_after_a_client_has_left_is_not_cancelled_by_it() -> None:
             await asyncio.Event().wait()
     task = asyncio.current_task()
     assert task is not None and task.cancelling() == 0
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await asyncio.sleep(0)
 
 

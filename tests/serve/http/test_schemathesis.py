@@ -16,8 +16,8 @@ from serve.config.compression_models import DemoCompressionSettings
 from tests.serve.compressing import ReadyModel, local_model
 from tests.serve.loopback_service import service
 
-# Bounds the run; the fuzzing takes what the examples and the coverage of each field leave.
-MOST_S = 60
+# For a hang: it needs 20 s of a processor.
+MOST_S = 800
 OPEN_DEMO = DemoCompressionSettings(requests_per_minute_per_address=10**6, requests_per_minute=10**6)
 
 
@@ -53,6 +53,11 @@ ACCEPTED = [
         "what a message may have depends on its role: the shape says it in words",
     ),
     Accepted(
+        "ST202",
+        r"this server keeps originals for \d+ seconds at the most",
+        "an operator may allow less than the contract does: the document of the contract has its bound",
+    ),
+    Accepted(
         "ST202", r'"code":"model_not_found"', "an id may be removed between the document and the request"
     ),
     Accepted(
@@ -82,12 +87,14 @@ def test_schemathesis_finds_nothing_but_what_is_listed(tmp_path: Path) -> None:
     with service(tmp_path, FakeEngine(), compressor=ReadyModel(local_model()), demo=OPEN_DEMO) as running:
         command = [str(Path(sys.executable).parent / "schemathesis"), "run", f"{running.url}/openapi.json"]
         command += ["--header", f"Authorization: Bearer {running.key}", "--checks", "all", "--seed", "1"]
-        command += ["--phases", "examples,coverage,fuzzing,stateful", "--max-examples", "30", "--no-shrink"]
-        command += ["--max-time", str(MOST_S), "--continue-on-failure", "--suppress-health-check", "all"]
+        command += ["--phases", "examples,coverage,fuzzing,stateful", "--max-examples", "10", "--no-shrink"]
+        command += ["--continue-on-failure", "--suppress-health-check", "all"]
         # A dialect's bodies are documented by reference: `tests/serve/dialects/test_wrong_types.py` goes through them.
         command += ["--exclude-path-regex", "^/(openai|anthropic)/"]
         command += ["--output-truncate", "false", "--no-color", "--warnings", "off"]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=240, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, cwd=tmp_path, timeout=MOST_S, check=False
+        )
     found = findings(done.stdout)
     assert "Tested: 11" in done.stdout, done.stdout[-3000:] + done.stderr[-3000:]
     # 1: there are findings. Anything above is schemathesis itself.

@@ -76,7 +76,7 @@ async def rows(served: Served, statement: str) -> list[Any]:
 
 async def settled(served: Served) -> list[tuple[str, int]]:
     """The outcome and the completion tokens of each usage event, once no hold is open."""
-    deadline = asyncio.get_running_loop().time() + 10
+    deadline = asyncio.get_running_loop().time() + 60
     while asyncio.get_running_loop().time() < deadline:
         holds = await rows(served, "SELECT event_id FROM holds")
         events = await rows(served, "SELECT outcome, completion_tokens FROM usage_events")

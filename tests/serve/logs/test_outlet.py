@@ -14,7 +14,7 @@ import pytest
 from serve.logs import outlet as relays
 from serve.logs.outlet import Outlet, relay, writer_to
 
-DEADLINE_S = 10
+DEADLINE_S = 60
 PLAIN = logging.Formatter()
 
 

@@ -106,7 +106,7 @@ def process(settings: Settings, chats: int, *, says: str = "counts") -> Iterator
 
 def scrape(settings: Settings) -> Readings:
     url = f"http://127.0.0.1:{settings.ops.port}/metrics"
-    with urllib.request.urlopen(url, timeout=10) as reply:
+    with urllib.request.urlopen(url, timeout=60) as reply:
         return of_text(reply.read().decode())
 
 
@@ -180,7 +180,7 @@ def test_names_with_colons_reach_prometheus_as_they_are(settings: Settings) -> N
     url = f"http://127.0.0.1:{settings.ops.port}/metrics"
     with ops_port(settings, Colons()):
         request = urllib.request.Request(url, headers={"Accept": asked})
-        with urllib.request.urlopen(request, timeout=10) as reply:
+        with urllib.request.urlopen(request, timeout=60) as reply:
             assert "vllm:kv_cache_usage_perc" in of_text(reply.read().decode())
 
 

@@ -46,7 +46,7 @@ async def test_the_server_cuts_at_its_threshold_and_runs_its_hook(tmp_path: Path
     await spend(database, settings, [7 * CENT - 1, 7 * CENT])
     running = asyncio.create_task(Loop(collecting_round(settings, database)).run())
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not (made := await Collector(database, actor="test").listed(state="paid")):  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
     finally:

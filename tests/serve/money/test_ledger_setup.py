@@ -281,7 +281,7 @@ def test_processes_that_start_at_the_same_time_agree_on_one_pepper(tmp_path: Pat
         assert racer.stdin is not None
         racer.stdin.write("go\n")
         racer.stdin.flush()
-    peppers = {racer.communicate(timeout=30)[0] for racer in racers}
+    peppers = {racer.communicate(timeout=120)[0] for racer in racers}
     assert [racer.returncode for racer in racers] == [0] * 4
     assert peppers == {(tmp_path / "state" / "pepper").read_bytes().hex() + "\n"}
     assert [path.name for path in (tmp_path / "state").iterdir()] == ["pepper"]

@@ -69,7 +69,7 @@ async def test_a_servers_upkeep_deletes_what_has_expired_and_counts_it(tmp_path:
     await accounts.revoke_workspace("gone", now=datetime.now(UTC))
     background = begin_upkeep(settings, database, ledger, LeaseTimes(), UpkeepMetrics(registry))
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while await ids_in(database) != ["b"]:  # noqa: ASYNC110 - nothing signals it
                 await asyncio.sleep(0.02)
     finally:

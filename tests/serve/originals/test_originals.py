@@ -247,7 +247,7 @@ async def test_one_whose_client_left_while_it_was_written_is_given_up_at_once(sh
         await keeping
     assert await shelf.rows("original_chunks") > 0
     deleted: list[str] = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while "unfinished" not in deleted:
             await OriginalStore(shelf.books.database).delete_expired(
                 lambda reason, number: deleted.extend([reason] * number)
@@ -301,7 +301,7 @@ async def raw_bytes(shelf: Shelf, folder: Path) -> bytes:
     )
     database = open_database(shelf.books.url)
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await database.read(lambda c: c.execute(sql("CHECKPOINT")))
             return b"".join(await database.read(lambda c: list(c.execute(read).scalars())))
     finally:

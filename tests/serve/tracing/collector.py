@@ -21,7 +21,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import (
     add_TraceServiceServicer_to_server,
 )
 
-DEADLINE_S = 20
+DEADLINE_S = 60
 
 
 @dataclass(frozen=True)
