@@ -30,13 +30,13 @@ from billing.usage import now
 from models.fake_engine import FakeEngine
 from serve.app import build_service, open_ledger
 from serve.catalog.offered import catalog_of
-from serve.config.observability import LogSettings, TracingSettings
+from serve.config.server_settings import LogSettings, TracingSettings
 from serve.config.settings import Settings, load_settings
 from serve.logs.lines import formatter
 from serve.logs.outlet import ACCESS, Outlet
 from serve.metrics.background import TraceMetrics
 from serve.money.ledger_setup import prepare_ledger
-from serve.tracing.collector import Tracing
+from serve.tracing.spans import Tracing
 
 CONFIG = Path(__file__).parents[1] / "configs/embedded.yaml"
 COLLECTOR = """

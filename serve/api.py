@@ -36,8 +36,7 @@ from serve.dialects.openai.responses.request import ResponseRequest
 from serve.dialects.openai.responses.response import ResponseRoutes, openai_response_routes
 from serve.dialects.openai.responses.stored_responses import StoredResponses
 from serve.http.auth import Authenticate, authenticator
-from serve.http.dialect_paths import right_base
-from serve.http.error_dialects import misplaced_response, response_of
+from serve.http.error_dialects import misplaced_response, response_of, right_base
 from serve.http.errors import STATUSES, Problem, http_problem, problem_of, unexpected_problem
 from serve.http.limits import REFUSALS, count_refusals, counted, rate_limit_headers
 from serve.http.middleware import (
@@ -45,12 +44,12 @@ from serve.http.middleware import (
     DialectPathMiddleware,
     Pacer,
     PacingMiddleware,
+    RequestIdMiddleware,
     open_to,
 )
 from serve.http.openapi import ServedModels, document_request_models
-from serve.http.request_id import RequestIdMiddleware
 from serve.http.routes import PlainRoute, docs_routes, health_routes
-from serve.logs.request_notes import current_notes
+from serve.logs.lines import current_notes
 from serve.metrics.installed import version_of
 from serve.metrics.request_watch import HttpMetrics, RequestWatchMiddleware, Watch
 from serve.money.prices import PriceBook

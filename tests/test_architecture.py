@@ -14,7 +14,7 @@ import pytest
 
 from serve.config.server_settings import OpsSettings, ServerSettings
 from serve.metrics.process_files import FOLDER_VARIABLE
-from serve.money.pepper import PEPPER
+from serve.money.ledger_setup import PEPPER
 from serve.processes.run_folder import COUNTERS_SOCKET, LISTENER_SOCKET, RAY_FOLDER
 from tests.import_graph import PACKAGES, ROOT, circle, folder_imports, folder_of
 

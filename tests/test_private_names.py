@@ -16,7 +16,7 @@ INSIDES = {
     "serve/cluster/ray_insides/ray_serve_llm.py": "Ray Serve LLM",
     "serve/cluster/ray_insides/cluster_nodes.py": "Ray and Ray Serve",
     "serve/cli/completion.py": "typer",
-    "serve/http/server/protocol.py": "uvicorn",
+    "serve/http/server/server.py": "uvicorn",
     "models/vllm/insides.py": "vLLM",
     "models/vllm/pooling.py": "vLLM's pooling runner",
     # Only loads them, so that a process forked from it has them.

@@ -17,7 +17,7 @@ from serve.cluster.replicas.port import REFUSAL, TOKEN_BYTES
 from serve.config.server_settings import OpsSettings, ServerSettings
 from serve.http.server import bounds
 from serve.http.server.bounds import OPS_CONNECTIONS, OPS_CONNECTIONS_PER_ADDRESS
-from serve.http.server.protocol import MAX_HEADER_BYTES
+from serve.http.server.server import MAX_HEADER_BYTES
 from serve.ops.app import MAX_BODY_BYTES
 from tests.attacked_ports import CONNECTIONS, Attacked, ops_port, public_port, replica_port
 from tests.serve.http.serving import detail, eventually

@@ -32,7 +32,7 @@ from billing.store.migration import upgrade
 
 CHUNKS = 512
 CHUNK_BYTES = 4096
-# As `serve.originals.writer` and `turns` have it.
+# As `serve.originals.originals` and `turns` have it.
 STEP_CHUNKS, LONGEST_PAUSE_S = 8, 0.1
 WRITERS = 2
 ALONE, BESIDE = "alone", "beside originals"

@@ -18,8 +18,7 @@ from billing.batches.file_store import FileFolder, FileStore
 from billing.caller import Caller
 from billing.store.database import open_database
 from billing.store.migration import upgrade
-from serve.batches.files import Files, FileTerms
-from serve.batches.form_data import FormReader
+from serve.batches.files import Files, FileTerms, FormReader
 from serve.batches.validation import asked_of, chunks_of, raw_lines
 
 LARGEST = 200 * 2**20

@@ -13,7 +13,7 @@ from uvicorn.server import ServerState
 from benchmarks.limits.row import Row, Work
 from serve.config.server_settings import ServerSettings
 from serve.http.server.bounds import public_bounds
-from serve.http.server.protocol import BoundedHttp
+from serve.http.server.server import BoundedHttp
 
 # uvloop's own.
 READ_BYTES = 256 * 1024

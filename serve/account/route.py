@@ -19,8 +19,15 @@ from billing.errors import RateLimited
 from billing.ledger.workspace_balances import Spending, spending
 from billing.rate_limits.rate_limits import NO_STATE, RateLimits, counted_by_key
 from billing.store.database import Database
-from serve.account.response import Limits, UsageReport, limits_body, usage_body
-from serve.account.usage_query import PARAMETERS, UsageQuery, usage_query
+from serve.account.response import (
+    PARAMETERS,
+    Limits,
+    UsageQuery,
+    UsageReport,
+    limits_body,
+    usage_body,
+    usage_query,
+)
 from serve.http.auth import Authenticate
 from serve.http.limits import rate_limit_headers
 from serve.http.openapi import (

@@ -15,8 +15,7 @@ from billing.batches.file_store import DEPLOYMENT
 from billing.store.private_files import FILE_MODE, FOLDER_MODE, make_file_private, make_folder_private
 from serve.config.paths import ConfigError
 from serve.config.settings import Settings
-from serve.money.ledger_setup import sqlite_file
-from serve.money.pepper import PEPPER
+from serve.money.ledger_setup import PEPPER, sqlite_file
 
 
 class BackupRefused(ConfigError):

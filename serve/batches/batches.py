@@ -1,6 +1,5 @@
 """Batches of projects: made, listed and cancelled."""
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
@@ -12,23 +11,17 @@ from billing.batches.batch_store import BatchStore
 from billing.caller import Caller
 from models.errors import InvalidField
 from serve.batches.endpoints import Endpoints, plain_path
-from serve.batches.form_data import refused
+from serve.batches.files import is_id, refused
 from serve.config.billing import BatchSettings
+from serve.http.middleware import fresh_id
 from serve.http.request_body import RequestShape, at_most
-from serve.http.request_id import fresh_id
 from serve.money.prices import PriceBook
 
-# What our ids are made of. PostgreSQL takes no text with a NUL.
-_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+# PostgreSQL takes no text with a NUL.
 MOST_METADATA = 16
 NO_NUL = r"^[^\x00]*$"
 MetadataKey = Annotated[str, Field(max_length=64, pattern=NO_NUL)]
 MetadataValue = Annotated[str, Field(max_length=512, pattern=NO_NUL)]
-
-
-def is_id(given: str) -> bool:
-    """True for what could be an object's id."""
-    return _ID.fullmatch(given) is not None
 
 
 def limit_of(asked: Mapping[str, str], *, default: int, most: int) -> int:

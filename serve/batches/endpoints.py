@@ -19,10 +19,9 @@ from serve.dialects.openai.completions import CompletionRequest
 from serve.dialects.openai.responses.request import ResponseRequest
 from serve.dialects.openai.responses.response import response_reply
 from serve.http.request_body import check_shape
-from serve.money.charged_reply import MOST_RECORDED_BYTES, ChargedReply
-from serve.retrieval.computed_reply import RetrievalReply, Write, embeddings_writer
-from serve.retrieval.requests import EmbeddingRequest, prepare_embeddings
-from serve.retrieval.service import RetrievalService
+from serve.money.admission import MOST_RECORDED_BYTES, ChargedReply
+from serve.retrieval.requests import EmbeddingRequest, embeddings_writer, prepare_embeddings
+from serve.retrieval.service import RetrievalReply, RetrievalService, Write
 
 # As the dialect's routes are called; a batch may name them with it or without.
 PREFIX = "/openai"

@@ -26,9 +26,9 @@ from serve.batches.validation import AskedLine, BadLine, asked_of
 from serve.http.auth import route_name
 from serve.http.error_dialects import openai_body, openai_problem
 from serve.http.errors import STATUSES, Problem, problem_of, unexpected_problem
+from serve.http.middleware import fresh_id
 from serve.http.replies import Client
-from serve.http.request_id import fresh_id
-from serve.money.charged_reply import RecordTooLarge, recordable
+from serve.money.admission import RecordTooLarge, recordable
 from serve.money.held_request import Receipt
 from serve.money.prices import charged_fields
 from serve.tracing.spans import NO_TRACER, Tracer, traced

@@ -17,8 +17,7 @@ from billing.batches.batch import Batch, Counts, FilePage, StorageUnavailable, S
 from billing.caller import Caller
 from billing.rate_limits.rate_limits import RateLimits
 from serve.batches.batches import Batches, BatchRequest, limit_of, one_of
-from serve.batches.files import FORM_BYTES, Files, pieces_of, too_large
-from serve.batches.form_data import FormReader
+from serve.batches.files import FORM_BYTES, Files, FormReader, pieces_of, too_large
 from serve.dialects.documentation import openai_operation
 from serve.http.auth import Authenticate, authenticated_request
 from serve.http.openapi import BEARER

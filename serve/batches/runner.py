@@ -26,7 +26,7 @@ from serve.batches.endpoints import Endpoints, plain_path
 from serve.batches.files import Files
 from serve.batches.line_run import LineRunner, given_up_line
 from serve.batches.validation import LineBounds, LineError, Validation, listed_errors
-from serve.http.request_id import fresh_id
+from serve.http.middleware import fresh_id
 from serve.money.admission import Interactive
 
 # After the last interactive request, before batches have the process to themselves again.

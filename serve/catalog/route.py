@@ -1,16 +1,17 @@
-"""The public price list, and the models that a key may use: what is served here, and for how much."""
+"""The routes of the models on offer, and their answers."""
 
 from collections.abc import Callable
 from datetime import datetime
 
 import orjson
 from fastapi import APIRouter, Request
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from billing.price import ModelPrice
 from billing.rate_limits.rate_limits import RateLimits
-from models.catalog import Catalog, ChatModel
-from serve.catalog import response
+from models.catalog import Catalog as ChatModels
+from models.catalog import ChatModel
 from serve.http.auth import Authenticate
 from serve.http.limits import rate_limit_headers
 from serve.http.openapi import (
@@ -20,12 +21,44 @@ from serve.http.openapi import (
     REQUEST_ID_PARAMETER,
     error_responses,
 )
-from serve.money.prices import PriceBook, price_fields, price_of
+from serve.money.prices import PriceBook, document_cached_price, price_fields, price_of
 
 
-def model_fields(model: ChatModel, price: ModelPrice) -> response.Model:
+class Model(BaseModel):
+    """A model and its prices."""
+
+    model_config = ConfigDict(extra="allow", json_schema_extra=document_cached_price)
+
+    id: str = Field(description="What a request names in `model`.")
+    name: str = Field(description="Display name.")
+    context_length: int = Field(description="Maximum tokens of prompt and reply together.")
+    input_price_per_mtok: float = Field(description="USD per million input tokens.")
+    output_price_per_mtok: float = Field(description="USD per million output tokens.")
+    minimum_request_charge_usd: float = Field(
+        description="The least that a successfully metered request with this model costs, in USD."
+    )
+
+
+class CatalogModel(Model):
+    """A model as the public catalog shows it."""
+
+    blurb: str = Field(description="What the model is for, in a sentence or two.")
+    is_default: bool = Field(description="Whether a request that names no model gets this one.")
+
+
+class Catalog(BaseModel):
+    """The public models and the version of their price list."""
+
+    pricing_version: int = Field(description="Rises when a price changes; every charge names it.")
+    collection_threshold_cents: int = Field(
+        ge=1, description="Minimum balance at which charges are collected."
+    )
+    models: list[CatalogModel] = Field(description="In the operator's order; the first is the default.")
+
+
+def model_fields(model: ChatModel, price: ModelPrice) -> Model:
     """A model at its price in force, as the interface shows it."""
-    return response.Model(
+    return Model(
         id=model.id,
         name=model.name,
         context_length=model.context_length,
@@ -33,26 +66,26 @@ def model_fields(model: ChatModel, price: ModelPrice) -> response.Model:
     )
 
 
-def catalog_routes(catalog: Catalog, prices: PriceBook, collection_threshold_cents: int) -> APIRouter:
+def catalog_routes(catalog: ChatModels, prices: PriceBook, collection_threshold_cents: int) -> APIRouter:
     routes = APIRouter(tags=["catalog"])
 
     @routes.get(
         "/v1/catalog",
-        response_model=response.Catalog,
+        response_model=Catalog,
         responses={200: {"headers": REQUEST_ID_HEADER}, **error_responses(503)},
     )
     async def read_catalog() -> Response:
         """The current public models and the version of their price list. Needs no key."""
         price_list = await prices.current()
         models = [
-            response.CatalogModel(
+            CatalogModel(
                 **model_fields(model, price_of(price_list, model.id)).model_dump(),
                 blurb=model.blurb,
                 is_default=model.is_default,
             )
             for model in catalog.models
         ]
-        body = response.Catalog(
+        body = Catalog(
             pricing_version=price_list.version,
             collection_threshold_cents=collection_threshold_cents,
             models=models,
@@ -63,7 +96,7 @@ def catalog_routes(catalog: Catalog, prices: PriceBook, collection_threshold_cen
 
 
 def model_routes(
-    catalog: Catalog,
+    catalog: ChatModels,
     prices: PriceBook,
     limiter: RateLimits,
     authenticate: Authenticate,
@@ -73,7 +106,7 @@ def model_routes(
 
     @routes.get(
         "/v1/models",
-        response_model=list[response.Model],
+        response_model=list[Model],
         openapi_extra={"parameters": [REQUEST_ID_PARAMETER]},
         responses={
             200: {"headers": {**REQUEST_ID_HEADER, **RATE_LIMIT_HEADERS}},

@@ -12,7 +12,7 @@ from typing import Any
 from billing.usage import MeteringStatus
 from models.engine import Engine, EngineChunk, EngineRequest, TokenUsage
 from models.errors import EngineFailed
-from serve.logs.request_notes import current_notes
+from serve.logs.lines import current_notes
 from serve.metrics.charged_requests import ObservedChat
 from serve.money.admission import Admitted
 from serve.money.held_request import AlsoWrite, HeldRequest, MoreThanHeld, Receipt

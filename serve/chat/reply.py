@@ -20,8 +20,7 @@ from serve.chat.engine_reply import EngineReply
 from serve.chat.service import ChatService, PreparedChat
 from serve.http.errors import Problem, problem_of, unexpected_problem
 from serve.http.replies import EVENTS, Client, StreamedResponse
-from serve.money.admission import Admitted
-from serve.money.charged_reply import ChargedReply
+from serve.money.admission import Admitted, ChargedReply
 from serve.money.held_request import Receipt
 
 DONE = b"data: [DONE]\n\n"

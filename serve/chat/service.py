@@ -14,8 +14,8 @@ from models.options.messages import engine_messages
 from models.options.options import check_grammars, select_options
 from serve.chat.engine_reply import EngineReply
 from serve.chat.request import DEFAULT_MAX_TOKENS, AskedChat
+from serve.http.middleware import fresh_id
 from serve.http.replies import Client
-from serve.http.request_id import fresh_id
 from serve.metrics.charged_requests import ChatMetrics, ObservedChat
 from serve.money.admission import Admissions, Admitted
 from serve.money.held_request import UNOBSERVED

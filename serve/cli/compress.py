@@ -156,7 +156,7 @@ def option_of(field: str) -> str:
 
 def document(model_id: str, result: CompressionResult) -> dict[str, Any]:
     """The response's shape, and what was kept and how units scored, by offsets into the source."""
-    from serve.compressors.receipt_json import receipt_fields
+    from serve.compressors.compressor import receipt_fields
 
     shown: dict[str, Any] = {
         "model": model_id,

@@ -12,7 +12,6 @@ import typer
 
 from serve.cli.verbs import version_line
 from serve.config.paths import CONFIG_NAME, SHIPPED, ConfigError
-from serve.config.values import parse_node
 from serve.operator.rows import as_table
 
 if TYPE_CHECKING:
@@ -86,7 +85,7 @@ def check(
     ] = None,
 ) -> None:
     """Validate a configuration without starting anything. Exit code 1 if it does not fit its machines."""
-    from serve.config.adapters import check_folders
+    from serve.config.chat_models import check_folders
     from serve.config.settings import load_anchored, unpinned_revisions
 
     settings = load_anchored(file)
@@ -107,6 +106,7 @@ def check(
 def fit_of(settings: Settings, nodes: Sequence[str]) -> tuple[bool, str]:
     """True where everything fits, and a table. Raises `ConfigError` for a machine that cannot be parsed."""
     from serve.config.capacity.fit import check_fit
+    from serve.config.values import parse_node
 
     try:
         verdicts = check_fit(settings, [parse_node(node) for node in nodes])

@@ -74,8 +74,7 @@ async def _done(settings: Settings, database: Database, work: Callable[[Operator
 
 def _pepper(settings: Settings) -> bytes:
     """The server's; where there is none, one that no command leaves behind."""
-    from serve.money.ledger_setup import pepper_of
-    from serve.money.pepper import PEPPER, PEPPER_BYTES
+    from serve.money.ledger_setup import PEPPER, PEPPER_BYTES, pepper_of
 
     is_kept = (settings.state_dir / PEPPER).exists()
     return pepper_of(settings) if is_kept else secrets.token_bytes(PEPPER_BYTES)

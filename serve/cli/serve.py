@@ -117,7 +117,7 @@ def ending_of(settings: Settings, *, attach: bool) -> str:
 
 def require_headers(settings: Settings) -> None:
     """Raises `ConfigError` where the headers for the collector of traces cannot be read."""
-    from serve.tracing.collector import BadHeaders
+    from serve.tracing.spans import BadHeaders
 
     try:
         if settings.tracing.terms is not None:

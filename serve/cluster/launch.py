@@ -13,13 +13,6 @@ from pathlib import Path
 from types import FrameType
 
 from models.engine_kinds import ENGINE_LIMITS
-from serve.cluster.descendants import (
-    adopt_orphans,
-    children_of_this_process,
-    reap_orphans,
-    started_since,
-    stop_descendants,
-)
 from serve.cluster.joined import REST_S, JoinedCluster, quiet_loggers
 from serve.cluster.lineup import Lineup, Run, checkpoints_of, delete_ingress, first_lineup, within
 from serve.cluster.nodes import check_nodes, check_room
@@ -41,6 +34,13 @@ from serve.config.settings import Settings
 from serve.logs.outlet import outlet_of_process, relay, take_others
 from serve.processes.control import control_socket
 from serve.processes.coordinator import Coordinator, open_coordinator
+from serve.processes.process_setup import (
+    adopt_orphans,
+    children_of_this_process,
+    reap_orphans,
+    started_since,
+    stop_descendants,
+)
 from serve.processes.run_folder import (
     LOGS_SOCKET,
     RAY_FOLDER,

@@ -25,8 +25,7 @@ from serve.cluster.replicas.applications import (
     retrieval_app,
     without_generation,
 )
-from serve.config.adapters import check_folders
-from serve.config.chat_models import ModelSettings
+from serve.config.chat_models import ModelSettings, check_folders
 from serve.config.paths import ConfigError
 from serve.config.server_settings import ServerSettings
 from serve.config.settings import Settings

@@ -14,14 +14,13 @@ from typing import Any
 from serve.cluster.progress import StartError
 from serve.cluster.ray_insides.cluster_nodes import usable_nodes
 from serve.cluster.replicas.port import Ports
-from serve.config.capacity.demand import demands_of
 from serve.config.capacity.fit import without_a_place
-from serve.config.capacity.placement import bounds_of
+from serve.config.capacity.placement import bounds_of, demands_of
 from serve.config.paths import ROOT
 from serve.config.settings import Settings
 from serve.config.values import Node
 from serve.metrics.installed import version_of
-from serve.money.pepper import PEPPER, digest_of_pepper, read_pepper
+from serve.money.ledger_setup import PEPPER, digest_of_pepper, read_pepper
 
 # A node's first worker imports what its setup hook names.
 ANSWER_S = 90.0

@@ -26,8 +26,8 @@ from serve.cluster.lineup import Lineup, Run, checkpoints_of, within
 from serve.cluster.progress import Both, StartError
 from serve.cluster.reload_plan import Asked, Plan, asked_by, listed_prices, plan_of
 from serve.cluster.replicas.applications import INGRESS_APP, of_generation
-from serve.config.capacity.demand import demands_of
 from serve.config.capacity.fit import check_fit
+from serve.config.capacity.placement import demands_of
 from serve.config.paths import ConfigError
 from serve.config.settings import Settings, unpinned_revisions
 from serve.config.values import parse_node

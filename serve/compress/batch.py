@@ -19,8 +19,7 @@ from serve.compress.service import ROUTE, Compressed, CompressService, PreparedC
 from serve.http.errors import Problem, problem_of, unexpected_problem
 from serve.http.replies import NDJSON, Client, StreamedResponse
 from serve.http.request_body import check_shape
-from serve.money.admission import Admitted
-from serve.money.charged_reply import ChargedReply
+from serve.money.admission import Admitted, ChargedReply
 
 logger = logging.getLogger("pith.compress")
 

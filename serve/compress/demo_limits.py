@@ -9,7 +9,7 @@ from billing.caller import Caller, LimitState, ProjectLimits
 from billing.errors import RateLimited
 from billing.rate_limits.rate_limits import Admission, RateLimits
 from compression.pipeline.request import as_requests
-from serve.http.client_address import client_of
+from serve.http.limits import client_of
 
 
 class DemoLimited(RateLimited):

@@ -17,10 +17,9 @@ from compression.pipeline.errors import CompressorUnavailable
 from compression.pipeline.request import Receipt
 from serve.compress.request import CompressMessagesRequest
 from serve.compress.service import use_receipt
-from serve.compressors.compressor import ServedCompressor, token_terms
-from serve.compressors.receipt_json import receipt_fields
+from serve.compressors.compressor import ServedCompressor, receipt_fields, token_terms
+from serve.http.middleware import fresh_id
 from serve.http.replies import Client
-from serve.http.request_id import fresh_id
 from serve.metrics.charged_requests import CompressMetrics
 from serve.money.admission import Admissions, Admitted
 from serve.money.held_request import ChargedPrompt

@@ -15,12 +15,10 @@ from compression.pipeline.served import JobTerms
 from serve.compress.demo_limits import DemoLimits
 from serve.compress.prompt import CompressedMessages, MessagesService, PreparedMessages
 from serve.compress.service import ROUTE, Compressed, CompressService, PreparedCompression, sized_fields
-from serve.compressors.receipt_json import receipt_fields
-from serve.http.client_address import client_of
-from serve.http.limits import rate_limit_headers
+from serve.compressors.compressor import receipt_fields
+from serve.http.limits import client_of, rate_limit_headers
 from serve.http.replies import Client, WorkingReply
-from serve.money.admission import Admitted
-from serve.money.charged_reply import ChargedReply
+from serve.money.admission import Admitted, ChargedReply
 from serve.money.held_request import AlsoWrite
 from serve.prompt_compression.compressed_chat import block_fields
 

@@ -17,7 +17,7 @@ from compression.pipeline.request import (
 )
 from serve.compressors.size_options import SizeOptions, refuse_beside
 from serve.http.request_body import RequestShape
-from serve.originals.retention import MAX_RETAIN_S
+from serve.originals.originals import MAX_RETAIN_S
 from serve.prompt_compression.options import PromptCompressionOptions
 
 EXAMPLE: list[dict[str, Any]] = [

@@ -28,7 +28,7 @@ from serve.http.openapi import (
 )
 from serve.http.replies import NDJSON
 from serve.http.request_body import InvalidBody, Issue, check_shape, parse_body
-from serve.originals.retention import RETAIN_S_FIELD
+from serve.originals.originals import RETAIN_S_FIELD
 
 # A character outside the first plane is twelve bytes when JSON escapes it. A query of 20,000 such comes on top.
 _MOST_BYTES_PER_CHAR = 12

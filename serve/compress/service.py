@@ -25,9 +25,8 @@ from compression.pipeline.served import JobTerms
 from compression.source.units import Slice
 from models.engine import TokenUsage
 from serve.compress.request import Asked, CompressInput, request_of, retain_s_of, wants_spans
-from serve.compressors.compressor import ServedCompressor, compressor_id, token_terms
-from serve.compressors.receipt_json import receipt_fields
-from serve.http.request_id import fresh_id
+from serve.compressors.compressor import ServedCompressor, compressor_id, receipt_fields, token_terms
+from serve.http.middleware import fresh_id
 from serve.metrics.charged_requests import CompressMetrics
 from serve.money.admission import Admissions, Admitted
 from serve.money.held_request import AlsoWrite, HeldRequest, MoreThanHeld

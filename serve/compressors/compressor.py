@@ -1,16 +1,48 @@
-"""A compression model as requests meet it: what is known before it is called, and the most that texts can use."""
+"""A compression model as requests meet it: its bounds and its receipts, and the most that texts can use."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
 
+from compression.flags import Flag
 from compression.pipeline.errors import CompressionTimedOut, UnknownCompressionModel
+from compression.pipeline.request import Receipt
 from compression.pipeline.served import NO_TERMS, CompressionModel, JobTerms
 from compression.scorers.kinds import KINDS
 from serve.config.compression_models import CompressionSettingsSection, spec_of
 from serve.money.hold import MostTokens, TokenTerms
 from serve.money.prompt_bound import tokens_per_byte_of
+
+
+def receipt_fields(receipt: Receipt) -> dict[str, Any]:
+    """The contract's receipt. What does not apply to it is null, so that every receipt has the same fields."""
+    return {
+        "original_tokens": receipt.original_tokens,
+        "output_tokens": receipt.output_tokens,
+        "tokens_saved": receipt.tokens_saved,
+        "compression_ratio": receipt.compression_ratio,
+        "target_ratio": receipt.target_ratio,
+        "latency_ms": round(receipt.latency_ms, 3),
+        "tokenizer": receipt.tokenizer,
+        "keep": receipt.keep,
+        "estimated_ratio": receipt.estimated_ratio,
+        "evidence_kept_probability": receipt.evidence_kept_probability,
+        "calibration": receipt.calibration and asdict(receipt.calibration),
+        "risk_flags": [_flag_fields(flag) for flag in receipt.risk_flags],
+    }
+
+
+def _flag_fields(flag: Flag) -> dict[str, Any]:
+    return {
+        "code": flag.code,
+        "severity": flag.severity,
+        "count": flag.count,
+        "examples": [
+            {"start": example.start, "end": example.end, "text": example.text} for example in flag.examples
+        ],
+    }
+
 
 # How many texts of one request are counted or compressed at a time: other requests need the workers too.
 AT_ONCE = 4

@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from serve.config.strict_section import Section
-from serve.config.values import parse_networks
+from serve.config.values import Section, parse_networks
 
 IN_MEMORY = "memory://"
 

@@ -17,7 +17,7 @@ from compression.scorers.kinds import KINDS, Blend, Kind
 from compression.workers.plan import PoolPlan, plan_of
 from models.embedded.install import EMBEDDED_MODELS
 from serve.config.billing import RetentionSettings
-from serve.config.strict_section import ReplicaCounts, Section
+from serve.config.values import ReplicaCounts, Section
 
 Share = Annotated[float, Field(ge=0, le=1)]
 _FLAGS = FlagSettings()

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from models.engine_kinds import ENGINE_KINDS, VLLM
-from serve.config.strict_section import Section
+from serve.config.values import Section
 
 # vLLM 0.29's methods for weights (`vllm.model_executor.layers.quantization`), and for speculation
 # (`vllm.config.speculative`), without those of a model's own name. A test holds both to the pinned version.

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from models.embedding_backends import RetrievalSpec
 from serve.config.compression_models import CompressionModelSettings, Price
 from serve.config.engine import AcceleratorSettings, check_share
-from serve.config.strict_section import ReplicaCounts, Section
+from serve.config.values import ReplicaCounts, Section
 
 RetrievalKind = Literal["embedding", "rerank"]
 RetrievalEngineKind = Literal["static", "lexical", "encoder", "vllm"]

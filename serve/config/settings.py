@@ -10,16 +10,22 @@ from typing import Any, ClassVar
 import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from serve.config.adapters import with_adapter, with_their_bases
 from serve.config.billing import IN_MEMORY, BatchSettings, BillingSettings, ResponseSettings, WebhookSettings
-from serve.config.chat_models import ModelSettings
+from serve.config.chat_models import ModelSettings, with_adapter, with_their_bases
 from serve.config.compression_models import CompressionSettingsSection
-from serve.config.observability import LogSettings, MetricsSettings, TracingSettings
 from serve.config.paths import ConfigError, anchor_of, require_own, text_of
 from serve.config.retrieval_models import RETRIEVAL_KINDS, RetrievalModelSettings, host_of
-from serve.config.server_settings import NODE, DemoSettings, OpsSettings, RaySettings, ServerSettings
-from serve.config.strict_section import Section, with_files
-from serve.config.values import parse_node
+from serve.config.server_settings import (
+    NODE,
+    DemoSettings,
+    LogSettings,
+    MetricsSettings,
+    OpsSettings,
+    RaySettings,
+    ServerSettings,
+    TracingSettings,
+)
+from serve.config.values import Section, parse_node, with_files
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 

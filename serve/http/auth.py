@@ -12,11 +12,10 @@ from billing.accounts.accounts import Accounts
 from billing.accounts.keys import RouteName, require_route
 from billing.caller import Caller
 from billing.errors import InvalidKey
-from serve.http.client_address import client_of
 from serve.http.errors import MissingKey
-from serve.http.limits import WrongKeys
+from serve.http.limits import WrongKeys, client_of
 from serve.http.request_body import MAX_VALUES, Body, check_shape, parse_json, refuse_oversized_body
-from serve.logs.request_notes import current_notes
+from serve.logs.lines import current_notes
 
 _NAMES: tuple[tuple[str, RouteName], ...] = (
     (r"/(?:openai/)?v1/chat/completions", "chat"),

@@ -1,7 +1,4 @@
-"""A log record as one line: as JSON, or as text that a person reads. No record can make two lines, or one without end.
-
-Of an exception the message is left out where its kind repeats what a caller sent; keys are blanked in every line.
-"""
+"""Notes on a request, and a log record as one line of JSON or text: none can make two lines, or one without end."""
 
 from __future__ import annotations
 
@@ -10,11 +7,71 @@ import logging
 import re
 import traceback
 from collections.abc import Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from time import perf_counter
 from types import TracebackType
 from typing import Any, Literal
 
-from serve.logs.request_notes import current_notes
+
+@dataclass(slots=True)
+class RequestNotes:
+    """Ids, counts and seconds of one request: nothing that its caller wrote but the two ids it may choose."""
+
+    request_id: str
+    trace_id: str | None = None
+    began: float = field(default_factory=perf_counter)
+    workspace_id: str | None = None
+    project_id: str | None = None
+    key_id: str | None = None
+    model: str | None = None
+    stream: bool = False
+    # Of all that the request was charged for: a batch of compressions has several parts.
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    cost_nano_usd: int = 0
+    metering: str | None = None
+    # The class of what ended it; None where nothing failed.
+    error: str | None = None
+    client_left: bool = False
+    queue_s: float | None = None
+    first_token_s: float | None = None
+    _asked_at: float | None = None
+
+    def charge(self, *, prompt: int, completion: int, cached: int, cost_nano_usd: int, metering: str) -> None:
+        """One part was settled."""
+        self.prompt_tokens += prompt
+        self.completion_tokens += completion
+        self.cached_tokens += cached
+        self.cost_nano_usd += cost_nano_usd
+        self.metering = metering
+
+    def ask_engine(self) -> None:
+        """The request is on its way to an engine, and waits for its turn."""
+        self._asked_at = perf_counter()
+
+    def see(self, completion_tokens: int) -> None:
+        """A sign of life from the engine: the first means that it was given the prompt."""
+        if self.queue_s is None and self._asked_at is not None:
+            self.queue_s = perf_counter() - self._asked_at
+        if completion_tokens and self.first_token_s is None:
+            self.first_token_s = perf_counter() - self.began
+
+
+_current: ContextVar[RequestNotes | None] = ContextVar("request_notes", default=None)
+
+
+def current_notes() -> RequestNotes | None:
+    """Those of the request that this task works for; None where none are taken."""
+    return _current.get()
+
+
+def take_notes(notes: RequestNotes) -> None:
+    """From here on in this task, and in those that it begins."""
+    _current.set(notes)
+
 
 LogFormat = Literal["text", "json"]
 # Characters of a message, and of an exception with its frames; in JSON a character takes up to 12 bytes.

@@ -12,10 +12,9 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from billing.errors import LimitName, RateLimited
-from serve.config.observability import LogSettings, TracingSettings
-from serve.logs.lines import FIELDS
+from serve.config.server_settings import LogSettings, TracingSettings
+from serve.logs.lines import FIELDS, RequestNotes, take_notes
 from serve.logs.outlet import ACCESS
-from serve.logs.request_notes import RequestNotes, take_notes
 from serve.metrics.families import Families
 from serve.tracing.spans import Span, Tracer, remote_parent, take_span
 

@@ -1,12 +1,16 @@
-"""A request's way to its work: the price in force, its project's limits, the hold of its worst case, and its end."""
+"""The way of a charged request: the price in force, its limits, the hold of its worst case, its reply, its end."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from logging import Logger
+
+from starlette.responses import Response
+from starlette.types import Send
 
 from billing.accounts.keys import require_models
 from billing.caller import Caller, LimitState
@@ -14,14 +18,15 @@ from billing.errors import QuotaExceeded
 from billing.ledger.ledger import Ledger
 from billing.ledger.price_list import PriceList
 from billing.rate_limits.rate_limits import RateLimits
+from billing.store.database import Work
 from billing.usage import Hold, MeteringStatus
 from billing.webhooks.limit_alerts import Refusals, RefusedLimit
 from models.errors import EngineRejected
 from serve.http.limits import rate_limit_headers
 from serve.http.openapi import METERING_HEADER
-from serve.http.replies import Client
-from serve.logs.request_notes import current_notes
-from serve.money.held_request import ChargedPrompt, HeldRequest, Observed
+from serve.http.replies import Client, WorkingReply
+from serve.logs.lines import current_notes
+from serve.money.held_request import AlsoWrite, ChargedPrompt, HeldRequest, Observed, Receipt
 from serve.money.hold import HoldTerms, MostTokens, TokenTerms, hold_worst_case
 from serve.money.prices import PriceBook, price_of
 from serve.tracing.spans import step
@@ -209,3 +214,72 @@ def _refused_limit(caller: Caller, refusal: QuotaExceeded) -> RefusedLimit:
     """The limit that had no room for a request of this caller's."""
     key_id = caller.key_id if refusal.whose == "key" else ""
     return RefusedLimit(caller.workspace_id, key_id, refusal.span, refusal.limit_nano_usd)
+
+
+# Of a reply's body. It is a row of the ledger until its batch has ended, and is in memory as a whole.
+MOST_RECORDED_BYTES = 2**20
+# What is to be written of a reply in one piece, of the pieces of its body and of what it was charged.
+Record = Callable[[Iterable[bytes], Receipt], Work[None]]
+
+
+class RecordTooLarge(Exception):
+    """The reply has more bytes than are written down."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"the reply has more than {MOST_RECORDED_BYTES} bytes and is not kept; it is charged; ask for less"
+        )
+
+
+def recordable(pieces: Iterable[bytes]) -> bytes:
+    """All of them. Raises `RecordTooLarge` as soon as they are too many."""
+    body = bytearray()
+    for piece in pieces:
+        body += piece
+        if len(body) > MOST_RECORDED_BYTES:
+            raise RecordTooLarge
+    return bytes(body)
+
+
+class ChargedReply(WorkingReply):
+    """Chats in all dialects, compressions, embeddings, rerankings, and lines of batches.
+
+    `route` is what usage events call the request, `terms` the most that each of its parts can use. A kind does its work
+    in `answer`, where it holds these, computes and settles.
+    """
+
+    # For a line of a batch, which is in one piece: what is written with its settlement.
+    record: Record | None = None
+
+    def __init__(
+        self,
+        admissions: Admissions,
+        caller: Caller,
+        request_id: str,
+        route: str,
+        terms: Sequence[TokenTerms],
+        logger: Logger,
+    ) -> None:
+        super().__init__(request_id, logger)
+        self._admissions = admissions
+        self._caller = caller
+        self._route = route
+        self._terms = terms
+
+    def admitted(self) -> AbstractAsyncContextManager[Admitted]:
+        """The request within its project's limits. Raises what `Admissions.admit` raises."""
+        return self._admissions.admit(self._caller, self.request_id, self._terms, route=self._route)
+
+    async def work(self, send: Send, client: Client) -> Response | None:
+        async with self.admitted() as admitted:
+            return await self.answer(admitted, client)
+
+    async def answer(self, admitted: Admitted, client: Client) -> Response:
+        """The reply in one piece, once it is charged. Raises what the work raises, and what `Admitted.hold` and
+        `HeldRequest.settle` do."""
+        raise NotImplementedError
+
+    def also_write(self, pieces: Callable[[Receipt], Iterable[bytes]]) -> AlsoWrite | None:
+        """With a settlement: the reply, whose pieces follow from what was charged. None where it is sent."""
+        record = self.record
+        return None if record is None else lambda receipt: record(pieces(receipt), receipt)

@@ -13,7 +13,7 @@ from billing.store.database import Work
 from billing.usage import Hold, MeteringStatus, Outcome, Saving, Settlement, UsageFigures, Used
 from models.engine import TokenUsage
 from serve.http.replies import Client
-from serve.logs.request_notes import current_notes
+from serve.logs.lines import current_notes
 from serve.money.hold import HoldTerms, MostTokens, open_hold
 from serve.tracing.spans import step
 

@@ -30,7 +30,7 @@ from billing.webhooks.sender import AllowedAddresses, HttpSender, SecretBox
 from serve.config.settings import Settings
 from serve.config.values import parse_networks
 from serve.metrics.background import UpkeepMetrics, WebhookMetrics
-from serve.money.pepper import read_pepper
+from serve.money.ledger_setup import read_pepper
 from serve.tracing.spans import NO_TRACER, Tracer, traced
 
 

@@ -24,7 +24,7 @@ from billing.store.database import Database
 from billing.webhooks.webhooks import Webhooks
 from serve.config.settings import Settings
 from serve.operator import accounts as views
-from serve.operator import books, payments, reconciliation
+from serve.operator import books, money
 from serve.operator.view import Record
 
 
@@ -149,28 +149,28 @@ class Operator:
         return [views.delivery_row(one) for one in await self.webhooks.redeliver(event, endpoint=webhook)]
 
     async def collections(self, **which: Any) -> list[Record]:
-        return [payments.Collection.row(one) for one in await self.collector.listed(**which)]
+        return [money.Collection.row(one) for one in await self.collector.listed(**which)]
 
     async def cut_collection(self, workspace: str) -> list[Record]:
         """One, or none where there is not one whole cent."""
         cut = await self.collector.cut_now(workspace, now=self.now)
-        return [payments.Collection.row(cut)] if cut else []
+        return [money.Collection.row(cut)] if cut else []
 
     async def mark_collection(self, collection: str, state: State, **said: str | None) -> Record:
         marked = await self.collector.mark(collection, state, **said, now=self.now)
-        return payments.Collection.row(marked)
+        return money.Collection.row(marked)
 
     async def list_adjustments(self, **which: Any) -> list[Record]:
-        return [payments.Adjustment.row(one) for one in await self.adjustments.listed(**which)]
+        return [money.Adjustment.row(one) for one in await self.adjustments.listed(**which)]
 
     async def credit(self, workspace: str, **terms: Any) -> Record:
-        return payments.Adjustment.row(await self.adjustments.credit(workspace, **terms))
+        return money.Adjustment.row(await self.adjustments.credit(workspace, **terms))
 
     async def adjust(self, workspace: str, **terms: Any) -> Record:
-        return payments.Adjustment.row(await self.adjustments.adjust(workspace, **terms))
+        return money.Adjustment.row(await self.adjustments.adjust(workspace, **terms))
 
     async def refund(self, event_id: str, **terms: Any) -> Record:
-        return payments.Adjustment.row(await self.adjustments.refund(event_id, **terms))
+        return money.Adjustment.row(await self.adjustments.refund(event_id, **terms))
 
     async def event_of_request(self, workspace: str, request_id: str, since: datetime | None) -> str:
         """Raises `UnknownRequest` and `AmbiguousRequest`."""
@@ -190,10 +190,10 @@ class Operator:
     async def rebuild(self) -> list[Record]:
         """The balances that were set to what their rows add up to."""
         changed = await self.books.rebuild(actor=self.actor, now=self.now)
-        return [reconciliation.difference_row(one) for one in changed]
+        return [money.difference_row(one) for one in changed]
 
     async def reconcile(self, *, full: bool) -> Record:
-        return reconciliation.reconciliation_row(await self.books.reconcile(self.spool, full=full))
+        return money.reconciliation_row(await self.books.reconcile(self.spool, full=full))
 
     async def receipts(self, **which: Any) -> list[Record]:
         found = await self.patient.read(partial(receipts, **which))

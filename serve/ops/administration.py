@@ -19,9 +19,8 @@ from billing.store.database import Database
 from billing.store.private_files import FILE_MODE, make_file_private
 from serve.config.settings import Settings
 from serve.http.auth import bearer_key
-from serve.http.client_address import client_of
 from serve.http.errors import MissingKey, WrongAdminKey
-from serve.http.limits import WrongKeys
+from serve.http.limits import WrongKeys, client_of
 from serve.operator.operator import Operator
 
 FILE = "admin-key"

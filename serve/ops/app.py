@@ -19,22 +19,19 @@ from billing.usage import now
 from serve.config.settings import Settings
 from serve.http.errors import MissingKey, WrongAdminKey, http_problem
 from serve.http.limits import TooManyWrongKeys
-from serve.http.middleware import BodyLimitMiddleware
-from serve.http.request_id import RequestIdMiddleware
+from serve.http.middleware import BodyLimitMiddleware, RequestIdMiddleware
 from serve.http.routes import docs_routes
 from serve.http.server.bounds import is_loopback, ops_bounds
 from serve.http.server.server import PithServer, config_within
 from serve.metrics.ops_port import scrape_app
-from serve.money.ledger_setup import REPORT_TIMEOUT_S
-from serve.money.pepper import read_pepper
-from serve.ops.account_routes import key_routes, project_routes, workspace_routes
+from serve.money.ledger_setup import REPORT_TIMEOUT_S, read_pepper
+from serve.ops.account_routes import key_routes, project_routes, webhook_routes, workspace_routes
 from serve.ops.administration import FILE, AdminKeys, Gate, Ledgers, make_admin_key
 from serve.ops.answers import answer_errors, error_responses, problem
 from serve.ops.book_routes import archive_routes, book_routes, export_routes, reconciliation_routes
 from serve.ops.idempotency import KeptAnswers
 from serve.ops.money_routes import adjustment_routes, collection_routes, spool_routes
 from serve.ops.reconciling import Reconciling
-from serve.ops.webhook_routes import webhook_routes
 from serve.processes.listener import BACKLOG, Listener, bound_socket
 
 VERSION = "1.0.0"

@@ -11,7 +11,7 @@ from billing.books.saving import COMPARED_BY, DIMENSIONS, LINES, Dimension
 from billing.export.exporter import Exporter
 from billing.export.rows import Format, selection_of
 from serve.operator import books as views
-from serve.operator.reconciliation import ReconciliationJob
+from serve.operator.money import ReconciliationJob
 from serve.operator.rows import as_csv
 from serve.operator.view import Record
 from serve.ops.administration import Caller

@@ -14,7 +14,7 @@ from billing.collections.collection import State
 from billing.errors import LedgerUnavailable
 from billing.ledger.recording import retry
 from billing.ledger.spool import drop_event
-from serve.operator import payments as views
+from serve.operator import money as views
 from serve.operator.operator import Operator
 from serve.operator.rows import as_csv, as_json_lines
 from serve.operator.view import Record

@@ -11,7 +11,7 @@ from billing.errors import BillingError
 from billing.price import Cost, ModelPrice, cost, usd
 from billing.usage import MeteringStatus, PromptCompression, Saving
 from models.engine import TokenUsage
-from serve.compressors.receipt_json import receipt_fields
+from serve.compressors.compressor import receipt_fields
 from serve.metrics.charged_requests import ObservedPrompt
 from serve.money.held_request import ChargedPrompt, HeldRequest, MoreThanHeld, Receipt
 from serve.money.hold import MostTokens

@@ -15,7 +15,7 @@ from serve.compressors.compressor import ServedCompressor, compressor_id
 from serve.compressors.size_options import SizeOptions
 from serve.config.compression_models import CompressionModelSettings, CompressionSettingsSection, spec_of
 from serve.http.request_body import InvalidBody, Issue, parse_body
-from serve.originals.retention import MAX_RETAIN_S
+from serve.originals.originals import MAX_RETAIN_S
 
 MAX_MIN_TOKENS = 1_000_000
 

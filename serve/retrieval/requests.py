@@ -1,14 +1,18 @@
-"""The bodies of embeddings, rerank and score requests, as OpenAI's, Cohere's, Jina's and vLLM's clients send them."""
+"""The bodies of embeddings, rerank and score requests and of their replies, in the shapes that clients know."""
 
+import base64
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
+import numpy as np
+import orjson
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from models.embedding_backends import RetrievalJob, Text
+from models.embedding_backends import Computed, RetrievalJob, Text
 from models.errors import InvalidField
 from serve.http.request_body import RequestShape
-from serve.retrieval.service import PreparedRetrieval, RetrievalModels, prepared
+from serve.retrieval.service import PreparedRetrieval, RetrievalModels, Write, prepared
 
 MOST_INPUTS = 2048
 # Above those of any model. A number of more than 64 bits could not be sent to a worker.
@@ -181,3 +185,92 @@ def prepare_scores(models: RetrievalModels, body: ScoreRequest) -> PreparedRetri
 
 def _several(given: str | list[str]) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given)
+
+
+# Numbers that are written at a time: about a millisecond.
+_NUMBERS_AT_ONCE = 16_384
+
+
+def embedding_items(computed: Computed, encoding: Literal["float", "base64"]) -> Iterator[bytes]:
+    """The items of `data` with commas between them, some at a time."""
+    rows = np.frombuffer(computed.data, "<f4").reshape(-1, computed.width)
+    step = max(1, _NUMBERS_AT_ONCE // computed.width)
+    for start in range(0, len(rows), step):
+        some = [_item(start + at, row, encoding) for at, row in enumerate(rows[start : start + step])]
+        written = orjson.dumps(some, option=orjson.OPT_SERIALIZE_NUMPY)[1:-1]
+        yield written if start == 0 else b"," + written
+
+
+def _item(index: int, row: Any, encoding: Literal["float", "base64"]) -> dict[str, Any]:
+    # orjson writes a float32 with the digits that it needs.
+    value = row if encoding == "float" else base64.b64encode(row.tobytes()).decode()
+    return {"object": "embedding", "index": index, "embedding": value}
+
+
+def embeddings_writer(model_id: str, encoding: Literal["float", "base64"]) -> Write:
+    def write(computed: Computed, charged: dict[str, Any], request_id: str) -> Iterator[bytes]:
+        del request_id
+        rest = {"model": model_id, "usage": input_usage(charged), "service": charged["service"]}
+        yield b'{"object":"list","data":['
+        yield from embedding_items(computed, encoding)
+        yield b"]," + orjson.dumps(rest)[1:]
+
+    return write
+
+
+def input_usage(charged: dict[str, Any]) -> dict[str, int]:
+    """OpenAI's `usage` of what generates nothing."""
+    usage = charged["usage"]
+    return {"prompt_tokens": usage["prompt_tokens"], "total_tokens": usage["total_tokens"]}
+
+
+def rerank_writer(model_id: str, body: RerankRequest) -> Write:
+    """The best first. `meta` is Cohere's, `usage` Jina's."""
+    texts = body.texts
+
+    def result(index: int, score: Any) -> dict[str, Any]:
+        found = {"index": index, "relevance_score": score}
+        return {**found, "document": {"text": texts[index]}} if body.return_documents else found
+
+    def write(computed: Computed, charged: dict[str, Any], request_id: str) -> Iterator[bytes]:
+        scores = np.frombuffer(computed.data, "<f4")
+        order = np.argsort(-scores, kind="stable")[: body.most_results].tolist()
+        usage = input_usage(charged)
+        tokens = {"input_tokens": usage["prompt_tokens"]}
+        yield _json(
+            {
+                "id": request_id,
+                "object": "list",
+                "model": model_id,
+                "results": [result(index, scores[index]) for index in order],
+                "meta": {"api_version": {"version": "2"}, "billed_units": tokens, "tokens": tokens},
+                "usage": usage,
+                "service": charged["service"],
+            }
+        )
+
+    return write
+
+
+def scores_writer(model_id: str, *, created: int) -> Write:
+    """In the order of the texts. `created` is Unix time."""
+
+    def write(computed: Computed, charged: dict[str, Any], request_id: str) -> Iterator[bytes]:
+        scores = np.frombuffer(computed.data, "<f4")
+        yield _json(
+            {
+                "id": request_id,
+                "object": "list",
+                "created": created,
+                "model": model_id,
+                "data": [{"index": at, "object": "score", "score": score} for at, score in enumerate(scores)],
+                "usage": input_usage(charged),
+                "service": charged["service"],
+            }
+        )
+
+    return write
+
+
+def _json(fields: dict[str, Any]) -> bytes:
+    return orjson.dumps(fields, option=orjson.OPT_SERIALIZE_NUMPY)

@@ -19,16 +19,18 @@ from serve.http.openapi import (
 )
 from serve.http.request_body import MAX_TOKEN_IDS
 from serve.money.prices import Billing, Metering
-from serve.retrieval.computed_reply import RetrievalReply, embeddings_writer, rerank_writer, scores_writer
 from serve.retrieval.requests import (
     EmbeddingRequest,
     RerankRequest,
     ScoreRequest,
+    embeddings_writer,
     prepare_embeddings,
     prepare_rerank,
     prepare_scores,
+    rerank_writer,
+    scores_writer,
 )
-from serve.retrieval.service import RetrievalService
+from serve.retrieval.service import RetrievalReply, RetrievalService
 
 _ERRORS = (400, 401, 402, 404, 413, 429, 500, 502, 503)
 

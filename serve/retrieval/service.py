@@ -1,8 +1,13 @@
-"""A retrieval request from its checked body to its settled cost: the most it can use, the hold, the work, the end."""
+"""A retrieval request from its checked body to its settled cost: the most it can use, the hold, the work, the reply."""
 
+import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from starlette.responses import Response, StreamingResponse
 
 from billing.caller import Caller
 from billing.price import MAX_TOKENS
@@ -14,9 +19,10 @@ from serve.config.retrieval_models import RetrievalModelSettings, host_of
 from serve.config.settings import Settings
 from serve.http.replies import Client
 from serve.metrics.charged_requests import RetrievalMetrics
-from serve.money.admission import Admissions, Admitted
+from serve.money.admission import Admissions, Admitted, ChargedReply
 from serve.money.held_request import AlsoWrite, MoreThanHeld, Receipt
 from serve.money.hold import MostTokens, TokenTerms
+from serve.money.prices import charged_fields
 from serve.money.prompt_bound import tokens_per_byte_of
 from serve.tracing.spans import step
 
@@ -218,3 +224,43 @@ def _size(text: str | tuple[int, ...]) -> int:
 
 def _sizes(texts: Sequence[str]) -> int:
     return sum(len(text.encode()) for text in texts)
+
+
+# Writes the body: what was computed, the fields of its charge, and the request's id.
+Write = Callable[[Computed, "dict[str, Any]", str], Iterator[bytes]]
+
+
+class RetrievalReply(ChargedReply):
+    """Charged before the first byte of the reply leaves."""
+
+    def __init__(
+        self,
+        service: RetrievalService,
+        caller: Caller,
+        prepared: PreparedRetrieval,
+        request_id: str,
+        write: Write,
+    ) -> None:
+        terms = [service.token_terms(caller, prepared)]
+        super().__init__(service.admissions, caller, request_id, prepared.route, terms, logger)
+        self._service = service
+        self._prepared = prepared
+        self._write = write
+
+    async def answer(self, admitted: Admitted, client: Client) -> Response:
+        computed, receipt = await self._service.compute(
+            self._prepared, admitted, client, lambda found: self.also_write(partial(self._pieces, found))
+        )
+        headers = admitted.reply_headers(receipt.settlement.status)
+        pieces = self._pieces(computed, receipt)
+        return StreamingResponse(_in_turns(pieces), headers=headers, media_type="application/json")
+
+    def _pieces(self, computed: Computed, receipt: Receipt) -> Iterator[bytes]:
+        return self._write(computed, charged_fields(receipt), self.request_id)
+
+
+async def _in_turns(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
+    """Each piece is written when the one before it has been taken; between two, other requests have their turn."""
+    for piece in pieces:
+        yield piece
+        await asyncio.sleep(0)

@@ -21,8 +21,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.trace import Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from serve.tracing.collector import EXPORT_S, TracingTerms
-from serve.tracing.spans import NO_SPAN, RemoteParent, Span, SpanKind, Tracer, Value
+from serve.tracing.spans import EXPORT_S, NO_SPAN, RemoteParent, Span, SpanKind, Tracer, TracingTerms, Value
 
 
 class Sampling:

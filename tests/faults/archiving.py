@@ -27,7 +27,7 @@ from billing.store.database import Database, open_database
 from billing.store.schema import usage_events
 from billing.usage import UsageFigures, now
 from serve.config.settings import Settings
-from serve.money.pepper import read_pepper
+from serve.money.ledger_setup import read_pepper
 from tests.billing.archive.killed import Run, archiving
 
 FIRST = datetime(2025, 1, 1, tzinfo=UTC).date()

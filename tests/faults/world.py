@@ -25,8 +25,7 @@ from billing.store.migration import upgrade
 from billing.usage import now
 from serve.catalog.offered import catalog_of
 from serve.config.settings import Settings
-from serve.money.ledger_setup import prices_of
-from serve.money.pepper import read_pepper
+from serve.money.ledger_setup import prices_of, read_pepper
 from serve.processes.coordinator import open_coordinator
 from serve.processes.run_folder import run_folder
 from tests.faults.audit import Books

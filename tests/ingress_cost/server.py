@@ -50,8 +50,7 @@ async def _key(settings: Any) -> str:
     from billing.store.database import open_database
     from billing.usage import now
     from serve.catalog.offered import catalog_of
-    from serve.money.ledger_setup import prepare_ledger
-    from serve.money.pepper import read_pepper
+    from serve.money.ledger_setup import prepare_ledger, read_pepper
 
     await prepare_ledger(settings, catalog_of(settings), now=now())
     database = open_database(settings.billing.database_url)

@@ -23,8 +23,7 @@ from billing.store.database import open_database
 from billing.usage import now
 from serve.catalog.offered import catalog_of
 from serve.config.settings import Settings
-from serve.money.ledger_setup import prepare_ledger
-from serve.money.pepper import read_pepper
+from serve.money.ledger_setup import prepare_ledger, read_pepper
 from tests.faults.postgres import free_port
 from tests.ingress_cost.server import MODEL, PRICE
 

@@ -50,8 +50,7 @@ from serve.config.settings import Settings
 from serve.metrics.charged_requests import ServiceMetrics
 from serve.money.admission import Admissions
 from serve.money.prices import PriceBook
-from serve.originals.originals import Originals
-from serve.originals.retention import Retention
+from serve.originals.originals import Originals, Retention
 from serve.playground.page_routes import about_of
 from serve.prompt_compression.compressing import BlockCompressor
 from serve.prompt_compression.outcome import ResultCache

@@ -35,9 +35,8 @@ from serve.catalog.offered import catalog_of
 from serve.compressors.compressor import RunningModel
 from serve.config.settings import Settings
 from serve.metrics.background import TraceMetrics
-from serve.money.ledger_setup import prices_of
-from serve.money.pepper import read_pepper
-from serve.tracing.collector import Tracing
+from serve.money.ledger_setup import prices_of, read_pepper
+from serve.tracing.spans import Tracing
 from tests.migrated import migrated_file
 
 T = TypeVar("T")

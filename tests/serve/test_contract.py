@@ -6,7 +6,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from models.options.options import CONDITIONAL, DEFAULT_TEMPERATURE, FORWARDED, USED
-from serve.catalog.response import Catalog, CatalogModel, Model
+from serve.catalog.route import Catalog, CatalogModel, Model
 from serve.chat.message_shapes import Message
 from serve.chat.request import ChatCompletionRequest
 from serve.chat.route import Billing, ChatCompletionResponse, Metering, ServiceBlock, Usage

@@ -100,7 +100,7 @@ def export_collections(
     """Write the collections cut in a period, for another program."""
     begin, end = period(since, until)
     rows = on_books(config, lambda operator: operator.collections(since=begin, until=end))
-    from serve.operator.payments import Collection
+    from serve.operator.money import Collection
 
     columns = tuple(Collection.model_fields)
     typer.echo(as_csv(columns, rows) if format == "csv" else as_json_lines(rows), nl=False)

@@ -59,7 +59,7 @@ def list_spool(
     async def read(spool: Spool) -> list[SpooledEvent]:
         return [*await spool.refused(limit), *await spool.waiting(limit)]
 
-    from serve.operator.payments import spooled_row
+    from serve.operator.money import spooled_row
 
     events = [spooled_row(one) for one in on_spool(config, read)]
     if as_json:
@@ -102,7 +102,7 @@ def drop(event_id: EventId, config: Config = DEFAULT_CONFIG) -> None:
     """Remove an event that was set aside, for good: it is never charged. Prints the event in full, and leaves
     an entry in the audit log. A chat's event goes with that of its prompt's compression."""
     from serve.config.settings import load_anchored
-    from serve.operator.payments import spooled_row
+    from serve.operator.money import spooled_row
 
     settings = load_anchored(config)
 

@@ -25,7 +25,7 @@ from serve.config.server_settings import NODE
 from serve.config.settings import Settings
 from serve.logs.outlet import DRAIN_S, Outlet, begin_logs
 from serve.metrics.process_files import count_in_files, metrics_environment
-from serve.money.pepper import digest_of_pepper, require_pepper
+from serve.money.ledger_setup import digest_of_pepper, require_pepper
 from serve.processes.process_setup import prepare_interpreter
 from serve.processes.run_folder import LOGS_SOCKET
 
@@ -112,7 +112,7 @@ def _engines(settings: Settings, places: Places, client: ReplicaClient) -> dict[
     from prometheus_client import CollectorRegistry
 
     from serve.cluster.replicas.engine import RayEngine
-    from serve.metrics.queues import WaitingMetrics
+    from serve.metrics.background import WaitingMetrics
 
     waiting = WaitingMetrics(CollectorRegistry())
     engines = {

@@ -31,7 +31,7 @@ class CompressReplica:
         from prometheus_client import CollectorRegistry
 
         from compression.workers.pooled_model import start_model
-        from serve.metrics.queues import PoolMetrics
+        from serve.metrics.background import PoolMetrics
 
         self._ports = PortCheck(on_loopback=not settings.ray.address)
         metrics = PoolMetrics(CollectorRegistry(), model.id)

@@ -19,16 +19,15 @@ from models.grammar.trials import TrialTerms
 from models.vllm.core_process import fork_cores, start_forking
 from serve.cluster.deployments.chat import ChatReplica, ReplicaTerms
 from serve.cluster.deployments.deployment_options import at_most, chat_options
-from serve.config.adapters import adapter_source, lora_arguments, max_rank_of
-from serve.config.capacity.demand import placement_group, worker_bundle
-from serve.config.chat_models import ModelSettings, shares_of
+from serve.config.capacity.placement import placement_group, worker_bundle
+from serve.config.chat_models import ModelSettings, adapter_source, lora_arguments, max_rank_of, shares_of
 from serve.config.settings import Settings
 from serve.fairness.replica_turns import FairTrials
 from serve.logs.outlet import LOGS, LogPlan, begin_logs, take_others
 from serve.metrics.engine_files import open_replica_metrics
 from serve.metrics.process_files import metrics_folder
 from serve.processes.run_folder import teller
-from serve.tracing.collector import TracingTerms
+from serve.tracing.spans import TracingTerms
 
 if TYPE_CHECKING:
     from ray.serve.llm import LLMConfig

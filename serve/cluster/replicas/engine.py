@@ -31,7 +31,7 @@ from serve.config.server_settings import ServerSettings
 from serve.fairness.places import QueueFull
 
 if TYPE_CHECKING:
-    from serve.metrics.queues import Waits
+    from serve.metrics.background import Waits
 
 STATUS_TTL_S = 1.0
 Failure = Callable[[str], Exception]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle
 
     from serve.cluster.replicas.router import ReplicaRouter
-    from serve.metrics.queues import Waits
+    from serve.metrics.background import Waits
 
 # About the tokens of two of vLLM's blocks; it caches whole blocks only.
 BLOCK_CHARS = 128

@@ -5,9 +5,8 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 
-from serve.config.capacity.demand import Demand, Need, demands_of
 from serve.config.capacity.memory import SERVER_PROCESSES_GB, UnknownSize
-from serve.config.capacity.placement import Cluster, Place, bounds_of
+from serve.config.capacity.placement import Cluster, Demand, Need, Place, bounds_of, demands_of
 from serve.config.settings import Settings
 from serve.config.values import Node
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from compression.scorers.kinds import KINDS
-from serve.config.adapters import lora_arguments
-from serve.config.chat_models import ModelSettings
+from serve.config.chat_models import ModelSettings, lora_arguments
 from serve.config.compression_models import PACKAGED_CHECKPOINTS, CompressionModelSettings
 from serve.config.engine import EngineSettings
 from serve.config.paths import EMBEDDED, folder_of

@@ -30,8 +30,7 @@ from serve.http.openapi import BEARER
 from serve.http.replies import Client
 from serve.http.request_body import InvalidBody, Issue
 from serve.http.routes import PlainRoute
-from serve.money.admission import Admitted
-from serve.money.charged_reply import ChargedReply
+from serve.money.admission import Admitted, ChargedReply
 
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
 # Tokens of thinking up to which an effort is low, or medium.

@@ -17,7 +17,7 @@ from typing import Literal
 
 from serve.config.server_settings import ServerSettings
 from serve.http.errors import Problem
-from serve.http.request_id import accept_request_id
+from serve.http.middleware import accept_request_id
 
 
 class BadHttp(Exception):

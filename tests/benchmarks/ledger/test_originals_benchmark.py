@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from benchmarks.ledger.originals import ALONE, BESIDE, CHUNK_BYTES, CHUNKS, STEP_CHUNKS, measure
-from serve.originals.writer import CHUNK_CHARACTERS, LONGEST_PAUSE_S, STEP_BYTES
+from serve.originals.originals import CHUNK_CHARACTERS, LONGEST_PAUSE_S, STEP_BYTES
 
 
 async def test_a_short_run_has_a_line_for_each_side(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from datetime import date
 
 import pytest
 
-from serve.account.usage_query import MAX_DAYS, usage_query
+from serve.account.response import MAX_DAYS, usage_query
 from serve.http.request_body import InvalidBody
 
 TODAY = date(2026, 11, 22)

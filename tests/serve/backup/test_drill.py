@@ -21,7 +21,7 @@ from billing.store.private_files import FILE_MODE
 from billing.webhooks.sender import SecretBox
 from serve.cli.main import app
 from serve.config.settings import load_anchored
-from serve.money.pepper import read_pepper
+from serve.money.ledger_setup import read_pepper
 from tests.serve.served import Served, serving, settings_document
 
 ALLOWANCE = {"offline_allowance_usd": "1"}

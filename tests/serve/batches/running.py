@@ -18,8 +18,7 @@ from models.fake_engine import FakeEngine
 from serve.app import start_service
 from serve.catalog.offered import catalog_of
 from serve.config.settings import Settings
-from serve.money.ledger_setup import prices_of
-from serve.money.pepper import read_pepper
+from serve.money.ledger_setup import prices_of, read_pepper
 from tests.faults.postgres import free_port
 from tests.migrated import migrated_file
 from tests.serve.served import settings_document

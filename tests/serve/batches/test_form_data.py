@@ -9,7 +9,7 @@ import httpx
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.batches.form_data import FormReader
+from serve.batches.files import FormReader
 from serve.http.request_body import InvalidBody
 
 

@@ -22,7 +22,7 @@ from serve.batches.line_run import failed_line
 from serve.batches.runner import BatchRunner, Pace
 from serve.batches.validation import MAX_ERRORS_BYTES
 from serve.http.errors import Problem
-from serve.money.charged_reply import MOST_RECORDED_BYTES
+from serve.money.admission import MOST_RECORDED_BYTES
 from tests.serve.batches.uploading import (
     BATCHES,
     CHAT,

@@ -12,7 +12,7 @@ from sqlalchemy import text
 
 from billing.books.books import Books
 from serve.batches import endpoints
-from serve.money import charged_reply
+from serve.money import admission
 from tests.serve.batches.uploading import ended, jsonl, lines_of, made
 from tests.serve.compressing import ReadyModel, local_model
 from tests.serve.retrieval.serving import LEXICAL, MODELS, FakeRetrieval
@@ -106,7 +106,7 @@ async def test_embeddings_whose_width_nobody_knew_are_charged_even_where_they_ar
         retrievers={model["id"]: FakeRetrieval() for model in MODELS},
     ) as service:
         served, url = await service.renewed(), "/v1/embeddings"
-        monkeypatch.setattr(charged_reply, "MOST_RECORDED_BYTES", 10)
+        monkeypatch.setattr(admission, "MOST_RECORDED_BYTES", 10)
         done = await ended(
             served, await made(served, jsonl([line("a", url, model="small", input="one")]), endpoint=url)
         )

@@ -10,7 +10,7 @@ SCRIPT = textwrap.dedent(
     """
     import subprocess, sys, threading, time
     import psutil
-    from serve.cluster.descendants import adopt_orphans, reap_orphans, children_of_this_process, stop_descendants
+    from serve.processes.process_setup import adopt_orphans, reap_orphans, children_of_this_process, stop_descendants
 
     def until(condition):
         deadline = time.monotonic() + 50

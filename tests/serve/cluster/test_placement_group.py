@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from models.engine_kinds import WORKER_SHARE_VARIABLE
-from serve.config.capacity.demand import placement_group
+from serve.config.capacity.placement import placement_group
 from serve.config.chat_models import ModelSettings
 from tests.vendor_source import text
 

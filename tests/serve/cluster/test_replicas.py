@@ -17,7 +17,7 @@ from models.engine import EngineRequest
 from serve.cluster.replicas.pool import Replicas
 from serve.cluster.replicas.port import ADDRESS_KEY
 from serve.fairness.places import QueueFull, Shares
-from serve.metrics.queues import WaitingMetrics
+from serve.metrics.background import WaitingMetrics
 
 REQUEST = EngineRequest("id", "model", ({"role": "user", "content": "hi"},), 16, False, "salt")
 

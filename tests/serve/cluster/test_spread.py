@@ -9,8 +9,7 @@ import pytest
 
 from serve.cluster.deployments.deployment_options import at_most
 from serve.cluster.nodes import nodes_of, spread_over_nodes
-from serve.config.capacity.demand import Bundle, Demand, Need
-from serve.config.capacity.placement import bounds_of
+from serve.config.capacity.placement import Bundle, Demand, Need, bounds_of
 from serve.config.settings import Settings
 from serve.config.values import Node, parse_node
 from tests.serve.served import settings_document

@@ -23,7 +23,7 @@ from compression.pipeline.errors import (
 from compression.pipeline.served import JobTerms
 from compression.source.token_counter import FakeCounter
 from serve.compress.request import MAX_INCLUDED
-from serve.http.client_address import client_of
+from serve.http.limits import client_of
 from tests.serve.compressing import (
     CONTEXT,
     DEMO_DEADLINE_S,

@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from benchmarks.training.chat_models.adapter import make_adapter
 from models.catalog import ChatModel
 from serve.catalog.offered import catalog_of
-from serve.config.adapters import check_folders, lora_arguments
 from serve.config.capacity.fit import check_fit
+from serve.config.chat_models import check_folders, lora_arguments
 from serve.config.paths import ConfigError
 from serve.config.settings import Settings, unpinned_revisions
 from serve.config.values import Node

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from serve.config.capacity.demand import Bundle
 from serve.config.capacity.fit import Verdict, check_fit, without_a_place
-from serve.config.capacity.placement import Cluster, Place
+from serve.config.capacity.placement import Bundle, Cluster, Place
 from serve.config.paths import ConfigError
 from serve.config.settings import Settings, load_settings
 from serve.config.values import Node, parse_node

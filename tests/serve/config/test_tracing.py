@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from serve.config.observability import TracingSettings
+from serve.config.server_settings import TracingSettings
 
 COLLECTOR = "https://collector.example:4317"
 

@@ -12,7 +12,7 @@ import openai
 import pytest
 
 from models.fake_engine import FakeEngine
-from serve.http.dialect_paths import right_base
+from serve.http.error_dialects import right_base
 from serve.http.middleware import plain_dialect_path
 from tests.serve.loopback_service import Running, service
 

@@ -11,7 +11,7 @@ import pytest
 
 from serve.config.settings import Settings
 from serve.config.values import parse_networks
-from serve.http.client_address import client_of, is_in_networks
+from serve.http.limits import client_of, is_in_networks
 from tests.serve.compressing import CONTEXT, QUERY, compressing
 from tests.serve.http.serving import Listening, detail, listening
 from tests.serve.served import settings_document

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from serve.http.server.protocol import MAX_HEADER_BYTES, MAX_PIPELINED
+from serve.http.server.server import MAX_HEADER_BYTES, MAX_PIPELINED
 from tests.serve.http.serving import Listening, detail, eventually, listening
 
 HEAD = b"POST /echo HTTP/1.1\r\nHost: h\r\n"

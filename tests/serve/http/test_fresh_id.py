@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 
-from serve.http.request_id import IDS_PER_DRAW, fresh_id
+from serve.http.middleware import IDS_PER_DRAW, fresh_id
 
 
 def test_ids_are_32_hexadecimal_digits_and_all_different() -> None:
@@ -17,7 +17,7 @@ def test_ids_are_32_hexadecimal_digits_and_all_different() -> None:
 
 FORKING = """
 import os
-from serve.http.request_id import IDS_PER_DRAW, fresh_id
+from serve.http.middleware import IDS_PER_DRAW, fresh_id
 fresh_id()
 receiving, sending = os.pipe()
 if os.fork() == 0:

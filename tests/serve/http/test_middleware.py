@@ -11,8 +11,7 @@ import pytest
 import pytest_asyncio
 from starlette.types import Message, Receive, Scope, Send
 
-from serve.http.middleware import BodyLimitMiddleware
-from serve.http.request_id import RequestIdMiddleware
+from serve.http.middleware import BodyLimitMiddleware, RequestIdMiddleware
 from tests.serve.served import Client, Served, serving
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

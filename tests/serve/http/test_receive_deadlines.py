@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from serve.config.server_settings import ServerSettings
 from serve.http.server.bounds import public_bounds
 from serve.http.server.deadlines import overdue
-from serve.http.server.protocol import BoundedHttp
+from serve.http.server.server import BoundedHttp
 from tests.serve.http.serving import Listening, Raw, detail, eventually, listening
 
 GET = b"GET /quick HTTP/1.1\r\nHost: h\r\n\r\n"

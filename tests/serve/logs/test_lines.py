@@ -11,8 +11,16 @@ from pydantic import BaseModel, ValidationError
 
 from billing.accounts.keys import mint
 from billing.webhooks.sender import mint as webhook_secret
-from serve.logs.lines import FIELDS, LONGEST_EXCEPTION, LONGEST_MESSAGE, JsonLines, LogFormat, formatter
-from serve.logs.request_notes import RequestNotes, take_notes
+from serve.logs.lines import (
+    FIELDS,
+    LONGEST_EXCEPTION,
+    LONGEST_MESSAGE,
+    JsonLines,
+    LogFormat,
+    RequestNotes,
+    formatter,
+    take_notes,
+)
 
 CANARY = "the patient's canary 4711"
 NASTY = 'a\nb\r\n{"level":"critical"}\x1b[31m\u2028\x85\ud800 "q"'

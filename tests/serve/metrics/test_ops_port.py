@@ -43,12 +43,12 @@ settings = Settings.model_validate_json(sys.argv[1])
 assert "prometheus_client" not in sys.modules
 count_in_files(settings)
 from prometheus_client import CollectorRegistry
-from serve.metrics.queues import PoolMetrics
+from serve.metrics.background import PoolMetrics
 from serve.metrics.process_files import count_dropped_lines
 from serve.metrics.charged_requests import ServiceMetrics
 from serve.metrics.background import TraceMetrics
 from serve.metrics.background import UpkeepMetrics
-from serve.metrics.queues import WaitingMetrics
+from serve.metrics.background import WaitingMetrics
 from serve.metrics.background import WebhookMetrics
 for make in (count_dropped_lines, TraceMetrics, UpkeepMetrics, WaitingMetrics, WebhookMetrics):
     make(CollectorRegistry())

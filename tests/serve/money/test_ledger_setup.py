@@ -23,8 +23,15 @@ from serve.catalog.offered import catalog_of
 from serve.config.paths import ConfigError
 from serve.config.server_settings import DemoSettings
 from serve.config.settings import Settings
-from serve.money.ledger_setup import open_accounts, prepare_ledger, prices_of
-from serve.money.pepper import PEPPER_BYTES, digest_of_pepper, read_pepper, require_pepper
+from serve.money.ledger_setup import (
+    PEPPER_BYTES,
+    digest_of_pepper,
+    open_accounts,
+    prepare_ledger,
+    prices_of,
+    read_pepper,
+    require_pepper,
+)
 from tests.serve.served import settings_document
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -261,7 +268,7 @@ def test_a_machine_with_another_pepper_or_none_is_refused_and_makes_none(tmp_pat
 def test_processes_that_start_at_the_same_time_agree_on_one_pepper(tmp_path: Path) -> None:
     # Each says that it is there, and waits until all may go on.
     code = (
-        "import sys; from pathlib import Path; from serve.money.pepper import read_pepper; "
+        "import sys; from pathlib import Path; from serve.money.ledger_setup import read_pepper; "
         "print('there', flush=True); sys.stdin.readline(); "
         "print(read_pepper(Path(sys.argv[1])).hex())"
     )

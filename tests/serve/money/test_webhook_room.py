@@ -18,8 +18,7 @@ from serve.app import start_service
 from serve.catalog.offered import catalog_of
 from serve.config.settings import Settings
 from serve.metrics.background import WebhookMetrics
-from serve.money.ledger_setup import prepare_ledger
-from serve.money.pepper import read_pepper
+from serve.money.ledger_setup import prepare_ledger, read_pepper
 from serve.money.upkeep import open_webhooks
 from tests.billing.webhooks.receiver import Receiver, receiving
 from tests.serve.served import Served, eventually, serving, settings_document

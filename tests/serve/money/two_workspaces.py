@@ -26,8 +26,7 @@ from billing.webhooks.webhooks import Webhooks
 from serve.catalog.offered import catalog_of
 from serve.cli.main import app
 from serve.config.settings import load_settings
-from serve.money.ledger_setup import open_accounts, prices_of
-from serve.money.pepper import read_pepper
+from serve.money.ledger_setup import open_accounts, prices_of, read_pepper
 from tests.migrated import migrated_file
 from tests.serve.served import settings_document
 

@@ -25,9 +25,7 @@ from billing.errors import LedgerUnavailable, UnknownOriginal
 from billing.originals.original_store import GRACE_S, OriginalStore
 from billing.store.database import Database, FakeOutageDatabase, PatientWork, Work, open_database
 from serve.metrics.background import OriginalMetrics
-from serve.originals.originals import Original, Originals
-from serve.originals.retention import Retention
-from serve.originals.writer import CHUNK_CHARACTERS
+from serve.originals.originals import CHUNK_CHARACTERS, Original, Originals, Retention
 from tests.billing.conftest import Books
 
 T = TypeVar("T")

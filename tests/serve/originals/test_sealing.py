@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from billing.originals.original_sql import Head
-from serve.originals.writer import CHUNK_CHARACTERS, Sealer, Unreadable, chunks_of
+from serve.originals.originals import CHUNK_CHARACTERS, Sealer, Unreadable, chunks_of
 
 PEPPER = b"p" * 32
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 
-from serve.originals.writer import Turns
+from serve.originals.originals import Turns
 
 
 async def test_after_a_write_comes_as_long_a_pause_and_then_the_next_in_line() -> None:

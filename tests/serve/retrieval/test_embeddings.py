@@ -17,7 +17,7 @@ from openai.types import CreateEmbeddingResponse
 from billing.caller import ProjectLimits
 from models.embedding_backends import Computed
 from models.errors import EngineFailed, EngineRejected, EngineUnavailable
-from serve.retrieval.computed_reply import embedding_items
+from serve.retrieval.requests import embedding_items
 from tests.serve.documented_reply import assert_documented
 from tests.serve.retrieval.serving import INPUT_NANO_USD, WIDTH, Retrieving, retrieving
 from tests.serve.served import eventually

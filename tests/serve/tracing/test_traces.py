@@ -13,8 +13,8 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
 from models.errors import EngineFailed
-from serve.tracing.collector import BadHeaders, TracingTerms
 from serve.tracing.otlp import Exporting, exporter_of
+from serve.tracing.spans import BadHeaders, TracingTerms
 from tests.serve.batches.running import running_server
 from tests.serve.batches.uploading import ended, jsonl, made
 from tests.serve.compressing import ReadyModel, local_model

@@ -34,7 +34,7 @@ from serve.http.error_dialects import openai_body, openai_problem
 from serve.http.errors import Problem
 from serve.http.openapi import BEARER
 from serve.http.routes import PlainRoute
-from serve.money.charged_reply import MOST_RECORDED_BYTES
+from serve.money.admission import MOST_RECORDED_BYTES
 
 # Keeps a response; whether that was done.
 Keep = Callable[[Mapping[str, Any]], Awaitable[bool]]

@@ -13,7 +13,6 @@ from typing import Any
 import psutil
 import pytest
 
-from serve.cluster.descendants import children_of_this_process, started_since
 from serve.cluster.ray_insides.ray_serve import (
     CLUSTERS_VARIABLE,
     InsidesChanged,
@@ -25,6 +24,7 @@ from serve.cluster.ray_insides.ray_serve import (
     stay_on_this_machine,
     wrap_grpc_port,
 )
+from serve.processes.process_setup import children_of_this_process, started_since
 
 
 def fake_ray(monkeypatch: pytest.MonkeyPatch, **modules: dict[str, Any]) -> None:
