@@ -19,8 +19,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.sample_checkpoints import TEXTS, make_checkpoint
+from compression.neural.batching import NeuralService
 from compression.neural.networks import Dtype, Placement
-from compression.neural.service import NeuralService
 from compression.neural.token_classifier import TokenClassifier, TokenClassifierSettings
 
 SHAPES = {"12x768": (12, 768), "6x384": (6, 384)}

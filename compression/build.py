@@ -8,8 +8,7 @@ from compression.pipeline.served import BuiltModel, LocalModel
 from compression.pipeline.spec import ModelSpec
 from compression.scorers.kinds import KINDS
 from compression.scorers.lexical import Scorer
-from compression.source.token_counter import TokenCounter
-from compression.source.tokenizer_counter import TokenizerCounter
+from compression.source.token_counter import TokenCounter, TokenizerCounter
 from compression.source.units import Segmentation
 
 
@@ -25,7 +24,7 @@ def build_model(spec: ModelSpec) -> BuiltModel:
     """Load what the spec names. Slow for neural kinds: seconds, and a download where it names a hub repository.
 
     Raises `TokenizerUnavailable`; `FileNotFoundError` and `BadWeights` for the lexical weights; `BadCalibration`;
-    for neural kinds `compression.neural.windows.CheckpointRefused` and `LLMLinguaUnavailable`.
+    for neural kinds `compression.neural.batching.CheckpointRefused` and `LLMLinguaUnavailable`.
     """
     counter = load_counter(spec.tokenizer, name=spec.tokenizer_name, revision=spec.tokenizer_revision)
     if KINDS[spec.kind].has_network:

@@ -29,7 +29,7 @@ from billing.adjustments.adjustment import (
     wanted,
 )
 from billing.errors import UnknownAccount
-from billing.ledger.workspace_balances import locked_in_month
+from billing.ledger.balances import locked_in_month
 from billing.rollups.archived import is_late, sealed_until
 from billing.rollups.usage_sums import CHARGED
 from billing.store.database import Database, RowWork

@@ -16,16 +16,19 @@ from sqlalchemy import Connection
 from billing.accounts import audit_log
 from billing.accounts.audit_log import AuditEntry
 from billing.archive import month_sql
-from billing.archive.event_file import COLUMNS, Event, Reread, reread
 from billing.archive.month_files import (
+    COLUMNS,
+    Event,
     EventsFile,
     Manifest,
+    Reread,
     alone,
     check_files,
     digest_of,
     events_name,
     manifest_of,
     require_own,
+    reread,
     whole_file,
     write_manifest,
 )

@@ -13,8 +13,7 @@ from sqlalchemy.engine import Row
 
 from billing.accounts import audit_log
 from billing.accounts.audit_log import AuditEntry
-from billing.archive.event_file import Key, Reread
-from billing.archive.month_files import Manifest
+from billing.archive.month_files import Key, Manifest, Reread
 from billing.errors import ArchiveRefused
 from billing.rollups import checkpoint_sql
 from billing.rollups.archived import KEY

@@ -26,8 +26,8 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 
 from billing.errors import ClockBehind, RowRefused
-from billing.ledger import key_balances, workspace_balances
-from billing.ledger.workspace_balances import locked_in_month
+from billing.ledger import balances
+from billing.ledger.balances import locked_in_month
 from billing.rollups.archived import archived_bound, sealed_until
 from billing.store.dates import now_s, this_month
 from billing.store.schema import holds, usage_events, workspaces
@@ -166,7 +166,7 @@ def open_hold(connection: Connection, hold: Hold, *, owner: str, lease_s: float)
     reserved = _RESERVE.returned(connection, parameters)
     month, has_limited_keys = (reserved or _reserved_in_another_month(connection, hold, parameters))[0]
     if has_limited_keys:
-        key_balances.reserve(connection, hold.key_id, hold.amount_nano_usd, month)
+        balances.reserve(connection, hold.key_id, hold.amount_nano_usd, month)
     _HOLD.count(
         connection,
         {
@@ -207,7 +207,7 @@ def _closed(connection: Connection, event: UsageEvent) -> _Freed:
 def _post(connection: Connection, event: UsageEvent, freed: _Freed) -> Posting:
     charge = _charge(connection, event, freed)
     if charge.has_limited_keys:
-        key_balances.move(
+        balances.move(
             connection,
             event.key_id,
             freed=freed.of_key_nano_usd,
@@ -222,7 +222,7 @@ def _post(connection: Connection, event: UsageEvent, freed: _Freed) -> Posting:
     # The event was there already: only its hold is given back.
     connection.execute(_UNCHARGE, {"workspace": event.workspace_id, "charge": charge.nano_usd})
     if charge.has_limited_keys:
-        key_balances.move(connection, event.key_id, freed=0, charge=-charge.nano_usd, month=charge.month)
+        balances.move(connection, event.key_id, freed=0, charge=-charge.nano_usd, month=charge.month)
     return Posting(False)
 
 
@@ -232,7 +232,7 @@ def close_hold(connection: Connection, event_id: str) -> bool:
     for workspace_id, amount_nano_usd, key_id in closed:
         found = _FREE.returned(connection, {"workspace": workspace_id, "freed": amount_nano_usd})
         if found and found[0][0] and key_id is not None:
-            key_balances.free(connection, key_id, amount_nano_usd)
+            balances.free(connection, key_id, amount_nano_usd)
     return bool(closed)
 
 
@@ -254,9 +254,9 @@ def _charge_locked(connection: Connection, event: UsageEvent, freed: _Freed) -> 
     if row is None:
         raise RowRefused(f"no workspace {event.workspace_id} to charge")
     covered = event.cost_nano_usd if event.offline else freed.nano_usd
-    room = workspace_balances.room(row, freed.nano_usd)
+    room = balances.room(row, freed.nano_usd)
     if row.has_limited_keys:
-        of_key = key_balances.room(connection, event.key_id, freed.of_key_nano_usd, row.month)
+        of_key = balances.key_room(connection, event.key_id, freed.of_key_nano_usd, row.month)
         room = min(room, of_key)
     charge = min(event.cost_nano_usd, max(covered, room))
     parameters = {"workspace": row.id, "freed": freed.nano_usd, "charge": charge, "covered": covered}
@@ -276,4 +276,4 @@ def _reserved_in_another_month(
         row = locked_in_month(connection, hold.workspace_id)
         if reserved := _RESERVE.returned(connection, parameters):
             return reserved
-    raise workspace_balances.refusal(connection, row, hold)
+    raise balances.refusal(connection, row, hold)

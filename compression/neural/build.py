@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+from compression.neural.batching import CheckpointRefused, LLMLinguaUnavailable, Network, NeuralService
 from compression.neural.checkpoints import find_checkpoint
 from compression.neural.llmlingua import LLMLingua2, LLMLinguaCompressor
 from compression.neural.models import (
@@ -14,9 +15,7 @@ from compression.neural.models import (
     blended,
 )
 from compression.neural.networks import Placement
-from compression.neural.service import NeuralService
 from compression.neural.token_classifier import TokenClassifier, TokenClassifierSettings
-from compression.neural.windows import CheckpointRefused, LLMLinguaUnavailable, Network
 from compression.pipeline.pipeline import Pipeline, calibration_of, calibration_of_records
 from compression.pipeline.served import BuiltModel, LocalModel
 from compression.pipeline.spec import ModelSpec

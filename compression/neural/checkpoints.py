@@ -13,7 +13,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntry
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 
-from compression.neural.windows import CheckpointRefused, Window
+from compression.neural.batching import CheckpointRefused, Window
 
 # No *.py and no pickles: code and pickled weights do not even reach the disk.
 WANTED_FILES = ("*.json", "*.txt", "*.model", "*.safetensors")

@@ -16,10 +16,16 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from compression.neural.batching import CheckpointRefused, Floats, Job, Network, QueryTooLong, Window, run_job
 from compression.neural.checkpoints import TextTokenizer, find_checkpoint, read_json
-from compression.neural.heads import Dense, Pooling
-from compression.neural.networks import CrossEncoderNetwork, EncoderNetwork, Placement, TorchNetwork
-from compression.neural.windows import CheckpointRefused, Floats, Job, Network, QueryTooLong, Window, run_job
+from compression.neural.networks import (
+    CrossEncoderNetwork,
+    Dense,
+    EncoderNetwork,
+    Placement,
+    Pooling,
+    TorchNetwork,
+)
 from compression.pipeline.spec import ModelSpec
 from compression.source.units import Segmentation
 

@@ -10,10 +10,10 @@ from itertools import zip_longest
 from typing import Any
 
 from compression.choosing.cutting import thin_out
+from compression.neural.batching import CheckpointRefused, LLMLinguaUnavailable
 from compression.neural.checkpoints import find_checkpoint, read_json
 from compression.neural.models import Steering, network_errors_translated, steered
 from compression.neural.networks import Placement
-from compression.neural.windows import CheckpointRefused, LLMLinguaUnavailable
 from compression.pipeline.errors import RefusedRequest
 from compression.pipeline.pipeline import Pipeline
 from compression.pipeline.request import CompressionRequest, CompressionResult

@@ -12,9 +12,16 @@ import numpy as np
 from compression.choosing.assembly import Assembler
 from compression.choosing.cutting import Cutting, parts_of, plan_cuts, select
 from compression.choosing.selection import SelectionSettings
-from compression.neural.service import NeuralService
+from compression.neural.batching import (
+    Floats,
+    Job,
+    Network,
+    NeuralClosed,
+    NeuralOverloaded,
+    NeuralService,
+    QueryTooLong,
+)
 from compression.neural.token_classifier import TokenClassifier
-from compression.neural.windows import Floats, Job, Network, NeuralClosed, NeuralOverloaded, QueryTooLong
 from compression.pipeline.errors import (
     CompressorFailed,
     CompressorOverloaded,

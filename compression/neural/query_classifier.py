@@ -22,9 +22,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from compression.neural.batching import Floats, Job, Network, QueryTooLong, cut, run_job
 from compression.neural.checkpoints import TextTokenizer, find_checkpoint, read_json
 from compression.neural.networks import Placement, QueryClassifierNetwork
-from compression.neural.windows import Floats, Job, Network, QueryTooLong, cut, run_job
 from compression.pipeline.spec import ModelSpec
 from compression.source.units import Segmentation
 

@@ -14,9 +14,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from compression.neural.batching import Floats, Job, Network, cut, run_job
 from compression.neural.checkpoints import TextTokenizer, Tokens, find_checkpoint
 from compression.neural.networks import Placement, TokenClassifierNetwork
-from compression.neural.windows import Floats, Job, Network, cut, run_job
 from compression.neural.words import (
     Group,
     Guards,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from compression.neural.windows import Floats
+from compression.neural.batching import Floats
 from compression.source.text import DENSE
 
 # ruff: noqa: RUF001 - marks of other scripts are intended

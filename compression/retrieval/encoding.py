@@ -8,12 +8,11 @@ from typing import TypeVar
 
 import numpy as np
 
+from compression.neural.batching import CheckpointRefused, Floats, Job, NeuralService, Window
 from compression.neural.checkpoints import find_checkpoint
 from compression.neural.encoder import Encoder, EncoderSettings
 from compression.neural.models import network_errors_translated
 from compression.neural.networks import Placement
-from compression.neural.service import NeuralService
-from compression.neural.windows import CheckpointRefused, Floats, Job, Window
 from compression.pipeline.errors import RefusedRequest
 from compression.pipeline.served import done
 from compression.retrieval.job import Answer, EncoderSpec, RetrievalJob

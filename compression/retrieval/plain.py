@@ -15,7 +15,7 @@ from compression.retrieval.job import Answer, RetrievalJob, Text
 from compression.scorers.lexical import LexicalScorer
 from compression.segmentation.builder import SegmentationSettings
 from compression.segmentation.segment import segment_plain
-from compression.source.tokenizer_counter import TokenizerCounter, UnknownToken
+from compression.source.token_counter import TokenizerCounter, UnknownToken
 from compression.source.units import Document, Segmentation, Unit
 
 

@@ -7,16 +7,17 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from compression.salience.levels import (
+from compression.salience.log_lines import (
     Bools,
     Floats,
     Ints,
+    Templates,
+    find_templates,
     level_of_line,
     level_of_lines,
     levels_of_prose,
     raised_in_failed_tests,
 )
-from compression.salience.templates import Templates, find_templates
 from compression.segmentation.lines import LOG_LINE
 from compression.source.units import FRAMING, Segmentation
 

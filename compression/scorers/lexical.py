@@ -15,8 +15,7 @@ from compression.features.layout import Floats
 from compression.features.matrix import Context, extract, prepare
 from compression.features.meaning import TokenEmbeddings
 from compression.features.network import BadWeights, Network, beginning_with, read_arrays
-from compression.second_look.inputs import read_inputs
-from compression.second_look.rounds import SecondLook, demoted
+from compression.second_look.rounds import SecondLook, demoted, read_inputs
 from compression.source.units import Segmentation
 
 

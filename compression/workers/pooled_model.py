@@ -5,6 +5,7 @@ from compression.pipeline.served import NO_TERMS, JobTerms
 from compression.pipeline.spec import ModelSpec
 from compression.retrieval.job import Answer, EncoderSpec, RetrievalJob
 from compression.scorers.kinds import KINDS
+from compression.workers.fork_server import Program, Spawner
 from compression.workers.messages import (
     Message,
     answer_of,
@@ -16,7 +17,6 @@ from compression.workers.messages import (
 )
 from compression.workers.plan import PoolObserver, PoolPlan, Unobserved
 from compression.workers.pool import Pool
-from compression.workers.spawner import Program, Spawner
 
 # By name: what they import is for the workers' processes, and not for this one.
 _PLAIN, _NEURAL = "compression.workers.programs:plain", "compression.workers.programs:neural"

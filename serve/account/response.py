@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from billing.books.saving import Dimension
 from billing.books.usage_report import PeriodUsage, UsageSum
 from billing.caller import Caller, LimitState, ProjectLimits, WindowState
-from billing.ledger.workspace_balances import Spending, SpendLimit
+from billing.ledger.balances import Spending, SpendLimit
 from billing.price import usd
 from serve.http.request_body import InvalidBody, Issue
 

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from billing.books.usage_report import PeriodUsage, period_usage
 from billing.caller import Caller
 from billing.errors import RateLimited
-from billing.ledger.workspace_balances import Spending, spending
+from billing.ledger.balances import Spending, spending
 from billing.rate_limits.rate_limits import NO_STATE, RateLimits, counted_by_key
 from billing.store.database import Database
 from serve.account.response import (

@@ -95,7 +95,7 @@ def advice_of(
 ) -> Advice:
     """Raises `ConfigError` for a model that cannot be built, and a row that it does not take."""
     from compression.tuning.advice import advise
-    from compression.tuning.parallel import CannotObserve, observe_all
+    from compression.tuning.observing import CannotObserve, observe_all
     from compression.tuning.row import question_of
     from serve.config.compression_models import spec_of
 
@@ -112,8 +112,8 @@ def advice_of(
 
 def publish(advices: Sequence[Advice], keep: float, out: Path, as_json: bool) -> None:
     """Write plot, calibrations and report, and print the report: as JSON, or tables and what to paste."""
+    from compression.tuning.advice import chart, takeaway
     from compression.tuning.artefact import write
-    from compression.tuning.chart import chart, takeaway
 
     out.mkdir(parents=True, exist_ok=True)
     curves = {one.model: one.points for one in advices}

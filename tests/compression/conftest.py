@@ -11,8 +11,7 @@ from compression.pipeline.pipeline import Compressor
 from compression.pipeline.request import CompressionRequest, CompressionResult
 from compression.pipeline.spec import CompressionSettings
 from compression.scorers.bm25 import BM25Scorer
-from compression.source.token_counter import TokenCounter
-from compression.source.tokenizer_counter import TokenizerCounter
+from compression.source.token_counter import TokenCounter, TokenizerCounter
 from compression.source.units import Segmentation
 
 TOKENIZER = Path(__file__).parents[2] / "models" / "embedded" / "tokenizer"

@@ -19,7 +19,7 @@ from compression.pipeline.request import CompressionRequest, CompressionResult
 from compression.pipeline.spec import CompressionSettings
 from compression.scorers.lexical import LexicalScorer
 from compression.segmentation import segment
-from compression.source.tokenizer_counter import TokenizerCounter
+from compression.source.token_counter import TokenizerCounter
 from compression.source.units import join
 from tests.compression.conftest import TOKENIZER
 

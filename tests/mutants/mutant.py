@@ -108,7 +108,7 @@ MUTANTS = (
     ),
     Mutant(
         "what exceeds a hold takes what others hold",
-        "billing/ledger/workspace_balances.py",
+        "billing/ledger/balances.py",
         "        limit - posted - held\n",
         "        limit - posted\n",
         ("tests/billing/ledger/test_theorem.py::test_a_cost_above_its_hold_takes_what_no_other_hold_has",),
@@ -183,7 +183,7 @@ MUTANTS = (
     ),
     Mutant(
         "a month that was left is counted from zero when it comes again",
-        "billing/ledger/workspace_balances.py",
+        "billing/ledger/balances.py",
         "    connection.execute(moving.values(month=row.now_month, month_posted_nano_usd=kept))\n",
         "    connection.execute(moving.values(month=row.now_month, month_posted_nano_usd=0))\n",
         (

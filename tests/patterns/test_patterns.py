@@ -29,7 +29,7 @@ EXCEPTIONS = {
     "compression.conversation.layout._SPACE_OUTSIDE": "reads JSON that was parsed before: every string in it ends",
     "compression.segmentation.lines._LINE": "what ends no line is followed by a line's end, or by the text's",
     "compression.segmentation.prose._LAST_WORD": "reads 24 characters",
-    "compression.source.tokenizer_counter._WORDS": "white space with nothing behind it ends the text",
+    "compression.source.token_counter._WORDS": "white space with nothing behind it ends the text",
 }
 
 # What was here once, and cost the square or worse: a rule that passes one of them is no rule.

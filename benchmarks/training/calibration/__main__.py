@@ -19,8 +19,7 @@ from benchmarks.training.calibration.results import result_questions
 from compression.pipeline.pipeline import OF_RECORDS
 from compression.pipeline.spec import ModelSpec
 from compression.tuning.artefact import Fitted, entry_of, write
-from compression.tuning.observing import Observed
-from compression.tuning.parallel import observe_all
+from compression.tuning.observing import Observed, observe_all
 
 TOKENIZER = "models/embedded/tokenizer"
 COMMAND = "python -m benchmarks.training.calibration"

@@ -30,8 +30,7 @@ from compression.features.layout import Floats
 from compression.features.meaning import TokenEmbeddings
 from compression.features.network import Network
 from compression.scorers.lexical import LexicalScorer, read_weights
-from compression.second_look.inputs import read_inputs, relations
-from compression.second_look.rounds import WEIGHTS, SecondLook
+from compression.second_look.rounds import WEIGHTS, SecondLook, read_inputs, relations
 from compression.segmentation import segment
 
 # Suites whose rows the first look was trained on; the others are new to it.

@@ -16,7 +16,7 @@ from benchmarks.training.second_look.samples import Sample
 from benchmarks.training.validation import layout_of
 from compression.features.layout import Floats
 from compression.features.network import Network
-from compression.second_look.inputs import relations
+from compression.second_look.rounds import relations
 
 # By how a suite's name begins. XQuAD asks several questions of a paragraph in three languages; KV is easily learned.
 WEIGHTS = {

@@ -12,7 +12,7 @@ from benchmarks.training import parallel
 from benchmarks.training.examples import TOKEN, label
 from compression.features.layout import Floats, Ints
 from compression.scorers.lexical import LexicalScorer
-from compression.second_look.inputs import Inputs, read_inputs
+from compression.second_look.rounds import Inputs, read_inputs
 from compression.segmentation import segment
 from compression.source.units import FRAMING, Segmentation
 

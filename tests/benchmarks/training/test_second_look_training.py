@@ -16,8 +16,8 @@ from benchmarks.training.second_look.rounds import FOLDS, Batch, crossed, log_su
 from benchmarks.training.second_look.samples import Sample  # noqa: E402
 from compression.features.layout import Group, Layout  # noqa: E402
 from compression.features.matching import Counts  # noqa: E402
-from compression.second_look.inputs import Inputs  # noqa: E402
 from compression.second_look.links import Names  # noqa: E402
+from compression.second_look.rounds import Inputs  # noqa: E402
 
 PASSAGES = tuple(
     (title, f"{title} lies on the {river}. It was founded in {year}. Its mayor is {mayor}.")

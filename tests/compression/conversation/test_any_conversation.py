@@ -20,7 +20,7 @@ from compression.pipeline.spec import CompressionSettings
 from compression.scorers.bm25 import BM25Scorer
 from compression.scorers.lexical import LexicalScorer
 from compression.segmentation import SegmentationSettings, segment
-from compression.source.tokenizer_counter import TokenizerCounter
+from compression.source.token_counter import TokenizerCounter
 from compression.source.units import join
 from tests.compression.conftest import TOKENIZER
 from tests.compression.conversation.chats import MESSAGES, ChanceScorer, bare, is_conversation_still, pairs

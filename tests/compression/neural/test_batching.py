@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compression.neural.windows import cut, next_batch, plan_batches
+from compression.neural.batching import cut, next_batch, plan_batches
 
 lengths = st.lists(st.integers(1, 512), min_size=1, max_size=60)
 budgets = st.integers(1, 4096)

@@ -16,11 +16,10 @@ import pytest
 
 from benchmarks.sample_checkpoints import Architecture
 from compression.build import build_model
+from compression.neural.batching import CheckpointRefused, Floats, Job, NeuralService, Window
 from compression.neural.llmlingua import LLMLingua2
 from compression.neural.models import Running, ScoredModel
 from compression.neural.networks import Placement
-from compression.neural.service import NeuralService
-from compression.neural.windows import CheckpointRefused, Floats, Job, Window
 from compression.pipeline.errors import (
     CompressorFailed,
     CompressorOverloaded,
@@ -33,7 +32,7 @@ from compression.pipeline.served import CompressionModel
 from compression.pipeline.spec import CompressionSettings, ModelSpec
 from compression.scorers.kinds import Blend
 from compression.scorers.lexical import LexicalScorer
-from compression.source.tokenizer_counter import TokenizerCounter
+from compression.source.token_counter import TokenizerCounter
 from compression.source.units import Segmentation, join
 from tests.compression.conftest import TOKENIZER
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from benchmarks.sample_checkpoints import Architecture
+from compression.neural.batching import CheckpointRefused
 from compression.neural.checkpoints import TextTokenizer, find_checkpoint
 from compression.neural.encoder import Encoder
 from compression.neural.networks import Placement
 from compression.neural.query_classifier import QueryClassifier
 from compression.neural.token_classifier import TokenClassifier
-from compression.neural.windows import CheckpointRefused
 
 
 @pytest.fixture

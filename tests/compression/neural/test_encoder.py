@@ -11,10 +11,9 @@ import pytest
 import torch
 
 from benchmarks.sample_checkpoints import config_of, train_tokenizer
+from compression.neural.batching import NeuralService, QueryTooLong
 from compression.neural.encoder import Encoder, EncoderSettings
 from compression.neural.networks import Placement
-from compression.neural.service import NeuralService
-from compression.neural.windows import QueryTooLong
 from compression.source.units import Document, Segmentation, Unit
 
 SENTENCES = (

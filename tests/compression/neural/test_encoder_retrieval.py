@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from benchmarks.sample_checkpoints import config_of, train_tokenizer
+from compression.neural.batching import CheckpointRefused
 from compression.neural.encoder import Encoder
 from compression.neural.networks import Placement
-from compression.neural.windows import CheckpointRefused
 from compression.pipeline.errors import RefusedRequest, TextTooLong
 from compression.retrieval.encoding import EncoderRetrieval
 from compression.retrieval.job import Answer, EncoderSpec, RetrievalJob

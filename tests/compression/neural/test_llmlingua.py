@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from benchmarks.sample_checkpoints import TEXTS, Architecture
+from compression.neural.batching import CheckpointRefused, LLMLinguaUnavailable
 from compression.neural.llmlingua import LLMLingua2
 from compression.neural.networks import Placement
-from compression.neural.windows import CheckpointRefused, LLMLinguaUnavailable
 from compression.pipeline.errors import RefusedRequest
 
 ARCHITECTURES: tuple[Architecture, ...] = ("bert", "xlm-roberta")

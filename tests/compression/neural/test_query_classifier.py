@@ -13,9 +13,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from benchmarks.sample_checkpoints import TEXTS
+from compression.neural.batching import CheckpointRefused, QueryTooLong
 from compression.neural.networks import Placement
 from compression.neural.query_classifier import QueryClassifier, QueryClassifierSettings
-from compression.neural.windows import CheckpointRefused, QueryTooLong
 from compression.source.units import Document, Segmentation, Unit
 
 QUERY = "the plan of the committee"

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from compression.neural.service import NeuralService
-from compression.neural.windows import Floats, Job, NeuralClosed, NeuralOverloaded, Window
+from compression.neural.batching import Floats, Job, NeuralClosed, NeuralOverloaded, NeuralService, Window
 
 
 class FakeNetwork:

@@ -11,9 +11,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.sample_checkpoints import TEXTS, Architecture
+from compression.neural.batching import CheckpointRefused, Window
 from compression.neural.networks import Placement, TokenClassifierNetwork
 from compression.neural.token_classifier import TokenClassifier, TokenClassifierSettings
-from compression.neural.windows import CheckpointRefused, Window
 
 ARCHITECTURES: tuple[Architecture, ...] = ("bert", "xlm-roberta", "modernbert")
 PROSE = " ".join(TEXTS[at] for at in (0, 1, 5))

@@ -24,8 +24,7 @@ from compression.pipeline.errors import (
 from compression.pipeline.pipeline import Compressor
 from compression.pipeline.request import CompressionRequest, CompressionResult, check_request
 from compression.pipeline.spec import CompressionSettings
-from compression.source.token_counter import FakeCounter
-from compression.source.tokenizer_counter import TokenizerCounter
+from compression.source.token_counter import FakeCounter, TokenizerCounter
 from compression.source.units import Segmentation
 
 Compress = Callable[..., CompressionResult]

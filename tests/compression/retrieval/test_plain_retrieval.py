@@ -14,7 +14,7 @@ from compression.pipeline.errors import RefusedRequest, TextTooLong
 from compression.retrieval.job import Answer, RetrievalJob
 from compression.retrieval.plain import PlainRetrieval, side_by_side
 from compression.scorers.lexical import LexicalScorer
-from compression.source.tokenizer_counter import TokenizerCounter
+from compression.source.token_counter import TokenizerCounter
 from compression.workers.messages import answer_message, answer_of, job_message, job_of
 
 TOKENIZER = Path(__file__).parents[3] / "models/embedded/tokenizer"

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from compression.source import tokenizer_counter
-from compression.source.tokenizer_counter import Cuts, TokenizerCounter, cuts_of, split_pieces, stretches
+from compression.source import token_counter
+from compression.source.token_counter import Cuts, TokenizerCounter, cuts_of, split_pieces, stretches
 
 # What tokenizers treat in ways of their own: spaces of every kind, line ends, contractions, marks, special tokens.
 AWKWARD_PIECES = [
@@ -60,7 +60,7 @@ def test_a_long_text_is_cut_only_where_it_may_be(text: str, after_lines: bool, l
 def test_texts_that_hold_every_separator_are_counted_too(
     counter: TokenizerCounter, whole: Tokenizer, texts: list[str]
 ) -> None:
-    marked = [tokenizer_counter.SEPARATORS + text for text in texts]
+    marked = [token_counter.SEPARATORS + text for text in texts]
     expected = [len(whole.encode(text, add_special_tokens=False).ids) for text in marked]
     assert counter.count_many(marked) == expected
     cuts = Cuts(after_lines=False)
@@ -78,7 +78,7 @@ def test_a_text_of_one_word_a_line_is_read_a_line_at_a_time(whole: Tokenizer) ->
 def test_a_full_cache_starts_anew_and_counts_on(
     counter: TokenizerCounter, whole: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tokenizer_counter, "_CACHED_PIECES", 3)
+    monkeypatch.setattr(token_counter, "_CACHED_PIECES", 3)
     for text in ("one two three four", "five six one", "one two three four"):
         assert counter.count(text) == len(whole.encode(text, add_special_tokens=False).ids)
 

@@ -13,13 +13,14 @@ from compression.tuning.advice import (
     FEWEST_QUESTIONS,
     Thresholds,
     advise,
+    chart,
     curve,
     interval,
     recommended,
+    takeaway,
     thresholds_of,
 )
 from compression.tuning.artefact import Fitted, NoBars
-from compression.tuning.chart import chart, takeaway
 from compression.tuning.observing import RATIOS, Observed
 
 

@@ -12,10 +12,10 @@ from typing import Any
 import psutil
 
 from compression.pipeline.served import NO_TERMS, JobTerms
+from compression.workers.fork_server import Program, Spawner
 from compression.workers.messages import Message, count_message
 from compression.workers.plan import LanePlan, PoolPlan, Replaced
 from compression.workers.pool import Pool
-from compression.workers.spawner import Program, Spawner
 from tests.compression.workers.acting import PATIENCE_S, eventually
 
 
