@@ -151,6 +151,12 @@ def check_request(request: CompressionRequest, settings: CompressionSettings) ->
         )
 
 
+def check_texts(request: CompressionRequest) -> None:
+    """Raises `NotText`."""
+    _size("input", request.input)
+    _size("query", request.query)
+
+
 def check_size(request: CompressionRequest | Size, settings: CompressionSettings) -> None:
     """Raises a `CompressionError` for a size that these settings do not allow."""
     ratio, keep = request.target_ratio, request.keep

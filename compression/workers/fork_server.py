@@ -18,6 +18,7 @@ import os
 import pickle
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -26,9 +27,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import orjson
-
-from compression.workers.messages import CANCEL, Message, read
+from compression.workers.messages import Frame, Hello, hello_of, packed, read
 from compression.workers.processes import WorkerCannotStart
 
 _PR_SET_PDEATHSIG = 1
@@ -62,7 +61,9 @@ def became_worker(parent: int, niceness: int) -> None:
 
 # What a program returns: what a worker runs with its socket.
 Run = Callable[[socket.socket], None]
-_LONGEST_ORDER = 2**16
+_LONGEST_PACKET = 2**16
+# With a worker's socket: start one of this niceness. Without: kill the one of this process id.
+_ORDER = struct.Struct("<i")
 
 
 class ForkServer:
@@ -77,7 +78,7 @@ class ForkServer:
     def load(self) -> None:
         """Load the program that the first packet names; if that fails, each request for a worker gets the reason."""
         # Plain values, from the process that started this one.
-        program, spec = pickle.loads(self._orders.recv(_LONGEST_ORDER))
+        program, spec = pickle.loads(self._orders.recv(_LONGEST_PACKET))
         module, _, function = program.partition(":")
         try:
             self._run = getattr(importlib.import_module(module), function)(spec)
@@ -91,15 +92,15 @@ class ForkServer:
     def serve(self) -> None:
         signal.signal(signal.SIGCHLD, self._on_child_ended)
         while True:
-            packet, descriptors, _, _ = socket.recv_fds(self._orders, _LONGEST_ORDER, 1)
+            packet, descriptors, _, _ = socket.recv_fds(self._orders, _LONGEST_PACKET, 1)
             if not packet:
                 return
-            order = orjson.loads(packet)
+            (number,) = _ORDER.unpack(packet)
             if descriptors:
-                self._fork(socket.socket(fileno=descriptors[0]), niceness=order["fork"])
-            elif order["kill"] in self._workers:
+                self._fork(socket.socket(fileno=descriptors[0]), niceness=number)
+            elif number in self._workers:
                 # Not reaped yet, so the number cannot be another process's.
-                os.kill(order["kill"], signal.SIGKILL)
+                os.kill(number, signal.SIGKILL)
 
     def _fork(self, peer: socket.socket, *, niceness: int) -> None:
         with peer:
@@ -143,7 +144,7 @@ def become_worker_and_exit(run: Run, peer: socket.socket, *, parent: int, nicene
 
 
 def _refuse(peer: socket.socket, reason: str) -> None:
-    peer.sendall(Message({"cannot": reason}).packed())
+    peer.sendall(Frame(0, packed(Hello(os.getpid(), reason))).packed())
 
 
 def main() -> None:
@@ -153,10 +154,6 @@ def main() -> None:
     server = ForkServer(orders)
     server.load()
     server.serve()
-
-
-if __name__ == "__main__":
-    main()
 
 
 _ROOT = Path(__file__).parents[2]
@@ -192,18 +189,18 @@ class Worker:
         self._spawner = spawner
         self._server_pid = spawner.server_pid
 
-    def send(self, message: Message, number: int) -> None:
+    def send(self, payload: bytes, number: int) -> None:
         # Never awaited: a worker gets no more than the jobs that it may have at once.
-        self._writer.write(message.packed(id=number))
+        self._writer.write(Frame(number, payload).packed())
 
     def cancel(self, number: int) -> None:
         """Ask for the end of a job; only a worker of several jobs listens while it works."""
-        self.send(Message({"do": CANCEL}), number)
+        self.send(b"", number)
 
-    async def answers(self) -> AsyncIterator[tuple[int, Message]]:
+    async def answers(self) -> AsyncIterator[Frame]:
         """Each answer with its job's number, until the process has ended."""
-        while (message := await read(self._reader)) is not None:
-            yield int(message.header.pop("id")), message
+        while (answer := await read(self._reader)) is not None:
+            yield answer
 
     def end(self) -> None:
         """Kill it, whatever it is doing."""
@@ -244,23 +241,24 @@ class Spawner:
         ours, theirs = socket.socketpair()
         with theirs:
             try:
-                self._order({"fork": niceness}, theirs)
+                self._order_worker(niceness, theirs)
             except WorkerCannotStart:
                 ours.close()
                 raise
         reader, writer = await asyncio.open_unix_connection(sock=ours, limit=_READ_BYTES)
         try:
             async with asyncio.timeout(self._start_s):
-                hello = await read(reader)
+                first = await read(reader)
         except BaseException as error:
             writer.transport.abort()
             if isinstance(error, TimeoutError):
                 raise WorkerCannotStart(f"not ready within {self._start_s:g} s") from None
             raise
-        if hello is None or "pid" not in hello.header:
+        hello = Hello(0, "it died") if first is None else hello_of(first.payload)
+        if hello.cannot is not None:
             writer.transport.abort()
-            raise WorkerCannotStart("it died" if hello is None else hello.header["cannot"])
-        return Worker(hello.header["pid"], reader, writer, self)
+            raise WorkerCannotStart(hello.cannot)
+        return Worker(hello.pid, reader, writer, self)
 
     def close(self) -> None:
         """End the fork server, and so every worker."""
@@ -272,11 +270,10 @@ class Spawner:
             self._server.wait(_ENDED_S)
             self._server = None
 
-    def _order(self, order: dict[str, int], peer: socket.socket | None = None) -> None:
-        packet, descriptors = orjson.dumps(order), [] if peer is None else [peer.fileno()]
+    def _order_worker(self, niceness: int, peer: socket.socket) -> None:
         for is_last in (False, True):
             try:
-                socket.send_fds(self._running(), [packet], descriptors)
+                socket.send_fds(self._running(), [_ORDER.pack(niceness)], [peer.fileno()])
                 return
             except OSError as error:
                 # It died, or does not listen: its workers die with it, and the next one takes the order.
@@ -290,7 +287,7 @@ class Spawner:
             # The workers died with it.
             return
         try:
-            self._orders.send(orjson.dumps({"kill": pid}))
+            self._orders.send(_ORDER.pack(pid))
         except OSError:
             self.close()
 
@@ -315,3 +312,7 @@ class Spawner:
     def _environment(self) -> dict[str, str]:
         path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
         return {**os.environ, **dict(self._program.environment), "PYTHONPATH": path}
+
+
+if __name__ == "__main__":
+    main()

@@ -7,7 +7,6 @@ from bisect import insort
 from dataclasses import dataclass, field
 from typing import Any
 
-from compression.workers.messages import Message
 from compression.workers.plan import LaneName, LanePlan
 
 # About what a job takes; used for the order only.
@@ -21,12 +20,12 @@ class Job:
     with others died, and it may have been its doing."""
 
     number: int
-    message: Message
+    payload: bytes
     size: int
     payer: str
     lane: LaneName
     deadline_s: float
-    answer: asyncio.Future[Message]
+    answer: asyncio.Future[bytes]
     place: float = 0.0
     worker: Any = None
     is_suspect: bool = False

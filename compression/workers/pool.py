@@ -16,7 +16,6 @@ from compression.pipeline.errors import (
 )
 from compression.pipeline.served import JobTerms
 from compression.workers.lane import Job, Lane
-from compression.workers.messages import Message
 from compression.workers.plan import LaneName, PoolObserver, PoolPlan, Replaced
 from compression.workers.processes import Processes, Start, WorkerProcess
 
@@ -25,11 +24,11 @@ log = logging.getLogger(__name__)
 GRACE_S = 15.0
 # The shortest pause between two looks at a job that may be taking too long.
 _LOOK_S = 0.1
-_NOT_SENT = "this could not be sent to a process"
+NOT_SENT = "this could not be sent to a process"
 
 
 class Pool:
-    """Runs messages as jobs. A job that is given up, by its deadline or by its caller's cancellation, is ended."""
+    """Runs jobs, which are bytes to it. One that is given up, by deadline or by its caller's cancellation, is ended."""
 
     def __init__(
         self, start: Start, plan: PoolPlan, observer: PoolObserver, *, grace_s: float = GRACE_S
@@ -52,13 +51,13 @@ class Pool:
         """Raises `WorkerCannotStart` where processes have died and no new one can be started."""
         self._processes.check()
 
-    async def run(self, message: Message, *, size: int, terms: JobTerms) -> Message:
-        """The answer to a message of `size` bytes.
+    async def run(self, payload: bytes, *, terms: JobTerms) -> bytes:
+        """The answer to a job.
 
         Raises `CompressorOverloaded`, `CompressorUnavailable`, `CompressionTimedOut`, or `CompressorFailed` where the
-        process died that worked on it, or the message cannot be sent to one.
+        process died that worked on it, or it cannot be sent to one.
         """
-        job = self._admitted(message, size, terms)
+        job = self._admitted(payload, terms)
         reason: Replaced = "cancelled"
         try:
             self._fill()
@@ -86,16 +85,14 @@ class Pool:
                 _fail(job, gone)
         await self._processes.close()
 
-    def _admitted(self, message: Message, size: int, terms: JobTerms) -> Job:
+    def _admitted(self, payload: bytes, terms: JobTerms) -> Job:
         if self._closed:
             raise CompressorUnavailable("the compressor is shut down")
-        number = next(self._numbers)
-        _check_sendable(message, number)
         self._make_room(terms)
-        deadline_s = min(self._plan.deadline_s, terms.deadline_s or self._plan.deadline_s)
+        size, deadline_s = len(payload), min(self._plan.deadline_s, terms.deadline_s or self._plan.deadline_s)
         job = Job(
-            number=number,
-            message=message,
+            number=next(self._numbers),
+            payload=payload,
             size=size,
             payer=terms.payer,
             lane="trial" if terms.is_trial else "small" if size <= self._plan.large_bytes else "large",
@@ -146,13 +143,13 @@ class Pool:
         job.worker = process
         process.jobs[job.number] = job
         try:
-            process.worker.send(job.message, job.number)
+            process.worker.send(job.payload, job.number)
         except Exception:
             # Its own failure: the process has nothing of it, and is free for others.
             log.exception("a job could not be sent to worker %d", process.worker.pid)
             del process.jobs[job.number]
             self._ended(job)
-            _fail(job, CompressorFailed(_NOT_SENT))
+            _fail(job, CompressorFailed(NOT_SENT))
             return
         if lane.plan.longest_s is not None:
             job.cpu_began_s = process.worker.cpu_s()
@@ -166,13 +163,13 @@ class Pool:
             job.timer.cancel()
             job.timer = None
 
-    def _answered(self, process: WorkerProcess, number: int, message: Message) -> None:
+    def _answered(self, process: WorkerProcess, number: int, answer: bytes) -> None:
         job = process.jobs.pop(number)
         self._ended(job)
         if not self._processes.is_shared and not self._lanes[job.lane].plan.is_warm:
             self._processes.end(process)
         if job.is_wanted:
-            job.answer.set_result(message)
+            job.answer.set_result(answer)
         self._fill()
 
     def _give_up(self, job: Job, reason: Replaced) -> None:
@@ -255,12 +252,3 @@ class Pool:
 def _fail(job: Job, error: Exception) -> None:
     if job.is_wanted:
         job.answer.set_exception(error)
-
-
-def _check_sendable(message: Message, number: int) -> None:
-    """Before it takes a place. Raises `CompressorFailed` for a header that is no JSON."""
-    try:
-        message.head(id=number)
-    except Exception as error:
-        log.exception("a job cannot be sent to a worker")
-        raise CompressorFailed(_NOT_SENT) from error

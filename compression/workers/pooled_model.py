@@ -1,23 +1,20 @@
 """A compression model whose work is done by a pool of processes."""
 
-from compression.pipeline.request import CompressionRequest, CompressionResult
+import logging
+from typing import Any
+
+from compression.pipeline.errors import CompressorFailed
+from compression.pipeline.request import CompressionRequest, CompressionResult, check_texts
 from compression.pipeline.served import NO_TERMS, JobTerms
 from compression.pipeline.spec import ModelSpec
 from compression.retrieval.job import Answer, EncoderSpec, RetrievalJob
 from compression.scorers.kinds import KINDS
 from compression.workers.fork_server import Program, Spawner
-from compression.workers.messages import (
-    Message,
-    answer_of,
-    count_message,
-    job_message,
-    request_message,
-    result_of,
-    tokens_of,
-)
+from compression.workers.messages import Compress, Count, Job, Retrieve, done_of, packed
 from compression.workers.plan import PoolObserver, PoolPlan, Unobserved
-from compression.workers.pool import Pool
+from compression.workers.pool import NOT_SENT, Pool
 
+log = logging.getLogger(__name__)
 # By name: what they import is for the workers' processes, and not for this one.
 _PLAIN, _NEURAL = "compression.workers.programs:plain", "compression.workers.programs:neural"
 _ENCODER = "compression.workers.programs:encoder"
@@ -35,15 +32,17 @@ class PooledModel:
         self._spawner = spawner
 
     async def compress(self, request: CompressionRequest, terms: JobTerms = NO_TERMS) -> CompressionResult:
-        return result_of(await self._run(request_message(request), terms))
+        found: CompressionResult = (await self._run(Compress(request), terms)).result
+        return found
 
     async def count_tokens(self, text: str, terms: JobTerms = NO_TERMS) -> int:
         """As receipts count it."""
-        return tokens_of(await self._run(count_message(text), terms))
+        return int((await self._run(Count(text), terms)).tokens)
 
     async def retrieve(self, job: RetrievalJob, terms: JobTerms = NO_TERMS) -> Answer:
         """An answer of a model with the lexical scorer's weights."""
-        return answer_of(await self._run(job_message(job), terms))
+        found: Answer = (await self._run(Retrieve(job), terms)).answer
+        return found
 
     def check(self) -> None:
         """Raises `WorkerCannotStart` where there are no processes and none can be started."""
@@ -53,8 +52,16 @@ class PooledModel:
         await self._pool.close()
         self._spawner.close()
 
-    async def _run(self, message: Message, terms: JobTerms) -> Message:
-        return await self._pool.run(message, size=sum(map(len, message.blobs)), terms=terms)
+    async def _run(self, job: Job, terms: JobTerms) -> Any:
+        try:
+            payload = packed(job)
+        except Exception as error:
+            if isinstance(job, Compress):
+                # What is no text is refused by name, and never gets to a process.
+                check_texts(job.request)
+            log.exception("a job cannot be sent to a worker")
+            raise CompressorFailed(NOT_SENT) from error
+        return done_of(await self._pool.run(payload, terms=terms))
 
 
 async def start_encoder(

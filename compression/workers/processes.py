@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from compression.workers.lane import Job
-from compression.workers.messages import Message
 from compression.workers.plan import LaneName, PoolPlan
 
 
@@ -26,7 +25,7 @@ class RunningWorker(Protocol):
 
     pid: int
 
-    def send(self, message: Message, number: int) -> None: ...
+    def send(self, payload: bytes, number: int) -> None: ...
 
     def cancel(self, number: int) -> None: ...
 
@@ -38,7 +37,7 @@ class RunningWorker(Protocol):
         """True for one that died where its fork server died, and all its siblings with it."""
         ...
 
-    def answers(self) -> AsyncIterator[tuple[int, Message]]: ...
+    def answers(self) -> AsyncIterator[tuple[int, bytes]]: ...
 
     def end(self) -> None: ...
 
@@ -66,7 +65,7 @@ class Processes:
         plan: PoolPlan,
         *,
         on_ready: Callable[[], None],
-        on_answer: Callable[[WorkerProcess, int, Message], None],
+        on_answer: Callable[[WorkerProcess, int, bytes], None],
         on_death: Callable[[WorkerProcess], None],
     ) -> None:
         self._start = start
@@ -163,8 +162,8 @@ class Processes:
 
     async def _listen(self, process: WorkerProcess) -> None:
         try:
-            async for number, message in process.worker.answers():
-                self._on_answer(process, number, message)
+            async for number, answer in process.worker.answers():
+                self._on_answer(process, number, answer)
         except Exception:
             log.exception("worker %d sent an invalid answer", process.worker.pid)
         self.running.remove(process)

@@ -7,83 +7,72 @@ import os
 import socket
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 from compression.build import build_model, load_counter, plain_compressor, plain_scorer
 from compression.pipeline.errors import CompressionError
-from compression.pipeline.pipeline import Compressor
 from compression.pipeline.request import CompressionRequest
-from compression.pipeline.served import (
-    UNEXPECTED,
-    CompressionFault,
-    CompressionModel,
-    as_value,
-    done,
-    refusal_of,
-)
+from compression.pipeline.served import UNEXPECTED, CompressionFault, as_value, done, refusal_of
 from compression.pipeline.spec import ModelSpec
 from compression.retrieval.job import EncoderSpec
 from compression.retrieval.plain import PlainRetrieval
 from compression.scorers.lexical import LexicalScorer
-from compression.source.token_counter import TokenCounter
 from compression.workers.messages import (
-    CANCEL,
-    COUNT,
-    RETRIEVE,
-    Message,
-    answer_message,
-    fault_message,
+    Compress,
+    Compressed,
+    Count,
+    Counted,
+    Done,
+    Failed,
+    Frame,
+    Hello,
+    Job,
+    Retrieve,
+    Retrieved,
     job_of,
+    packed,
     read,
     read_from,
-    request_message,
-    request_of,
-    result_message,
-    text_of,
-    tokens_message,
 )
 
-ID = "id"
 _READ_BYTES = 2**20
 
 
-def work_in_turn(peer: socket.socket, handle: Callable[[Message], Message]) -> None:
+def work_in_turn(peer: socket.socket, handle: Callable[[bytes], bytes]) -> None:
     """One at a time: to end a job, kill the process. `handle` must not raise."""
-    peer.sendall(_hello().packed())
+    peer.sendall(hello())
     while (job := read_from(peer)) is not None:
-        peer.sendall(handle(job).packed(id=job.header[ID]))
+        peer.sendall(Frame(job.number, handle(job.payload)).packed())
 
 
-async def work_together(peer: socket.socket, handle: Callable[[Message], Awaitable[Message]]) -> None:
+async def work_together(peer: socket.socket, handle: Callable[[bytes], Awaitable[bytes]]) -> None:
     """As many as are sent. A job that is cancelled ends when its `handle` does."""
     reader, writer = await asyncio.open_unix_connection(sock=peer, limit=_READ_BYTES)
-    writer.write(_hello().packed())
-    running: dict[Any, asyncio.Task[None]] = {}
+    writer.write(hello())
+    running: dict[int, asyncio.Task[None]] = {}
 
-    async def work(job: Message) -> None:
-        number = job.header[ID]
+    async def work(number: int, payload: bytes) -> None:
         try:
-            answer = await handle(job)
+            answer = await handle(payload)
         except asyncio.CancelledError:
-            answer = Message({})
-        writer.write(answer.packed(id=number))
+            answer = b""
+        writer.write(Frame(number, answer).packed())
         del running[number]
 
     while (job := await read(reader)) is not None:
-        if job.header["do"] != CANCEL:
-            running[job.header[ID]] = asyncio.create_task(work(job))
-        elif (cancelled := running.get(job.header[ID])) is not None:
+        if job.payload:
+            running[job.number] = asyncio.create_task(work(*job))
+        elif (cancelled := running.get(job.number)) is not None:
             cancelled.cancel()
 
 
-def _hello() -> Message:
-    return Message({"pid": os.getpid()})
+def hello(cannot: str | None = None) -> bytes:
+    return Frame(0, packed(Hello(os.getpid(), cannot))).packed()
 
 
 log = logging.getLogger(__name__)
 # A first request, so that the workers inherit whatever is built lazily.
-_FIRST = CompressionRequest(
-    "Who chose it?", "# Title\n\nThe committee chose it in 1999.\n\nNobody minded.", 0.5
+_FIRST = Compress(
+    CompressionRequest("Who chose it?", "# Title\n\nThe committee chose it in 1999.\n\nNobody minded.", 0.5)
 )
 
 
@@ -94,30 +83,31 @@ def plain(spec: ModelSpec) -> Callable[[socket.socket], None]:
     compressor = plain_compressor(spec, counter, scorer)
     retrieval = PlainRetrieval(scorer, counter) if isinstance(scorer, LexicalScorer) else None
 
-    def handle(job: Message) -> Message:
-        if job.header["do"] == RETRIEVE and retrieval is not None:
-            return handled(lambda: answer_message(retrieval.do(job_of(job))))
-        return handled(lambda: compressed_here(compressor, counter, job))
+    def work(job: Job) -> Done:
+        if isinstance(job, Count):
+            return Counted(counter.count(job.text))
+        if isinstance(job, Compress):
+            return Compressed(compressor.compress(job.request))
+        if retrieval is None:
+            raise TypeError(f"a model of kind {spec.kind} retrieves nothing")
+        return Retrieved(retrieval.do(job.job))
 
-    handle(request_message(_FIRST))
+    def handle(payload: bytes) -> bytes:
+        return handled(lambda: work(job_of(payload)))
+
+    handle(packed(_FIRST))
     return lambda peer: work_in_turn(peer, handle)
 
 
-def compressed_here(compressor: Compressor, counter: TokenCounter, job: Message) -> Message:
-    if job.header["do"] == COUNT:
-        return tokens_message(counter.count(text_of(job)))
-    return result_message(compressor.compress(request_of(job)))
-
-
-def handled(work: Callable[[], Message]) -> Message:
+def handled(work: Callable[[], Done]) -> bytes:
     """The answer, or the fault. What failed unexpectedly is for the log only."""
     try:
-        return work()
+        return packed(work())
     except CompressionError as error:
-        return fault_message(refusal_of(error))
+        return packed(Failed(refusal_of(error)))
     except Exception:
         log.exception("a job failed unexpectedly")
-        return fault_message(UNEXPECTED)
+        return packed(Failed(UNEXPECTED))
 
 
 def neural(spec: ModelSpec) -> Callable[[socket.socket], None]:
@@ -132,29 +122,31 @@ def neural(spec: ModelSpec) -> Callable[[socket.socket], None]:
         try:
             model = build_model(spec)
         except Exception as error:
-            peer.sendall(Message({"cannot": f"{type(error).__name__}: {error}"}).packed())
-            return
+            return peer.sendall(hello(f"{type(error).__name__}: {error}"))
         counting = ThreadPoolExecutor(1, thread_name_prefix="count")
 
-        async def handle(job: Message) -> Message:
-            if job.header["do"] == COUNT:
-                return tokens_message(await done(counting.submit(counter.count, text_of(job))))
-            return await compressed(model, job)
+        async def handle(payload: bytes) -> bytes:
+            job = job_of(payload)
+            if isinstance(job, Count):
+                return packed(Counted(await done(counting.submit(counter.count, job.text))))
+            if not isinstance(job, Compress):
+                return packed(Failed(UNEXPECTED))
+            result = await as_value(model.compress(job.request))
+            if not isinstance(result, CompressionFault):
+                return packed(Compressed(result))
+            return packed(Failed(undisclosed(result)))
 
         asyncio.run(work_together(peer, handle))
 
     return run
 
 
-async def compressed(model: CompressionModel, job: Message) -> Message:
-    result = await as_value(model.compress(request_of(job)))
-    if not isinstance(result, CompressionFault):
-        return result_message(result)
-    if result.kind != "failed":
-        return fault_message(result)
-    # Torch's own messages are for the log only.
-    log.error("a compression failed: %s", result.message)
-    return fault_message(UNEXPECTED)
+def undisclosed(fault: CompressionFault) -> CompressionFault:
+    """Without torch's own messages, which are for the log only."""
+    if fault.kind != "failed":
+        return fault
+    log.error("a compression failed: %s", fault.message)
+    return UNEXPECTED
 
 
 def encoder(spec: EncoderSpec) -> Callable[[socket.socket], None]:
@@ -168,12 +160,14 @@ def encoder(spec: EncoderSpec) -> Callable[[socket.socket], None]:
         try:
             model = EncoderRetrieval.load(spec)
         except Exception as error:
-            peer.sendall(Message({"cannot": f"{type(error).__name__}: {error}"}).packed())
-            return
+            return peer.sendall(hello(f"{type(error).__name__}: {error}"))
 
-        async def handle(job: Message) -> Message:
-            answer = await as_value(model.do(job_of(job)))
-            return fault_message(answer) if isinstance(answer, CompressionFault) else answer_message(answer)
+        async def handle(payload: bytes) -> bytes:
+            job = job_of(payload)
+            if not isinstance(job, Retrieve):
+                return packed(Failed(UNEXPECTED))
+            answer = await as_value(model.do(job.job))
+            return packed(Failed(answer) if isinstance(answer, CompressionFault) else Retrieved(answer))
 
         asyncio.run(work_together(peer, handle))
 

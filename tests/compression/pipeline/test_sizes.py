@@ -10,7 +10,7 @@ from compression.build import load_counter, plain_compressor
 from compression.pipeline.errors import NeitherRatioNorKeep, RatioOutOfRange, RefusedRequest
 from compression.pipeline.pipeline import Compressor
 from compression.pipeline.request import MOST_SIZED_UNITS, CompressionRequest, Size
-from compression.workers.messages import request_message, request_of, result_message, result_of
+from compression.workers.messages import Compress, Compressed, done_of, job_of, packed
 from serve.config.compression_models import spec_of
 from serve.config.settings import load_settings
 from tests.serve.loopback_service import CONFIG
@@ -51,10 +51,10 @@ def test_each_size_is_what_it_is_when_it_is_asked_for_alone(
 
 def test_they_cross_to_a_worker_and_back(compressor: Compressor) -> None:
     asked = CompressionRequest("When?", TEXTS[1], 1.0, sizes=SIZES)
-    assert request_of(request_message(asked)) == asked
+    assert job_of(packed(Compress(asked))) == Compress(asked)
     result = compressor.compress(asked)
     assert result.output == TEXTS[1] and len(result.sizes) == len(SIZES)
-    assert result_of(result_message(result)) == result
+    assert done_of(packed(Compressed(result))) == Compressed(result)
 
 
 def test_a_text_in_very_many_units_has_fewer_sizes(compressor: Compressor) -> None:

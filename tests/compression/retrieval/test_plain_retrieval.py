@@ -15,7 +15,7 @@ from compression.retrieval.job import Answer, RetrievalJob
 from compression.retrieval.plain import PlainRetrieval, side_by_side
 from compression.scorers.lexical import LexicalScorer
 from compression.source.token_counter import TokenizerCounter
-from compression.workers.messages import answer_message, answer_of, job_message, job_of
+from compression.workers.messages import Retrieve, Retrieved, done_of, job_of, packed
 
 TOKENIZER = Path(__file__).parents[3] / "models/embedded/tokenizer"
 LONG = 8192
@@ -128,6 +128,6 @@ def test_a_job_and_its_answer_go_to_a_worker_and_back(
     texts: list[str | tuple[int, ...]], queries: list[str], cut: int | None
 ) -> None:
     job = RetrievalJob("embed", tuple(texts), 7, tuple(queries), cut, cut, only_counts=bool(queries))
-    assert job_of(job_message(job)) == job
+    assert job_of(packed(Retrieve(job))) == Retrieve(job)
     answer = Answer(9, 2, b"\0" * 8)
-    assert answer_of(answer_message(answer)) == answer
+    assert done_of(packed(Retrieved(answer))) == Retrieved(answer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -10,10 +11,9 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from compression.pipeline.served import done
-from compression.workers.messages import Message
 from compression.workers.programs import work_in_turn, work_together
 
 IN_TURN = f"{__name__}:in_turn"
@@ -34,25 +34,28 @@ def broken(spec: object) -> Callable[[socket.socket], None]:
     raise ValueError(f"no weights at {spec}")
 
 
-def act(job: Message) -> Message:
+class Acted(NamedTuple):
+    """The process that did as it was told, and what it was sent."""
+
+    pid: int
+    niceness: int
+    text: str
+
+
+def act(job: bytes) -> bytes:
     """`spin FILE`: for ever, with the process's id in the file. `die FILE`: killed. Else: what this process is."""
-    order, _, path = order_of(job).partition(" ")
+    order, _, path = job.decode().rstrip().partition(" ")
     if order in ("spin", "die"):
         leave_pid(Path(path))
         while order == "spin":
             pass
         os.kill(os.getpid(), signal.SIGKILL)
-    return Message({"pid": os.getpid(), "niceness": os.nice(0)}, job.blobs)
+    return json.dumps(Acted(os.getpid(), os.nice(0), job.decode())).encode()
 
 
-def order_of(job: Message) -> str:
-    """The text to count, or the input of a request."""
-    return job.blobs[-1].decode()
-
-
-async def act_together(job: Message) -> Message:
+async def act_together(job: bytes) -> bytes:
     """As `act`. `wait FILE`: until cancelled, or until there is a file of that name and `.go` after it."""
-    order, _, path = order_of(job).partition(" ")
+    order, _, path = job.decode().rstrip().partition(" ")
     if order == "wait":
         leave_pid(Path(path))
         await eventually(Path(f"{path}.go").exists)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -13,10 +14,9 @@ import psutil
 
 from compression.pipeline.served import NO_TERMS, JobTerms
 from compression.workers.fork_server import Program, Spawner
-from compression.workers.messages import Message, count_message
 from compression.workers.plan import LanePlan, PoolPlan, Replaced
 from compression.workers.pool import Pool
-from tests.compression.workers.acting import PATIENCE_S, eventually
+from tests.compression.workers.acting import PATIENCE_S, Acted, eventually
 
 
 def plan(
@@ -54,10 +54,10 @@ class Acting:
     spawner: Spawner
     seen: Counting
 
-    async def order(self, order: str, *, size: int = 1, terms: JobTerms = NO_TERMS) -> Message:
-        return await self.pool.run(count_message(order), size=size, terms=terms)
+    async def order(self, order: str, *, size: int = 1, terms: JobTerms = NO_TERMS) -> Acted:
+        return Acted(*json.loads(await self.pool.run(order.encode().ljust(size), terms=terms)))
 
-    def begin(self, order: str, **also: Any) -> asyncio.Task[Message]:
+    def begin(self, order: str, **also: Any) -> asyncio.Task[Acted]:
         return asyncio.create_task(self.order(order, **also))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 from compression.workers.lane import Job, Lane
-from compression.workers.messages import Message
 from compression.workers.plan import LanePlan
 
 
@@ -18,15 +17,15 @@ class Queue:
 
     def add(self, name: str, size: int, *, payer: str = "", at_s: float = 0.0) -> Job:
         self.count += 1
-        message, answer = Message({"name": name}), asyncio.get_running_loop().create_future()
-        job = Job(self.count, message, size, payer or name, "small", 60.0, answer)
+        answer = asyncio.get_running_loop().create_future()
+        job = Job(self.count, name.encode(), size, payer or name, "small", 60.0, answer)
         self.lane.add(job, at_s)
         return job
 
     def order(self) -> list[str]:
         found = []
         while (job := self.lane.first()) is not None:
-            found.append(job.message.header["name"])
+            found.append(job.payload.decode())
             self.lane.remove(job)
         return found
 

@@ -12,7 +12,6 @@ import pytest
 
 from compression.pipeline.errors import CompressorFailed, CompressorOverloaded
 from compression.pipeline.served import JobTerms
-from compression.workers.messages import Message
 from compression.workers.plan import LanePlan, PoolPlan
 from compression.workers.pool import Pool
 from compression.workers.processes import WorkerCannotStart
@@ -28,20 +27,21 @@ class FakeWorker:
     niceness: int
     jobs: dict[str, int] = field(default_factory=dict)
     cancelled: list[int] = field(default_factory=list)
-    answered: asyncio.Queue[tuple[int, Message] | None] = field(default_factory=asyncio.Queue)
+    answered: asyncio.Queue[tuple[int, bytes] | None] = field(default_factory=asyncio.Queue)
     is_ended: bool = False
     used_s: float = 0.0
     refuses: str = ""
 
-    def send(self, message: Message, number: int) -> None:
-        if message.header["name"] == self.refuses:
+    def send(self, payload: bytes, number: int) -> None:
+        name = payload.decode().rstrip()
+        if name == self.refuses:
             raise BufferError("too much")
-        self.jobs[message.header["name"]] = number
+        self.jobs[name] = number
 
     def cancel(self, number: int) -> None:
         self.cancelled.append(number)
 
-    async def answers(self) -> AsyncIterator[tuple[int, Message]]:
+    async def answers(self) -> AsyncIterator[tuple[int, bytes]]:
         while (found := await self.answered.get()) is not None:
             yield found
 
@@ -55,7 +55,7 @@ class FakeWorker:
         return False
 
     def answer(self, name: str) -> None:
-        self.answered.put_nowait((self.jobs.pop(name), Message({"done": name})))
+        self.answered.put_nowait((self.jobs.pop(name), name.encode()))
 
     def die(self) -> None:
         self.answered.put_nowait(None)
@@ -78,9 +78,9 @@ class Fakes:
         self.workers.append(FakeWorker(len(self.workers), niceness))
         return self.workers[-1]
 
-    def begin(self, name: str, size: int = 1, **terms: Any) -> asyncio.Task[Message]:
-        message = Message({"name": name})
-        return asyncio.create_task(self.pool.run(message, size=size, terms=JobTerms(**terms)))
+    def begin(self, name: str, size: int = 1, **terms: Any) -> asyncio.Task[bytes]:
+        payload = name.encode().ljust(size)
+        return asyncio.create_task(self.pool.run(payload, terms=JobTerms(**terms)))
 
     async def running(self) -> list[str]:
         """The jobs that workers have, once nothing moves any more."""
@@ -103,9 +103,9 @@ async def pool_of(plan: PoolPlan) -> AsyncIterator[Fakes]:
         await found.pool.close()
 
 
-async def gathered(tasks: list[asyncio.Task[Message]]) -> list[Any]:
+async def gathered(tasks: list[asyncio.Task[bytes]]) -> list[Any]:
     return [
-        found.header["done"] if isinstance(found, Message) else found
+        found.decode() if isinstance(found, bytes) else found
         for found in await asyncio.gather(*tasks, return_exceptions=True)
     ]
 

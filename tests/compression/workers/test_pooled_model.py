@@ -13,10 +13,11 @@ import psutil
 import pytest
 
 from compression.build import build_model, load_counter
-from compression.pipeline.errors import CompressionTimedOut, CompressorFailed, RefusedRequest
+from compression.pipeline.errors import CompressionError, CompressionTimedOut, CompressorFailed
 from compression.pipeline.request import CompressionRequest
 from compression.pipeline.served import JobTerms
 from compression.pipeline.spec import ModelSpec
+from compression.retrieval.job import RetrievalJob
 from compression.workers.plan import plan_of
 from compression.workers.pooled_model import PooledModel, start_model
 from compression.workers.processes import WorkerCannotStart
@@ -79,7 +80,7 @@ async def test_a_refusal_names_its_field_and_ends_nothing() -> None:
             (CompressionRequest("q" * 30_000, SOURCE, 0.5), "query"),
             (CompressionRequest("Who?", "half \ud800 of a pair", 0.5), "input"),
         ):
-            with pytest.raises(RefusedRequest) as refused:
+            with pytest.raises(CompressionError) as refused:
                 await model.compress(request)
             assert refused.value.field == field
         assert before <= {each.pid for each in workers()}
@@ -130,3 +131,13 @@ async def test_counting_megabytes_is_a_large_job() -> None:
         counting = asyncio.create_task(model.count_tokens(LONG))
         await eventually(lambda: counting.done() or any(each.pid not in warm for each in workers()))
         assert await counting == load_counter(str(TOKENIZER), name="mini").count(LONG)
+
+
+async def test_what_no_frame_can_say_takes_no_process_and_the_next_is_answered() -> None:
+    async with lexical() as model:
+        before = {each.pid for each in workers()}
+        for text, dimensions in (("hello", 2**64), ("\ud800", None)):
+            with pytest.raises(CompressorFailed, match="could not be sent"):
+                await model.retrieve(RetrievalJob("embed", (text,), 100, dimensions=dimensions))
+        assert (await model.retrieve(RetrievalJob("embed", ("hello",), 100))).tokens
+        assert {each.pid for each in workers()} == before

@@ -13,8 +13,7 @@ import psutil
 import pytest
 
 from compression.pipeline.errors import CompressionTimedOut, CompressorFailed, CompressorUnavailable
-from compression.pipeline.served import NO_TERMS, JobTerms
-from compression.workers.messages import Message
+from compression.pipeline.served import JobTerms
 from compression.workers.processes import WorkerCannotStart
 from tests.compression.workers.acting import BROKEN, IN_TURN, TOGETHER, eventually
 from tests.compression.workers.conftest import acting, is_gone, pid_in, plan, whole_lines
@@ -29,7 +28,7 @@ async def test_a_deadline_ends_the_work_and_another_process_takes_the_next(tmp_p
         with pytest.raises(CompressionTimedOut, match=r"not done within 0\.2 s, waiting included"):
             await spinning
         await eventually(lambda: is_gone(pid))
-        assert (await ours.order("hello")).header["pid"] != pid
+        assert (await ours.order("hello")).pid != pid
         assert (ours.seen.deadlines, ours.seen.reasons) == (1, ["deadline"])
 
 
@@ -55,7 +54,7 @@ async def test_a_caller_that_leaves_ends_the_work(tmp_path: Path) -> None:
         pid = await pid_in(tmp_path / "pid")
         spinning.cancel()
         await eventually(lambda: is_gone(pid))
-        assert (await ours.order("hello")).header["pid"] != pid
+        assert (await ours.order("hello")).pid != pid
         assert ours.seen.reasons == ["cancelled"] and ours.seen.running == 0
 
 
@@ -67,17 +66,17 @@ async def test_a_process_that_is_killed_fails_its_own_job_alone(tmp_path: Path) 
         os.kill(pid, signal.SIGKILL)
         with pytest.raises(CompressorFailed, match="the process that worked on this died"):
             await first
-        assert (await ours.order("hello")).blobs == (b"hello",)
+        assert (await ours.order("hello")).text == "hello"
         assert not second.done() and not is_gone(other) and ours.seen.reasons == ["died"]
         second.cancel()
 
 
 async def test_an_idle_process_that_is_killed_is_replaced(tmp_path: Path) -> None:
     async with acting(IN_TURN, plan()) as ours:
-        pid = (await ours.order("hello")).header["pid"]
+        pid = (await ours.order("hello")).pid
         os.kill(pid, signal.SIGKILL)
         await eventually(lambda: ours.seen.reasons == ["died"])
-        assert (await ours.order("hello")).header["pid"] != pid
+        assert (await ours.order("hello")).pid != pid
 
 
 async def test_the_fork_server_is_replaced_too_and_no_request_fails_with_it(tmp_path: Path) -> None:
@@ -90,7 +89,7 @@ async def test_the_fork_server_is_replaced_too_and_no_request_fails_with_it(tmp_
         await eventually(lambda: len(whole_lines(tmp_path / "pid")) == 2)
         assert not spinning.done() and ours.spawner.server_pid != server
         spinning.cancel()
-        assert (await ours.order("hello")).blobs == (b"hello",)
+        assert (await ours.order("hello")).text == "hello"
 
 
 async def test_large_jobs_and_trials_run_apart_and_give_way(tmp_path: Path) -> None:
@@ -98,9 +97,9 @@ async def test_large_jobs_and_trials_run_apart_and_give_way(tmp_path: Path) -> N
         large = await ours.order("hello", size=1001)
         trial = await ours.order("hello", terms=JobTerms(is_trial=True))
         small = await ours.order("hello", size=1000)
-        assert len({message.header["pid"] for message in (large, trial, small)}) == 3
+        assert len({message.pid for message in (large, trial, small)}) == 3
         own = os.nice(0)
-        assert [message.header["niceness"] - own for message in (small, large, trial)] == [0, 5, 7]
+        assert [message.niceness - own for message in (small, large, trial)] == [0, 5, 7]
 
 
 async def test_a_small_job_that_takes_long_makes_way_and_goes_on_among_the_large(tmp_path: Path) -> None:
@@ -108,7 +107,7 @@ async def test_a_small_job_that_takes_long_makes_way_and_goes_on_among_the_large
         spinning = ours.begin(f"spin {tmp_path / 'pid'}")
         await eventually(lambda: ours.seen.reasons == ["overlong"])
         (tmp_path / "pid").unlink(missing_ok=True)
-        assert (await ours.order("hello")).blobs == (b"hello",)
+        assert (await ours.order("hello")).text == "hello"
         pid = await pid_in(tmp_path / "pid")
         assert psutil.Process(pid).nice() == os.nice(0) + 5 and not spinning.done()
         spinning.cancel()
@@ -118,7 +117,7 @@ async def test_a_small_job_that_takes_long_makes_way_and_goes_on_among_the_large
 async def test_megabytes_go_there_and_back_as_they_are() -> None:
     async with acting(IN_TURN, plan()) as ours:
         text = "é\x00\n" * 700_000
-        assert (await ours.order(text)).blobs == (text.encode(),)
+        assert (await ours.order(text)).text == text
 
 
 async def test_a_pool_that_closes_ends_its_processes_and_says_so_to_who_waits(tmp_path: Path) -> None:
@@ -150,7 +149,7 @@ async def test_a_process_of_several_jobs_ends_one_without_the_others(tmp_path: P
         first.cancel()
         await eventually(lambda: ours.seen.running == 1)
         (tmp_path / "second.go").touch()
-        assert (await second).header["pid"] == pid and ours.seen.reasons == []
+        assert (await second).pid == pid and ours.seen.reasons == []
 
 
 async def test_a_process_of_several_jobs_that_does_not_end_one_is_killed_and_the_others_begin_again(
@@ -165,7 +164,7 @@ async def test_a_process_of_several_jobs_that_does_not_end_one_is_killed_and_the
         await eventually(lambda: is_gone(pid))
         await eventually(lambda: len((tmp_path / "innocent").read_text().split()) == 2)
         (tmp_path / "innocent.go").touch()
-        assert (await innocent).header["pid"] != pid and ours.seen.reasons == ["deadline"]
+        assert (await innocent).pid != pid and ours.seen.reasons == ["deadline"]
 
 
 async def test_of_several_jobs_in_a_process_that_died_each_is_tried_alone_and_the_guilty_one_fails(
@@ -221,18 +220,4 @@ def oom_score(pid: int) -> int:
 
 async def test_the_kernel_is_to_end_a_worker_before_the_server() -> None:
     async with acting(IN_TURN, plan()) as ours:
-        assert oom_score((await ours.order("hello")).header["pid"]) > oom_score(os.getpid())
-
-
-@pytest.mark.parametrize(("program", "shared"), [(IN_TURN, 0), (TOGETHER, 1)])
-async def test_what_no_json_can_say_takes_no_process_and_the_next_is_answered(
-    program: str, shared: int
-) -> None:
-    async with acting(program, plan(shared=shared)) as ours:
-        pid = (await ours.order("hello")).header["pid"]
-        for unsayable in (2**64, "\ud800"):
-            message = Message({"do": "count", "dimensions": unsayable}, (b"hello",))
-            with pytest.raises(CompressorFailed, match="could not be sent"):
-                await ours.pool.run(message, size=1, terms=NO_TERMS)
-        assert (ours.seen.waiting, ours.seen.running) == (0, 0)
-        assert (await ours.order("hello")).header["pid"] == pid and ours.seen.reasons == []
+        assert oom_score((await ours.order("hello")).pid) > oom_score(os.getpid())
