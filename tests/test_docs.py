@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from billing.errors import LimitName
 from billing.usage import MeteringStatus
 from compression.flags import CODES
-from compression.workers.plan import REASONS
+from compression.workers.lanes import REASONS
 from models.options.options import ACCEPTED_WITHOUT_EFFECT, REFUSED, REFUSED_PREFIXES, USED
 from serve.config.compression_models import CompressionModelSettings
 from serve.http.errors import STATUSES

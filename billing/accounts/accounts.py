@@ -199,28 +199,6 @@ class Accounts:
         what is not named stays as it is by then."""
         return await self._change(projects, account_sql.find_project, project, project_columns(values))
 
-    async def set_spend_limits(
-        self, workspace: str, *, spend_limit_nano_usd: int | None, monthly_limit_nano_usd: int | None
-    ) -> Workspace:
-        limits = {
-            "spend_limit_nano_usd": spend_limit_nano_usd,
-            "monthly_limit_nano_usd": monthly_limit_nano_usd,
-        }
-        return await self.change_workspace(workspace, limits)
-
-    async def set_billing(self, workspace: str, *, enabled: bool) -> Workspace:
-        return await self.change_workspace(workspace, {"billing_enabled": enabled})
-
-    async def set_metered(self, project: str, *, metered: bool) -> Project:
-        return await self.change_project(project, {"metered": metered})
-
-    async def set_project_limits(self, project: str, limits: ProjectLimits) -> Project:
-        return await self.change_project(project, account_sql.limit_columns(limits))
-
-    async def set_project_compression(self, project: str, compression: str | None) -> Project:
-        """Set how the project's chats are compressed unless they say so themselves, as JSON; None: not at all."""
-        return await self.change_project(project, {"compression": compression})
-
     async def revoke_workspace(self, workspace: str, *, now: datetime) -> Workspace:
         """Ends every key of every project in it, within the cache's `ttl_s`. It cannot be undone."""
         return await self._revoke(workspaces, account_sql.find_workspace, workspace, now)

@@ -2,11 +2,12 @@
 revocation still takes effect within a bound that can be published."""
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
+
+from cachetools import LRUCache
 
 from billing.accounts.key_sql import StoredKey, note_uses
 from billing.errors import LedgerUnavailable
@@ -47,8 +48,7 @@ class KeyCache:
     def __init__(self, fetch: Fetch, times: KeyCacheTimes, *, max_entries: int = 10_000) -> None:
         self._fetch = fetch
         self._times = times
-        self._max_entries = max_entries
-        self._entries: OrderedDict[str, _Entry] = OrderedDict()
+        self._entries: LRUCache[str, _Entry] = LRUCache(max_entries)
         self._reads: dict[str, asyncio.Task[_Entry]] = {}
         self._generation = 0
         self._away_until: datetime | None = None
@@ -57,7 +57,6 @@ class KeyCache:
         """Raises `LedgerUnavailable` when the key must be read and cannot be."""
         entry = self._entries.get(key_id)
         if entry is not None and self._is_fresh(entry, now):
-            self._entries.move_to_end(key_id)
             return entry.key_at(now)
         if entry is None or not self._survives_an_outage(entry, now):
             return (await self._read_once(key_id, now)).key
@@ -98,9 +97,6 @@ class KeyCache:
         self._away_until = None
         if generation == self._generation:
             self._entries[key_id] = entry
-            self._entries.move_to_end(key_id)
-            if len(self._entries) > self._max_entries:
-                self._entries.popitem(last=False)
         return entry
 
     def _is_fresh(self, entry: _Entry, now: datetime) -> bool:

@@ -20,7 +20,6 @@ from billing.batches.batch import (
     LineTokens,
     NewBatch,
     NewLine,
-    StoredFile,
 )
 from billing.batches.batch_sql import Job
 from billing.store.database import Database, PatientWork, Work
@@ -205,11 +204,6 @@ class BatchStore:
     async def ended_lines(self, batch_id: str, *, after: int, limit: int) -> list[EndedLine]:
         """Ended lines after line `after`, in their order: fewer where their results are long."""
         return await self._database.read(partial(line_sql.ended, batch_id=batch_id, after=after, limit=limit))
-
-    async def input_of(self, batch: NewBatch) -> StoredFile:
-        """Raises `UnknownFile`."""
-        read = partial(file_sql.find, project_id=batch.project_id, file_id=batch.input_file_id)
-        return await self._database.read(read)
 
     async def clear_some(self) -> bool:
         """Deletes some lines of batches that have ended; whether there may be more."""

@@ -1,10 +1,12 @@
-"""The view of a conversation, with its texts decoded, and where its messages, texts and calls are in it."""
+"""The view of a conversation, with its texts decoded; its messages, texts and calls in it, and kept spans of each."""
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from compression.conversation.messages import (
     Arguments,
@@ -13,11 +15,13 @@ from compression.conversation.messages import (
     Message,
     Part,
     Parts,
+    Text,
     key_of,
     read_content,
+    read_conversation,
 )
 from compression.source.json_tree import Node, json_value
-from compression.source.units import Origin
+from compression.source.units import Origin, Slice, kept_parts, merged
 
 _SPACE_OUTSIDE = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|(?P<space>[ \t\r\n]++)', re.DOTALL)
 ESCAPE = re.compile(
@@ -255,3 +259,51 @@ class _Layer:
 def _inside(node: Node) -> Span:
     assert node.inside is not None
     return node.inside
+
+
+@dataclass(frozen=True, slots=True)
+class KeptText:
+    """Kept spans of one text. `path`: () for a content that is a string, (i,) for its part i, (i, j) for text j in
+    the result that is its part i; parts are counted as they came in, and one without spans went. `spans` are in code
+    points of the text itself, which has no escapes.
+    """
+
+    path: tuple[int, ...]
+    spans: tuple[Slice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KeptMessage:
+    """A message of which anything was kept: its place among the messages that came in, and its texts in order."""
+
+    index: int
+    texts: tuple[KeptText, ...]
+
+
+def spans_by_message(source: str, kept: Sequence[Slice]) -> tuple[KeptMessage, ...]:
+    """The messages of the conversation `source` that are left where `kept`, in source order, are its slices.
+
+    Raises `ValueError` where `source` is not a conversation.
+    """
+    conversation = read_conversation(source)
+    if conversation is None:
+        raise ValueError("source: is not a conversation")
+    return tuple(
+        KeptMessage(index, tuple(_kept_text(source, text, kept) for text in message.texts))
+        for index, message in enumerate(conversation.messages)
+        if kept_parts(kept, message.start, message.end)
+    )
+
+
+def _kept_text(source: str, text: Text, kept: Sequence[Slice]) -> KeptText:
+    parts = kept_parts(kept, text.start, text.end)
+    if not parts:
+        return KeptText(text.path, ())
+    escapes = [found.span() for found in ESCAPE.finditer(source, text.start, text.end)]
+    ends = [end for _, end in escapes]
+    longer = list(accumulate((end - start - 1 for start, end in escapes), initial=0))
+
+    def decoded(at: int) -> int:
+        return at - text.start - longer[bisect_right(ends, at)]
+
+    return KeptText(text.path, tuple(merged([Slice(decoded(start), decoded(end)) for start, end in parts])))

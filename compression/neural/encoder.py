@@ -34,15 +34,10 @@ _HAS_WORD = re.compile(r"\w")
 
 @dataclass(frozen=True, slots=True)
 class EncoderSettings:
-    """Tokens of a window (None: as the checkpoint says), tokens of a batch, and what goes before a query or a text.
-
-    Prompts of None are those of the checkpoint; E5 and BGE models are much worse without theirs.
-    """
+    """Tokens of a window (None: as the checkpoint says), and tokens of a batch."""
 
     window: int | None = None
     token_budget: int = 4096
-    query_prompt: str | None = None
-    text_prompt: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +88,7 @@ class Encoder:
             kind="bi" if kind == "bi" else "cross",
             window=network.window_of(checkpoint, settings.window, said.get("max_seq_length")),
             token_budget=settings.token_budget,
-            prompts=_prompts(folder, settings),
+            prompts=_prompts(folder),
             lower=bool(said.get("do_lower_case")),
         )
 
@@ -204,12 +199,7 @@ def _modules(folder: Path) -> tuple[Pooling, list[Dense]]:
     return pooling, dense
 
 
-def _prompts(folder: Path, settings: EncoderSettings) -> tuple[str, str]:
+def _prompts(folder: Path) -> tuple[str, str]:
+    """Before a query and before a text; E5 and BGE models are much worse without theirs."""
     said = read_json(folder / "config_sentence_transformers.json").get("prompts") or {}
-    query = said.get("query", "") if settings.query_prompt is None else settings.query_prompt
-    text = (
-        said.get("document", said.get("passage", ""))
-        if settings.text_prompt is None
-        else settings.text_prompt
-    )
-    return str(query), str(text)
+    return str(said.get("query", "")), str(said.get("document", said.get("passage", "")))

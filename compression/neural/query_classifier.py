@@ -33,14 +33,12 @@ from compression.source.units import Segmentation
 class QueryClassifierSettings:
     """Tokens of a window (None: the checkpoint's), tokens that neighbouring windows share, tokens of a batch.
 
-    `relevance_weight` w makes a score `keep^(1-w) * relevance^w`, with the reranker's opinion of the window; 0 is as
-    published. `before_norm` says which state the head reads (None: as transformers had it that saved the checkpoint).
+    `before_norm` says which state the head reads (None: as transformers had it that saved the checkpoint).
     """
 
     window: int | None = None
     overlap: int = 64
     token_budget: int = 4096
-    relevance_weight: float = 0.0
     before_norm: bool | None = None
 
 
@@ -133,10 +131,9 @@ class QueryClassifier:
         self, places: Sequence[_Place], outputs: Sequence[Floats], tokens: int, start: int
     ) -> Floats:
         total, seen = np.zeros(tokens, np.float32), np.zeros(tokens, np.float32)
-        weight = self.settings.relevance_weight
         for place, output in zip(places, outputs, strict=True):
-            relevance, kept = output[0], output[1 + start : 1 + start + place.last - place.first]
-            total[place.first : place.last] += kept ** (1 - weight) * relevance**weight
+            # The first number is the reranker's opinion of the whole window.
+            total[place.first : place.last] += output[1 + start : 1 + start + place.last - place.first]
             seen[place.first : place.last] += 1
         mean: Floats = total / np.maximum(seen, 1)
         return mean

@@ -28,7 +28,6 @@ from compression.neural.words import (
     join_words,
     split_words,
 )
-from compression.source.units import Segmentation
 
 CountTokens = Callable[[Sequence[str]], Sequence[int]]
 _SENTENCE_ENDS = frozenset({".", "!", "?", "。", "！", "？", "▁.", "▁!", "▁?", "।", "؟"})
@@ -42,15 +41,6 @@ class ScoredTokens:
 
     offsets: tuple[Span, ...]
     kept: Floats
-
-
-@dataclass(frozen=True, slots=True)
-class ScoredWord:
-    """A word of the source and the mean keep probability of its tokens."""
-
-    start: int
-    end: int
-    kept: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +84,8 @@ class TokenClassifier:
         network.window_of(checkpoint, settings.window)
         return cls(network, tokenizer, settings, count)
 
-    def tokens_job(self, source: str, spans: Sequence[Span]) -> Job[ScoredTokens]:
-        """Keep probabilities of the tokens in the spans; only these are run through the network."""
-        return self._tokens_job(spans, self._tokenized(source, spans))
-
-    def _tokenized(self, source: str, spans: Sequence[Span]) -> list[Tokens]:
-        return self.tokenizer.many_tokens([source[start:end] for start, end in spans])
-
-    def _tokens_job(self, spans: Sequence[Span], found: Sequence[Tokens]) -> Job[ScoredTokens]:
+    def tokens_job(self, spans: Sequence[Span], found: Sequence[Tokens]) -> Job[ScoredTokens]:
+        """Keep probabilities of the tokens `found` in the spans; only these are run through the network."""
         ids: list[int] = []
         offsets: list[Span] = []
         ends: list[int] = []
@@ -118,22 +102,6 @@ class TokenClassifier:
 
         return Job(windows, finish)
 
-    def words_job(self, source: str, spans: Sequence[Span]) -> Job[list[list[ScoredWord]]]:
-        """The words of each span with their probabilities."""
-        tokens = self.tokens_job(source, spans)
-
-        def finish(outputs: Sequence[Floats]) -> list[list[ScoredWord]]:
-            scored = tokens.finish(outputs)
-            starts = [start for start, _ in scored.offsets]
-            words = [split_words(source, span, starts) for span in spans]
-            flat = [word for of_span in words for word in of_span]
-            kept = iter(Judge(scored.offsets, scored.kept).judge(flat).kept)
-            return [
-                [ScoredWord(word.start, word.end, float(next(kept))) for word in of_span] for of_span in words
-            ]
-
-        return Job(tokens.windows, finish)
-
     def keep_words_job(
         self, query: str, source: str, spans: Sequence[Span], budgets: Sequence[int]
     ) -> Job[list[Span]]:
@@ -147,12 +115,12 @@ class TokenClassifier:
             raise ValueError(f"budgets: {len(budgets)} for {len(spans)} spans")
         if any(left[1] > right[0] for left, right in pairwise(spans)):
             raise ValueError("spans: not sorted, or they overlap")
-        found = self._tokenized(source, spans)
+        found = self.tokenizer.many_tokens([source[start:end] for start, end in spans])
         sizes = (
             self._count([source[s:e] for s, e in spans]) if self._count else [len(tokens) for tokens in found]
         )
         cuts = [at for at, (size, budget) in enumerate(zip(sizes, budgets, strict=True)) if 0 < budget < size]
-        job = self._tokens_job([spans[at] for at in cuts], [found[at] for at in cuts])
+        job = self.tokens_job([spans[at] for at in cuts], [found[at] for at in cuts])
         wanted = frozenset(word.casefold() for word in _QUERY_WORD.findall(query))
 
         def finish(outputs: Sequence[Floats]) -> list[Span]:
@@ -176,19 +144,6 @@ class TokenClassifier:
         return run_job(
             self.network, self.keep_words_job(query, source, spans, budgets), self.settings.token_budget
         )
-
-    def score_job(self, query: str, text: Segmentation) -> Job[list[float]]:
-        """The share of each unit that the classifier would keep, in [0, 1]. It never sees the query."""
-        del query
-        words = self.words_job(text.source, [(unit.start, unit.end) for unit in text.units])
-
-        def finish(outputs: Sequence[Floats]) -> list[float]:
-            return [float(np.mean([w.kept for w in unit])) if unit else 0.0 for unit in words.finish(outputs)]
-
-        return Job(words.windows, finish)
-
-    def score(self, query: str, text: Segmentation) -> list[float]:
-        return run_job(self.network, self.score_job(query, text), self.settings.token_budget)
 
     def _keep(
         self,

@@ -15,8 +15,7 @@ from compression.pipeline.errors import (
     CompressorUnavailable,
 )
 from compression.pipeline.served import JobTerms
-from compression.workers.lane import Job, Lane
-from compression.workers.plan import LaneName, PoolObserver, PoolPlan, Replaced
+from compression.workers.lanes import Job, Lane, LaneName, PoolObserver, PoolPlan, Replaced
 from compression.workers.processes import Processes, Start, WorkerProcess
 
 log = logging.getLogger(__name__)

@@ -10,8 +10,8 @@ from compression.pipeline.spec import ModelSpec
 from compression.retrieval.job import Answer, EncoderSpec, RetrievalJob
 from compression.scorers.kinds import KINDS
 from compression.workers.fork_server import Program, Spawner
+from compression.workers.lanes import PoolObserver, PoolPlan, Unobserved
 from compression.workers.messages import Compress, Count, Job, Retrieve, done_of, packed
-from compression.workers.plan import PoolObserver, PoolPlan, Unobserved
 from compression.workers.pool import NOT_SENT, Pool
 
 log = logging.getLogger(__name__)

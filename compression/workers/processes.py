@@ -6,8 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from compression.workers.lane import Job
-from compression.workers.plan import LaneName, PoolPlan
+from compression.workers.lanes import Job, LaneName, PoolPlan
 
 
 class WorkerCannotStart(RuntimeError):

@@ -14,7 +14,7 @@ from compression.choosing.selection import SelectionSettings
 from compression.flags import FlagSettings
 from compression.pipeline.spec import CompressionSettings, Dtype, Fidelity, ModelSpec, Steering
 from compression.scorers.kinds import KINDS, Blend, Kind
-from compression.workers.plan import PoolPlan, plan_of
+from compression.workers.lanes import PoolPlan, plan_of
 from models.embedded.install import EMBEDDED_MODELS
 from serve.config.billing import RetentionSettings
 from serve.config.values import ReplicaCounts, Section

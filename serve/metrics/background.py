@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 from billing.ledger.recording import log_written_off
 from billing.usage import UsageEvent
 from billing.webhooks.endpoint import RESULTS, Result
-from compression.workers.plan import REASONS, Replaced
+from compression.workers.lanes import REASONS, Replaced
 from serve.metrics.families import NANO_PER_USD, Families
 
 TASKS = (

@@ -15,7 +15,7 @@ from compression.pipeline.errors import (
 from compression.pipeline.served import JobTerms
 from compression.retrieval.job import Answer, EncoderSpec
 from compression.retrieval.job import RetrievalJob as WorkerJob
-from compression.workers.plan import plan_of
+from compression.workers.lanes import plan_of
 from compression.workers.pooled_model import PooledModel, start_encoder
 from models.embedding_backends import Computed, RetrievalJob, RetrievalReplica, RetrievalSpec, start_backend
 from models.engine import EngineFault

@@ -111,8 +111,8 @@ async def test_a_revoked_key_can_be_named_by_the_whole_token_and_keeps_its_first
 async def test_changed_limits_reach_a_cached_caller(books: Books) -> None:
     _, token = await new_token(books.accounts, books)
     caller = await books.accounts.authenticate(token, now=books.now)
-    await books.accounts.set_project_limits(caller.project_id, ProjectLimits(tokens_per_minute=5))
-    await books.accounts.set_metered(caller.project_id, metered=False)
+    await books.accounts.change_project(caller.project_id, {"tokens_per_minute": 5})
+    await books.accounts.change_project(caller.project_id, {"metered": False})
     caller = await books.accounts.authenticate(token, now=books.now)
     assert (caller.metered, caller.limits) == (False, ProjectLimits(tokens_per_minute=5))
 
@@ -122,14 +122,14 @@ async def test_a_changed_compression_reaches_other_servers_within_the_published_
     server = Accounts(books.database, pepper=PEPPER)
     caller = await server.authenticate(token, now=books.now)
     assert caller.compression is None
-    changed = await books.accounts.set_project_compression(caller.project_id, '{"keep":0.95}')
+    changed = await books.accounts.change_project(caller.project_id, {"compression": '{"keep":0.95}'})
     assert changed.compression == '{"keep":0.95}'
     # In use all the time: being used must not keep the old one.
     for seconds in (1, 2, 3, 4, 4.99):
         await server.authenticate(token, now=books.now + timedelta(seconds=seconds))
     later = books.now + timedelta(seconds=KeyCacheTimes().ttl_s)
     assert (await server.authenticate(token, now=later)).compression == '{"keep":0.95}'
-    await books.accounts.set_project_compression(caller.project_id, None)
+    await books.accounts.change_project(caller.project_id, {"compression": None})
     # On the server that changed it, at once.
     assert (await books.accounts.authenticate(token, now=books.now)).compression is None
 
@@ -145,7 +145,7 @@ async def test_a_project_is_made_with_its_compression(books: Books) -> None:
 async def test_a_compression_that_is_empty_or_too_long_is_refused(books: Books, compression: str) -> None:
     caller = await books.new_caller()
     with pytest.raises(InvalidAccount, match="compression: must have 1 to 4096 characters"):
-        await books.accounts.set_project_compression(caller.project_id, compression)
+        await books.accounts.change_project(caller.project_id, {"compression": compression})
 
 
 async def test_a_busy_key_is_read_once(books: Books) -> None:
@@ -361,8 +361,8 @@ async def test_unknown_accounts_are_named(books: Books) -> None:
 
 async def test_spend_limits_can_be_set_and_lifted(books: Books) -> None:
     await books.accounts.create_workspace("acme", spend_limit_nano_usd=5, now=books.now)
-    changed = await books.accounts.set_spend_limits(
-        "acme", spend_limit_nano_usd=None, monthly_limit_nano_usd=7
+    changed = await books.accounts.change_workspace(
+        "acme", {"spend_limit_nano_usd": None, "monthly_limit_nano_usd": 7}
     )
     assert (changed.spend_limit_nano_usd, changed.monthly_limit_nano_usd) == (None, 7)
 

@@ -11,7 +11,6 @@ from sqlalchemy import text
 
 from billing.accounts import audit_log
 from billing.books.books import Books as Reader
-from billing.caller import ProjectLimits
 from billing.collections.collector import Collector
 from billing.errors import RebuildRefused, UnknownAccount
 from billing.ledger.ledger import Ledger
@@ -304,10 +303,10 @@ async def test_what_waits_in_the_spool_is_mentioned(books: Books) -> None:
 async def test_account_changes_are_in_the_audit_log_without_secrets(books: Books) -> None:
 
     workspace = await books.accounts.create_workspace("acme", now=books.now)
-    await books.accounts.set_spend_limits("acme", spend_limit_nano_usd=5, monthly_limit_nano_usd=None)
-    await books.accounts.set_billing("acme", enabled=True)
+    await books.accounts.change_workspace("acme", {"spend_limit_nano_usd": 5, "monthly_limit_nano_usd": None})
+    await books.accounts.change_workspace("acme", {"billing_enabled": True})
     project = await books.accounts.create_project("acme", "search", now=books.now)
-    await books.accounts.set_project_limits("acme/search", ProjectLimits(max_in_flight=2))
+    await books.accounts.change_project("acme/search", {"max_in_flight": 2})
     key, token = await books.accounts.create_key("acme/search", "laptop", now=books.now)
     await books.accounts.revoke_key(key.id, now=books.now)
     await books.accounts.revoke_key(key.id, now=books.now + timedelta(days=1))

@@ -209,10 +209,10 @@ async def test_a_servers_clock_that_is_a_month_off_opens_no_second_budget(books:
 
 async def test_a_workspace_with_billing_off_is_refused_until_it_is_on(books: Books) -> None:
     caller = await books.new_caller()
-    await books.accounts.set_billing(caller.workspace_id, enabled=False)
+    await books.accounts.change_workspace(caller.workspace_id, {"billing_enabled": False})
     with pytest.raises(BillingDisabled):
         await books.hold(caller)
-    await books.accounts.set_billing(caller.workspace_id, enabled=True)
+    await books.accounts.change_workspace(caller.workspace_id, {"billing_enabled": True})
     await books.hold(caller)
 
 

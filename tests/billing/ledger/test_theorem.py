@@ -71,8 +71,8 @@ async def test_both_limits_bound_what_exceeds_a_hold(books: Books, limit: str) -
 async def test_a_charge_within_its_hold_is_made_in_full_though_the_limit_was_lowered(books: Books) -> None:
     caller = await books.new_caller(spend_limit_nano_usd=1000)
     hold = await books.hold(caller, 1000)
-    await books.accounts.set_spend_limits(
-        caller.workspace_id, spend_limit_nano_usd=10, monthly_limit_nano_usd=10
+    await books.accounts.change_workspace(
+        caller.workspace_id, {"spend_limit_nano_usd": 10, "monthly_limit_nano_usd": 10}
     )
     assert (await books.settle(hold, 800)).written_off_nano_usd == 0
     assert await books.money(caller) == (800, 0)

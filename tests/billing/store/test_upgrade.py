@@ -212,7 +212,9 @@ async def works_at_the_latest(database: Database, spool: Spool) -> None:
     (made,) = await collector.cut_due(threshold_cents=500, now=NOW)
     assert made.nano_usd == made.cents * NANO_PER_CENT == POSTED
     assert await Ledger(database, spool).replay_spool()
-    assert await Accounts(database, pepper=b"a pepper for the tests").set_billing("idle", enabled=False)
+    assert await Accounts(database, pepper=b"a pepper for the tests").change_workspace(
+        "idle", {"billing_enabled": False}
+    )
     assert (await reader.reconcile(spool)).is_clean
     month = await reader.statement("spender", "2026-10")
     assert month.used_nano_usd == month.closing.owed_nano_usd == POSTED

@@ -103,8 +103,8 @@ async def test_a_new_month_and_a_new_limit_have_percentages_of_their_own(hooks: 
     await look(hooks)
     assert await told(hooks) == [("month", "2026-12", 1000, 50)]
     for limit, expected in ((2000, []), (800, [50]), (600, [50, 80]), (1000, [])):
-        await hooks.books.accounts.set_spend_limits(
-            caller.workspace_id, spend_limit_nano_usd=None, monthly_limit_nano_usd=limit
+        await hooks.books.accounts.change_workspace(
+            caller.workspace_id, {"spend_limit_nano_usd": None, "monthly_limit_nano_usd": limit}
         )
         await look(hooks)
         assert await told(hooks) == [("month", "2026-12", limit, percent) for percent in expected]

@@ -17,7 +17,7 @@ from compression.neural.networks import Placement
 from compression.pipeline.errors import RefusedRequest, TextTooLong
 from compression.retrieval.encoding import EncoderRetrieval
 from compression.retrieval.job import Answer, EncoderSpec, RetrievalJob
-from compression.workers.plan import plan_of
+from compression.workers.lanes import plan_of
 from compression.workers.pooled_model import PooledModel, start_encoder
 from compression.workers.processes import WorkerCannotStart
 

@@ -16,7 +16,7 @@ from compression.pipeline.errors import CompressionTimedOut
 from compression.pipeline.request import CompressionRequest
 from compression.pipeline.served import JobTerms
 from compression.pipeline.spec import ModelSpec
-from compression.workers.plan import plan_of
+from compression.workers.lanes import plan_of
 from compression.workers.pooled_model import PooledModel, start_model
 from compression.workers.processes import WorkerCannotStart
 from tests.compression.conftest import TOKENIZER

@@ -10,6 +10,7 @@ import pytest
 import compression.neural
 from compression.neural.networks import Placement
 from compression.neural.token_classifier import TokenClassifier
+from compression.neural.words import Judge, split_words
 
 FOLDER = Path(compression.neural.__file__).parent / "small"
 
@@ -41,10 +42,11 @@ def test_it_weighs_less_than_two_megabytes() -> None:
 def test_it_keeps_content_words_before_filler(
     text: str, content: list[str], filler: list[str], classifier: TokenClassifier
 ) -> None:
-    [words] = classifier.words_job(text, [(0, len(text))]).finish(
-        classifier.network.run(classifier.words_job(text, [(0, len(text))]).windows)
-    )
-    kept = {text[word.start : word.end]: word.kept for word in words}
+    job = classifier.tokens_job([(0, len(text))], [classifier.tokenizer.tokens(text)])
+    scored = job.finish(classifier.network.run(job.windows))
+    words = split_words(text, (0, len(text)), [start for start, _ in scored.offsets])
+    probabilities = Judge(scored.offsets, scored.kept).judge(words).kept
+    kept = {text[word.start : word.end]: found for word, found in zip(words, probabilities, strict=True)}
     assert min(kept[word] for word in content) > max(kept[word] for word in filler)
 
 

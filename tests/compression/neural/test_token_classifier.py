@@ -120,7 +120,7 @@ def test_no_token_goes_unseen_in_a_text_of_many_windows(
     options = TokenClassifierSettings(window=64, overlap=16)
     classifier = TokenClassifier.load(str(checkpoints[architecture]), Placement(), settings=options)
     text = "word" * 400 + " " + PROSE * 3
-    job = classifier.tokens_job(text, [(0, len(text))])
+    job = classifier.tokens_job([(0, len(text))], [classifier.tokenizer.tokens(text)])
     assert all(len(window) <= 64 for window in job.windows)
     scored = job.finish(classifier.network.run(job.windows))
     assert len(scored.kept) == len(classifier.tokenizer.tokens(text))

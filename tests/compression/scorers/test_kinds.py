@@ -14,7 +14,7 @@ from compression.pipeline.spec import ModelSpec
 from compression.scorers.kinds import KINDS, Kind, ScorerKind
 from compression.segmentation import segment
 from compression.source.units import Segmentation
-from compression.workers.plan import plan_of
+from compression.workers.lanes import plan_of
 from tests.compression.conftest import TOKENIZER
 
 SOURCE = "The committee met for a whole day in Geneva. It rained. Nobody who was there remembers why they had come."

@@ -14,7 +14,7 @@ import psutil
 
 from compression.pipeline.served import NO_TERMS, JobTerms
 from compression.workers.fork_server import Program, Spawner
-from compression.workers.plan import LanePlan, PoolPlan, Replaced
+from compression.workers.lanes import LanePlan, PoolPlan, Replaced
 from compression.workers.pool import Pool
 from tests.compression.workers.acting import PATIENCE_S, Acted, eventually
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from compression.workers.lane import Job, Lane
-from compression.workers.plan import LanePlan
+from compression.workers.lanes import Job, Lane, LanePlan
 
 
 class Queue:

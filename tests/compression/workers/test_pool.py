@@ -12,7 +12,7 @@ import pytest
 
 from compression.pipeline.errors import CompressorFailed, CompressorOverloaded
 from compression.pipeline.served import JobTerms
-from compression.workers.plan import LanePlan, PoolPlan
+from compression.workers.lanes import LanePlan, PoolPlan
 from compression.workers.pool import Pool
 from compression.workers.processes import WorkerCannotStart
 from tests.compression.workers.acting import eventually

@@ -107,7 +107,7 @@ async def test_a_default_that_another_process_sets_is_served_within_the_key_cach
     elsewhere, project = Accounts(service.database, pepper=b"p" * 32), f"{service.workspace}/project"
     seen = [(await service.chat(agent()).run()).reply_headers[HEADER]]
     for compression in ('{"model":"free","target_ratio":0.3}', '{"of":"a newer release"}', None):
-        await elsewhere.set_project_compression(project, compression)
+        await elsewhere.change_project(project, {"compression": compression})
         service.time[0] += timedelta(seconds=KeyCacheTimes().ttl_s)
         reply = await service.chat(agent()).run()
         assert reply.status == 200

@@ -110,7 +110,7 @@ def test_what_goes_wrong_is_one_line_that_says_what_to_do(chat: Chat, running: R
 
 async def take_the_money(running: Running) -> None:
     database, accounts = await open_accounts(running.settings)
-    await accounts.set_spend_limits("demo", spend_limit_nano_usd=0, monthly_limit_nano_usd=None)
+    await accounts.change_workspace("demo", {"spend_limit_nano_usd": 0, "monthly_limit_nano_usd": None})
     await database.close()
 
 
