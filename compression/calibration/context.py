@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from compression.features.echo import echoes
+from compression.features.matching import echoes
 from compression.source.text import RANGES, check_scripts, content_terms, letters_outside
 from compression.source.units import STRUCTURE, Segmentation
 

@@ -10,8 +10,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from compression.features.echo import echoes
 from compression.features.layout import Floats
+from compression.features.matching import echoes
 from compression.features.matrix import Context, extract, prepare
 from compression.features.meaning import TokenEmbeddings
 from compression.features.network import BadWeights, Network, beginning_with, read_arrays

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -29,9 +30,9 @@ from billing.ledger.leases import LeaseTimes
 from billing.ledger.ledger import Ledger
 from billing.ledger.spool import Spool
 from billing.price import Cost, ModelPrice
-from billing.store.database import Database, open_database
+from billing.store.database import Database, FakeOutageDatabase, open_database
 from billing.store.schema import usage_events
-from billing.usage import Hold, Settlement, UsageEvent, UsageFigures
+from billing.usage import Hold, Settlement, UsageEvent, UsageFigures, mint_event_id
 from tests.migrated import create_database, execute_on_postgres, migrated_file
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -63,6 +64,30 @@ class DatabaseClock:
                 "CREATE OR REPLACE FUNCTION pith_now() RETURNS double precision LANGUAGE sql VOLATILE AS "
                 f"$$ SELECT {seconds} $$",
             )
+
+
+def event_row(caller: Caller, moment: datetime, **fields: Any) -> dict[str, Any]:
+    """An event as the ledger has it; what a test does not name is of no consequence."""
+    return {
+        "event_id": mint_event_id(moment),
+        "request_id": "r",
+        "workspace_id": caller.workspace_id,
+        "project_id": caller.project_id,
+        "key_id": caller.key_id,
+        "model_id": "model-a",
+        "pricing_version": 1,
+        "prompt_tokens": 1,
+        "completion_tokens": 1,
+        "cached_tokens": 0,
+        "subtotal_nano_usd": 1,
+        "minimum_applied": False,
+        "outcome": "completed",
+        "stream": False,
+        "created_at": moment,
+        "settled_at": moment,
+        "month": f"{moment:%Y-%m}",
+        **fields,
+    }
 
 
 @dataclass
@@ -309,3 +334,11 @@ async def books(database_url: str, tmp_path: Path) -> AsyncIterator[Books]:
     await ledger.close()
     await spool.close()
     await database.close()
+
+
+@pytest.fixture
+def outage(books: Books) -> FakeOutageDatabase:
+    """The ledger's database behind a switch; `books.ledger` goes through it."""
+    database = FakeOutageDatabase(books.database)
+    books.ledger = Ledger(database, books.spool)
+    return database

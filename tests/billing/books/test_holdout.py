@@ -14,8 +14,8 @@ from billing.books.compressions import Comparison
 from billing.books.saving import Side, saving_between
 from billing.errors import UnknownAccount
 from billing.store.schema import usage_events
-from billing.usage import mint_event_id
 from tests.billing.chats import Chat, Chats
+from tests.billing.conftest import event_row
 
 if TYPE_CHECKING:
     from billing.caller import Caller
@@ -27,31 +27,8 @@ NOVEMBER = datetime(2026, 11, 5, 12, tzinfo=UTC)
 
 def row(caller: Caller, conversation: str | None, status: str | None, **fields: Any) -> dict[str, Any]:
     """An event as the ledger has it; what a test does not name is of no consequence."""
-    moment = fields.pop("at", NOVEMBER)
-    return {
-        "event_id": mint_event_id(moment),
-        "request_id": "r",
-        "workspace_id": caller.workspace_id,
-        "project_id": caller.project_id,
-        "key_id": caller.key_id,
-        "model_id": "model-a",
-        "pricing_version": 1,
-        "prompt_tokens": 1,
-        "completion_tokens": 1,
-        "cached_tokens": 0,
-        "subtotal_nano_usd": 1,
-        "minimum_applied": False,
-        "outcome": "completed",
-        "stream": False,
-        "created_at": moment,
-        "settled_at": moment,
-        "month": moment.strftime("%Y-%m"),
-        "conversation": conversation,
-        "compression": status,
-        "compression_nano_usd": 0,
-        "original_tokens": None,
-        **fields,
-    }
+    told = {"compression_nano_usd": 0, "original_tokens": None, "conversation": conversation, **fields}
+    return event_row(caller, told.pop("at", NOVEMBER), compression=status, **told)
 
 
 async def add(books: Books, *rows: dict[str, Any]) -> None:

@@ -14,7 +14,6 @@ from sqlalchemy.util import await_only
 from billing.books.books import Books as Reader
 from billing.books.mispriced import MispricedEvent, WrongFigure
 from billing.ledger import ledger_sql
-from billing.ledger.ledger import Ledger
 from billing.ledger.recording import Replayed, replay
 from billing.ledger.spool import drop_event
 from billing.store.database import FakeOutageDatabase, open_database
@@ -29,14 +28,6 @@ CHAT = Chat()
 WAITING = text(
     "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 )
-
-
-@pytest.fixture
-def outage(books: Books) -> FakeOutageDatabase:
-    """The ledger's database behind a switch; `books.ledger` goes through it."""
-    database = FakeOutageDatabase(books.database)
-    books.ledger = Ledger(database, books.spool)
-    return database
 
 
 async def mispriced(books: Books) -> list[MispricedEvent]:

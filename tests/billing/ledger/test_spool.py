@@ -39,14 +39,6 @@ if TYPE_CHECKING:
 PRICE = ModelPrice("model-a", 150_000, 600_000, 20_000)
 
 
-@pytest.fixture
-def outage(books: Books) -> FakeOutageDatabase:
-    """The ledger's database behind a switch; `books.ledger` goes through it."""
-    database = FakeOutageDatabase(books.database)
-    books.ledger = Ledger(database, books.spool)
-    return database
-
-
 async def settle_during(
     outage: FakeOutageDatabase, books: Books, hold: Hold, nano_usd: int = 400
 ) -> Settlement:

@@ -25,7 +25,8 @@ from billing.rollups.event_sums import sums_of
 from billing.rollups.usage_sums import parts_of
 from billing.store.rollup_tables import SUMS
 from billing.store.schema import usage_events
-from billing.usage import UsageEvent, mint_event_id
+from billing.usage import UsageEvent
+from tests.billing.conftest import event_row
 
 if TYPE_CHECKING:
     from tests.billing.conftest import Books
@@ -57,32 +58,24 @@ def random_event(rng: random.Random, caller: Caller, version: int) -> dict[str, 
     if rng.random() < 0.2:
         moment = moment.replace(hour=0, minute=0, second=0)
     cost, prompt = rng.randrange(10**6), rng.randrange(1000)
-    return {
-        "event_id": mint_event_id(moment),
-        "request_id": "r",
-        "workspace_id": caller.workspace_id,
-        "project_id": caller.project_id,
-        "key_id": caller.key_id,
-        "model_id": rng.choice(["model-a", "model-b"]),
-        "pricing_version": version,
-        "prompt_tokens": prompt,
-        "completion_tokens": rng.randrange(1000),
-        "cached_tokens": rng.randrange(100),
-        "subtotal_nano_usd": cost,
-        "minimum_applied": False,
-        "cost_nano_usd": cost,
-        "outcome": "completed",
-        "stream": rng.random() < 0.5,
-        "created_at": moment,
-        "settled_at": moment,
-        "written_off_nano_usd": rng.choice([0, 0, cost // 2]),
+    return event_row(
+        caller,
+        moment,
+        model_id=rng.choice(["model-a", "model-b"]),
+        pricing_version=version,
+        prompt_tokens=prompt,
+        completion_tokens=rng.randrange(1000),
+        cached_tokens=rng.randrange(100),
+        subtotal_nano_usd=cost,
+        cost_nano_usd=cost,
+        written_off_nano_usd=rng.choice([0, 0, cost // 2]),
         # Charged later than it was settled, or by a release that did not say when.
-        "month": rng.choice([None, f"{moment:%Y-%m}", "2026-12"]),
-        "original_tokens": rng.choice([None, prompt + 7]),
-        "saved_nano_usd": rng.choice([0, 5000, -300]),
-        "compression_nano_usd": rng.choice([0, 70]),
-        "route": rng.choice([None, "chat", "batch:embeddings"]),
-    }
+        month=rng.choice([None, f"{moment:%Y-%m}", "2026-12"]),
+        original_tokens=rng.choice([None, prompt + 7]),
+        saved_nano_usd=rng.choice([0, 5000, -300]),
+        compression_nano_usd=rng.choice([0, 70]),
+        route=rng.choice([None, "chat", "batch:embeddings"]),
+    )
 
 
 def added_up(

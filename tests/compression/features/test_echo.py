@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from compression.features.echo import echoes
+from compression.features.matching import echoes
 from compression.features.words import lex
 from compression.scorers.lexical import LexicalScorer
 from compression.segmentation import segment

@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.sample_checkpoints import Architecture, make_checkpoint, make_query_classifier
+from benchmarks.sample_checkpoints import (
+    Architecture,
+    config_of,
+    make_checkpoint,
+    make_query_classifier,
+    train_tokenizer,
+)
 
 # PromptCompressor goes by these names; it knows none for ModernBERT, so that one is tested under BERT's.
 NAMES: dict[Architecture, str] = {
@@ -39,6 +45,20 @@ def query_checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pat
         "xlm-roberta": make_query_classifier(root / "xlm-roberta", "xlm-roberta"),
         "older": make_query_classifier(root / "older", "modernbert", prefix=""),
     }
+
+
+@pytest.fixture(scope="session")
+def cross_encoder_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cross-encoder of one label with random weights."""
+    from transformers import AutoModelForSequenceClassification
+
+    folder, tokenizer = tmp_path_factory.mktemp("cross-encoder"), train_tokenizer("bert")
+    config = config_of("bert", tokenizer, layers=2, width=48)
+    config.num_labels = 1
+    torch.manual_seed(3)
+    AutoModelForSequenceClassification.from_config(config).save_pretrained(str(folder))
+    tokenizer.save_pretrained(str(folder))
+    return folder
 
 
 @pytest.fixture(scope="session")

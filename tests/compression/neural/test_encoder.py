@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.sample_checkpoints import config_of, train_tokenizer
 from compression.neural.batching import NeuralService, QueryTooLong
 from compression.neural.encoder import Encoder, EncoderSettings
 from compression.neural.networks import Placement
@@ -94,16 +93,9 @@ async def test_through_the_service_scores_are_the_same(encoder: Encoder) -> None
 
 
 @pytest.fixture(scope="module")
-def cross_encoder(tmp_path_factory: pytest.TempPathFactory) -> Encoder:
-    from transformers import AutoModelForSequenceClassification
-
-    folder, tokenizer = tmp_path_factory.mktemp("cross-encoder"), train_tokenizer("bert")
-    config = config_of("bert", tokenizer, layers=2, width=48)
-    config.num_labels = 1
-    torch.manual_seed(3)
-    AutoModelForSequenceClassification.from_config(config).save_pretrained(str(folder))
-    tokenizer.save_pretrained(str(folder))
-    return Encoder.load(str(folder), Placement(), settings=EncoderSettings(window=64))
+def cross_encoder(cross_encoder_checkpoint: Path) -> Encoder:
+    settings = EncoderSettings(window=64)
+    return Encoder.load(str(cross_encoder_checkpoint), Placement(), settings=settings)
 
 
 def test_a_cross_encoder_gives_the_probability_of_the_pair(cross_encoder: Encoder) -> None:

@@ -8,9 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
-from benchmarks.sample_checkpoints import config_of, train_tokenizer
 from compression.neural.batching import CheckpointRefused
 from compression.neural.encoder import Encoder
 from compression.neural.networks import Placement
@@ -30,16 +28,8 @@ def rows(answer: Answer) -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def cross(tmp_path_factory: pytest.TempPathFactory) -> EncoderSpec:
-    from transformers import AutoModelForSequenceClassification
-
-    folder, tokenizer = tmp_path_factory.mktemp("cross-encoder"), train_tokenizer("bert")
-    config = config_of("bert", tokenizer, layers=2, width=48)
-    config.num_labels = 1
-    torch.manual_seed(3)
-    AutoModelForSequenceClassification.from_config(config).save_pretrained(str(folder))
-    tokenizer.save_pretrained(str(folder))
-    return EncoderSpec("relate", str(folder), None, 64, threads=1)
+def cross(cross_encoder_checkpoint: Path) -> EncoderSpec:
+    return EncoderSpec("relate", str(cross_encoder_checkpoint), None, 64, threads=1)
 
 
 @pytest.fixture(scope="module")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,9 +11,8 @@ import psutil
 import pytest
 
 from compression.build import build_model, load_counter
-from compression.pipeline.errors import CompressionError, CompressionTimedOut, CompressorFailed
+from compression.pipeline.errors import CompressionError, CompressorFailed
 from compression.pipeline.request import CompressionRequest
-from compression.pipeline.served import JobTerms
 from compression.pipeline.spec import ModelSpec
 from compression.retrieval.job import RetrievalJob
 from compression.workers.lanes import plan_of
@@ -23,7 +20,6 @@ from compression.workers.pooled_model import PooledModel, start_model
 from compression.workers.processes import WorkerCannotStart
 from tests.compression.conftest import TOKENIZER
 from tests.compression.workers.acting import eventually
-from tests.compression.workers.conftest import is_gone
 
 SPEC = ModelSpec("lexical", "lexical", str(TOKENIZER), "pith-mini")
 PLAN = plan_of("lexical", workers=1, large_bytes=65_536, max_waiting=64, deadline_s=60)
@@ -84,29 +80,6 @@ async def test_a_refusal_names_its_field_and_ends_nothing() -> None:
                 await model.compress(request)
             assert refused.value.field == field
         assert before <= {each.pid for each in workers()}
-
-
-async def test_a_large_input_is_ended_at_its_deadline() -> None:
-    async with lexical() as model:
-        warm = {each.pid for each in workers()}
-        with pytest.raises(CompressionTimedOut):
-            await model.compress(
-                CompressionRequest("Which harbour in 1999?", LONG, 0.5), JobTerms(deadline_s=0.1)
-            )
-        await eventually(lambda: all(is_gone(each.pid) for each in workers() if each.pid not in warm))
-        assert (await model.compress(CompressionRequest("Who won the cup?", SOURCE, 0.5))).output
-
-
-async def test_a_process_that_is_killed_for_want_of_memory_fails_its_request_alone() -> None:
-    async with lexical() as model:
-        warm = {each.pid for each in workers()}
-        large = asyncio.create_task(model.compress(CompressionRequest("Which harbour?", LONG, 0.5)))
-        (worker,) = await eventually(lambda: [each for each in workers() if each.pid not in warm])
-        await eventually(lambda: worker.cpu_times().user > 0.05)
-        os.kill(worker.pid, signal.SIGKILL)
-        with pytest.raises(CompressorFailed):
-            await large
-        assert (await model.compress(CompressionRequest("Who won the cup?", SOURCE, 0.5))).output
 
 
 async def test_no_process_of_the_lexical_model_has_torch() -> None:
