@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Generator, Iterator
 from datetime import UTC, datetime, timedelta
@@ -16,10 +15,15 @@ import pytest
 if TYPE_CHECKING:
     from tests.integration.running import Server
 
-# A shared CI machine may be slow at any one example: there only the property decides, not how long it took.
-hypothesis.settings.register_profile("ci", deadline=None, print_blob=True)
-hypothesis.settings.register_profile("here", deadline=2000)
-hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "here")
+# A busy machine may be slow at any one example: only the property decides, not how long it took.
+hypothesis.settings.register_profile(
+    "pith",
+    deadline=None,
+    print_blob=True,
+    max_examples=60,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("pith")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -56,6 +60,7 @@ THOROUGH = (
     "compression/conversation/test_hostile.py",
     "benchmarks/evaluation",
     "compression/salience/test_attacks.py",
+    "compression/neural",
     "compression/retrieval",
     "compression/second_look",
     "compression/test_any_text.py",
@@ -76,6 +81,8 @@ THOROUGH = (
     "docs",
     "faults",
     "models/template",
+    # It imports vLLM, which takes several times what its tests do.
+    "models/vllm",
     "patterns",
     "serve/batches",
     "serve/chat/test_compression_money.py",

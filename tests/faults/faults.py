@@ -31,7 +31,7 @@ class Fault:
     # Whether something that a chat needs is broken.
     chats_may_fail = True
     lease = LeaseTimes()
-    database_timeout_s = 5.0
+    database_timeout_s = 30.0
     drain_s = 5
     leavers = 0.0
     longest_tokens = 24

@@ -27,7 +27,7 @@ from tests.faults.ledger_link import FakeForgetfulDatabase, clock_of
 from tests.forked import processes
 
 START_S = 120.0
-STOP_S = 15.0
+STOP_S = 60.0
 
 
 @dataclass(frozen=True)

@@ -26,10 +26,6 @@ TOKENS = 10
 EXACT = "gamma"
 # Here the hold is several times the cost, since a prompt's tokens are not known before they are counted.
 BOUNDED = "alpha"
-on_every_service = pytest.mark.parametrize(
-    ("ledger", "ingresses"),
-    [("sqlite", 1), ("sqlite", 3), ("postgresql", 1), ("postgresql", 3)],
-)
 
 
 def setup(ledger: LedgerKind, ingresses: int, limit_nano_usd: int) -> Setup:
@@ -38,7 +34,6 @@ def setup(ledger: LedgerKind, ingresses: int, limit_nano_usd: int) -> Setup:
         ledger=ledger,
         ingresses=ingresses,
         spend_limit_nano_usd=limit_nano_usd,
-        database_timeout_s=30.0,
         on_redis=shared,
         limits=WIDE_LIMITS if shared else Setup.limits,
     )
@@ -72,7 +67,7 @@ def ends(answers: Sequence[Answer]) -> Counter[str]:
     return Counter("completed" if answer.completed else answer.error_code for answer in answers)
 
 
-@on_every_service
+@pytest.mark.parametrize(("ledger", "ingresses"), [("sqlite", 3), ("postgresql", 3)])
 async def test_a_limit_that_pays_for_fifty_pays_for_exactly_fifty_of_five_hundred(
     machines: Machines, ledger: LedgerKind, ingresses: int
 ) -> None:
@@ -88,7 +83,7 @@ async def test_a_limit_that_pays_for_fifty_pays_for_exactly_fifty_of_five_hundre
     assert tally.violations == []
 
 
-@on_every_service
+@pytest.mark.parametrize(("ledger", "ingresses"), [("sqlite", 1), ("postgresql", 3)])
 async def test_holds_above_the_cost_never_overspend_and_leave_less_than_one_hold_unspent(
     machines: Machines, ledger: LedgerKind, ingresses: int
 ) -> None:

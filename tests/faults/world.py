@@ -59,7 +59,7 @@ class Setup:
     lease: LeaseTimes = field(default_factory=LeaseTimes)
     drain_s: int = 5
     token_s: float = 0.004
-    database_timeout_s: float = 5.0
+    database_timeout_s: float = 30.0
     limits: ProjectLimits = NO_LIMITS
     spend_limit_nano_usd: int | None = None
     on_redis: bool = False

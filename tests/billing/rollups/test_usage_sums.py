@@ -38,7 +38,7 @@ MOMENTS = st.datetimes(datetime(2024, 1, 28), datetime(2024, 4, 3), timezones=st
 
 
 @given(since=st.none() | MOMENTS, until=st.none() | MOMENTS, moment=MOMENTS, by_day=st.booleans())
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_the_parts_of_a_period_have_each_of_its_moments_once(
     since: datetime | None, until: datetime | None, moment: datetime, by_day: bool
 ) -> None:

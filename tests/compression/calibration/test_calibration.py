@@ -119,7 +119,7 @@ def test_without_a_query_there_is_no_probability_and_a_flag_says_so(calibrated: 
     assert "outside_calibration" in {flag.code for flag in receipt.risk_flags}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 10_000), order=st.randoms(use_true_random=False))
 def test_the_more_of_a_text_is_kept_the_surer_it_is(seed: int, order: object) -> None:
     calibrated = Calibrated.of(_ENTRY, "0" * 64)
@@ -138,7 +138,7 @@ def test_the_more_of_a_text_is_kept_the_surer_it_is(seed: int, order: object) ->
     assert all(0 <= float(sigmoid(np.array([logit]))[0]) <= 1 for logit in found)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(st.tuples(st.floats(0, 1), st.integers(0, 2**30)), min_size=1, max_size=30),
     st.integers(0, 2**30),

@@ -112,7 +112,7 @@ def test_prose_keeps_its_scores_bit_for_bit(chance: random.Random) -> None:
     assert diversify(text, scores, read_salience(text)) == scores
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(
         st.sampled_from([*LOG.splitlines(), "", "---", "A sentence of more than thirty letters, said twice."])

@@ -50,7 +50,7 @@ def lexical() -> LexicalScorer:
     st.booleans(),
     st.randoms(use_true_random=False),
 )
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=100)
 def test_a_conversation_in_is_a_conversation_out(
     messages: list[Any],
     ratio: float,
@@ -101,7 +101,7 @@ def test_a_message_of_empty_json_is_within_the_ratio_or_left_out(empty: str, rat
 
 
 @given(MESSAGES, st.floats(0.05, 0.9), st.booleans(), st.randoms(use_true_random=False))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60)
 def test_a_conversation_whose_sentences_are_cut_is_one_still(
     messages: list[Any], ratio: float, ascii_only: bool, chance: Any
 ) -> None:

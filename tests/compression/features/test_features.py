@@ -82,7 +82,7 @@ CHARACTERS = "aZ0 _.\n\u2013\u00e9\u0301\u093f\u4e2d\u3042\u0e44\u0e17\u0645\u06
 
 
 @given(st.text(st.sampled_from(CHARACTERS), max_size=200), st.integers(1, 60))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100)
 def test_a_long_text_is_split_as_its_pattern_says(text: str, repeats: int) -> None:
     for source in (text, f"{text} {'ab' * repeats} plain words and more of them", "é".join([text] * 2)):
         found, starts = split_many(source)
@@ -97,7 +97,7 @@ def test_a_text_of_several_stretches_is_split_as_one_is() -> None:
 
 
 @given(st.lists(st.integers(0, 70), max_size=30), st.integers(0, 1 << 30))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80)
 def test_runs_are_reduced_as_one_by_one(lengths: list[int], seed: int) -> None:
     sizes = np.array(lengths, np.int64)
     rows = np.random.default_rng(seed).integers(-9, 9, (int(sizes.sum()), 3)).astype(np.float32)
@@ -124,7 +124,7 @@ def test_a_neighbour_of_another_document_is_not_smoothed_in() -> None:
 
 
 @given(st.lists(st.floats(-5, 5, width=32), min_size=1, max_size=60), st.integers(1, 30))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_smoothing_stays_between_the_least_and_the_greatest(values: list[float], reach: int) -> None:
     layout = lay_out(segment("\n".join(f"A: turn {number}" for number in range(len(values)))))
     row = np.resize(np.array(values, np.float32), len(layout.documents.of))

@@ -149,7 +149,7 @@ def test_bf16_on_the_cpu_is_near_fp32(
         assert not np.array_equal(left, right)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(text=st.text(max_size=120), budget=st.integers(0, 40))
 @example(text="𠀀𠀀", budget=1)
 def test_any_text_gives_slices_in_order(

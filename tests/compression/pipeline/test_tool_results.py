@@ -121,7 +121,7 @@ JSON = st.recursive(
 
 
 @pytest.mark.thorough
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     body=st.lists(JSON, min_size=1, max_size=8),
     ratio=st.sampled_from([0.1, 0.3, 0.6]),

@@ -159,7 +159,7 @@ def test_prose_is_plain() -> None:
     assert (found.template == -1).all()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(
         st.sampled_from([*HADOOP.splitlines(), "", "{", "x\x00y", "\ud800", "> a", "a", "٣", "[" * 50, "\r"]),

@@ -69,7 +69,7 @@ def test_a_source_of_few_units_is_as_it_was() -> None:
     ).filter(lambda value: isinstance(value, dict | list)),
     st.floats(0.05, 0.9),
 )
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_json_of_joined_members_still_parses(value: object, ratio: float) -> None:
     few = SegmentationSettings(most_units=8)
     text = segment(json.dumps([value, value]), few)

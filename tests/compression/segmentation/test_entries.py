@@ -192,7 +192,7 @@ On Mon, 3 May 2024, Ann wrote:|> On Mon, 3 May 2024, Bo wrote:|From: a@b.example
 
 
 @given(LINES, st.sampled_from([5, 40, 32_768]))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150)
 def test_any_lines_are_cut_into_units_in_order(source: str, most_units: int) -> None:
     text = segment(source, SegmentationSettings(most_units=most_units))
     at = 0

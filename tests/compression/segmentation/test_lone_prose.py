@@ -81,7 +81,7 @@ LINES = st.lists(
 @example(["Error Sun Dec 04 04:47:44 2005 it broke"], "\n")
 @example(["Setting up curl (7.88.1) ..."], "\n")
 @example(["The download runs 45% |███   |"], "\n")
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100)
 def test_lone_lines_of_prose_are_cut_as_if_every_rule_had_been_asked(lines: list[str], between: str) -> None:
     source = between.join(lines)
     found = segment(source)

@@ -243,7 +243,7 @@ def test_prose_is_none_of_it() -> None:
     assert not segment(PROSE).frames
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     st.lists(st.sampled_from([*SAMPLES, PROSE, "[tool_result]", "---", ""]), max_size=5),
     st.integers(0, 400), st.integers(0, 2000), st.sampled_from([0.05, 0.3, 0.7]),

@@ -81,7 +81,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.lists(st.dictionaries(st.sampled_from(["id", "name", "x", "note", "y"]), VALUES, max_size=5), max_size=6),
        st.sampled_from([0.05, 0.2, 0.5, 0.8]), st.sampled_from([None, 1]))  # fmt: skip
 def test_records_parse_and_never_exceed_the_target(

@@ -11,6 +11,7 @@ from compression.calibration.fitting import Rows
 from compression.calibration.signals import NAMES
 from compression.tuning.advice import (
     FEWEST_QUESTIONS,
+    Advice,
     Thresholds,
     advise,
     chart,
@@ -34,7 +35,12 @@ def observed(number: int, needs: int) -> Observed:
     return Observed("data", f"g{number}", "prose", frozenset({"latin"}), 500, signals, np.array(RATIOS), kept)
 
 
-FOUND = [observed(number, number % 8) for number in range(160)]
+FOUND = [observed(number, number % 8) for number in range(96)]
+
+
+@pytest.fixture(scope="module")
+def advice() -> Advice:
+    return advise("m", "lexical", FOUND, 0.9, NoBars())
 
 
 def test_a_curve_is_the_share_kept_at_each_ratio_within_its_interval() -> None:
@@ -66,15 +72,14 @@ def test_the_ratio_recommended_is_the_smallest_from_which_on_enough_is_kept() ->
     assert recommended([point for point in points if point.kept < 1], 0.99) is None
 
 
-def test_a_promise_needs_less_than_the_fixed_ratio_that_keeps_as_much() -> None:
-    advice = advise("m", "lexical", FOUND, 0.9, NoBars())
+def test_a_promise_needs_less_than_the_fixed_ratio_that_keeps_as_much(advice: Advice) -> None:
     assert advice.promise is not None and advice.ratio is not None
     assert advice.promise.covered >= 0.85
     assert advice.promise.ratio < advice.ratio.ratio
 
 
-def test_thresholds_catch_most_losses_and_spare_most_of_the_rest() -> None:
-    thresholds = advise("m", "lexical", FOUND, 0.9, NoBars()).thresholds
+def test_thresholds_catch_most_losses_and_spare_most_of_the_rest(advice: Advice) -> None:
+    thresholds = advice.thresholds
     assert thresholds is not None
     assert thresholds.critical < thresholds.warning < thresholds.info
     assert thresholds.losses_warned >= 0.7 and thresholds.kept_warned <= 0.15
@@ -112,7 +117,7 @@ def test_too_few_questions_or_losses_give_curves_alone_and_say_why(found: list[O
 def test_questions_to_one_text_can_be_tuned_on_too() -> None:
     from dataclasses import replace
 
-    advice = advise("m", "lexical", [replace(one, group="one") for one in FOUND], 0.9, NoBars())
+    advice = advise("m", "lexical", [replace(one, group="one") for one in FOUND[:64]], 0.9, NoBars())
     assert advice.entry is not None
 
 

@@ -243,7 +243,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(room=st.integers(1, 8), share=st.sampled_from([0.2, 0.5, 1.0]), steps=steps)
 def test_no_order_of_events_loses_a_place_or_gives_one_twice(
     room: int, share: float, steps: list[tuple[str, object, int, int]]

@@ -402,7 +402,7 @@ def test_no_bytes_raise_anything_but_an_invalid_body(raw: bytes) -> None:
         json.dumps([issue.as_dict() for issue in error.issues], allow_nan=False)
 
 
-@settings(max_examples=400)
+@settings(max_examples=150)
 @given(VALUES, st.booleans())
 def test_any_json_is_a_request_that_can_be_judged_or_an_invalid_body(value: Any, as_fields: bool) -> None:
     if as_fields and isinstance(value, dict):

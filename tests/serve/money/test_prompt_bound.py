@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from serve.money.prompt_bound import proven_bound
 FOLDER = Path(__file__).parents[3] / "models/embedded/tokenizer"
 TEMPLATE = (FOLDER / "chat_template.jinja").read_text()
 TOKENIZER = Tokenizer.from_file(str(FOLDER / "tokenizer.json"))
+RENDERED = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True).from_string(TEMPLATE)
 EXPANDING = "\U0001d160ﷺΐİ<|im_start|>tool_call \n\x00é漢"
 
 
@@ -49,17 +51,21 @@ MESSAGES = st.lists(
 )
 
 
-@pytest.mark.parametrize("composed", [False, True], ids=["as it is", "with NFC"])
-@given(messages=MESSAGES)
-@settings(max_examples=100, deadline=None)
-def test_no_prompt_has_more_tokens_than_its_bound(composed: bool, messages: list[dict[str, Any]]) -> None:
+@cache
+def tokenizer_and_bound(composed: bool) -> tuple[Tokenizer, PromptBound | None]:
     tokenizer = Tokenizer.from_str(TOKENIZER.to_str())
     if composed:
         tokenizer.normalizer = normalizers.NFC()
-    bound = bound_of(tokenizer)
+    return tokenizer, bound_of(tokenizer)
+
+
+@pytest.mark.parametrize("composed", [False, True], ids=["as it is", "with NFC"])
+@given(messages=MESSAGES)
+@settings(max_examples=100)
+def test_no_prompt_has_more_tokens_than_its_bound(composed: bool, messages: list[dict[str, Any]]) -> None:
+    tokenizer, bound = tokenizer_and_bound(composed)
     assert bound is not None and bound.per_byte == (3 if composed else 1)
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
-    prompt = environment.from_string(TEMPLATE).render(messages=messages, add_generation_prompt=True)
+    prompt = RENDERED.render(messages=messages, add_generation_prompt=True)
     most = bound.of(request(*messages))
     assert most is not None
     assert len(tokenizer.encode(prompt, add_special_tokens=False).ids) <= most

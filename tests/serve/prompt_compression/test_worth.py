@@ -51,7 +51,7 @@ prices = st.builds(
 )
 
 
-@settings(max_examples=500)
+@settings(max_examples=150)
 @given(
     chat_prices,
     prices,
