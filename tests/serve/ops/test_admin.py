@@ -31,7 +31,7 @@ from serve.ops.administration import AdminKeys
 from serve.ops.app import admin_key_file, open_ops
 from tests.integration.running import free_port, wait_for
 from tests.migrated import migrated_file
-from tests.serve.cli.test_archive import of_years, pith
+from tests.serve.cli.test_storage import of_years, pith
 from tests.serve.money.two_workspaces import commands
 from tests.serve.ops.documented import checked, successes
 from tests.serve.served import settings_document

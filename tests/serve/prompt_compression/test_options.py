@@ -1,13 +1,20 @@
-"""What a request or a project may say about the compression of its prompts."""
+"""Options of the compression of prompts, in a request and as a project's default in the ledger."""
 
 from __future__ import annotations
 
+import logging
+import timeit
 from typing import Any
 
 import pytest
 
 from serve.http.request_body import InvalidBody, check_shape
-from serve.prompt_compression.options import ProjectCompression, PromptCompressionOptions
+from serve.prompt_compression.options import (
+    ProjectCompression,
+    PromptCompressionOptions,
+    default_of,
+    stored_default,
+)
 
 ALL = {
     "keep": 0.95,
@@ -84,3 +91,43 @@ def test_of_thousands_of_unknown_options_one_is_named() -> None:
     with pytest.raises(InvalidBody) as refused:
         check_shape({f"o{number}": 1 for number in range(60_000)}, PromptCompressionOptions)
     assert [issue.loc for issue in refused.value.issues] == [("body", "o0")]
+
+
+def test_what_is_stored_is_read_again() -> None:
+    options = ProjectCompression(keep=0.95, model="modèle", min_tokens=200, holdout=0.02)
+    assert default_of(stored_default(options)) == options
+    assert default_of(stored_default(ProjectCompression())) == ProjectCompression()
+
+
+def test_no_default_is_none() -> None:
+    assert default_of(None) is None
+
+
+def test_the_same_options_are_stored_as_the_same_text() -> None:
+    one = ProjectCompression.model_validate({"target_ratio": 0.3, "scope": "all"})
+    other = ProjectCompression.model_validate({"scope": "all", "keep": None, "target_ratio": 0.30})
+    assert stored_default(one) == stored_default(other) == '{"scope":"all","target_ratio":0.3}'
+
+
+UNREADABLE = {
+    "of another release": '{"target_ratio":0.3,"summarize":true}',
+    "a value that another release took": '{"scope":"everything"}',
+    "cut": '{"target_ratio":0.',
+    "no object": "true",
+    "empty": "",
+    "nested too deep": "[" * 5000,
+}
+
+
+@pytest.mark.parametrize("text", UNREADABLE.values(), ids=UNREADABLE.keys())
+def test_a_default_that_cannot_be_read_is_off_and_logged_once(
+    text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, logger="pith.compression"):
+        assert [default_of(text) for _ in range(3)] == [None] * 3
+    assert [text in record.getMessage() for record in caplog.records] == [True]
+
+
+def test_a_default_costs_a_request_less_than_ten_microseconds() -> None:
+    text = '{"target_ratio":0.25,"scope":"all"}'
+    assert min(timeit.repeat(lambda: default_of(text), number=1000, repeat=5)) < 0.01

@@ -1,14 +1,19 @@
-"""Originals go when their time is over, by a server's upkeep, and when an operator says so."""
+"""Originals as they are stored, sealed and in turns with other writes, and as they go when their time is over."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 from sqlalchemy import text
 from typer.testing import CliRunner
@@ -17,6 +22,7 @@ from billing.accounts.accounts import Accounts
 from billing.caller import Caller
 from billing.ledger.leases import LeaseTimes
 from billing.ledger.spool import Spool
+from billing.originals.original_sql import Head
 from billing.store.database import Database, open_database
 from serve.app import open_ledger, open_originals
 from serve.cli.main import app
@@ -24,9 +30,108 @@ from serve.config.settings import Settings, load_settings
 from serve.metrics.background import OriginalMetrics, UpkeepMetrics
 from serve.money.ledger_setup import open_accounts
 from serve.money.upkeep import begin_upkeep
-from serve.originals.originals import Original
+from serve.originals.originals import CHUNK_CHARACTERS, Original, Sealer, Turns, Unreadable, chunks_of
 from tests.migrated import migrated_file
 from tests.serve.served import settings_document
+
+PEPPER = b"p" * 32
+
+
+def head_of(text: str, **fields: str) -> Head:
+    given = {"project_id": "prj_a", "id": "cmp_a", "generation": "0" * 32, **fields}
+    return Head(**given, characters=len(text), chunks=chunks_of(len(text)), size=len(text.encode()))
+
+
+@given(st.text(), st.sampled_from([1, CHUNK_CHARACTERS, 3 * CHUNK_CHARACTERS + 1]))
+def test_what_is_opened_is_what_was_sealed(piece: str, least: int) -> None:
+    text = piece * (least // max(1, len(piece)) + 1)
+    sealer = Sealer(PEPPER, head_of(text))
+    chunks = sealer.seal(text, 0, 10**6, 10**9)
+    assert [number for number, _ in chunks] == list(range(chunks_of(len(text))))
+    assert "".join(sealer.open(0, [sealed for _, sealed in chunks])) == text
+    assert all(len(sealed) < 66_000 for _, sealed in chunks)
+
+
+def test_a_text_that_cannot_be_compressed_stays_within_64_kib_and_a_little() -> None:
+    text = "".join(chr(0x10000 + 977 * n % 0xF0000) for n in range(CHUNK_CHARACTERS))
+    ((_, sealed),) = Sealer(PEPPER, head_of(text)).seal(text, 0, 16, 1)
+    assert len(sealed) < 64 * 1024 + 64
+
+
+def test_a_step_ends_once_it_has_enough() -> None:
+    text = "".join(chr(0x10000 + 977 * n % 0xF0000) for n in range(4 * CHUNK_CHARACTERS))
+    sealer = Sealer(PEPPER, head_of(text))
+    assert [number for number, _ in sealer.seal(text, 1, 16, 1)] == [1]
+    assert [number for number, _ in sealer.seal(text, 1, 2, 10**9)] == [1, 2]
+
+
+@pytest.mark.parametrize("field", ["project_id", "id", "generation"])
+def test_a_chunk_of_another_name_is_not_opened(field: str) -> None:
+    text = "The pump ships with a filter."
+    head = head_of(text)
+    ((_, sealed),) = Sealer(PEPPER, head).seal(text, 0, 1, 1)
+    with pytest.raises(Unreadable):
+        list(Sealer(PEPPER, head_of(text, **{field: "another"})).open(0, [sealed]))
+    with pytest.raises(Unreadable):
+        list(Sealer(PEPPER, replace(head, characters=5)).open(0, [sealed]))
+
+
+def test_a_chunk_in_another_place_a_changed_one_and_another_pepper_are_not_opened() -> None:
+    text = "a" * CHUNK_CHARACTERS + "b"
+    sealer = Sealer(PEPPER, head_of(text))
+    (_, first), (_, second) = sealer.seal(text, 0, 2, 10**9)
+    for number, sealed in ((0, second), (1, first), (0, first[:-1] + bytes([first[-1] ^ 1]))):
+        with pytest.raises(Unreadable):
+            list(sealer.open(number, [sealed]))
+    with pytest.raises(Unreadable):
+        list(Sealer(b"q" * 32, head_of(text)).open(0, [first]))
+
+
+def test_the_same_text_written_twice_has_nothing_in_common() -> None:
+    text = "The warranty ends after two years. " * 100
+    once, again = (
+        Sealer(PEPPER, head_of(text, generation=name * 32)).seal(text, 0, 1, 1)[0][1] for name in "ab"
+    )
+    pieces = {once[at : at + 8] for at in range(len(once) - 8)}
+    assert not [at for at in range(len(again) - 8) if again[at : at + 8] in pieces]
+
+
+async def test_after_a_write_comes_as_long_a_pause_and_then_the_next_in_line() -> None:
+    turns, begun = Turns(), []
+    loop = asyncio.get_running_loop()
+
+    async def write(name: str) -> None:
+        async with turns.turn():
+            begun.append((name, loop.time()))
+            await asyncio.sleep(0.03)
+
+    await asyncio.gather(*(write(name) for name in "abc"))
+    assert [name for name, _ in begun] == ["a", "b", "c"]
+    assert all(later - earlier >= 0.055 for (_, earlier), (_, later) in itertools.pairwise(begun))
+
+
+async def test_a_write_that_fails_or_is_given_up_ends_its_turn() -> None:
+    turns = Turns()
+    for error in (ValueError, asyncio.CancelledError):
+        try:
+            async with turns.turn():
+                raise error
+        except (ValueError, asyncio.CancelledError):
+            pass
+    entered = asyncio.Event()
+
+    async def hang() -> None:
+        async with turns.turn():
+            entered.set()
+            await asyncio.Event().wait()
+
+    hanging, waiting = asyncio.create_task(hang()), asyncio.create_task(hang())
+    await entered.wait()
+    waiting.cancel()
+    hanging.cancel()
+    await asyncio.gather(hanging, waiting, return_exceptions=True)
+    async with asyncio.timeout(60), turns.turn():
+        pass
 
 
 async def ledger_in(folder: Path, **billing: Any) -> tuple[Settings, Database, Accounts]:

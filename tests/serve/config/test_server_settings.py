@@ -1,4 +1,4 @@
-"""`server.cors_origins`: an origin in the form in which browsers send it, and a clear error for what is none."""
+"""Origins of browsers and collectors of traces: clear errors for those that cannot be."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from pydantic import ValidationError
 
 from serve.config.paths import ConfigError
+from serve.config.server_settings import TracingSettings
 from serve.config.settings import load_settings
 from serve.config.values import origin
 from tests.serve.served import settings_document
@@ -66,3 +68,20 @@ def load(folder: Path, given: list[str]) -> list[str]:
     document["server"]["cors_origins"] = given
     path.write_text(yaml.safe_dump(document))
     return load_settings(path).server.cors_origins
+
+
+COLLECTOR = "https://collector.example:4317"
+
+
+def test_engines_that_would_speak_without_tls_to_a_collector_that_wants_it_are_refused() -> None:
+    with pytest.raises(
+        ValidationError, match=r"vLLM speaks gRPC without TLS.*protocol: http, or engine: false"
+    ):
+        TracingSettings(endpoint=COLLECTOR, protocol="grpc")
+    alone = TracingSettings(endpoint=COLLECTOR, protocol="grpc", engine=False)
+    assert alone.terms is not None and alone.engine_terms is None
+    for terms in (
+        TracingSettings(endpoint=COLLECTOR, protocol="http").engine_terms,
+        TracingSettings(endpoint="http://collector.example:4317", protocol="grpc").engine_terms,
+    ):
+        assert terms is not None

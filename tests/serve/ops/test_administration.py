@@ -1,19 +1,26 @@
-"""What is kept of `Idempotency-Key`: so many answers, for so long, and in the ledger that something was begun."""
+"""Answers kept by `Idempotency-Key`, and the configuration in force after a reload."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import pytest
+from prometheus_client import CollectorRegistry
 
 from billing.errors import InvalidAccount, LedgerUnavailable
 from billing.store.database import Database, FakeOutageDatabase, open_database
+from serve.config.settings import Settings
 from serve.ops import idempotency
+from serve.ops.app import open_ops
 from serve.ops.idempotency import KEPT_S, AnswerNotKept, IdempotencyKeyReused, KeptAnswers
+from tests.integration.running import free_port
 from tests.migrated import migrated_file
+from tests.serve.served import settings_document
 
 
 class Counting:
@@ -110,3 +117,26 @@ async def test_without_a_ledger_nothing_is_begun(ledger: Ledger) -> None:
         await KeptAnswers().once(ledger.admin(), "k", "request", things.make)
     outage.is_down = False
     assert await KeptAnswers().once(ledger.admin(), "k", "request", things.make) == {"number": 1}
+
+
+LEXICAL = {"id": "lexical", "name": "Lexical", "blurb": "For tests.", "kind": "lexical"}
+
+
+def test_a_default_is_checked_against_the_compression_models_of_now(tmp_path: Path) -> None:
+    (tmp_path / "pith.db").write_bytes(asyncio.run(migrated_file()))
+    port = {"port": free_port()}
+    before = Settings.model_validate(settings_document(tmp_path, ops=port))
+    after = Settings.model_validate(settings_document(tmp_path, ops=port, compression={"models": [LEXICAL]}))
+    in_force = [before]
+    close = open_ops(before, CollectorRegistry(), in_force=lambda: in_force[-1])
+    key = (before.state_dir / "admin-key").read_text().strip()
+    url, headers = f"http://127.0.0.1:{before.ops.port}/admin/v1", {"Authorization": f"Bearer {key}"}
+    try:
+        with httpx.Client(base_url=url, headers=headers) as admin:
+            admin.post("/workspaces", json={"name": "acme"}).raise_for_status()
+            wanted = {"workspace": "acme", "name": "p", "compression": {"target_ratio": 0.3}}
+            assert admin.post("/projects", json=wanted).status_code == 422
+            in_force.append(after)
+            assert admin.post("/projects", json=wanted).status_code == 201
+    finally:
+        close()

@@ -1,14 +1,18 @@
-"""A reply in pieces, and a reply that works while it is sent, as the raw messages that leave."""
+"""A reply in pieces, and one that works while it is sent, as the raw messages that leave; and fresh ids."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import re
+import subprocess
+import sys
 
 import pytest
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Message, Scope, Send
 
+from serve.http.middleware import IDS_PER_DRAW, fresh_id
 from serve.http.replies import EVENTS, NDJSON, Client, StreamedResponse, WorkingReply
 
 logger = logging.getLogger("pith.test")
@@ -95,3 +99,28 @@ async def test_a_client_that_leaves_ends_the_work_and_is_noted(
     assert wire.sent == [] and answer.client is not None and answer.client.gone
     assert caplog.messages == ["request find-me: the client left"]
     assert {record.name for record in caplog.records} == {"pith.test"}
+
+
+def test_ids_are_32_hexadecimal_digits_and_all_different() -> None:
+    ids = [fresh_id() for _ in range(3 * IDS_PER_DRAW)]
+    assert len(set(ids)) == len(ids)
+    assert all(re.fullmatch("[0-9a-f]{32}", each) for each in ids)
+
+
+FORKING = """
+import os
+from serve.http.middleware import IDS_PER_DRAW, fresh_id
+fresh_id()
+receiving, sending = os.pipe()
+if os.fork() == 0:
+    os.write(sending, fresh_id().encode())
+    os._exit(0)
+os.wait()
+print(os.read(receiving, 32).decode() in {fresh_id() for _ in range(IDS_PER_DRAW)})
+"""
+
+
+def test_a_forked_child_gives_out_other_ids_than_its_parent() -> None:
+    # In a process of its own, which has no other threads.
+    ran = subprocess.run([sys.executable, "-c", FORKING], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "False"

@@ -1,10 +1,12 @@
-"""What a caller is told that a request cost, over HTTP: under the minimum, just under it, at it and just over it."""
+"""Prices over HTTP: under the minimum and over it, of an adapter, and of two deployments on one ledger."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -16,7 +18,7 @@ import pytest
 from models.fake_engine import FakeEngine
 from serve.config.settings import load_settings
 from tests.serve.loopback_service import CONFIG, Running, service
-from tests.serve.served import usage_of
+from tests.serve.served import PROMPT_TOKENS, model_document, serving, usage_of
 
 # The embedded profile's first model: 100 nano-dollars a prompt token, 400 a completion token, at least 10,000.
 MODEL = load_settings(CONFIG).models[0]
@@ -85,3 +87,60 @@ def charged_nano_usd(running: Running, request_id: str) -> int:
         ).fetchall()
     ((cost,),) = rows
     return int(cost)
+
+
+ADAPTER: dict[str, Any] = {
+    "id": "loud",
+    "name": "Loud",
+    "blurb": "An adapter.",
+    "adapter": {"of": "alpha", "source": "./loud"},
+    "price": {"input_usd_per_mtok": "7000", "output_usd_per_mtok": "9000", "minimum_request_usd": "0"},
+}
+
+
+async def test_an_adapter_is_listed_and_charged_at_its_own_price(tmp_path: Path) -> None:
+    async with serving(tmp_path, models=[model_document("alpha"), ADAPTER]) as service:
+        served = await service.renewed()
+        reply = await served.chat(model="loud").run()
+        assert reply.status == 200 and reply.json()["model"] == "loud"
+        tokens = reply.json()["usage"]["completion_tokens"]
+        (event,) = await served.events()
+        assert event.cost_nano_usd == PROMPT_TOKENS * 7_000_000 + tokens * 9_000_000
+        usage = (await served.get("/v1/usage?group_by=model").run()).json()
+        assert [row["model"] for row in usage["data"]] == ["loud"]
+        listed = (await served.get("/openai/v1/models/loud").run()).json()
+        assert (listed["root"], listed["parent"]) == ("alpha", "alpha")
+        base = (await served.get("/openai/v1/models/alpha").run()).json()
+        assert (base["root"], base["parent"]) == ("alpha", None)
+        ids = [model["id"] for model in (await served.get("/v1/models").run()).json()]
+        assert ids == ["alpha", "loud"]
+        await served.assert_nothing_is_left_open()
+
+
+async def test_a_server_charges_its_own_prices_though_another_published_since(tmp_path: Path) -> None:
+    async with serving(tmp_path) as service:
+        served = await service.renewed()
+        mine = await served.ledger.current_prices()
+        dearer = [replace(price, minimum_nano_usd=10**9) for price in mine.prices]
+        theirs = await served.ledger.publish_prices(dearer, now=datetime.now(UTC))
+        assert theirs != mine.version
+
+        catalog = json.loads((await served.get("/v1/catalog").run()).body)
+        assert catalog["pricing_version"] == mine.version
+        reply = json.loads((await served.chat().run()).body)
+        (event,) = await served.events("chat")
+    assert event.cost_nano_usd < 10**9
+    assert reply["service"]["billing"]["request_cost_usd"] == event.cost_nano_usd / 10**9
+
+
+async def test_a_server_whose_list_was_never_published_takes_no_request(tmp_path: Path) -> None:
+    async with serving(tmp_path) as service:
+        served = await service.renewed()
+        await served.database.write(
+            lambda c: [c.exec_driver_sql(f"DROP TRIGGER prices_no_{verb}") for verb in ("update", "delete")]
+        )
+        await served.database.write(
+            lambda c: c.exec_driver_sql("UPDATE prices SET minimum_nano_usd = minimum_nano_usd + 1")
+        )
+        reply = await served.chat().run()
+    assert reply.status == 503
