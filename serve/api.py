@@ -47,8 +47,7 @@ from serve.http.middleware import (
     RequestIdMiddleware,
     open_to,
 )
-from serve.http.openapi import ServedModels, document_request_models
-from serve.http.routes import PlainRoute, docs_routes, health_routes
+from serve.http.openapi import PlainRoute, ServedModels, docs_routes, document_request_models, health_routes
 from serve.logs.lines import current_notes
 from serve.metrics.installed import version_of
 from serve.metrics.request_watch import HttpMetrics, RequestWatchMiddleware, Watch

@@ -214,7 +214,7 @@ ASK_THE_ENGINE = """
 import asyncio
 from models.engine import EngineRequest
 from models.engine_kinds import EngineSpec, start_engine
-from serve.cluster.replicas.client import ReplicaClient
+from serve.cluster.replicas.pool import ReplicaClient
 from serve.cluster.replicas.port import ADDRESS_KEY, Address
 from serve.cluster.deployments.chat import Replica
 from serve.config.chat_models import EngineSettings
@@ -263,7 +263,7 @@ def test_a_cli_verb(tmp_path: Path) -> None:
     trial = Trial(tmp_path, "serve")
     trial.write("serve/cli/greet.py", GREET)
     row = 'Verb("greet", "serve.cli.greet:greet", "Greet somebody."),'
-    trial.insert("serve/cli/verbs.py", row, after='Verb("tune"')
+    trial.insert("serve/cli/main.py", row, after='Verb("tune"')
     pith = "from serve.cli.main import main; main()"
     assert trial.runs("-c", pith, "greet", "world") == "hello world"
     assert "Greet somebody." in trial.runs("-c", pith, "--help")

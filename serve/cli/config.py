@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from serve.cli.verbs import version_line
+from serve.cli.main import version_line
 from serve.config.paths import CONFIG_NAME, SHIPPED, ConfigError
 from serve.operator.rows import as_table
 

@@ -20,7 +20,7 @@ def mcp(
         raise ConfigError(f"--url: must begin with http:// or https://, not {url!r}")
     key = key_of(key_file)
     # Here, because the protocol's packages take half a second to import.
-    from serve.cli.verbs import installed_version
+    from serve.cli.main import installed_version
     from serve.client.pith_client import PithClient
     from serve.mcp_server.server import mcp_server
 

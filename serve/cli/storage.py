@@ -23,10 +23,10 @@ Folder = Annotated[Path, typer.Argument(help="Folder of the backup.")]
 def backup(folder: Folder, config: Config = DEFAULT_CONFIG) -> None:
     """Copy ledger, spool, secrets, files of batches and configuration into a new folder, while the server runs."""
     from billing.usage import now
-    from serve.backup.backup import BackupRefused, back_up, vital_files_of
-    from serve.cli.verbs import version_line
+    from serve.cli.main import version_line
     from serve.config.settings import load_anchored
     from serve.money.ledger_setup import require_ledger_file
+    from serve.operator.backup import BackupRefused, back_up, vital_files_of
 
     settings = load_anchored(config)
     require_ledger_file(settings)
@@ -49,9 +49,9 @@ def backup(folder: Folder, config: Config = DEFAULT_CONFIG) -> None:
 
 def restore(folder: Folder, config: Config = DEFAULT_CONFIG) -> None:
     """Put a backup where a configuration expects its parts; nothing is overwritten."""
-    from serve.backup.backup import BackupRefused, vital_files_of
-    from serve.backup.backup import restore as put_in_place
     from serve.config.settings import load_anchored
+    from serve.operator.backup import BackupRefused, vital_files_of
+    from serve.operator.backup import restore as put_in_place
 
     try:
         found = put_in_place(folder, vital_files_of(load_anchored(config)))

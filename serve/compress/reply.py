@@ -61,7 +61,7 @@ class CompressReply(ChargedReply):
     async def answer(self, admitted: Admitted, client: Client) -> Response:
         (tokens,) = admitted.parts
         compressed = await self._service.compress(admitted, self._prepared, tokens, self._written)
-        return _response(compressed, admitted.reply_headers(compressed.metering))
+        return _response(compressed_fields(compressed), admitted.reply_headers(compressed.metering))
 
     def _written(self, done: Callable[[MeteringStatus], Compressed]) -> AlsoWrite | None:
         return self.also_write(
@@ -109,12 +109,7 @@ class MessagesReply(ChargedReply):
 
     async def answer(self, admitted: Admitted, client: Client) -> Response:
         compressed = await self._service.compress(admitted, self._prepared, client)
-        headers = admitted.reply_headers(compressed.metering)
-        return Response(
-            orjson.dumps(compressed_messages_fields(compressed)),
-            headers=headers,
-            media_type="application/json",
-        )
+        return _response(compressed_messages_fields(compressed), admitted.reply_headers(compressed.metering))
 
 
 class DemoReply(WorkingReply):
@@ -141,10 +136,8 @@ class DemoReply(WorkingReply):
         sizes = len(self._prepared.request.sizes)
         async with self._limits.admitted(self._address, sizes=sizes) as state:
             compressed = await self._service.compress_unmetered(self._prepared, self._terms)
-        return _response(compressed, rate_limit_headers(state))
+        return _response(compressed_fields(compressed), rate_limit_headers(state))
 
 
-def _response(compressed: Compressed, headers: dict[str, str]) -> Response:
-    return Response(
-        orjson.dumps(compressed_fields(compressed)), headers=headers, media_type="application/json"
-    )
+def _response(fields: dict[str, Any], headers: dict[str, str]) -> Response:
+    return Response(orjson.dumps(fields), headers=headers, media_type="application/json")

@@ -5,6 +5,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from billing.usage import MeteringStatus
+from serve.compressors.compressor import CompressReceipt
 from serve.http.openapi import OpenAIError, ValidationIssue
 
 _RECEIPT_EXAMPLE: dict[str, Any] = {
@@ -60,56 +61,6 @@ _RETAINED = (
     "Unix time until which the original can be fetched, at `/v1/compress/{id}/original`; null if it could not be kept. "
     "Absent unless `compression.retain_s` was given."
 )
-
-
-class FlagExample(BaseModel):
-    """A place in the input that a flag refers to."""
-
-    start: int = Field(description="Offset of its first character.")
-    end: int = Field(description="Offset after its last character.")
-    text: str = Field(description="The characters there, truncated if long.")
-
-
-class RiskFlag(BaseModel):
-    """One kind of loss that the compression may have caused."""
-
-    code: str = Field(description="The kind of loss, such as `negation_dropped`.")
-    severity: Literal["info", "warning", "critical"] = Field(description="How much it matters.")
-    count: int = Field(description="How often it was found.")
-    examples: list[FlagExample] = Field(max_length=3, description="Up to three of the places.")
-
-
-class CalibrationFields(BaseModel):
-    """A calibration, by name and hash."""
-
-    name: str = Field(description="Its name.")
-    sha256: str = Field(description="The hash of its file, in hexadecimal.")
-
-
-class CompressReceipt(BaseModel):
-    """The tokens that went in and came out, and what may have been lost."""
-
-    original_tokens: int = Field(description="Tokens of the input.")
-    output_tokens: int = Field(description="Tokens of the output.")
-    tokens_saved: int = Field(description="Their difference.")
-    compression_ratio: float = Field(description="Output tokens divided by original tokens.")
-    target_ratio: float | None = Field(
-        description="The ratio requested, or the model's default; null if `keep` was requested."
-    )
-    latency_ms: float = Field(description="Time that the compression took, without waiting and transport.")
-    tokenizer: str = Field(description="The tokenizer that counted.")
-    keep: float | None = Field(default=None, description="The probability requested, or null.")
-    estimated_ratio: float | None = Field(
-        default=None, description="The ratio that the calibration says `keep` needs; null without `keep`."
-    )
-    evidence_kept_probability: float | None = Field(
-        default=None,
-        description="The estimated probability that the evidence was kept; null if the model has no calibration.",
-    )
-    calibration: CalibrationFields | None = Field(
-        default=None, description="The calibration behind these estimates; null if the model has none."
-    )
-    risk_flags: list[RiskFlag] = Field(description="Empty if no risk was found.")
 
 
 class ByteSpan(BaseModel):

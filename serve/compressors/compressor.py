@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Protocol
 
-from compression.flags import Flag
+from pydantic import BaseModel, BeforeValidator, Field
+
 from compression.pipeline.errors import CompressionTimedOut, UnknownCompressionModel
 from compression.pipeline.request import Receipt
 from compression.pipeline.served import NO_TERMS, CompressionModel, JobTerms
@@ -15,33 +16,61 @@ from serve.money.hold import MostTokens, TokenTerms
 from serve.money.prompt_bound import tokens_per_byte_of
 
 
+class FlagExample(BaseModel):
+    """A place in the input that a flag refers to."""
+
+    start: int = Field(description="Offset of its first character.")
+    end: int = Field(description="Offset after its last character.")
+    text: str = Field(description="The characters there, truncated if long.")
+
+
+class RiskFlag(BaseModel):
+    """One kind of loss that the compression may have caused."""
+
+    code: str = Field(description="The kind of loss, such as `negation_dropped`.")
+    severity: Literal["info", "warning", "critical"] = Field(description="How much it matters.")
+    count: int = Field(description="How often it was found.")
+    examples: list[FlagExample] = Field(max_length=3, description="Up to three of the places.")
+
+
+class CalibrationFields(BaseModel):
+    """A calibration, by name and hash."""
+
+    name: str = Field(description="Its name.")
+    sha256: str = Field(description="The hash of its file, in hexadecimal.")
+
+
+class CompressReceipt(BaseModel):
+    """The tokens that went in and came out, and what may have been lost."""
+
+    original_tokens: int = Field(description="Tokens of the input.")
+    output_tokens: int = Field(description="Tokens of the output.")
+    tokens_saved: int = Field(description="Their difference.")
+    compression_ratio: float = Field(description="Output tokens divided by original tokens.")
+    target_ratio: float | None = Field(
+        description="The ratio requested, or the model's default; null if `keep` was requested."
+    )
+    latency_ms: Annotated[float, BeforeValidator(lambda ms: round(ms, 3))] = Field(
+        description="Time that the compression took, without waiting and transport."
+    )
+    tokenizer: str = Field(description="The tokenizer that counted.")
+    keep: float | None = Field(default=None, description="The probability requested, or null.")
+    estimated_ratio: float | None = Field(
+        default=None, description="The ratio that the calibration says `keep` needs; null without `keep`."
+    )
+    evidence_kept_probability: float | None = Field(
+        default=None,
+        description="The estimated probability that the evidence was kept; null if the model has no calibration.",
+    )
+    calibration: CalibrationFields | None = Field(
+        default=None, description="The calibration behind these estimates; null if the model has none."
+    )
+    risk_flags: list[RiskFlag] = Field(description="Empty if no risk was found.")
+
+
 def receipt_fields(receipt: Receipt) -> dict[str, Any]:
     """The contract's receipt. What does not apply to it is null, so that every receipt has the same fields."""
-    return {
-        "original_tokens": receipt.original_tokens,
-        "output_tokens": receipt.output_tokens,
-        "tokens_saved": receipt.tokens_saved,
-        "compression_ratio": receipt.compression_ratio,
-        "target_ratio": receipt.target_ratio,
-        "latency_ms": round(receipt.latency_ms, 3),
-        "tokenizer": receipt.tokenizer,
-        "keep": receipt.keep,
-        "estimated_ratio": receipt.estimated_ratio,
-        "evidence_kept_probability": receipt.evidence_kept_probability,
-        "calibration": receipt.calibration and asdict(receipt.calibration),
-        "risk_flags": [_flag_fields(flag) for flag in receipt.risk_flags],
-    }
-
-
-def _flag_fields(flag: Flag) -> dict[str, Any]:
-    return {
-        "code": flag.code,
-        "severity": flag.severity,
-        "count": flag.count,
-        "examples": [
-            {"start": example.start, "end": example.end, "text": example.text} for example in flag.examples
-        ],
-    }
+    return CompressReceipt.model_validate(receipt, from_attributes=True).model_dump()
 
 
 # How many texts of one request are counted or compressed at a time: other requests need the workers too.

@@ -1,1 +1,1 @@
-"""The operator at work, for commands and the admin API; and views: each object that one handles, described once."""
+"""The operator at work, for commands and the admin API; views: each object that one handles, said once; and backups."""

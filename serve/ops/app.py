@@ -20,7 +20,7 @@ from serve.config.settings import Settings
 from serve.http.errors import MissingKey, WrongAdminKey, http_problem
 from serve.http.limits import TooManyWrongKeys
 from serve.http.middleware import BodyLimitMiddleware, RequestIdMiddleware
-from serve.http.routes import docs_routes
+from serve.http.openapi import docs_routes
 from serve.http.server.bounds import is_loopback, ops_bounds
 from serve.http.server.server import PithServer, config_within
 from serve.metrics.ops_port import scrape_app

@@ -122,7 +122,7 @@ class RemoteEngine:
         self._command = [sys.executable, __file__, "--replica", "--tokens-per-chunk", str(tokens_per_chunk)]
 
     async def start(self) -> None:
-        from serve.cluster.replicas.client import ReplicaClient
+        from serve.cluster.replicas.pool import ReplicaClient
         from serve.cluster.replicas.port import Address
 
         self._process = await asyncio.create_subprocess_exec(*self._command, stdout=asyncio.subprocess.PIPE)

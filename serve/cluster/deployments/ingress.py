@@ -31,8 +31,8 @@ from serve.processes.run_folder import LOGS_SOCKET
 
 if TYPE_CHECKING:
     from serve.app import Service
-    from serve.cluster.replicas.client import ReplicaClient
     from serve.cluster.replicas.engine import RayCompressor, RayEngine, RayRetriever
+    from serve.cluster.replicas.pool import ReplicaClient
 
 
 class IngressReplica:
@@ -85,7 +85,7 @@ def _start(settings: Settings, places: Places, run_folder: Path | None) -> Servi
     """Take requests, with every model behind a handle to its replicas, which need not be up."""
     from billing.store.database import open_database
     from serve.app import start_service
-    from serve.cluster.replicas.client import ReplicaClient
+    from serve.cluster.replicas.pool import ReplicaClient
 
     client = ReplicaClient()
     service = start_service(

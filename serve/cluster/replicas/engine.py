@@ -24,8 +24,7 @@ from models.engine import EngineChunk, EngineFault, EngineRequest
 from models.errors import EngineFailed, EngineTimedOut, EngineUnavailable
 from models.prompt_bound import PromptBound
 from serve.cluster.replicas.applications import BOUND_KEY
-from serve.cluster.replicas.client import ReplicaClient, ReplicaGone, ReplyBroken
-from serve.cluster.replicas.pool import Replicas
+from serve.cluster.replicas.pool import ReplicaClient, ReplicaGone, Replicas, ReplyBroken
 from serve.config.chat_models import ReplicaSettings, shares_of
 from serve.config.server_settings import ServerSettings
 from serve.fairness.places import QueueFull

@@ -23,9 +23,8 @@ from serve.dialects.openai.chat_completions import (
     without_neutral,
 )
 from serve.http.auth import Authenticate, authenticated_request
-from serve.http.openapi import BEARER
+from serve.http.openapi import BEARER, PlainRoute
 from serve.http.request_body import MAX_TOKEN_IDS, RequestShape
-from serve.http.routes import PlainRoute
 
 DEFAULT_MAX_TOKENS = 16
 MAX_PROMPTS = 128

@@ -13,8 +13,7 @@ import yaml
 from typer.testing import CliRunner
 
 from serve.cli.config import Profile
-from serve.cli.main import app
-from serve.cli.verbs import GROUPS, VERBS, recorded_commit
+from serve.cli.main import GROUPS, VERBS, app, recorded_commit
 from serve.config.paths import SHIPPED, ConfigError
 from serve.config.settings import load_anchored
 
@@ -24,7 +23,7 @@ HEAVY = ("pydantic", "sqlalchemy", "rich", "yaml", "ray", "numpy", "aiohttp", "f
 LOADED = f"""
 import contextlib, io, json, sys
 from serve.cli.main import app
-from serve.cli.verbs import VERBS
+from serve.cli.main import VERBS
 
 def loaded(*arguments):
     with contextlib.redirect_stdout(io.StringIO()):

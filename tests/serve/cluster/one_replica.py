@@ -14,7 +14,7 @@ from typing import Any
 from compression.pipeline.served import CompressionModel, as_value
 from models.fake_engine import FakeEngine
 from serve.cluster.replicas.applications import BOUND_KEY
-from serve.cluster.replicas.client import ReplicaClient
+from serve.cluster.replicas.pool import ReplicaClient
 from serve.cluster.replicas.port import ADDRESS_KEY, ReplicaPort
 from serve.config.chat_models import ReplicaSettings
 from serve.config.server_settings import ServerSettings

@@ -16,7 +16,7 @@ from models.errors import EngineFailed
 from models.fake_engine import FakeEngine, FakeReplicaEngine
 from serve.cluster.deployments.retrieval_replica import InTurn
 from serve.cluster.replicas.applications import BOUND_KEY
-from serve.cluster.replicas.client import ReplicaClient
+from serve.cluster.replicas.pool import ReplicaClient
 from serve.cluster.replicas.port import ADDRESS_KEY, Address, Replica
 from serve.fairness.places import Shares
 

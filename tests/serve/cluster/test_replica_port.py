@@ -14,7 +14,7 @@ import pytest
 
 from models.engine import EngineChunk, EngineFault, EngineRequest, TokenUsage
 from serve.cluster.replicas import port as replica_port
-from serve.cluster.replicas.client import ReplicaClient, ReplicaGone, ReplyBroken
+from serve.cluster.replicas.pool import ReplicaClient, ReplicaGone, ReplyBroken
 from serve.cluster.replicas.port import ASKED, REFUSAL, TOKEN_BYTES, Address, ReplicaPort, asked_bytes
 from tests.serve.cluster.ports import neighbours
 
@@ -229,7 +229,7 @@ async def test_a_replica_is_not_gone_because_this_process_is_out_of_files(
 async def test_a_replica_that_cannot_read_a_request_is_not_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     async with reaching(answering(*CHUNKS)) as (client, address):
         head = ASKED.pack(address.token.encode(), 2)
-        monkeypatch.setattr("serve.cluster.replicas.client.asked_bytes", lambda *of: head + b"{}")
+        monkeypatch.setattr("serve.cluster.replicas.pool.asked_bytes", lambda *of: head + b"{}")
         with pytest.raises(ReplyBroken):
             await all_of(client, address, request())
 

@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from models.fake_engine import FakeEngine
-from serve.http.routes import FILES, PAGES
+from serve.http.openapi import FILES, PAGES
 from tests.serve.loopback_service import Running, service
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

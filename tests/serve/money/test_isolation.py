@@ -16,7 +16,7 @@ from fastapi import FastAPI
 
 from billing.books.books import Books
 from models.fake_engine import FakeEngine
-from serve.http.routes import FILES, PAGES
+from serve.http.openapi import FILES, PAGES
 from serve.originals.originals import Original
 from serve.playground.page_routes import ABOUT, ANY_FILE, RUNNING
 from tests.serve.compressing import CONTEXT, QUERY, Compressing, compressing

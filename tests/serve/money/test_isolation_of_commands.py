@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from serve.cli.main import app
-from serve.cli.verbs import VERBS, LightGroup
+from serve.cli.main import VERBS, LightGroup, app
 from tests.serve.money.two_workspaces import MINE, THEIRS, Ledgers, commands, two_that_spent
 
 # A command that names a workspace, and what it is given. `{…}` are ids of the workspace that is named.

@@ -24,7 +24,7 @@ from billing.adjustments.adjustment import Adjustment, Wanted
 from billing.adjustments.adjustments import Adjustments
 from billing.errors import LedgerUnavailable
 from billing.export import exporter
-from serve.cli.verbs import VERBS, LightGroup
+from serve.cli.main import VERBS, LightGroup
 from serve.config.settings import Settings, load_settings
 from serve.ops import money_routes, reconciling
 from serve.ops.administration import AdminKeys

@@ -14,9 +14,15 @@ from serve.chat.message_shapes import STRICT, FunctionName, Objects
 from serve.chat.request import AskedChat, null_turns_compression_off
 from serve.dialects.documentation import with_meanings
 from serve.dialects.openai.chat_completions import MAX_TOKENS_BOUND, WORDS, OpenAIChatRequest, choice_word
-from serve.dialects.openai.responses.conversation import Conversation, Places
+from serve.dialects.openai.responses.conversation import (
+    Conversation,
+    OfferedTools,
+    Places,
+    chat_choice,
+    offered_tools,
+    shown_choice,
+)
 from serve.dialects.openai.responses.stored_responses import PlacedItem
-from serve.dialects.openai.responses.tools import OfferedTools, chat_choice, offered_tools, shown_choice
 from serve.http.request_body import InvalidBody, RequestShape, at_most, check_shape
 
 MAX_ITEMS = 4096

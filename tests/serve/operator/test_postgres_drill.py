@@ -14,7 +14,7 @@ import yaml
 
 from benchmarks.ledger.postgres_server import PostgresNotFound, postgres_binaries, private_postgres
 from billing.caller import NO_LIMITS
-from tests.serve.backup.test_drill import ALLOWANCE, ask, done, names
+from tests.serve.operator.test_drill import ALLOWANCE, ask, done, names
 from tests.serve.served import serving, settings_document
 
 pytestmark = pytest.mark.integration
