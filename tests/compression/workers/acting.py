@@ -13,7 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from msgspec import DecodeError
+
 from compression.pipeline.served import done
+from compression.workers.messages import Compress, job_of
 from compression.workers.programs import work_in_turn, work_together
 
 IN_TURN = f"{__name__}:in_turn"
@@ -44,7 +47,7 @@ class Acted(NamedTuple):
 
 def act(job: bytes) -> bytes:
     """`spin FILE`: for ever, with the process's id in the file. `die FILE`: killed. Else: what this process is."""
-    order, _, path = job.decode().rstrip().partition(" ")
+    order, _, path = order_of(job).rstrip().partition(" ")
     if order in ("spin", "die"):
         leave_pid(Path(path))
         while order == "spin":
@@ -53,9 +56,18 @@ def act(job: bytes) -> bytes:
     return json.dumps(Acted(os.getpid(), os.nice(0), job.decode())).encode()
 
 
+def order_of(job: bytes) -> str:
+    """The line that a pool was given, or the input of a request that a model was."""
+    try:
+        request = job_of(job)
+    except DecodeError:
+        return job.decode()
+    return request.request.input if isinstance(request, Compress) else ""
+
+
 async def act_together(job: bytes) -> bytes:
     """As `act`. `wait FILE`: until cancelled, or until there is a file of that name and `.go` after it."""
-    order, _, path = job.decode().rstrip().partition(" ")
+    order, _, path = order_of(job).rstrip().partition(" ")
     if order == "wait":
         leave_pid(Path(path))
         await eventually(Path(f"{path}.go").exists)
