@@ -180,7 +180,7 @@ async def spent(service: Served, receiver: Receiver) -> Served:
     assert (await service.chat().run()).status == 200
     posted = (await service.accounts.find_workspace(service.workspace)).posted_nano_usd
     limit = posted * 100 // 90
-    await service.accounts.set_spend_limits(
-        service.workspace, spend_limit_nano_usd=limit, monthly_limit_nano_usd=None
+    await service.accounts.change_workspace(
+        service.workspace, {"spend_limit_nano_usd": limit, "monthly_limit_nano_usd": None}
     )
     return service
