@@ -46,11 +46,6 @@ async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ser
         yield service
 
 
-@pytest_asyncio.fixture(loop_scope="module")
-async def served(service: Served) -> Served:
-    return await service.renewed()
-
-
 async def reconciles(served: Served) -> bool:
     return (await Books(served.database).reconcile(served.spool)).is_clean
 

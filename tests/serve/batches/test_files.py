@@ -32,11 +32,6 @@ async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ser
         yield service
 
 
-@pytest_asyncio.fixture(loop_scope="module")
-async def served(service: Served) -> Served:
-    return await service.renewed()
-
-
 def upload(served: Served, content: bytes = LINES, **given: Any) -> Client:
     return upload_of(served, content, **given)
 

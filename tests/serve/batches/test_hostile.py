@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
-import pytest_asyncio
 from sqlalchemy import text
 
 from billing.batches.batch import StorageUnavailable
@@ -37,20 +35,9 @@ from tests.serve.batches.uploading import (
     made,
     upload,
 )
-from tests.serve.served import HI, MINIMUM_NANO_USD, PROMPT_TOKENS, Served, serving
+from tests.serve.served import HI, MINIMUM_NANO_USD, PROMPT_TOKENS, Served
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
-    async with serving(tmp_path_factory.mktemp("served")) as service:
-        yield service
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def served(service: Served) -> Served:
-    return await service.renewed()
 
 
 @pytest.mark.parametrize("model", [[], {}, 7, True, ["alpha"]])

@@ -40,11 +40,6 @@ async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ser
         yield service
 
 
-@pytest_asyncio.fixture(loop_scope="module")
-async def served(service: Served) -> Served:
-    return await service.renewed()
-
-
 @STREAMS
 async def test_a_completed_request_is_one_event_at_its_exact_cost(served: Served, stream: bool) -> None:
     assert (await served.chat(stream=stream).run()).status == 200

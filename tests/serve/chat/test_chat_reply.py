@@ -29,11 +29,6 @@ async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ser
         yield service
 
 
-@pytest_asyncio.fixture(loop_scope="module")
-async def served(service: Served) -> Served:
-    return await service.renewed()
-
-
 def words(client: Client) -> str:
     """What a stream's reader reads."""
     chunks = [event for event in client.events() if isinstance(event, dict) and event.get("choices")]

@@ -41,11 +41,6 @@ async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ser
         yield service
 
 
-@pytest_asyncio.fixture(loop_scope="module")
-async def served(service: Served) -> Served:
-    return await service.renewed()
-
-
 async def held_while(served: Served, client: Client) -> int:
     """What is held for a request while the engine works on it."""
     held: list[int] = []

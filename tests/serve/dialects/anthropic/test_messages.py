@@ -1,33 +1,20 @@
 """Messages in Anthropic's form: its events, its errors, and what they cost."""
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-import pytest_asyncio
 from anthropic.types import Message, ModelInfo, RawMessageStreamEvent
 from pydantic import TypeAdapter
 
 from models.errors import EngineFailed, EngineUnavailable
 from models.fake_engine import FakeEngine
 from serve.dialects.anthropic import message
-from tests.serve.served import HI, Client, Event, Served, eventually, serving, token_cost
+from tests.serve.served import HI, Client, Event, Served, eventually, token_cost
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 PATH = "/anthropic/v1/messages"
 EVENT: TypeAdapter[RawMessageStreamEvent] = TypeAdapter(RawMessageStreamEvent)
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
-    async with serving(tmp_path_factory.mktemp("served")) as service:
-        yield service
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def served(service: Served) -> Served:
-    return await service.renewed()
 
 
 def request(served: Served, path: str = PATH, headers: dict[str, str] | None = None, **fields: Any) -> Client:

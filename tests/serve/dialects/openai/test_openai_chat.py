@@ -1,29 +1,16 @@
 """OpenAI's chat: its defaults, its stream, its errors; the work and the money are those of the contract's."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from billing.caller import ProjectLimits
 from models.errors import EngineFailed
 from models.fake_engine import FakeEngine
-from tests.serve.served import HI, Client, Served, serving, token_cost, usage_of
+from tests.serve.served import HI, Client, Served, token_cost, usage_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 PATH = "/openai/v1/chat/completions"
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
-    async with serving(tmp_path_factory.mktemp("served")) as service:
-        yield service
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def served(service: Served) -> Served:
-    return await service.renewed()
 
 
 async def chat(served: Served, **fields: Any) -> Client:

@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-import pytest_asyncio
 from openai.types import Completion
 
 from models.errors import EngineFailed, InvalidField
 from models.fake_engine import FakeEngine
 from serve.dialects.openai.completions import CompletionRequest
 from tests.serve.batches.uploading import chat_line, ended, jsonl, made
-from tests.serve.served import HI, INPUT_NANO_USD, OUTPUT_NANO_USD, Client, Event, Served, serving
+from tests.serve.served import HI, INPUT_NANO_USD, OUTPUT_NANO_USD, Client, Event, Served
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 PATH = "/openai/v1/completions"
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
-    async with serving(tmp_path_factory.mktemp("served")) as service:
-        yield service
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def served(service: Served) -> Served:
-    return await service.renewed()
 
 
 async def complete(served: Served, prompt: Any, **fields: Any) -> Client:

@@ -34,11 +34,6 @@ async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ser
         yield service
 
 
-@pytest_asyncio.fixture(loop_scope="module")
-async def served(service: Served) -> Served:
-    return await service.renewed()
-
-
 async def ask(served: Served, **fields: Any) -> Client:
     return await served.post(PATH, {"input": "Hi", **fields}).run()
 

@@ -11,16 +11,10 @@ from billing.caller import Caller
 from models.errors import InvalidField
 from serve.dialects.openai.responses.stored_responses import StoredResponses
 from serve.originals.originals import Originals, Slice
-from tests.serve.served import Client, Gate, Served, serving
+from tests.serve.served import Client, Gate, Served
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 PATH = "/openai/v1/responses"
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
-    async with serving(tmp_path_factory.mktemp("served")) as service:
-        yield service
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -26,11 +26,6 @@ async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ser
         yield service
 
 
-@pytest_asyncio.fixture(loop_scope="module")
-async def served(service: Served) -> Served:
-    return await service.renewed()
-
-
 @pytest.fixture(params=["/v1", "/openai/v1"])
 def base(request: pytest.FixtureRequest) -> str:
     return str(request.param)
