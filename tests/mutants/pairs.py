@@ -121,7 +121,7 @@ PAIR_MUTANTS = (
         "serve/prompt_compression/compressed_chat.py",
         '            self.result = self.result.without_charged("failed")\n',
         "            self.part = part\n",
-        ("tests/serve/chat/test_shared_compression.py",),
+        ("tests/serve/chat/test_broken_compressor.py",),
     ),
     Mutant(
         "a compression whose usage was lost is paid",

@@ -37,11 +37,6 @@ async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Com
         yield found
 
 
-@pytest_asyncio.fixture(loop_scope="module")
-async def served(service: Compressing) -> Compressing:
-    return await service.renewed()
-
-
 def item(name: str | None = None, source: str = CONTEXT, **fields: Any) -> dict[str, Any]:
     return {**({} if name is None else {"id": name}), "query": QUERY, "input": source, **fields}
 

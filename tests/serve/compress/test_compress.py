@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 from jsonschema import Draft202012Validator
 
 from billing.caller import ProjectLimits
@@ -43,17 +41,6 @@ BOTH = pytest.mark.parametrize("path", ["/v1/compress", "/v1/demo/compress"], id
 
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Compressing]:
-    async with compressing(tmp_path_factory.mktemp("compressing")) as found:
-        yield found
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def served(service: Compressing) -> Compressing:
-    return await service.renewed()
 
 
 async def document(served: Compressing) -> Any:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 from jsonschema import Draft202012Validator
 
 from billing.caller import ProjectLimits
@@ -39,18 +37,6 @@ MESSAGES: list[dict[str, Any]] = [
     {"role": "user", "content": QUERY},
 ]
 CANONICAL = json.dumps(MESSAGES, ensure_ascii=False, separators=(",", ":"))
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Compressing]:
-    folder: Path = tmp_path_factory.mktemp("messages")
-    async with compressing(folder) as found:
-        yield found
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def served(service: Compressing) -> Compressing:
-    return await service.renewed()
 
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

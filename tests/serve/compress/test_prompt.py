@@ -15,7 +15,7 @@ from billing.caller import ProjectLimits
 from compression.pipeline.errors import CompressorOverloaded
 from serve.compress.prompt import MOST_BLOCKS
 from tests.serve.compress.test_compress import document, issues
-from tests.serve.compressing import INPUT_NANO_USD, RETAIN_MAX_S, Compressing, compressing
+from tests.serve.compressing import INPUT_NANO_USD, RETAIN_MAX_S, Compressing
 from tests.serve.served import Client, eventually
 
 FLIGHTS = "\n\n".join(
@@ -31,12 +31,6 @@ ROWS: list[dict[str, Any]] = [
     {"role": "tool", "tool_call_id": "call_2", "content": "none"},
 ]
 ASKED = {"messages": ROWS, "model": "gpt-4o", "config": {"mode": "ccr"}}
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Compressing]:
-    async with compressing(tmp_path_factory.mktemp("prompt")) as found:
-        yield found
 
 
 @pytest_asyncio.fixture(loop_scope="module")

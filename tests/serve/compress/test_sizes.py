@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from compression.pipeline import request as sizes_of_texts
 from compression.pipeline.request import LONGEST_SIZED_BYTES
@@ -17,7 +15,6 @@ from tests.serve.compressing import (
     QUERY,
     SENTENCES,
     Compressing,
-    compressing,
 )
 
 RATIOS = [0.2, 0.5, 0.8, 1.0]
@@ -25,17 +22,6 @@ SIZES = [{"target_ratio": ratio} for ratio in RATIOS]
 ITEM = {"query": QUERY, "input": CONTEXT}
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Compressing]:
-    async with compressing(tmp_path_factory.mktemp("sizes")) as found:
-        yield found
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def served(service: Compressing) -> Compressing:
-    return await service.renewed()
 
 
 def written(size: dict[str, Any]) -> str:
