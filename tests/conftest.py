@@ -97,6 +97,7 @@ THOROUGH = (
     "serve/cli/test_reload.py",
     "serve/cli/test_completion.py",
     "serve/cluster/test_reloading.py",
+    "serve/cluster/test_retrieval_replica.py",
     "serve/config/test_fit.py",
     "serve/http",
     "serve/metrics/test_ops_port.py",

@@ -38,7 +38,8 @@ def test_a_run_reports_every_sample_and_the_medians(database: str, tmp_path: Pat
     assert (scenario["database"], scenario["clients"], scenario["workspaces"]) == (database, 4, 2)
     assert len(scenario["runs"]) == 2
     for run in scenario["runs"]:
-        assert len(run["hold_ms"]) == len(run["settle_ms"]) > 4
+        # Each client's first at least, however slow the machine is.
+        assert len(run["hold_ms"]) == len(run["settle_ms"]) >= 4
         assert run["settled"] > len(run["settle_ms"])
         assert run["pairs_per_s"] > 0 < run["settlements_per_s"]
     assert f"| {database} | 4 | 2 | " in as_text.read_text()

@@ -113,5 +113,5 @@ def test_tuning_brings_cosines_nearer_to_the_teachers() -> None:
         teacher = torch.from_numpy(wanted)
         return float(disagreement(found @ found.T, teacher @ teacher.T))
 
-    tuned = tune(start, weights, sentences, wanted, seed=0, steps=150, rate=0.02)
+    tuned = tune(start, weights, sentences, wanted, seed=0, steps=60, rate=0.02)
     assert far(*tuned) < 0.7 * far(start, weights)
