@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Generator, Iterator
 from datetime import UTC, datetime, timedelta
@@ -139,6 +140,7 @@ APART = (
     "benchmarks/ledger",
     "serve/http/test_schemathesis.py",
     "serve/playground",
+    "models/grammar/test_trials.py",
     # It makes environments elsewhere, for which those that are made in the background would be taken.
     "clients/test_environments.py",
 )
@@ -149,6 +151,12 @@ NEVER_FAST = ("integration", "clients", *THOROUGH)
 # The two parts of `scripts/test`.
 FIRST, SECOND = "not integration or apart", "integration and not apart"
 MARK = "mark.integration"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Before torch is imported: beside the first part an engine's threads wait for one another most of the time."""
+    if config.option.markexpr == SECOND:
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

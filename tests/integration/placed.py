@@ -1,9 +1,9 @@
 """Tells Ray of a machine's GPUs and places stand-ins for every application of a configuration, as the server would.
 
-    python -m tests.integration.placed configs/gpu.yaml
+    python -m tests.integration.placed configs/cpu.yaml configs/gpu.yaml
 
 A stand-in asks for what its application asks for (placement group, CPUs, GPUs) and does nothing. Every model is placed,
-those that start on a request too. Prints a JSON object: each application and its status.
+those that start on a request too. Prints a JSON object of each file: its applications and their status.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from serve.cluster.ray_insides.ray_serve import RAY_ENVIRONMENT
 from serve.config.settings import Settings, load_settings
 from serve.config.values import Node, parse_node
 
-DEADLINE_S = 120.0
+DEADLINE_S = 300.0
 
 
 class StandIn:
@@ -83,13 +83,14 @@ def placed(settings: Settings, node: Node, folder: Path) -> dict[str, str]:
 def main() -> None:
     import os
 
-    settings = load_settings(Path(sys.argv[1]))
     os.environ.update({**RAY_ENVIRONMENT, "RAY_AUTH_MODE": "disabled"})
-    with tempfile.TemporaryDirectory(prefix="placed-", dir="/tmp") as folder:
-        try:
-            print(json.dumps(placed(settings, parse_node(settings.nodes[0]), Path(folder))))
-        finally:
-            ray.shutdown()
+    for path in sys.argv[1:]:
+        settings = load_settings(Path(path))
+        with tempfile.TemporaryDirectory(prefix="placed-", dir="/tmp") as folder:
+            try:
+                print(json.dumps(placed(settings, parse_node(settings.nodes[0]), Path(folder))))
+            finally:
+                ray.shutdown()
 
 
 if __name__ == "__main__":

@@ -142,10 +142,10 @@ def test_what_claude_code_sends_is_taken(payer: Payer, client: anthropic.Anthrop
 def test_a_client_that_leaves_pays_for_what_was_made(payer: Payer, client: anthropic.Anthropic) -> None:
     with client.messages.stream(model=MODEL, max_tokens=2000, messages=ASK) as stream:
         next(iter(stream.text_stream))
-    wait_for(payer.events, timeout_s=10, what="the settlement")
+    wait_for(payer.events, what="the settlement")
     (event,) = payer.events()
     assert event["outcome"] in ("disconnected", "completed") and event["completion_tokens"] > 0
-    wait_for(lambda: payer.held() == 0, timeout_s=10, what="nothing is held")
+    wait_for(lambda: payer.held() == 0, what="nothing is held")
 
 
 @pytest.mark.parametrize(

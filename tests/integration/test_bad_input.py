@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
 
 COMPLETIONS = "/v1/chat/completions"
 GOOD = {"messages": [{"role": "user", "content": "Hello."}], "max_tokens": 1}
-# A refusal that needs no engine is quick, also of a large body and on a machine under load.
-REFUSED_WITHIN_S = 5
 LONGEST_ANSWER = 20_000
 SOCKET_S = 10
 
@@ -35,10 +32,8 @@ def post(client: httpx.Client, case: Bad) -> httpx.Response:
 
 @pytest.mark.parametrize("case", ALL, ids=ids(ALL))
 def test_a_bad_request_is_refused_by_name(case: Bad, http: httpx.Client) -> None:
-    began = time.monotonic()
     reply = post(http, case)
     assert reply.status_code == case.status, reply.text[:1000]
-    assert time.monotonic() - began < REFUSED_WITHIN_S
     assert reply.headers["x-request-id"]
     assert mismatches(reply.json(), ERROR) == []
     assert len(reply.content) < LONGEST_ANSWER

@@ -137,7 +137,7 @@ def test_a_client_that_leaves_ends_the_work(server: Server) -> None:
     request = {"query": QUERY, "input": text[:2_000_000]}
     with server.client(timeout_s=0.5) as client, pytest.raises(httpx.ReadTimeout):
         client.post("/v1/compress", json=request)
-    wait_for(lambda: processes(server) <= before, timeout_s=20, what="the large input's process is gone")
+    wait_for(lambda: processes(server) <= before, what="the large input's process is gone")
     with server.client() as client:
         assert client.post("/v1/compress", json=BODY).status_code == 200
     metrics = httpx.get(f"http://127.0.0.1:{server.ops_port}/metrics").text
@@ -149,7 +149,7 @@ def test_a_replica_that_is_killed_leaves_no_process_behind_and_is_replaced(serve
     before = processes(server)
     (replica,) = {psutil.Process(pid).ppid() for pid in before} - before
     psutil.Process(replica).kill()
-    wait_for(lambda: not processes(server) & before, timeout_s=20, what="its processes are gone")
+    wait_for(lambda: not processes(server) & before, what="its processes are gone")
 
     def answers() -> bool:
         with server.client() as client:

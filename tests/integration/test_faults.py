@@ -14,7 +14,7 @@ import httpx
 import psutil
 import pytest
 
-from tests.integration.running import ON_DEMAND_IDLE_S, Server, wait_for
+from tests.integration.running import IDLE_S, IDLES, WAIT_S, Server, replica_of, wait_for
 
 RESTART_S = 180
 LONG = {"messages": [{"role": "user", "content": "Tell me."}], "max_tokens": 3500, "ignore_eos": True}
@@ -28,7 +28,7 @@ def engine_is_up_again(server: Server) -> Iterator[None]:
     wait_for(
         lambda: answers(server), timeout_s=RESTART_S, what="the default model answers again", every_s=0.5
     )
-    wait_for(lambda: open_holds(server) == 0, timeout_s=10, what="no hold is open")
+    wait_for(lambda: open_holds(server) == 0, what="no hold is open")
 
 
 def answers(server: Server, **fields: Any) -> bool:
@@ -37,7 +37,7 @@ def answers(server: Server, **fields: Any) -> bool:
 
 
 def rows(server: Server, query: str) -> list[sqlite3.Row]:
-    with sqlite3.connect(server.state_dir / "pith.db", timeout=10) as database:
+    with sqlite3.connect(server.state_dir / "pith.db", timeout=120) as database:
         database.row_factory = sqlite3.Row
         return database.execute(query).fetchall()
 
@@ -53,12 +53,10 @@ def usage_event(server: Server, request_id: str) -> sqlite3.Row | None:
 
 
 def engine_core(server: Server) -> psutil.Process:
-    return wait_for(server.engine_processes, timeout_s=RESTART_S, what="an engine process runs")[0]
-
-
-def replica_of(core: psutil.Process) -> psutil.Process:
-    """Between the two stands the process that cores are forked from."""
-    return next(one for one in core.parents() if "ServeReplica" in " ".join(one.cmdline()))
+    """The default model's."""
+    return wait_for(
+        lambda: server.engine_processes("pith-mini"), timeout_s=RESTART_S, what="an engine process runs"
+    )[0]
 
 
 def read_events(
@@ -106,9 +104,9 @@ def test_an_engine_killed_mid_request_answers_502_and_bills_nothing(server: Serv
 
     asking = threading.Thread(target=ask)
     asking.start()
-    wait_for(lambda: open_holds(server), timeout_s=10, what="the request is held")
+    wait_for(lambda: open_holds(server), what="the request is held")
     core.kill()
-    asking.join(30)
+    asking.join(WAIT_S)
     assert replies, "the request hung"
     assert replies[0].status_code in (502, 503)
     assert replies[0].json()["detail"]
@@ -119,7 +117,7 @@ def test_requests_wait_while_a_killed_engine_is_started_again_in_the_same_replic
     core = engine_core(server)
     replica = replica_of(core)
     core.kill()
-    wait_for(lambda: core not in server.engine_processes(), timeout_s=10, what="the core has ended")
+    wait_for(lambda: core not in server.engine_processes(), what="the core has ended")
     deadline = time.monotonic() + RESTART_S
     statuses = []
     with server.client(timeout_s=RESTART_S) as client:
@@ -136,7 +134,6 @@ def test_requests_wait_while_a_killed_engine_is_started_again_in_the_same_replic
 
 def test_an_engine_that_hangs_is_given_up(server: Server) -> None:
     core = engine_core(server)
-    began = time.monotonic()
     try:
         with (
             server.client() as client,
@@ -146,31 +143,24 @@ def test_an_engine_that_hangs_is_given_up(server: Server) -> None:
     finally:
         core.send_signal(signal.SIGCONT)
     assert "no token from the engine" in events[-1]["detail"]
-    assert time.monotonic() - began < 45
 
 
 def test_a_model_on_demand_is_waited_for_up_to_the_bound_then_503_and_goes_idle_again(server: Server) -> None:
-    model = "pith-small"
+    model = IDLES
     first = _ask(server, model)
     assert first.status_code == 503, (
         "the first request cannot find an engine that takes longer than the bound"
     )
     assert int(first.headers["retry-after"]) >= 1
     assert model in first.json()["detail"]
-    before = len(server.engine_processes())
-
     wait_for(lambda: _ask(server, model).status_code == 200, timeout_s=RESTART_S, what=f"{model} has started")
-    engines = {process.pid for process in server.engine_processes()}
-    assert len(engines) >= 2
+    (engine,) = server.engine_processes(model)
     # Requests go past Ray's handles, and autoscaling must see them all the same.
-    busy_until = time.monotonic() + 1.5 * ON_DEMAND_IDLE_S
+    busy_until = time.monotonic() + 1.5 * IDLE_S
     while time.monotonic() < busy_until:
         assert _ask(server, model, max_tokens=1000, ignore_eos=True).status_code == 200
-    assert {process.pid for process in server.engine_processes()} == engines, "scaled away under load"
-    wait_for(
-        lambda: len(server.engine_processes()) < 2, timeout_s=90, what=f"{model} is idle again", every_s=0.5
-    )
-    assert before >= 1
+    assert server.engine_processes(model) == [engine], "scaled away under load"
+    wait_for(lambda: not server.engine_processes(model), what=f"{model} is idle again", every_s=0.5)
 
 
 def _ask(server: Server, model: str, **fields: Any) -> httpx.Response:

@@ -39,7 +39,7 @@ class Payer:
 
     def rows(self, query: str) -> list[dict[str, Any]]:
         ledger = f"file:{self.server.state_dir}/pith.db?mode=ro"
-        with contextlib.closing(sqlite3.connect(ledger, uri=True, timeout=10)) as connection:
+        with contextlib.closing(sqlite3.connect(ledger, uri=True, timeout=120)) as connection:
             connection.row_factory = sqlite3.Row
             return [dict(row) for row in connection.execute(query, {"name": self.name})]
 

@@ -29,7 +29,7 @@ class Prometheus:
     url: str
 
     def ask(self, path: str, **parameters: str) -> Any:
-        reply = httpx.get(f"{self.url}/api/v1/{path}", params=parameters, timeout=20)
+        reply = httpx.get(f"{self.url}/api/v1/{path}", params=parameters, timeout=120)
         body = reply.json()
         assert body["status"] == "success", f"{parameters}: {body.get('error')}"
         return body["data"]
@@ -57,10 +57,10 @@ def prometheus(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iter
     with (folder / "log").open("w") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
         try:
             found = Prometheus(f"http://127.0.0.1:{port}")
-            wait_for(lambda: is_up(found), timeout_s=30, what="Prometheus scrapes the server")
+            wait_for(lambda: is_up(found), what="Prometheus scrapes the server")
             some_traffic(server)
             scrapes = 'count_over_time(pith_chat_inter_token_seconds_count{model="pith-mini"}[1m]) > 3'
-            wait_for(lambda: found.value(scrapes), timeout_s=60, what="several scrapes", every_s=0.5)
+            wait_for(lambda: found.value(scrapes), what="several scrapes", every_s=0.5)
             yield found
         finally:
             process.terminate()
@@ -125,7 +125,7 @@ def test_every_rule_is_evaluated_and_the_series_of_every_alert_are_there(prometh
     found = {rule["name"]: rule for group in prometheus.ask("rules")["groups"] for rule in group["rules"]}
     assert found.keys() == {rule.get("alert") or rule["record"] for rule in rules()}
     # Each group is evaluated once a second.
-    wait_for(lambda: all_evaluated(prometheus), timeout_s=30, what="every rule is evaluated", every_s=0.5)
+    wait_for(lambda: all_evaluated(prometheus), what="every rule is evaluated", every_s=0.5)
     missing = {
         f"{alert['alert']}: {metric}"
         for alert in alerts()

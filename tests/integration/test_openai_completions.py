@@ -97,12 +97,12 @@ def test_a_client_that_leaves_pays_for_what_was_begun(payer: Payer, client: open
     )
     next(iter(stream))
     stream.close()
-    wait_for(payer.events, timeout_s=10, what="the settlement")
+    wait_for(payer.events, what="the settlement")
     prompt_tokens, completion_tokens = billed(payer)
     (event,) = payer.events()
     assert event["outcome"] == "disconnected"
     assert prompt_tokens > 0 and 0 < completion_tokens < 64 * 400
-    wait_for(lambda: payer.held() == 0, timeout_s=10, what="nothing is held")
+    wait_for(lambda: payer.held() == 0, what="nothing is held")
 
 
 def test_little_money_is_enough_for_what_prompts_really_cost(server: Server) -> None:

@@ -60,13 +60,13 @@ def recorded(server: Server, request_id: str) -> tuple[int, int, str]:
 
     def found() -> Any:
         uri = f"file:{server.state_dir}/pith.db?mode=ro"
-        with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=10)) as ledger:
+        with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=120)) as ledger:
             columns = "prompt_tokens, completion_tokens, outcome"
             return ledger.execute(
                 f"SELECT {columns} FROM usage_events WHERE request_id = ?", (request_id,)
             ).fetchall()
 
-    (row,) = wait_for(found, timeout_s=10, what=f"the usage of {request_id}")
+    (row,) = wait_for(found, what=f"the usage of {request_id}")
     return tuple(row)  # type: ignore[return-value]
 
 

@@ -57,9 +57,7 @@ class Traffic:
     def more(self, requests: int) -> None:
         """Wait until so many more were answered."""
         wanted = self.statuses.total() + requests
-        wait_for(
-            lambda: self.statuses.total() >= wanted or self.wrong, timeout_s=60, what="the traffic goes on"
-        )
+        wait_for(lambda: self.statuses.total() >= wanted or self.wrong, what="the traffic goes on")
 
 
 @contextmanager
@@ -193,7 +191,6 @@ def test_a_signal_reloads_too_and_what_needs_a_restart_is_refused(reloaded: Serv
     os.kill(reloaded.pid, signal.SIGHUP)
     wait_for(
         lambda: sum("needs a restart" in line for line in reloaded.lines[before:]) == 2,
-        timeout_s=30,
         what="the signal is answered",
     )
     assert reloaded.process is not None and reloaded.process.poll() is None

