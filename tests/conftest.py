@@ -38,6 +38,7 @@ HERE = Path(__file__).parent
 TEST_OF_TODAY = timedelta(seconds=30)
 # Sweeps of many inputs, and tests that start many processes or sockets: too long, together, for the fast lane.
 THOROUGH = (
+    "benchmarks/gpu_check/test_gpu_check.py",
     "benchmarks/ledger",
     "benchmarks/limits",
     "benchmarks/load",
@@ -109,7 +110,9 @@ THOROUGH = (
     "serve/money/test_isolation.py",
     "serve/money/test_isolation_of_commands.py",
     "serve/ops",
+    "monitoring/test_rules.py",
     "simulation",
+    "test_lanes.py",
     "test_recipes.py",
     "billing/originals",
     "billing/batches",
