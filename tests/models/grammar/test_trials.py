@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import sys
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -346,21 +345,15 @@ async def test_no_grammar_takes_more_than_half_a_second_of_a_processor() -> None
 @pytest.mark.integration
 async def test_a_small_schema_waits_for_about_one_trial_of_who_floods_with_dear_ones() -> None:
     async with real_trials() as found:
-        began = time.perf_counter()
-        with pytest.raises(GrammarTooCostly):
-            await found.check("json", json.dumps(hostile(0)), ONE)
-        one_s = time.perf_counter() - began
-        flood = [
-            asyncio.create_task(found.check("json", json.dumps(hostile(1 + at)), ONE)) for at in range(20)
-        ]
-        await asyncio.sleep(one_s / 2)
-        waited = []
+        flood = [asyncio.create_task(found.check("json", json.dumps(hostile(at)), ONE)) for at in range(20)]
+        await asyncio.wait(flood, return_when=asyncio.FIRST_COMPLETED)
+        passed_by = []
         for at in range(3):
-            began = time.perf_counter()
+            before = sum(each.done() for each in flood)
             await found.check("json", json.dumps({"type": "string", "pattern": f"[a-c]{at}"}), OTHER)
-            waited.append(time.perf_counter() - began)
-        assert sum(not each.done() for each in flood) >= 12
-        assert sorted(waited)[1] < 3 * one_s, (waited, one_s)
+            passed_by.append(sum(each.done() for each in flood) - before)
+        # The trial that was under way, and one that takes its turn beside.
+        assert sorted(passed_by)[1] <= 2, passed_by
         for each in flood:
             each.cancel()
         await asyncio.gather(*flood, return_exceptions=True)
