@@ -44,10 +44,15 @@ def test_a_chat_streams_and_says_what_it_cost(page: Watched, running: Running, e
     send(page, "Tell me about the river.")
     page.shows("#chat-fault", "needs a key")
     page.page.get_by_label("Project key").fill(running.key)
+    # Whoever goes on while the server is asked whether it knows the key waits for what it says.
+    asked: list[Route] = []
+    page.page.route("**/v1/limits", lambda route: asked.append(route))
+    before = len(engine.requests)
     page.button("Use key").click()
-    # It is used once the server knows it.
-    expect(page.page.locator("#key-button")).to_have_attribute("data-state", "valid")
     page.button("Send").click()
+    expect(page.page.locator("#key-button")).to_have_attribute("data-state", "checking")
+    assert len(engine.requests) == before
+    asked[0].continue_()
     for words in ("charged, the minimum", "19 tokens out", "$0.00001", "on record"):
         page.shows(".bill", words)
     expect(page.page.locator(".message.assistant .said")).to_have_text(engine.text)

@@ -2,7 +2,7 @@
 import { numberFault } from "../api/refusals.js";
 import { byId, copy, make, onceAFrame, say } from "../parts/dom.js";
 import { count, percent, price } from "../parts/format.js";
-import { askForKey, currentKey, noteRefusal, onKey } from "../parts/key.js";
+import { askForKey, checkedKey, currentKey, noteRefusal, onKey } from "../parts/key.js";
 import { curl, shortened } from "../parts/snippets.js";
 import { bill } from "./bill.js";
 import { Conversation } from "./conversation.js";
@@ -104,8 +104,9 @@ class Chat {
   }
 
   async send() {
+    if (!this.question().text || !(await this.mayAsk())) return;
     const question = this.question();
-    if (!question.text || !this.mayAsk()) return;
+    if (!question.text) return;
     // The one that was put back into the composer is the one that is sent.
     if (this.unsent?.isInComposer) this.unsent.message.remove();
     byId("message").value = "";
@@ -113,16 +114,19 @@ class Chat {
   }
 
   async retry(question, message) {
-    if (!this.mayAsk()) return;
+    if (!(await this.mayAsk())) return;
     message.remove();
     if (byId("message").value.trim() === question.text) byId("message").value = "";
     await this.ask(question);
   }
 
   // Before anything is sent; what is in the way is said.
-  mayAsk() {
-    if (this.asking) return false;
-    if (!currentKey()) {
+  async mayAsk() {
+    if (this.asking || this.isWaitingForKey) return false;
+    this.isWaitingForKey = true;
+    const key = await checkedKey();
+    this.isWaitingForKey = false;
+    if (!key) {
       this.complain(NO_KEY);
       askForKey();
       return false;

@@ -13,12 +13,15 @@ const STATES = {
 };
 const changed = new EventTarget();
 let key = "";
-// The check that is under way, if any.
+// The check that is under way, if any, and the end of the last one.
 let checking = null;
+let checked = Promise.resolve();
 // Where the focus was when a key was asked for.
 let asker = null;
 
 export const currentKey = () => key;
+// The key once a check that is under way has ended.
+export const checkedKey = async () => (await checked, key);
 export const onKey = (listener) => changed.addEventListener("change", listener);
 
 export function startKey() {
@@ -50,7 +53,7 @@ export function noteRefusal(used, error) {
 
 async function submit(given, forTab) {
   if (!given) forget("Paste a key first.");
-  else if ((await check(given, forTab)) === "valid") toggle(false);
+  else if ((await (checked = check(given, forTab))) === "valid") toggle(false);
 }
 
 // Ask the server, and use the key unless it is refused; null where another was given or forgotten meanwhile.
