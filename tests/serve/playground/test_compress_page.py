@@ -143,8 +143,7 @@ def test_a_model_that_cannot_tell_of_other_sizes_is_asked_when_the_slider_rests(
     page.compress_example("Article")
     assert "sizes" not in asked[0] and "asked anew for each size" in page.text("#size-note")
     first = page.text("#stats")
-    for at in (3, 4, 5):
-        page.move_slider(at)
+    page.move_slider(3, 4, 5)
     page.shows("#stats", "of at most 15%")
     assert [body["compression"]["target_ratio"] for body in asked] == [0.4, 0.15]
     page.move_slider(15)

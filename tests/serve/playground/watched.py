@@ -59,10 +59,12 @@ class Watched:
         """Until the result is of what is asked."""
         self.page.wait_for_selector('.result[aria-busy="false"]:not(.stale) #result-body:not([hidden])')
 
-    def move_slider(self, at: int) -> None:
+    def move_slider(self, *places: int) -> None:
+        """To each of these places in turn, too fast for it to rest at any but the last."""
         self.page.locator("#slider").evaluate(
-            "(slider, at) => { slider.value = at; slider.dispatchEvent(new Event('input', {bubbles: true})); }",
-            at,
+            "(slider, places) => places.forEach((at) => {"
+            " slider.value = at; slider.dispatchEvent(new Event('input', {bubbles: true})); })",
+            list(places),
         )
         self.painted()
 
