@@ -349,5 +349,5 @@ def test_a_migration(tmp_path: Path) -> None:
 def test_a_trial_says_which_files_a_recipe_forgot(tmp_path: Path) -> None:
     trial = Trial(tmp_path, "serve")
     trial.write("serve/cli/greet.py", GREET)
-    with pytest.raises(AssertionError, match=r"serve/cli/verbs\.py.*needed were \['serve/cli/greet\.py'\]"):
+    with pytest.raises(AssertionError, match=r"serve/cli/main\.py.*needed were \['serve/cli/greet\.py'\]"):
         trial.is_as_told("A CLI verb")

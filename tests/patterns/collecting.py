@@ -76,12 +76,19 @@ def _in_file(path: Path, uses: Mapping[str, set[str]]) -> Iterator[Found]:
 
 
 def _compiled(call: ast.Call, module: str) -> list[re.Pattern[str]]:
-    """What the call makes; where a loop makes many, all patterns that the module holds."""
+    """What the call makes; where a loop makes many, all patterns of the module that it does not import."""
     try:
         made = _value(call, module)
     except NameError:
-        return list(_held(vars(importlib.import_module(module)).values()))
+        of_others = _imported(ROOT / f"{module.replace('.', '/')}.py")
+        held = vars(importlib.import_module(module))
+        return list(_held(value for name, value in held.items() if name not in of_others))
     return [made] if isinstance(made.pattern, str) else []
+
+
+def _imported(path: Path) -> set[str]:
+    nodes = ast.walk(ast.parse(path.read_text()))
+    return {alias.name for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names}
 
 
 def _value(expression: ast.expr, module: str) -> Any:
