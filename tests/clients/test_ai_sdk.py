@@ -11,7 +11,7 @@ from tests.clients.running import ClientRun
 def test_a_text_comes_whole_and_in_pieces(client_run: ClientRun) -> None:
     found = client_run("text.mjs")
     assert found["text"] and found["usage"]["outputTokens"] > 0
-    assert len(found["pieces"]) > 5 and "".join(found["pieces"])
+    assert len(found["pieces"]) > 1 and "".join(found["pieces"])
     assert found["streamed_usage"]["outputTokens"] > 0
     assert {found["finish"], found["streamed_finish"]} <= {"stop", "length"}
 
@@ -51,7 +51,7 @@ def test_vectors_come_one_by_one_and_together(client_run: ClientRun) -> None:
 def test_its_provider_for_anthropic_speaks_messages(client_run: ClientRun) -> None:
     found = client_run("messages.mjs", ANTHROPIC_BASE_URL=f"{client_run.url}/anthropic/v1")
     assert found["text"] and found["usage"]["outputTokens"] > 0 and found["finish"] in ("stop", "length")
-    assert len(found["pieces"]) > 2 and found["streamed_usage"]["outputTokens"] > 0
+    assert len(found["pieces"]) > 1 and found["streamed_usage"]["outputTokens"] > 0
     assert found["ran"] and set(found["ran"]) <= {"Berlin", "Paris"}
     assert found["steps"][0] == "tool-calls" and len(found["steps"]) == 2
 
@@ -63,7 +63,7 @@ def test_its_provider_for_anthropic_speaks_messages(client_run: ClientRun) -> No
 def test_its_provider_for_others_speaks_chat(client_run: ClientRun) -> None:
     found = client_run("chat.mjs")
     assert found["text"] and found["usage"]["outputTokens"] > 0
-    assert len(found["pieces"]) > 2 and found["streamed_usage"]["outputTokens"] > 0
+    assert len(found["pieces"]) > 1 and found["streamed_usage"]["outputTokens"] > 0
     assert found["ran"] and set(found["ran"]) <= {"Berlin", "Paris"}
     assert found["steps"][0] == "tool-calls" and len(found["steps"]) == 2
     assert found["object"]["name"] in ("Elbe", "Rhine") and found["object"]["is_long"] in (True, False)

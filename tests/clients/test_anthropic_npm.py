@@ -14,7 +14,7 @@ def test_a_message_comes_whole_and_as_a_stream(client_run: ClientRun) -> None:
     assert whole["role"] == "assistant" and whole["content"][0]["text"]
     assert whole["stop_reason"] in ("end_turn", "max_tokens")
     assert found["events"][0] == "message_start" and found["events"][-2:] == ["message_delta", "message_stop"]
-    assert len(found["pieces"]) > 5 and "".join(found["pieces"]) == final["content"][0]["text"]
+    assert len(found["pieces"]) > 1 and "".join(found["pieces"]) == final["content"][0]["text"]
     assert (
         found["counted"]["input_tokens"]
         == whole["usage"]["input_tokens"]

@@ -12,7 +12,7 @@ from tests.clients.running import ClientRun
 def is_graph(found: dict[str, Any]) -> bool:
     """Two turns of a graph whose first model calls a tool and whose second answers."""
     assert found["types"] == ["human", "ai", "tool", "ai"] and found["result"] == "Rain."
-    assert found["answer"] and found["pieces"] > 2
+    assert found["answer"] and found["pieces"] > 1
     return bool(found["kept"] == 8)
 
 
@@ -36,7 +36,7 @@ def test_langgraph_for_node_runs_a_graph(client_run: ClientRun) -> None:
 def test_smolagents_runs_an_agent(client_run: ClientRun) -> None:
     found = client_run("agent.py")
     assert found["text"] and found["tokens"] > 0
-    assert found["streamed"] and found["pieces"] > 2
+    assert found["streamed"] and found["pieces"] > 1
     assert set(found["called"]) & {"weather", "final_answer"}
 
 
@@ -46,7 +46,7 @@ def test_smolagents_runs_an_agent(client_run: ClientRun) -> None:
 def test_autogen_runs_an_assistant(client_run: ClientRun) -> None:
     found = client_run("agent.py")
     assert found["text"] and found["tokens"] > 0
-    assert found["pieces"] > 2 and found["whole"]
+    assert found["pieces"] > 1 and found["whole"]
     assert found["call"] == ["weather", ["city"]] and found["ran"] >= 1
     assert found["sources"] == ["one", "user"]
 

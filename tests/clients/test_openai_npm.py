@@ -20,7 +20,7 @@ def is_river(found: dict[str, Any]) -> bool:
 def test_a_stream_is_the_reply_in_pieces(client_run: ClientRun) -> None:
     found = client_run("chat.mjs")
     assert found["text"] and found["object"] == "chat.completion"
-    assert len(found["pieces"]) > 5
+    assert len(found["pieces"]) > 1
     assert (
         "".join(found["pieces"])
         == found["unasked"]
@@ -78,7 +78,7 @@ def test_responses_stream_parse_and_call_functions(client_run: ClientRun) -> Non
         "response.completed",
         "response.incomplete",
     )
-    assert len(found["pieces"]) > 5 and "".join(found["pieces"]) == found["streamed_text"]
+    assert len(found["pieces"]) > 1 and "".join(found["pieces"]) == found["streamed_text"]
     assert found["streamed_usage"]["output_tokens"] > 0
     assert [call["name"] for call in found["calls"]] == ["weather"] * len(found["calls"]) != []
     assert found["answered"] in ("completed", "incomplete")

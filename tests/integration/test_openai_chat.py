@@ -75,7 +75,7 @@ def test_usage_so_far_is_in_every_chunk_on_request(client: openai.OpenAI) -> Non
         extra_body={"stream_options": {"include_usage": True, "continuous_usage_stats": True}},
     )
     counts = [chunk.usage.completion_tokens for chunk in stream if chunk.usage]
-    assert counts == sorted(counts) and counts[-1] == 8 and len(counts) > 2
+    assert counts == sorted(counts) and counts[-1] == 8 and len(counts) > 1
 
 
 class Place(BaseModel):

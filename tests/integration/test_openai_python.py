@@ -102,7 +102,7 @@ class TestReplies:
             chunks = list(stream)
         pieces = [chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices]
         assert "".join(pieces) == plain.choices[0].message.content
-        assert len([piece for piece in pieces if piece]) > 10
+        assert len([piece for piece in pieces if piece]) > 1
         reasons = [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices]
         assert [reason for reason in reasons if reason] == [plain.choices[0].finish_reason]
         assert reasons[-1] == plain.choices[0].finish_reason
