@@ -33,7 +33,7 @@ WAIT_S = 120
 # Of the model whose idling is looked at; the others stay for the tests that come.
 IDLES, IDLE_S = "pith-small", 6
 # Short enough to be seen at work: an engine takes longer to start.
-START_WAIT_S = 4
+START_WAIT_S = 8
 PROGRESS_S = 20
 # A page of this origin may call the server from a browser.
 PAGE_ORIGIN = "http://app.test"

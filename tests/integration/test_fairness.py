@@ -21,7 +21,7 @@ async def read_stream(
     session: aiohttp.ClientSession, key: str, began: list[str], first: asyncio.Event
 ) -> None:
     headers = {"Authorization": f"Bearer {key}"}
-    async with session.post("/v1/chat/completions", json=body(100, stream=True), headers=headers) as response:
+    async with session.post("/v1/chat/completions", json=body(60, stream=True), headers=headers) as response:
         assert response.status == 200, await response.text()
         await response.content.readany()
         began.append("stream")
