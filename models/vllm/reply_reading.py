@@ -67,14 +67,34 @@ MISREADING: dict[str, tuple[str, ...]] = {
 
 
 def reading_right(parser: type[Any]) -> type[Any]:
-    """This `vllm.parser.abstract_parser.Parser`, or one in its place."""
+    """A `vllm.parser.abstract_parser.Parser` in the place of this one, unless it reads no calls."""
     tools = parser.tool_parser_cls
-    if tools is not None and tools.__name__ in MISREADING:
+    if tools is None:
+        return parser
+    if tools.__name__ in MISREADING:
         late = type(tools.__name__, (LateCalls, tools), {"begins": MISREADING[tools.__name__]})
-        return type(parser.__name__, (EndingParser, parser), {"tool_parser_cls": late})
-    if tools is not None and tools.engine_based_streaming and tools.supports_required_and_named:
-        return type(parser.__name__, (DemandingParser, parser), {})
-    return parser
+        return type(parser.__name__, (JoiningParser, EndingParser, parser), {"tool_parser_cls": late})
+    if tools.engine_based_streaming and tools.supports_required_and_named:
+        return type(parser.__name__, (JoiningParser, DemandingParser, parser), {})
+    return type(parser.__name__, (JoiningParser, parser), {})
+
+
+class JoiningParser:
+    """Before a parser that may tell of one call twice in one delta: clients exist that read the first part alone."""
+
+    def parse_delta(self, *given: Any, **options: Any) -> DeltaMessage | None:
+        delta: DeltaMessage | None = super().parse_delta(*given, **options)  # type: ignore[misc]
+        if delta is not None and len(delta.tool_calls) > 1:
+            delta.tool_calls = _joined(delta.tool_calls)
+        return delta
+
+
+def _joined(parts: list[DeltaToolCall]) -> list[DeltaToolCall]:
+    """One part of each call: its id and name, and all of its arguments."""
+    calls: dict[int, ReadCall] = {}
+    for part in parts:
+        calls.setdefault(part.index, ReadCall()).read(part)
+    return [call.delta(index) for index, call in calls.items()]
 
 
 class DemandingParser:
@@ -277,3 +297,10 @@ class ReadCall:
 
     def said(self) -> FunctionCall:
         return FunctionCall(id=self.id, name="".join(self.name), arguments="".join(self.arguments))
+
+    def delta(self, index: int) -> DeltaToolCall:
+        """What is not known is left unset: a null would be sent."""
+        said = {"name": "".join(self.name), "arguments": "".join(self.arguments)}
+        function = DeltaFunctionCall(**{name: text for name, text in said.items() if text})
+        begun = {"id": self.id, "type": "function"} if self.id else {}
+        return DeltaToolCall(index=index, function=function, **begun)

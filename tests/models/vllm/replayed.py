@@ -34,8 +34,8 @@ def checkpoint_with(folder: Path, special: Sequence[str]) -> Path:
 
 
 class ReplayedEngine:
-    """What vLLM's layers call an engine client. It hands out one token after the other, through vLLM's own output
-    processor, until the text or the limit on tokens is reached."""
+    """What vLLM's layers call an engine client. It hands out one token after the other, or `at_once` of them as a busy
+    machine does, through vLLM's own output processor, until the text or the limit on tokens is reached."""
 
     errored = False
 
@@ -49,6 +49,7 @@ class ReplayedEngine:
         self.input_processor = InputProcessor(vllm_config, self.renderer)
         self.output_processor = OutputProcessor(self.renderer.tokenizer, log_stats=False)
         self.tokens: list[int] = []
+        self.at_once = 1
         self.handed_out = 0
 
     def will_say(self, text: str) -> int:
@@ -68,13 +69,13 @@ class ReplayedEngine:
         processor = self.output_processor
         ids = self._added(processor, prompt, sampling_params, request_id)
         tokens = self.tokens[: sampling_params.max_tokens]
-        for number, token in enumerate(tokens, start=1):
-            reason = None
-            if number == len(tokens):
-                reason = FinishReason.STOP if number == len(self.tokens) else FinishReason.LENGTH
+        for begin in range(0, len(tokens), self.at_once):
+            some, reason = tokens[begin : begin + self.at_once], None
+            if begin + len(some) == len(tokens):
+                reason = FinishReason.STOP if len(tokens) == len(self.tokens) else FinishReason.LENGTH
             for each in ids:
-                likely = None if sampling_params.logprobs is None else as_likely_as_any(token)
-                made = EngineCoreOutput(each, [token], new_logprobs=likely, finish_reason=reason)
+                likely = None if sampling_params.logprobs is None else as_likely_as_any(some[0])
+                made = EngineCoreOutput(each, some, new_logprobs=likely, finish_reason=reason)
                 for output in processor.process_outputs([made]).request_outputs:
                     self.handed_out += 1
                     yield output

@@ -57,6 +57,9 @@ class Asked:
             )
         return self._replies[parsers]
 
+    def streamed(self, replies: ReplayedReplies, cut: int, **options: Any) -> bytes:
+        return self._runner.run(replies.data(request("chat", cut, True, **options)))
+
     def both(
         self, replies: ReplayedReplies, form: ReplyFormName, cut: int, **options: Any
     ) -> tuple[Any, Any]:
@@ -212,6 +215,39 @@ def test_a_whole_call_is_read_in_one_piece_and_streamed(asked: Asked, name: str,
     assert plain == streamed
     assert [(name, json.loads(arguments)) for name, arguments in calls] == [(NAME, ARGUMENTS)]
     assert content.strip() == "" and reason == ("stop" if choice == "named" else "tool_calls")
+
+
+# They read a call wrongly, or none, of which many tokens come at once.
+WRONG_AT_ONCE = {
+    "deepseek_v3",
+    "deepseek_v31",
+    "gigachat3",
+    "llama3_json",
+    "llama4_json",
+    "step3",
+    "xlam",
+}
+
+
+@pytest.mark.parametrize("at_once", [2, 11, 1000])
+@pytest.mark.parametrize("choice", CHOICES)
+@pytest.mark.parametrize("name", NAMES)
+def test_of_tokens_that_come_at_once_a_chunk_has_one_part_of_a_call(
+    asked: Asked, name: str, choice: str, at_once: int
+) -> None:
+    tokens = asked.engine.will_say(said_by(name, choice))
+    options = {"tools": TOOLS, "tool_choice": CHOICES[choice]}
+    one_by_one = asked.streamed(asked.replies(name), tokens, **options)
+    asked.engine.at_once = at_once
+    try:
+        together = asked.streamed(asked.replies(name), tokens, **options)
+    finally:
+        asked.engine.at_once = 1
+    for chunk in (chunk for chunk in events(together) if chunk["choices"]):
+        calls = [call["index"] for call in chunk["choices"][0]["delta"].get("tool_calls") or ()]
+        assert len(calls) == len({*calls}), chunk
+    if name not in WRONG_AT_ONCE:
+        assert read_chat(assembled_chat(together)) == read_chat(assembled_chat(one_by_one))
 
 
 @given(
