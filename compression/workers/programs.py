@@ -34,6 +34,7 @@ from compression.workers.messages import (
     read_from,
 )
 
+log = logging.getLogger(__name__)
 _READ_BYTES = 2**20
 
 
@@ -55,6 +56,9 @@ async def work_together(peer: socket.socket, handle: Callable[[bytes], Awaitable
             answer = await handle(payload)
         except asyncio.CancelledError:
             answer = b""
+        except Exception:
+            log.exception("a job failed unexpectedly")
+            answer = packed(Failed(UNEXPECTED))
         writer.write(Frame(number, answer).packed())
         del running[number]
 
@@ -69,7 +73,6 @@ def hello(cannot: str | None = None) -> bytes:
     return Frame(0, packed(Hello(os.getpid(), cannot))).packed()
 
 
-log = logging.getLogger(__name__)
 # A first request, so that the workers inherit whatever is built lazily.
 _FIRST = Compress(
     CompressionRequest("Who chose it?", "# Title\n\nThe committee chose it in 1999.\n\nNobody minded.", 0.5)

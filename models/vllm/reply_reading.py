@@ -80,7 +80,7 @@ def reading_right(parser: type[Any]) -> type[Any]:
 
 
 class JoiningParser:
-    """Before a parser that may tell of one call twice in one delta: clients exist that read the first part alone."""
+    """Before a parser that may put several parts of one call into a delta: some clients read the first alone."""
 
     def parse_delta(self, *given: Any, **options: Any) -> DeltaMessage | None:
         delta: DeltaMessage | None = super().parse_delta(*given, **options)  # type: ignore[misc]

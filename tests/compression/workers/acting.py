@@ -66,8 +66,11 @@ def order_of(job: bytes) -> str:
 
 
 async def act_together(job: bytes) -> bytes:
-    """As `act`. `wait FILE`: until cancelled, or until there is a file of that name and `.go` after it."""
+    """As `act`. `wait FILE`: until cancelled, or until there is a file of that name and `.go` after it. `fail`: by an
+    error that nobody foresaw."""
     order, _, path = order_of(job).rstrip().partition(" ")
+    if order == "fail":
+        raise RuntimeError("as it was told")
     if order == "wait":
         leave_pid(Path(path))
         await eventually(Path(f"{path}.go").exists)

@@ -14,6 +14,7 @@ import pytest
 
 from compression.pipeline.errors import CompressionTimedOut, CompressorFailed, CompressorUnavailable
 from compression.pipeline.served import JobTerms
+from compression.workers.messages import done_of
 from compression.workers.processes import WorkerCannotStart
 from tests.compression.workers.acting import BROKEN, IN_TURN, TOGETHER, eventually
 from tests.compression.workers.conftest import acting, is_gone, pid_in, plan, whole_lines
@@ -138,6 +139,13 @@ async def test_a_program_that_does_not_load_says_why() -> None:
     with pytest.raises(WorkerCannotStart, match="ValueError: no weights at None"):
         async with acting(BROKEN, plan()):
             pass
+
+
+async def test_a_job_of_several_that_fails_unexpectedly_is_answered_and_ends_no_process() -> None:
+    async with acting(TOGETHER, plan(small=4, shared=1)) as ours:
+        with pytest.raises(CompressorFailed):
+            done_of(await ours.pool.run(b"fail", terms=JobTerms()))
+        assert (await ours.begin("go on")).text.strip() == "go on" and ours.seen.reasons == []
 
 
 async def test_a_process_of_several_jobs_ends_one_without_the_others(tmp_path: Path) -> None:

@@ -217,7 +217,7 @@ def test_a_whole_call_is_read_in_one_piece_and_streamed(asked: Asked, name: str,
     assert content.strip() == "" and reason == ("stop" if choice == "named" else "tool_calls")
 
 
-# They read a call wrongly, or none, of which many tokens come at once.
+# Parsers of vLLM that misread or lose a call when many of its tokens come in one output.
 WRONG_AT_ONCE = {
     "deepseek_v3",
     "deepseek_v31",
