@@ -4,14 +4,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
-from typing import Any, Literal, cast, get_args
+from typing import Annotated, Any, Literal, cast, get_args
 
-from pydantic import BaseModel, Field
+from pydantic import AliasGenerator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from billing.books.saving import Dimension
 from billing.books.usage_report import PeriodUsage, UsageSum
-from billing.caller import Caller, LimitState, ProjectLimits, WindowState
-from billing.ledger.balances import Spending, SpendLimit
+from billing.caller import Caller, LimitState, ProjectLimits
+from billing.ledger.balances import Spending
 from billing.price import usd
 from serve.http.request_body import InvalidBody, Issue
 
@@ -127,7 +127,21 @@ def _invalid(name: str, message: str) -> InvalidBody:
     return InvalidBody((Issue("value_error", ("query", name), message),))
 
 
-class UsageSums(BaseModel):
+Usd = Annotated[float, BeforeValidator(usd)]
+Seconds = Annotated[float, BeforeValidator(lambda seconds: round(seconds, 3))]
+Moment = Annotated[str | None, BeforeValidator(lambda at: at and at.isoformat())]
+
+
+class _Answer(BaseModel):
+    """Made of billing's records, of which an amount is in `…_nano_usd`."""
+
+    model_config = ConfigDict(
+        from_attributes=True,
+        alias_generator=AliasGenerator(validation_alias=lambda name: re.sub("_usd$", "_nano_usd", name)),
+    )
+
+
+class UsageSums(_Answer):
     """Sums over usage that was charged."""
 
     requests: int
@@ -137,11 +151,11 @@ class UsageSums(BaseModel):
     )
     completion_tokens: int
     tokens_saved: int = Field(description="Prompt tokens that compression kept from being sent.")
-    cost_usd: float = Field(description="What was charged, without what was written off.")
-    written_off_usd: float = Field(description="What was used beyond the limits and not charged.")
-    saved_usd: float = Field(description="How much more the compressed prompts would have cost.")
-    compression_usd: float = Field(description="What compressing them was charged.")
-    net_saved_usd: float = Field(description="`saved_usd` less `compression_usd`.")
+    cost_usd: Usd = Field(description="What was charged, without what was written off.")
+    written_off_usd: Usd = Field(description="What was used beyond the limits and not charged.")
+    saved_usd: Usd = Field(description="How much more the compressed prompts would have cost.")
+    compression_usd: Usd = Field(description="What compressing them was charged.")
+    net_saved_usd: Usd = Field(description="`saved_usd` less `compression_usd`.")
 
 
 class UsageRow(UsageSums):
@@ -154,7 +168,7 @@ class UsageRow(UsageSums):
     key_id: str | None = None
 
 
-class UsageReport(BaseModel):
+class UsageReport(_Answer):
     """Usage of a key, or of its project."""
 
     object: Literal["usage"] = "usage"
@@ -167,31 +181,31 @@ class UsageReport(BaseModel):
     has_more: bool = Field(description="Whether there are more rows than `limit`.")
 
 
-class Spend(BaseModel):
+class Spend(_Answer):
     """Money of a limit. What is held belongs to requests that are being answered."""
 
-    limit_usd: float | None = Field(description="Null: no limit.")
-    used_usd: float = Field(description="What was charged less credits; below 0, it is paid in advance.")
-    held_usd: float
-    remaining_usd: float | None
-    resets_at: str | None = Field(description="When `used_usd` begins again at 0.")
+    limit_usd: Usd | None = Field(description="Null: no limit.")
+    used_usd: Usd = Field(description="What was charged less credits; below 0, it is paid in advance.")
+    held_usd: Usd
+    remaining_usd: Usd | None
+    resets_at: Moment = Field(description="When `used_usd` begins again at 0.")
 
 
-class Window(BaseModel):
+class Window(_Answer):
     """A limit a minute, over a sliding minute."""
 
     limit: int
     remaining: int
-    reset_s: float = Field(description="Seconds until all of it is left again, if nothing is asked.")
+    reset_s: Seconds = Field(description="Seconds until all of it is left again, if nothing is asked.")
 
 
-class InFlight(BaseModel):
+class InFlight(_Answer):
     """Requests at once."""
 
     limit: int
 
 
-class Rates(BaseModel):
+class Rates(_Answer):
     """Limits of the project; null where it has no such limit."""
 
     requests_per_minute: Window | None
@@ -206,7 +220,7 @@ class KeyLimits(Rates):
     month: Spend | None
 
 
-class WorkspaceMoney(BaseModel):
+class WorkspaceMoney(_Answer):
     """Money of the workspace that pays."""
 
     billing_enabled: bool
@@ -214,7 +228,7 @@ class WorkspaceMoney(BaseModel):
     month: Spend = Field(description="Of the calendar month (UTC).")
 
 
-class Limits(BaseModel):
+class Limits(_Answer):
     """Every limit that a request with this key meets; the tightest one decides."""
 
     object: Literal["limits"] = "limits"
@@ -223,83 +237,42 @@ class Limits(BaseModel):
     workspace: WorkspaceMoney
 
 
-def usage_body(asked: UsageQuery, found: PeriodUsage) -> dict[str, Any]:
+def usage_report(asked: UsageQuery, found: PeriodUsage) -> UsageReport:
     """`found` may have one row more than was asked for: then there are more."""
-    return {
-        "object": "usage",
-        "scope": asked.scope,
-        "start": str(asked.start),
-        "end": str(asked.end),
-        "group_by": list(asked.group_by),
-        "total": _sums(found.total),
-        "data": [{**_group(row), **_sums(row)} for row in found.groups[: asked.limit]],
-        "has_more": len(found.groups) > asked.limit,
-    }
+    return UsageReport(
+        object="usage",
+        scope=asked.scope,
+        start=str(asked.start),
+        end=str(asked.end),
+        group_by=list(asked.group_by),
+        total=UsageSums.model_validate(found.total),
+        data=[_row(row) for row in found.groups[: asked.limit]],
+        has_more=len(found.groups) > asked.limit,
+    )
 
 
-def limits_body(
-    caller: Caller, spending: Spending, of_project: LimitState, of_key: LimitState
-) -> dict[str, Any]:
-    return {
-        "object": "limits",
-        "key": {
-            "total": None if spending.key_total is None else _spend(spending.key_total),
-            "month": None if spending.key_month is None else _spend(spending.key_month),
-            **_rates(caller.key_limits, of_key),
-        },
-        "project": _rates(caller.limits, of_project),
-        "workspace": {
-            "billing_enabled": spending.billing_enabled,
-            "total": _spend(spending.total),
-            "month": _spend(spending.month),
-        },
-    }
+def _row(row: UsageSum) -> UsageRow:
+    # The names come from the database as a kind of text that pydantic does not know.
+    group: Any = {str(name): value if value or name != "route" else None for name, value in row.group.items()}
+    return UsageRow.model_construct(**group, **UsageSums.model_validate(row).model_dump())
+
+
+def limits_in_force(caller: Caller, spending: Spending, of_project: LimitState, of_key: LimitState) -> Limits:
+    own = {"total": spending.key_total, "month": spending.key_month}
+    return Limits.model_validate(
+        {
+            "object": "limits",
+            "key": own | _rates(caller.key_limits, of_key),
+            "project": _rates(caller.limits, of_project),
+            "workspace": spending,
+        }
+    )
 
 
 def _rates(limits: ProjectLimits, state: LimitState) -> dict[str, Any]:
     most = limits.max_in_flight
     return {
-        "requests_per_minute": _window(state.requests),
-        "tokens_per_minute": _window(state.tokens),
+        "requests_per_minute": state.requests,
+        "tokens_per_minute": state.tokens,
         "max_in_flight": None if most is None else {"limit": most},
     }
-
-
-def _group(row: UsageSum) -> dict[str, str | None]:
-    # The names come from the database as a kind of text that orjson does not know.
-    return {str(name): value if value or name != "route" else None for name, value in row.group.items()}
-
-
-def _sums(row: UsageSum) -> dict[str, int | float]:
-    return {
-        "requests": row.requests,
-        "prompt_tokens": row.prompt_tokens,
-        "cached_tokens": row.cached_tokens,
-        "completion_tokens": row.completion_tokens,
-        "tokens_saved": row.tokens_saved,
-        "cost_usd": usd(row.cost_nano_usd),
-        "written_off_usd": usd(row.written_off_nano_usd),
-        "saved_usd": usd(row.saved_nano_usd),
-        "compression_usd": usd(row.compression_nano_usd),
-        "net_saved_usd": usd(row.net_saved_nano_usd),
-    }
-
-
-def _spend(limit: SpendLimit) -> dict[str, Any]:
-    return {
-        "limit_usd": _usd(limit.limit_nano_usd),
-        "used_usd": usd(limit.used_nano_usd),
-        "held_usd": usd(limit.held_nano_usd),
-        "remaining_usd": _usd(limit.remaining_nano_usd),
-        "resets_at": None if limit.resets_at is None else limit.resets_at.isoformat(),
-    }
-
-
-def _usd(nano_usd: int | None) -> float | None:
-    return None if nano_usd is None else usd(nano_usd)
-
-
-def _window(state: WindowState | None) -> dict[str, Any] | None:
-    if state is None:
-        return None
-    return {"limit": state.limit, "remaining": state.remaining, "reset_s": round(state.reset_s, 3)}

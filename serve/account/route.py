@@ -9,8 +9,8 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-import orjson
 from fastapi import APIRouter, Request
+from pydantic import BaseModel
 from starlette.responses import Response
 
 from billing.books.usage_report import PeriodUsage, period_usage
@@ -24,9 +24,9 @@ from serve.account.response import (
     Limits,
     UsageQuery,
     UsageReport,
-    limits_body,
-    usage_body,
+    limits_in_force,
     usage_query,
+    usage_report,
 )
 from serve.http.auth import Authenticate
 from serve.http.limits import rate_limit_headers
@@ -114,7 +114,7 @@ def account_routes(needed: AccountRoutes) -> APIRouter:
             caller.counted_apart("account"), tokens_bound=0, now=needed.clock()
         )
         try:
-            body = usage_body(asked, await needed.reader.usage(caller, asked))
+            body = usage_report(asked, await needed.reader.usage(caller, asked))
         finally:
             await admission.done(0)
         return _answer(body, rate_limit_headers(admission.headers_state))
@@ -136,7 +136,7 @@ def account_routes(needed: AccountRoutes) -> APIRouter:
             spending = await needed.reader.spending(caller)
             of_project = await needed.limiter.state(caller, now=needed.clock())
             of_key = await needed.limiter.state(counted_by_key(caller), now=needed.clock())
-            body = limits_body(caller, spending, of_project, of_key)
+            body = limits_in_force(caller, spending, of_project, of_key)
         finally:
             await admission.done(0)
         return _answer(body, rate_limit_headers(admission.headers_state))
@@ -144,5 +144,6 @@ def account_routes(needed: AccountRoutes) -> APIRouter:
     return routes
 
 
-def _answer(body: dict[str, Any], headers: dict[str, str]) -> Response:
-    return Response(orjson.dumps(body), media_type="application/json", headers=headers)
+def _answer(body: BaseModel, headers: dict[str, str]) -> Response:
+    written = body.model_dump_json(exclude_unset=True)
+    return Response(written, media_type="application/json", headers=headers)

@@ -16,8 +16,8 @@ from billing.caller import Caller
 from billing.errors import BillingError
 from models.engine import EngineChunk, EngineRequest
 from models.errors import EngineError, EngineFailed, EngineRejected, InvalidField, UnsupportedOption
-from serve.chat.engine_reply import EngineReply
-from serve.chat.service import ChatService, PreparedChat
+from serve.chat.request import PreparedChat
+from serve.chat.service import ChatService, EngineReply
 from serve.http.errors import Problem, problem_of, unexpected_problem
 from serve.http.replies import EVENTS, Client, StreamedResponse
 from serve.money.admission import Admitted, ChargedReply

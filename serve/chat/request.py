@@ -5,7 +5,7 @@ and not a 422.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -19,10 +19,14 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from models.engine import MAX_STOP_STRINGS, ReplyFormName
+from models.catalog import ChatModel
+from models.engine import MAX_STOP_STRINGS, EngineRequest, ReplyFormName
+from models.errors import InvalidField
 from models.options.options import DEFAULT_TEMPERATURE
 from serve.chat.message_shapes import STRICT, Message, NamedToolChoice, ResponseFormat, StreamOptions, Tool
 from serve.http.request_body import RequestShape
+from serve.money.held_request import MostTokens
+from serve.prompt_compression.compressed_chat import PreparedPrompt
 from serve.prompt_compression.options import PromptCompressionOptions
 
 DEFAULT_MAX_TOKENS = 512
@@ -295,3 +299,93 @@ class ChatCompletionRequest(RequestShape):
     def message_fields(self) -> list[dict[str, Any]]:
         """The messages as the caller sent them, extra properties included."""
         return [message.fields() for message in self.messages]
+
+
+# What usage events call the request, by the form of its reply.
+_ROUTES: Mapping[ReplyFormName, str] = {
+    "chat": "chat",
+    "completion": "completions",
+    "response": "responses",
+    "message": "messages",
+}
+# A log probability in a reply's JSON: the shortest there is of each form, and more than nearly any has.
+_SHORTEST = len('{"token":"","logprob":0.0,"bytes":[]}')
+LEAST_LISTED_BYTES: Mapping[ReplyFormName, int] = {
+    "chat": _SHORTEST,
+    "completion": len('"":0.0,'),
+    "response": _SHORTEST,
+    "message": _SHORTEST,
+}
+LIKELY_LISTED_BYTES = 128
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedChat:
+    """A request that passed every check that needs no ledger and no engine."""
+
+    model: ChatModel
+    request: EngineRequest
+    # A count that the prompt's tokens cannot pass, and the one that they have at least.
+    prompt_tokens_bound: int
+    # None if compression was not asked for.
+    prompt: PreparedPrompt | None = None
+
+    @property
+    def route(self) -> str:
+        return _ROUTES[self.request.form]
+
+    @property
+    def bound(self) -> MostTokens:
+        """The worst case of any prompt within the bound: the shortest one leaves most room for the reply."""
+        return MostTokens(self.prompt_tokens_bound, self._completion(1))
+
+    @property
+    def least(self) -> MostTokens:
+        """The tokens that it asks for with the shortest of prompts; of a default, one token is enough."""
+        sequences = self.request.sequences
+        asked = self._completion(1) if self.request.max_tokens_field is not None else sequences
+        return MostTokens(max(1, len(self.request.prompts)), asked)
+
+    def counted(self, prompt_tokens: int) -> MostTokens:
+        """The worst case of a prompt of that many tokens."""
+        return MostTokens(prompt_tokens, self._completion(prompt_tokens))
+
+    @property
+    def enough(self) -> int | None:
+        """The reply that a caller who gave no limit gets where more cannot be paid for, or is over the limits."""
+        is_limited = self.request.max_tokens < self.model.context_length
+        if is_limited or self.request.max_tokens_field is not None:
+            return None
+        return DEFAULT_MAX_TOKENS * self.request.sequences
+
+    def held_to(self, most: MostTokens) -> EngineRequest:
+        """The request for the engine, which generates no more than is held."""
+        held = max(1, most.completion // self.request.sequences)
+        return replace(self.request, max_tokens=min(held, self.request.max_tokens))
+
+    def kept_within(self, most_bytes: int) -> "PreparedChat":
+        """Without a limit of the caller's, the reply ends before what it lists can have more bytes. Raises
+        `InvalidField` where the tokens that the caller asks for could not be listed in so many."""
+        request, listed = self.request, self.request.listed_at_each
+        if not listed:
+            return self
+        if request.max_tokens_field is None:
+            most = max(1, most_bytes // (listed * LIKELY_LISTED_BYTES))
+            return replace(self, request=replace(request, max_tokens=min(request.max_tokens, most)))
+        tokens = min(request.max_tokens, self.model.context_length)
+        if tokens * listed * LEAST_LISTED_BYTES[request.form] > most_bytes:
+            message = (
+                f"the reply could list more than the {most_bytes} bytes that are kept; ask for fewer tokens"
+            )
+            raise InvalidField(("logprobs",), message, kind="too_much")
+        return self
+
+    @property
+    def longest(self) -> int:
+        """The most prompt tokens that the engine takes: each prompt has the whole context."""
+        return self.model.context_length * max(1, len(self.request.prompts))
+
+    def _completion(self, prompt_tokens: int) -> int:
+        # Of several prompts, what each of them leaves is not known from what they have together.
+        left = max(1, self.model.context_length - (0 if self.request.prompts else prompt_tokens))
+        return min(self.request.max_tokens, left) * self.request.sequences

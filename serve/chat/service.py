@@ -1,117 +1,46 @@
 """A chat request from checked body to settled cost: prepare, admit, hold, generate, settle or release."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from types import TracebackType
 from typing import Any
 
 from billing.caller import Caller
+from billing.usage import MeteringStatus
 from models.catalog import Catalog, ChatModel
-from models.engine import CONTINUES, Engine, EngineRequest, ReplyFormName
-from models.errors import InvalidField
+from models.engine import CONTINUES, Engine, EngineChunk, EngineRequest, TokenUsage
+from models.errors import EngineFailed
 from models.options.messages import engine_messages
 from models.options.options import check_grammars, select_options
-from serve.chat.engine_reply import EngineReply
-from serve.chat.request import DEFAULT_MAX_TOKENS, AskedChat
+from serve.chat.request import AskedChat, PreparedChat
 from serve.http.middleware import fresh_id
 from serve.http.replies import Client
+from serve.logs.lines import current_notes
 from serve.metrics.charged_requests import ChatMetrics, ObservedChat
 from serve.money.admission import Admissions, Admitted
-from serve.money.held_request import UNOBSERVED
-from serve.money.hold import MostTokens, TokenTerms
-from serve.prompt_compression.compressed_chat import CompressedChat, PreparedPrompt
+from serve.money.held_request import (
+    UNOBSERVED,
+    AlsoWrite,
+    HeldRequest,
+    MoreThanHeld,
+    MostTokens,
+    Receipt,
+    TokenTerms,
+)
+from serve.money.prices import charged_fields
+from serve.prompt_compression.compressed_chat import (
+    COMPRESSION_HEADER,
+    CompressedChat,
+    compression_fields,
+)
 from serve.prompt_compression.compressing import EngineTokens
 from serve.prompt_compression.service import PromptCompressor
-
-# What usage events call the request, by the form of its reply.
-_ROUTES: Mapping[ReplyFormName, str] = {
-    "chat": "chat",
-    "completion": "completions",
-    "response": "responses",
-    "message": "messages",
-}
-# A log probability in a reply's JSON: the shortest there is of each form, and more than nearly any has.
-_SHORTEST = len('{"token":"","logprob":0.0,"bytes":[]}')
-LEAST_LISTED_BYTES: Mapping[ReplyFormName, int] = {
-    "chat": _SHORTEST,
-    "completion": len('"":0.0,'),
-    "response": _SHORTEST,
-    "message": _SHORTEST,
-}
-LIKELY_LISTED_BYTES = 128
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedChat:
-    """A request that passed every check that needs no ledger and no engine."""
-
-    model: ChatModel
-    request: EngineRequest
-    # A count that the prompt's tokens cannot pass, and the one that they have at least.
-    prompt_tokens_bound: int
-    # None if compression was not asked for.
-    prompt: PreparedPrompt | None = None
-
-    @property
-    def route(self) -> str:
-        return _ROUTES[self.request.form]
-
-    @property
-    def bound(self) -> MostTokens:
-        """The worst case of any prompt within the bound: the shortest one leaves most room for the reply."""
-        return MostTokens(self.prompt_tokens_bound, self._completion(1))
-
-    @property
-    def least(self) -> MostTokens:
-        """The tokens that it asks for with the shortest of prompts; of a default, one token is enough."""
-        sequences = self.request.sequences
-        asked = self._completion(1) if self.request.max_tokens_field is not None else sequences
-        return MostTokens(max(1, len(self.request.prompts)), asked)
-
-    def counted(self, prompt_tokens: int) -> MostTokens:
-        """The worst case of a prompt of that many tokens."""
-        return MostTokens(prompt_tokens, self._completion(prompt_tokens))
-
-    @property
-    def enough(self) -> int | None:
-        """The reply that a caller who gave no limit gets where more cannot be paid for, or is over the limits."""
-        is_limited = self.request.max_tokens < self.model.context_length
-        if is_limited or self.request.max_tokens_field is not None:
-            return None
-        return DEFAULT_MAX_TOKENS * self.request.sequences
-
-    def held_to(self, most: MostTokens) -> EngineRequest:
-        """The request for the engine, which generates no more than is held."""
-        held = max(1, most.completion // self.request.sequences)
-        return replace(self.request, max_tokens=min(held, self.request.max_tokens))
-
-    def kept_within(self, most_bytes: int) -> "PreparedChat":
-        """Without a limit of the caller's, the reply ends before what it lists can have more bytes. Raises
-        `InvalidField` where the tokens that the caller asks for could not be listed in so many."""
-        request, listed = self.request, self.request.listed_at_each
-        if not listed:
-            return self
-        if request.max_tokens_field is None:
-            most = max(1, most_bytes // (listed * LIKELY_LISTED_BYTES))
-            return replace(self, request=replace(request, max_tokens=min(request.max_tokens, most)))
-        tokens = min(request.max_tokens, self.model.context_length)
-        if tokens * listed * LEAST_LISTED_BYTES[request.form] > most_bytes:
-            message = (
-                f"the reply could list more than the {most_bytes} bytes that are kept; ask for fewer tokens"
-            )
-            raise InvalidField(("logprobs",), message, kind="too_much")
-        return self
-
-    @property
-    def longest(self) -> int:
-        """The most prompt tokens that the engine takes: each prompt has the whole context."""
-        return self.model.context_length * max(1, len(self.request.prompts))
-
-    def _completion(self, prompt_tokens: int) -> int:
-        # Of several prompts, what each of them leaves is not known from what they have together.
-        left = max(1, self.model.context_length - (0 if self.request.prompts else prompt_tokens))
-        return min(self.request.max_tokens, left) * self.request.sequences
+from serve.tracing.spans import step
 
 
 class ChatService:
@@ -298,3 +227,116 @@ def terms_of_count(chat: PreparedChat) -> TokenTerms:
         return nothing
 
     return TokenTerms(chat.model.id, nothing, nothing, count, counts_against_limits=False)
+
+
+class EngineSpan:
+    """Begun when the engine is asked; a step of it, `queue`, ends when the engine is given the prompt: a replica was
+    found or started, it was the project's turn, the prompt was rendered and read. `request` carries it to the engine.
+    """
+
+    def __init__(self, request: EngineRequest) -> None:
+        operation = "text_completion" if request.form == "completion" else "chat"
+        self._span = step(f"{operation} {request.model_id}", "client")
+        self._queue = self._span.child("queue")
+        self._waits = True
+        self.request = request
+        if self._span.trace_id is None:
+            return
+        self.request = replace(request, trace_headers=self._span.headers())
+        self._span.set("gen_ai.operation.name", operation)
+        self._span.set("gen_ai.provider.name", "pith")
+        self._span.set("gen_ai.request.model", request.model_id)
+        self._span.set("gen_ai.request.max_tokens", request.max_tokens)
+
+    def see(self, chunk: EngineChunk) -> None:
+        """A sign of life: the first says that it waits no longer, and the last one what was used."""
+        if self._waits:
+            self._waits = False
+            self._queue.end()
+        if chunk.finished:
+            usage = chunk.usage
+            self._span.set("gen_ai.usage.input_tokens", usage.prompt_tokens)
+            self._span.set("gen_ai.usage.output_tokens", usage.completion_tokens)
+            self._span.set("gen_ai.usage.cache_read.input_tokens", usage.cached_tokens)
+            # Whoever reads the chunks stops here, and does not come back for the end.
+            self._span.end()
+
+    def __enter__(self) -> EngineSpan:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._waits:
+            self._queue.__exit__(kind, error, trace)
+        self._span.__exit__(kind, error, trace)
+
+
+logger = logging.getLogger("pith.chat")
+
+
+@dataclass(frozen=True, slots=True)
+class EngineReply:
+    """Iterate `chunks`, then settle what is `held`."""
+
+    engine: Engine
+    request: EngineRequest
+    admitted: Admitted
+    held: HeldRequest
+    observed: ObservedChat
+    # The compressed prompt, if compression was asked for.
+    compressed: CompressedChat | None = None
+
+    async def chunks(self) -> AsyncGenerator[EngineChunk, None]:
+        """The engine's chunks; their usage is noted. Raises what `Engine.generate` raises."""
+        notes = current_notes()
+        if notes is not None:
+            notes.ask_engine()
+        with EngineSpan(self.request) as span:
+            async with aclosing(self.engine.generate(span.request)) as chunks:
+                async for chunk in chunks:
+                    if notes is not None:
+                        notes.see(chunk.usage.completion_tokens)
+                    span.see(chunk)
+                    yield self._paid(chunk)
+
+    def _paid(self, chunk: EngineChunk) -> EngineChunk:
+        """A chunk whose usage is noted. Raises `EngineFailed` where it is more than was held."""
+        try:
+            self.held.use(chunk.usage)
+        except MoreThanHeld:
+            raise self._exceeded(chunk.usage) from None
+        if self.compressed is not None and chunk.usage.prompt_tokens:
+            self.compressed.begin_aside()
+        return chunk
+
+    async def settle(self, also_write: AlsoWrite | None = None) -> Receipt:
+        """Settle a completed reply. Raises what `HeldRequest.settle` raises."""
+        if self.compressed is not None:
+            await self.compressed.finish_aside()
+            await self.compressed.wait_for_payers()
+        return await self.held.settle("completed", also_write=also_write)
+
+    def headers(self, status: MeteringStatus) -> dict[str, str]:
+        compression = "off" if self.compressed is None else self.compressed.result.status
+        return self.admitted.reply_headers(status) | {COMPRESSION_HEADER: compression}
+
+    def charged(self, receipt: Receipt) -> dict[str, Any]:
+        """The reply's `usage` and `service`."""
+        fields = charged_fields(receipt)
+        if self.compressed is not None:
+            fields["service"]["compression"] = compression_fields(self.compressed, receipt)
+        return fields
+
+    def _exceeded(self, usage: TokenUsage) -> EngineFailed:
+        self.observed.exceed()
+        model_id = self.request.model_id
+        logger.critical("%s: usage %r exceeds the hold %r", model_id, usage, self.held.most)
+        return EngineFailed(f"{model_id}: the engine counted more tokens than its stated maximum")
+
+    def begin_delivery(self, first: EngineChunk) -> None:
+        """Call it before the first byte of a stream is sent. Raises `EngineFailed` if it is not a stream of events."""
+        if not first.data.startswith((b"data: {", b"event: ")):
+            raise EngineFailed("the engine did not return a stream of server-sent events")
+        self.held.delivered = True
+        self.observed.deliver(first.usage.completion_tokens)

@@ -22,8 +22,7 @@ from serve.http.middleware import fresh_id
 from serve.http.replies import Client
 from serve.metrics.charged_requests import CompressMetrics
 from serve.money.admission import Admissions, Admitted
-from serve.money.held_request import ChargedPrompt
-from serve.money.hold import TokenTerms
+from serve.money.held_request import ChargedPrompt, TokenTerms
 from serve.originals.originals import Original, Originals
 from serve.prompt_compression.blocks import Message, find_blocks
 from serve.prompt_compression.compressing import BlockCompressor

@@ -29,8 +29,7 @@ from serve.compressors.compressor import ServedCompressor, compressor_id, receip
 from serve.http.middleware import fresh_id
 from serve.metrics.charged_requests import CompressMetrics
 from serve.money.admission import Admissions, Admitted
-from serve.money.held_request import AlsoWrite, HeldRequest, MoreThanHeld
-from serve.money.hold import TokenTerms
+from serve.money.held_request import AlsoWrite, HeldRequest, MoreThanHeld, TokenTerms
 from serve.originals.originals import Original, Originals
 from serve.tracing.spans import step
 

@@ -12,7 +12,7 @@ from compression.pipeline.request import Receipt
 from compression.pipeline.served import NO_TERMS, CompressionModel, JobTerms
 from compression.scorers.kinds import KINDS
 from serve.config.compression_models import CompressionSettingsSection, spec_of
-from serve.money.hold import MostTokens, TokenTerms
+from serve.money.held_request import MostTokens, TokenTerms
 from serve.money.prompt_bound import tokens_per_byte_of
 
 

@@ -26,8 +26,17 @@ from serve.http.limits import rate_limit_headers
 from serve.http.openapi import METERING_HEADER
 from serve.http.replies import Client, WorkingReply
 from serve.logs.lines import current_notes
-from serve.money.held_request import AlsoWrite, ChargedPrompt, HeldRequest, Observed, Receipt
-from serve.money.hold import HoldTerms, MostTokens, TokenTerms, hold_worst_case
+from serve.money.held_request import (
+    AlsoWrite,
+    ChargedPrompt,
+    HeldRequest,
+    HoldTerms,
+    MostTokens,
+    Observed,
+    Receipt,
+    TokenTerms,
+    open_hold,
+)
 from serve.money.prices import PriceBook, price_of
 from serve.tracing.spans import step
 
@@ -208,6 +217,41 @@ class Admitted:
             if other is None:
                 raise refused
             tokens = other
+
+
+async def hold_worst_case(
+    ledger: Ledger, terms: HoldTerms, *, clock: Callable[[], datetime]
+) -> tuple[Hold, MostTokens]:
+    """Hold the bound or, where that is more than is left, the worst case of the prompt as it is counted, and in the end
+    no more of a reply than is enough; and the tokens that are paid for with it.
+
+    Raises what `Ledger.hold` and the terms' `count` raise.
+    """
+
+    async def hold(most: MostTokens) -> tuple[Hold, MostTokens]:
+        return await open_hold(ledger, terms, most, clock=clock), most
+
+    if terms.caller.metered and not terms.tokens.bound_is_proven:
+        await terms.tokens.counted()
+    tried = terms.tokens.best_known
+    try:
+        return await hold(tried)
+    except QuotaExceeded as refused:
+        # No request asks for less, so a caller who cannot pay for that starts no replica.
+        if terms.amount_nano_usd(terms.tokens.least) > refused.left_nano_usd:
+            raise
+        refusal = refused
+    for may_shrink in (False, True):
+        if may_shrink:
+            terms.tokens.shrink()
+        wanted = await terms.tokens.counted()
+        if wanted == tried:
+            continue
+        try:
+            return await hold(wanted)
+        except QuotaExceeded as refused:
+            tried, refusal = wanted, refused
+    raise refusal
 
 
 def _refused_limit(caller: Caller, refusal: QuotaExceeded) -> RefusedLimit:

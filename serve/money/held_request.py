@@ -1,21 +1,117 @@
-"""One request whose worst case is held: what it has used, and the one settlement or release that ends it."""
+"""One request whose worst case is held: the most that it can use, what it used, and the one settlement or release."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
 
+from billing.caller import Caller
 from billing.errors import BillingError, UsageNotRecorded
 from billing.ledger.ledger import Ledger
-from billing.price import Cost, ModelPrice, cost
+from billing.price import Cost, ModelPrice, cost, worst_case
 from billing.store.database import Work
 from billing.usage import Hold, MeteringStatus, Outcome, Saving, Settlement, UsageFigures, Used
 from models.engine import TokenUsage
 from serve.http.replies import Client
 from serve.logs.lines import current_notes
-from serve.money.hold import HoldTerms, MostTokens, open_hold
 from serve.tracing.spans import step
+
+
+@dataclass(frozen=True, slots=True)
+class MostTokens:
+    """No outcome of a request has more tokens of either kind; `completion` is over all of its choices."""
+
+    prompt: int
+    completion: int
+
+    def covers(self, usage: TokenUsage) -> bool:
+        """No hold covers less than nothing either: no price is defined for it."""
+        return 0 <= usage.prompt_tokens <= self.prompt and 0 <= usage.completion_tokens <= self.completion
+
+
+@dataclass(slots=True)
+class TokenTerms:
+    """The tokens that a request can ask of its model.
+
+    `bound` costs nothing to know; `least` is what the request asks for however short its prompt is; `count` has the
+    prompt counted as the engine would feed it. Unless `bound_is_proven`, nothing is held before that.
+    `counts_against_limits` is false for what the limits count elsewhere;
+    `limits_completion` says whether generated tokens count against the project's limit, as read ones do.
+    `enough` are the generated tokens that do for a caller who gave no limit, where more cannot be had; None: all or
+    nothing.
+    """
+
+    model_id: str
+    bound: MostTokens
+    least: MostTokens
+    count: Callable[[], Awaitable[MostTokens]]
+    bound_is_proven: bool = True
+    limits_completion: bool = True
+    counts_against_limits: bool = True
+    enough: int | None = None
+    is_shrunk: bool = field(default=False, init=False)
+    _counted: MostTokens | None = field(default=None, init=False)
+
+    async def counted(self) -> MostTokens:
+        """The exact worst case, counted once however often it is asked for. Raises what `count` raises."""
+        if self._counted is None:
+            self._counted = await self.count()
+        return self._within(self._counted)
+
+    @property
+    def best_known(self) -> MostTokens:
+        """Without asking anybody."""
+        return self._within(self._counted or self.bound)
+
+    def shrink(self) -> None:
+        """Ask for no more generated tokens than are enough, where that is known."""
+        self.is_shrunk = self.enough is not None
+
+    def _within(self, most: MostTokens) -> MostTokens:
+        if not self.is_shrunk or self.enough is None:
+            return most
+        return MostTokens(most.prompt, min(most.completion, self.enough))
+
+    def limited(self, most: MostTokens) -> int:
+        """The number of these tokens that count against the project's limit."""
+        if not self.counts_against_limits:
+            return 0
+        return most.prompt + most.completion if self.limits_completion else most.prompt
+
+
+@dataclass(frozen=True, slots=True)
+class HoldTerms:
+    """The caller who is to pay, the request and its price, and the most tokens that it can use."""
+
+    caller: Caller
+    price: ModelPrice
+    pricing_version: int
+    request_id: str
+    tokens: TokenTerms
+    # What was asked, as the usage event has it.
+    route: str | None = None
+
+    def amount_nano_usd(self, most: MostTokens) -> int:
+        """The most that the request can cost with that many tokens."""
+        worst = worst_case(self.price, prompt_tokens_bound=most.prompt, max_tokens=most.completion)
+        return worst.nano_usd
+
+
+async def open_hold(
+    ledger: Ledger, terms: HoldTerms, most: MostTokens, *, clock: Callable[[], datetime]
+) -> Hold:
+    """Hold what that many tokens cost. Raises what `Ledger.hold` raises."""
+    return await ledger.hold(
+        terms.caller,
+        model_id=terms.price.model_id,
+        pricing_version=terms.pricing_version,
+        amount_nano_usd=terms.amount_nano_usd(most),
+        request_id=terms.request_id,
+        now=clock(),
+        route=terms.route,
+    )
+
 
 # What is written with a settlement, of the receipt that it will have.
 AlsoWrite = Callable[["Receipt"], Work[None]]
@@ -28,17 +124,19 @@ class MoreThanHeld(Exception):
 class Observed(Protocol):
     """Counts one request of any kind. A failure is reported to it before the hold is settled or released."""
 
-    def settle(self, usage: TokenUsage, cost: Cost, status: MeteringStatus) -> None: ...
+    def settle(self, usage: TokenUsage, cost: Cost, status: MeteringStatus) -> None:
+        return
 
     def lose(self) -> None:
         """Count usage that is in neither the ledger nor the spool."""
-        ...
+        return
 
-    def fail(self, error: BaseException) -> None: ...
+    def fail(self, error: BaseException) -> None:
+        return
 
     def end(self) -> None:
         """On every way out."""
-        ...
+        return
 
 
 class ChargedPrompt:
@@ -60,16 +158,8 @@ class ChargedPrompt:
         """Count what was settled."""
 
 
-class Unobserved:
+class Unobserved(Observed):
     """The observer of work that is free: it counts nothing."""
-
-    def settle(self, usage: TokenUsage, cost: Cost, status: MeteringStatus) -> None: ...
-
-    def lose(self) -> None: ...
-
-    def fail(self, error: BaseException) -> None: ...
-
-    def end(self) -> None: ...
 
 
 UNOBSERVED = Unobserved()

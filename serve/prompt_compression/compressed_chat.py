@@ -13,8 +13,7 @@ from billing.usage import MeteringStatus, PromptCompression, Saving
 from models.engine import TokenUsage
 from serve.compressors.compressor import receipt_fields
 from serve.metrics.charged_requests import ObservedPrompt
-from serve.money.held_request import ChargedPrompt, HeldRequest, MoreThanHeld, Receipt
-from serve.money.hold import MostTokens
+from serve.money.held_request import ChargedPrompt, HeldRequest, MoreThanHeld, MostTokens, Receipt
 from serve.originals.originals import Kept, Original
 from serve.prompt_compression.blocks import Block
 from serve.prompt_compression.options import PromptCompressionSettings
@@ -236,11 +235,6 @@ def _result_of(task: asyncio.Task[Value] | None) -> Value | None:
 
 
 COMPRESSION_HEADER = "X-Service-Compression"
-
-
-def compression_header(compressed: CompressedChat | None) -> dict[str, str]:
-    """`off` where no compression was asked for."""
-    return {COMPRESSION_HEADER: "off" if compressed is None else compressed.result.status}
 
 
 def compression_fields(compressed: CompressedChat, receipt: Receipt) -> dict[str, Any]:

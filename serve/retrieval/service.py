@@ -20,8 +20,7 @@ from serve.config.settings import Settings
 from serve.http.replies import Client
 from serve.metrics.charged_requests import RetrievalMetrics
 from serve.money.admission import Admissions, Admitted, ChargedReply
-from serve.money.held_request import AlsoWrite, MoreThanHeld, Receipt
-from serve.money.hold import MostTokens, TokenTerms
+from serve.money.held_request import AlsoWrite, MoreThanHeld, MostTokens, Receipt, TokenTerms
 from serve.money.prices import charged_fields
 from serve.money.prompt_bound import tokens_per_byte_of
 from serve.tracing.spans import step

@@ -18,8 +18,8 @@ from models.catalog import ChatModel
 from models.engine import CONTINUES, EngineRequest
 from models.errors import InvalidField, UnsupportedOption
 from serve.chat.reply import ChatReply, EndedStream, ReplyForm, checked_object
-from serve.chat.request import AskedChat
-from serve.chat.service import ChatService, PreparedChat, terms_of_count
+from serve.chat.request import AskedChat, PreparedChat
+from serve.chat.service import ChatService, terms_of_count
 from serve.dialects.anthropic.conversation import chat_turns, tool_options
 from serve.dialects.anthropic.request import AnthropicRequest, AnthropicThinking
 from serve.dialects.documentation import GENERATING, AnthropicMessage, TokenCount, anthropic_operation

@@ -1,4 +1,4 @@
-"""`serve.money.hold` on both databases: no caller with money left is refused, and none without it is served."""
+"""`serve.money.held_request` on both databases: no caller with money left is refused, and none without it is served."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from billing.price import ModelPrice
 from billing.usage import Hold
 from models.engine import EngineRequest
 from models.fake_engine import FakeEngine
-from serve.money.hold import HoldTerms, MostTokens, TokenTerms, hold_worst_case
+from serve.money.admission import hold_worst_case
+from serve.money.held_request import HoldTerms, MostTokens, TokenTerms
 
 if TYPE_CHECKING:
     from tests.billing.conftest import Books

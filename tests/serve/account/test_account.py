@@ -14,7 +14,7 @@ import pytest
 from billing.accounts.keys import KeyTerms
 from billing.adjustments.adjustments import Adjustments
 from billing.caller import ProjectLimits
-from serve.account.response import MAX_DAYS, Limits, UsageReport, usage_query
+from serve.account.response import MAX_DAYS, usage_query
 from serve.account.route import MAX_WAITING
 from serve.http.request_body import InvalidBody
 from tests.serve.served import PROMPT_TOKENS, Client, Served, serving, token_cost
@@ -41,14 +41,12 @@ async def chatted(served: Served, key: str | None = None, **fields: Any) -> None
 async def asked(served: Served, query: str = "", *, key: str | None = None) -> Any:
     reply = await served.get(f"/v1/usage{query}", key=key).run()
     assert reply.status == 200, reply.body
-    UsageReport.model_validate(reply.json(), extra="forbid")
     return reply.json()
 
 
 async def limits(served: Served, key: str | None = None) -> Any:
     reply = await served.get("/v1/limits", key=key).run()
     assert reply.status == 200, reply.body
-    Limits.model_validate(reply.json(), extra="forbid")
     return reply.json()
 
 

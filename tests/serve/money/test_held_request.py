@@ -30,8 +30,7 @@ from billing.usage import MeteringStatus
 from models.engine import TokenUsage
 from serve.http.replies import Client
 from serve.money.admission import Admissions
-from serve.money.held_request import HeldRequest, MoreThanHeld, Receipt
-from serve.money.hold import MostTokens, TokenTerms
+from serve.money.held_request import HeldRequest, MoreThanHeld, MostTokens, Receipt, TokenTerms
 from serve.money.prices import PriceBook, charged_fields
 from tests.migrated import migrated_file
 from tests.serve.served import PausingDatabase, at_rest

@@ -19,7 +19,8 @@ from billing.rate_limits.rate_limits import RateLimits
 from models.engine import EngineRequest
 from models.errors import EngineFailed, InvalidField, UnsupportedOption
 from serve.chat.reply import ChatReply, EndedStream, ReplyForm
-from serve.chat.service import ChatService, PreparedChat
+from serve.chat.request import PreparedChat
+from serve.chat.service import ChatService
 from serve.dialects.documentation import GENERATING, OpenAIResponse, openai_operation
 from serve.dialects.openai.responses.conversation import Places
 from serve.dialects.openai.responses.request import (
