@@ -16,7 +16,7 @@ from ray import serve
 from models.adapters import read_adapter
 from models.engine_kinds import ENGINE_KINDS, EngineSpec
 from models.grammar.trials import TrialTerms
-from models.vllm.core_process import fork_cores, start_forking
+from models.vllm.core_process import fork_cores, importing, start_forking
 from serve.cluster.deployments.chat import ChatReplica, ReplicaTerms
 from serve.cluster.deployments.deployment_options import at_most, chat_options
 from serve.config.capacity.placement import placement_group, worker_bundle
@@ -59,7 +59,8 @@ class VLLMChatReplica(ChatReplica):
         if forks_cores:
             # It imports vLLM while this process does.
             start_forking()
-        from serve.cluster.ray_insides.ray_serve_llm import serve_adapters, unstarted_server
+        with importing():
+            from serve.cluster.ray_insides.ray_serve_llm import serve_adapters, unstarted_server
 
         metrics = open_replica_metrics(terms.counts_in, model.id)
         families = metrics.families if metrics is not None and counts_engine else None
