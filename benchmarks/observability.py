@@ -36,7 +36,7 @@ from serve.logs.lines import formatter
 from serve.logs.outlet import ACCESS, Outlet
 from serve.metrics.background import TraceMetrics
 from serve.money.ledger_setup import prepare_ledger
-from serve.tracing.spans import Tracing
+from serve.tracing.request_record import Tracing
 
 CONFIG = Path(__file__).parents[1] / "configs/embedded.yaml"
 COLLECTOR = """
@@ -79,7 +79,7 @@ class Service:
         database = open_database(settings.billing.database_url)
         spool = Spool(settings.billing.spool_path)
         ledger = open_ledger(settings, database, spool)
-        tracing = Tracing(settings.tracing.terms, TraceMetrics(CollectorRegistry()))
+        tracing = Tracing(settings.tracing, TraceMetrics(CollectorRegistry()))
         self._api, _ = build_service(
             settings,
             engines={model.id: FakeEngine() for model in settings.models},

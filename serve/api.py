@@ -48,7 +48,6 @@ from serve.http.middleware import (
     open_to,
 )
 from serve.http.openapi import PlainRoute, ServedModels, docs_routes, document_request_models, health_routes
-from serve.logs.lines import current_notes
 from serve.metrics.installed import version_of
 from serve.metrics.request_watch import HttpMetrics, RequestWatchMiddleware, Watch
 from serve.money.prices import PriceBook
@@ -57,6 +56,7 @@ from serve.playground.page_routes import About, page_routes
 from serve.retrieval.route import REQUESTS as RETRIEVAL_REQUESTS
 from serve.retrieval.route import retrieval_routes
 from serve.retrieval.service import RetrievalModels, RetrievalService
+from serve.tracing.request_record import current_record
 
 INTERFACE_VERSION = "1.2.1"
 Answer = Callable[[Request, Exception], Awaitable[Response]]
@@ -226,18 +226,12 @@ def _answer_errors(api: FastAPI, metrics: HttpMetrics) -> None:
     api.add_exception_handler(Exception, _answer_unexpected)
 
 
-def _note(error: Exception) -> None:
-    notes = current_notes()
-    if notes is not None:
-        notes.error = type(error).__name__
-
-
 def _response(request: Request, problem: Problem) -> Response:
     return response_of(problem, request.url.path, request.state.request_id)
 
 
 async def _answer(request: Request, error: Exception) -> Response:
-    _note(error)
+    current_record().fail(error)
     return _response(request, problem_of(error))
 
 
@@ -245,7 +239,7 @@ def _rate_limit_answer(metrics: HttpMetrics) -> Answer:
     async def answer(request: Request, error: Exception) -> Response:
         assert isinstance(error, RateLimited)
         metrics.rate_limited(error)
-        _note(error)
+        current_record().fail(error)
         response = _response(request, problem_of(error))
         response.headers.update(rate_limit_headers(error.state))
         return response
@@ -267,7 +261,7 @@ def _refusal_answer(limited: Answer) -> Answer:
 
 
 async def _answer_unexpected(request: Request, error: Exception) -> Response:
-    _note(error)
+    current_record().fail(error)
     return _response(request, unexpected_problem())
 
 

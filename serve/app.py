@@ -54,7 +54,7 @@ from serve.prompt_compression.compressing import BlockCompressor
 from serve.prompt_compression.outcome import ResultCache
 from serve.prompt_compression.service import PromptCompressor
 from serve.retrieval.service import RetrievalService, retrieval_service
-from serve.tracing.spans import NO_TRACER, Tracer, Tracing
+from serve.tracing.request_record import NO_TRACER, Tracer, Tracing
 
 DEMO_IN_FLIGHT = 2
 BATCH_CONCURRENCY = 4
@@ -204,7 +204,7 @@ def start_service(
     server = settings.server
     listener = ask_for_listener(run_folder) if run_folder else own_listener(server.host, server.port)
     upkeep = UpkeepMetrics(CollectorRegistry())
-    tracing = Tracing(settings.tracing.terms, TraceMetrics(CollectorRegistry()))
+    tracing = Tracing(settings.tracing, TraceMetrics(CollectorRegistry()))
     spool = Spool(settings.billing.spool_path, max_rows=settings.billing.spool_max_rows)
     ledger = open_ledger(settings, database, spool, lease=lease, written_off=upkeep.write_off)
     limiter, refusals = open_limiter(settings, run_folder and run_folder / COUNTERS_SOCKET), Refusals()

@@ -31,7 +31,7 @@ from serve.http.replies import Client
 from serve.money.admission import RecordTooLarge, recordable
 from serve.money.held_request import Receipt
 from serve.money.prices import charged_fields
-from serve.tracing.spans import NO_TRACER, Tracer, traced
+from serve.tracing.request_record import NO_TRACER, Tracer, traced
 
 # Of an error, which may repeat much of what was sent.
 MOST_MESSAGE_CHARS = 2000

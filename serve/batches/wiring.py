@@ -17,7 +17,7 @@ from serve.batches.runner import IDLE_S, BatchJobs, BatchRunner, Pace
 from serve.batches.validation import LineBounds
 from serve.config.settings import Settings
 from serve.money.admission import Admissions
-from serve.tracing.spans import NO_TRACER, Tracer
+from serve.tracing.request_record import NO_TRACER, Tracer
 
 BYTES_PER_MB = 2**20
 

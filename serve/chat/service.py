@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from time import perf_counter
 from types import TracebackType
 from typing import Any
 
@@ -20,11 +21,9 @@ from models.options.options import check_grammars, select_options
 from serve.chat.request import AskedChat, PreparedChat
 from serve.http.middleware import fresh_id
 from serve.http.replies import Client
-from serve.logs.lines import current_notes
 from serve.metrics.charged_requests import ChatMetrics, ObservedChat
 from serve.money.admission import Admissions, Admitted
 from serve.money.held_request import (
-    UNOBSERVED,
     AlsoWrite,
     HeldRequest,
     MoreThanHeld,
@@ -40,7 +39,7 @@ from serve.prompt_compression.compressed_chat import (
 )
 from serve.prompt_compression.compressing import EngineTokens
 from serve.prompt_compression.service import PromptCompressor
-from serve.tracing.spans import step
+from serve.tracing.request_record import ChargedWork, current_record, step
 
 
 class ChatService:
@@ -152,7 +151,7 @@ class ChatService:
         """The prompt's tokens. It counts as a request and is free; but who could not pay for the least of prompts has
         no replica started. Raises what `Admitted.hold_part` and `Engine.count_tokens` raise."""
         (tokens,) = admitted.parts
-        async with admitted.hold_part(tokens, UNOBSERVED, client=client):
+        async with admitted.hold_part(tokens, ChargedWork(), client=client):
             return await self._engines[chat.model.id].count_tokens(chat.request, beyond_context=True)
 
     async def _count_messages(
@@ -166,7 +165,7 @@ class ChatService:
         async with AsyncExitStack() as stack:
             if not await engine.ready():
                 least = terms_of_count(chat)
-                await stack.enter_async_context(admitted.hold_part(least, UNOBSERVED, client=client))
+                await stack.enter_async_context(admitted.hold_part(least, ChargedWork(), client=client))
             return await engine.count_tokens(request, beyond_context=True)
 
     async def _compressed(
@@ -239,6 +238,8 @@ class EngineSpan:
         self._span = step(f"{operation} {request.model_id}", "client")
         self._queue = self._span.child("queue")
         self._waits = True
+        self._began = perf_counter()
+        self._record = current_record()
         self.request = request
         if self._span.trace_id is None:
             return
@@ -250,11 +251,14 @@ class EngineSpan:
 
     def see(self, chunk: EngineChunk) -> None:
         """A sign of life: the first says that it waits no longer, and the last one what was used."""
+        record, usage = self._record, chunk.usage
         if self._waits:
             self._waits = False
             self._queue.end()
+            record.queue_s = perf_counter() - self._began
+        if usage.completion_tokens and record.first_token_s is None:
+            record.first_token_s = perf_counter() - record.began
         if chunk.finished:
-            usage = chunk.usage
             self._span.set("gen_ai.usage.input_tokens", usage.prompt_tokens)
             self._span.set("gen_ai.usage.output_tokens", usage.completion_tokens)
             self._span.set("gen_ai.usage.cache_read.input_tokens", usage.cached_tokens)
@@ -289,14 +293,9 @@ class EngineReply:
 
     async def chunks(self) -> AsyncGenerator[EngineChunk, None]:
         """The engine's chunks; their usage is noted. Raises what `Engine.generate` raises."""
-        notes = current_notes()
-        if notes is not None:
-            notes.ask_engine()
         with EngineSpan(self.request) as span:
             async with aclosing(self.engine.generate(span.request)) as chunks:
                 async for chunk in chunks:
-                    if notes is not None:
-                        notes.see(chunk.usage.completion_tokens)
                     span.see(chunk)
                     yield self._paid(chunk)
 

@@ -117,11 +117,10 @@ def ending_of(settings: Settings, *, attach: bool) -> str:
 
 def require_headers(settings: Settings) -> None:
     """Raises `ConfigError` where the headers for the collector of traces cannot be read."""
-    from serve.tracing.spans import BadHeaders
+    from serve.config.server_settings import BadHeaders
 
     try:
-        if settings.tracing.terms is not None:
-            settings.tracing.terms.headers()
+        settings.tracing.headers()
     except BadHeaders as error:
         raise ConfigError(f"tracing.headers_file: {error}") from None
 

@@ -31,7 +31,7 @@ from serve.metrics.charged_requests import CompressMetrics
 from serve.money.admission import Admissions, Admitted
 from serve.money.held_request import AlsoWrite, HeldRequest, MoreThanHeld, TokenTerms
 from serve.originals.originals import Original, Originals
-from serve.tracing.spans import step
+from serve.tracing.request_record import step
 
 KeptFields = list[dict[str, Any]]
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Self
-from urllib.parse import urlsplit
+from typing import Annotated, Literal, Self
+from urllib.parse import quote, urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
 from serve.config.values import Section, host_names, parse_networks, parse_origins
 from serve.logs.lines import LogFormat
 from serve.logs.outlet import LogLevel, LogPlan
-from serve.tracing.spans import Protocol, TracingTerms
 
 # As `server.host`: each HTTP process listens on the address of the node where it is.
 NODE = "node"
@@ -199,13 +198,23 @@ class MetricsSettings(Section):
     )
 
 
+# How long the end of a process waits for its last spans.
+TRACES_STOP_S = 1.0
+
+
+class BadHeaders(ValueError):
+    """The file of headers cannot be read, or is not one `Name: value` a line."""
+
+
 class TracingSettings(Section):
     endpoint: str | None = Field(
         None,
         description="A collector's address: http://collector:4318, or with `protocol: grpc` http://collector:4317. "
         "Default: no tracing.",
     )
-    protocol: Protocol = Field("http", description="How OTLP is sent: `http` (protobuf) or `grpc`.")
+    protocol: Literal["http", "grpc"] = Field(
+        "http", description="How OTLP is sent: `http` (protobuf) or `grpc`."
+    )
     sample_ratio: float = Field(
         0.01, ge=0, le=1, description="The part of all requests that is traced, drawn by chance."
     )
@@ -247,23 +256,48 @@ class TracingSettings(Section):
         return self
 
     @property
-    def terms(self) -> TracingTerms | None:
-        """None where nothing is traced."""
-        if self.endpoint is None:
-            return None
-        return TracingTerms(
-            self.endpoint,
-            self.protocol,
-            self.sample_ratio,
-            self.callers_per_s,
-            self.tenants,
-            self.headers_file,
-        )
+    def of_engines(self) -> Self | None:
+        """None where engines send nothing."""
+        return self if self.endpoint is not None and self.engine else None
 
     @property
-    def engine_terms(self) -> TracingTerms | None:
-        """The same for engines; None where they send nothing."""
-        return self.terms if self.engine else None
+    def traces_url(self) -> str:
+        """The endpoint, of OTLP over HTTP with its usual path where it names none."""
+        endpoint = self.endpoint or ""
+        if self.protocol == "grpc" or urlsplit(endpoint).path.strip("/"):
+            return endpoint
+        return endpoint.rstrip("/") + "/v1/traces"
+
+    def engine_environment(self) -> dict[str, str]:
+        """For the OpenTelemetry of an engine: what is not the child of a traced request is not traced. Raises
+        `BadHeaders`."""
+        given = ",".join(f"{quote(name)}={quote(value)}" for name, value in self.headers().items())
+        return {
+            "OTEL_SERVICE_NAME": "pith-engine",
+            "OTEL_TRACES_SAMPLER": "parentbased_always_off",
+            "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "grpc" if self.protocol == "grpc" else "http/protobuf",
+            # How long a collector that is away can hold up the end of an engine.
+            "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT": f"{TRACES_STOP_S:g}",
+            "OTEL_BSP_SCHEDULE_DELAY": "1000",
+            **({"OTEL_EXPORTER_OTLP_TRACES_HEADERS": given} if given else {}),
+        }
+
+    def headers(self) -> dict[str, str]:
+        """Headers that the collector wants with each batch, a key for one; names in lower case. Raises `BadHeaders`."""
+        if self.headers_file is None:
+            return {}
+        try:
+            lines = self.headers_file.read_text(encoding="ascii").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadHeaders(f"{self.headers_file}: cannot be read: {type(error).__name__}") from None
+        return dict(self._header(number, line) for number, line in enumerate(lines, 1) if line.strip())
+
+    def _header(self, number: int, line: str) -> tuple[str, str]:
+        name, colon, value = line.partition(":")
+        if not colon or not name.strip().replace("-", "").isalnum():
+            # What the line says may be a secret.
+            raise BadHeaders(f"{self.headers_file}: line {number} is not `Name: value`")
+        return name.strip().lower(), value.strip()
 
     def anchored(self, folder: Path) -> Self:
         """With the file of headers under `folder`, where its path is relative."""

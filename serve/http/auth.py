@@ -15,7 +15,7 @@ from billing.errors import InvalidKey
 from serve.http.errors import MissingKey
 from serve.http.limits import WrongKeys, client_of
 from serve.http.request_body import MAX_VALUES, Body, check_shape, parse_json, refuse_oversized_body
-from serve.logs.lines import current_notes
+from serve.tracing.request_record import current_record
 
 _NAMES: tuple[tuple[str, RouteName], ...] = (
     (r"/(?:openai/)?v1/chat/completions", "chat"),
@@ -75,10 +75,9 @@ def authenticator(
         except InvalidKey as error:
             client = client_of(request.client.host if request.client else None)
             raise wrong_keys.add(client, error, now=now) from None
-        notes = current_notes()
-        if notes is not None:
-            notes.workspace_id, notes.project_id = found.workspace_id, found.project_id
-            notes.key_id = found.key_id
+        record = current_record()
+        record.workspace_id, record.project_id = found.workspace_id, found.project_id
+        record.key_id = found.key_id
         # Every route that takes a key asks for it here.
         require_route(found, route_name(request.url.path))
         return found

@@ -1,4 +1,4 @@
-"""Notes on a request, and a log record as one line of JSON or text: none can make two lines, or one without end."""
+"""A log record as one line of JSON or text: none can make two lines, or one without end."""
 
 from __future__ import annotations
 
@@ -8,69 +8,16 @@ import re
 import traceback
 from collections.abc import Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from time import perf_counter
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Literal
 
-
-@dataclass(slots=True)
-class RequestNotes:
-    """Ids, counts and seconds of one request: nothing that its caller wrote but the two ids it may choose."""
-
-    request_id: str
-    trace_id: str | None = None
-    began: float = field(default_factory=perf_counter)
-    workspace_id: str | None = None
-    project_id: str | None = None
-    key_id: str | None = None
-    model: str | None = None
-    stream: bool = False
-    # Of all that the request was charged for: a batch of compressions has several parts.
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    cached_tokens: int = 0
-    cost_nano_usd: int = 0
-    metering: str | None = None
-    # The class of what ended it; None where nothing failed.
-    error: str | None = None
-    client_left: bool = False
-    queue_s: float | None = None
-    first_token_s: float | None = None
-    _asked_at: float | None = None
-
-    def charge(self, *, prompt: int, completion: int, cached: int, cost_nano_usd: int, metering: str) -> None:
-        """One part was settled."""
-        self.prompt_tokens += prompt
-        self.completion_tokens += completion
-        self.cached_tokens += cached
-        self.cost_nano_usd += cost_nano_usd
-        self.metering = metering
-
-    def ask_engine(self) -> None:
-        """The request is on its way to an engine, and waits for its turn."""
-        self._asked_at = perf_counter()
-
-    def see(self, completion_tokens: int) -> None:
-        """A sign of life from the engine: the first means that it was given the prompt."""
-        if self.queue_s is None and self._asked_at is not None:
-            self.queue_s = perf_counter() - self._asked_at
-        if completion_tokens and self.first_token_s is None:
-            self.first_token_s = perf_counter() - self.began
+_named: ContextVar[Mapping[str, str]] = ContextVar("named", default=MappingProxyType({}))
 
 
-_current: ContextVar[RequestNotes | None] = ContextVar("request_notes", default=None)
-
-
-def current_notes() -> RequestNotes | None:
-    """Those of the request that this task works for; None where none are taken."""
-    return _current.get()
-
-
-def take_notes(notes: RequestNotes) -> None:
-    """From here on in this task, and in those that it begins."""
-    _current.set(notes)
+def name_lines(request_id: str, trace_id: str | None = None) -> None:
+    """Lines of this task from here on, and of those that it begins, say what they are about."""
+    _named.set({"request_id": request_id} | ({} if trace_id is None else {"trace_id": trace_id}))
 
 
 LogFormat = Literal["text", "json"]
@@ -158,7 +105,7 @@ def _message_of(record: logging.LogRecord) -> str:
 
 
 def _fields_of(record: logging.LogRecord) -> dict[str, Any]:
-    fields = {**_ids(), **getattr(record, FIELDS, {})}
+    fields = {**_named.get(), **getattr(record, FIELDS, {})}
     return {name: _blanked(value) if isinstance(value, str) else value for name, value in fields.items()}
 
 
@@ -187,11 +134,3 @@ def _time_of(record: logging.LogRecord) -> str:
     return (
         datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     )
-
-
-def _ids() -> Mapping[str, str]:
-    notes = current_notes()
-    if notes is None:
-        return {}
-    ids = {"request_id": notes.request_id}
-    return ids if notes.trace_id is None else {**ids, "trace_id": notes.trace_id}

@@ -20,6 +20,7 @@ from serve.http.errors import STATUSES, problem_of
 from serve.metrics.background import OriginalMetrics
 from serve.metrics.families import NANO_PER_USD, TOKEN_SECONDS, Families
 from serve.metrics.request_watch import HttpMetrics
+from serve.tracing.request_record import ChargedWork
 
 # A usage event that is in neither the ledger nor the spool; every other status is the response's own.
 LOST = "lost"
@@ -72,7 +73,7 @@ class ModelSeries:
         self.refused = families.counters("pith_holds_refused", model_id, last=reasons)
 
 
-class ObservedRequest:
+class ObservedRequest(ChargedWork):
     """One request that has begun. Its failure and its end are reported on every way out: `with` does both."""
 
     def __init__(self, series: ModelSeries) -> None:
@@ -89,15 +90,16 @@ class ObservedRequest:
         self.end()
 
     def settle(self, usage: TokenUsage, cost: Cost, status: MeteringStatus) -> None:
+        super().settle(usage, cost, status)
         self._series.settled[status].inc()
         if status != "not_applicable":
             self._series.charged.inc(cost.nano_usd / NANO_PER_USD)
 
     def lose(self) -> None:
-        """Count usage that is in neither the ledger nor the spool."""
         self._series.settled[LOST].inc()
 
     def fail(self, error: BaseException) -> None:
+        super().fail(error)
         self._outcome = outcome_of(error)
         if isinstance(error, HOLD_REFUSALS):
             self._series.refused[problem_of(error).code].inc()

@@ -1,8 +1,9 @@
-"""Watch over every request: its count, and where these are asked for its line in the log and its span."""
+"""The end of every request's record: its count, and where these are asked for its line in the log and its span."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from time import perf_counter
@@ -13,20 +14,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from billing.errors import LimitName, RateLimited
 from serve.config.server_settings import LogSettings, TracingSettings
-from serve.logs.lines import FIELDS, RequestNotes, take_notes
+from serve.logs.lines import FIELDS, name_lines
 from serve.logs.outlet import ACCESS
 from serve.metrics.families import Families
-from serve.tracing.spans import Span, Tracer, remote_parent, take_span
+from serve.tracing.request_record import RequestRecord, Tracer, remote_parent, take_record
 
 logger = logging.getLogger(ACCESS)
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 UNMATCHED = "unmatched"
 NO_RESPONSE = "none"
-# Of a request that had work done by a model.
-WORK = (
-    *("model", "stream", "prompt_tokens", "completion_tokens", "cached_tokens"),
-    *("cost_nano_usd", "metering"),
-)
 # By the names of its line, the attributes of its span.
 ATTRIBUTES = {
     "method": "http.request.method",
@@ -71,8 +67,8 @@ class HttpMetrics:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """`access`: a line for each request. Without it the notes still name the request in lines about it. `tenants`:
-    spans have the ids of workspace and project."""
+    """`access`: a line for each request. Without it lines about a request still name it. `tenants`: spans have the ids
+    of workspace and project."""
 
     access: bool
     tracer: Tracer
@@ -85,17 +81,39 @@ class Watch:
             return None
         return cls(logs.access, tracer, tracing.tenants)
 
+    def begin(self, scope: Scope) -> RequestRecord:
+        parent = remote_parent(scope["headers"])
+        span = self.tracer.request("request", parent)
+        trace_id = span.trace_id or (parent.trace_id if parent is not None else None)
+        record = RequestRecord(scope["state"]["request_id"], trace_id, span)
+        name_lines(record.request_id, trace_id)
+        return record
 
-@dataclass(slots=True)
-class _Sent:
-    """The part of the reply that has left."""
+    def end(self, record: RequestRecord, method: str, route: str) -> None:
+        is_traced = record.span.trace_id is not None
+        if not self.access and not is_traced:
+            return
+        known = {"method": method, "route": route, **record.fields()}
+        if is_traced:
+            self._end_span(record, known)
+        if self.access:
+            known["total_s"] = round(perf_counter() - record.began, 6)
+            logger.info("%s %s %s", method, route, record.status, extra={FIELDS: known})
 
-    status: int | None = None
-    is_whole: bool = False
+    def _end_span(self, record: RequestRecord, known: Mapping[str, Any]) -> None:
+        span = record.span
+        span.rename(f"{known['method']} {known['route']}")
+        span.set("pith.request_id", record.request_id)
+        for name, attribute in ATTRIBUTES.items():
+            if self.tenants or name not in TENANT:
+                span.set(attribute, known.get(name))
+        if known["ended"] == "failed":
+            span.fail(record.error or "failed")
+        span.end()
 
 
 class RequestWatchMiddleware:
-    """Counts each request once it is over; with a `watch` it is told of in the log, and traced."""
+    """Begins and ends the record of each request. With a `watch` it is told of in the log, and traced."""
 
     def __init__(self, app: ASGIApp, metrics: HttpMetrics, watch: Watch | None = None) -> None:
         self._app = app
@@ -106,117 +124,50 @@ class RequestWatchMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        sent, began = _Sent(), perf_counter()
-
-        async def send_noting(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                sent.status = message["status"]
-            await send(message)
-            if message["type"] != "http.response.start" and not message.get("more_body", False):
-                sent.is_whole = True
-
+        record = RequestRecord() if self._watch is None else self._watch.begin(scope)
+        take_record(record)
         self._metrics.in_flight.inc()
+        is_answered = True
         try:
-            if self._watch is None:
-                await self._app(scope, receive, send_noting)
-            else:
-                await _Watched(self._watch, scope, sent).run(self._app, receive, send_noting)
+            await self._app(scope, _receiving(record, receive), _sending(record, send))
         except ClientDisconnect:
             # The framework has answered, but the client had already left.
-            sent.status = None
+            record.client_left, is_answered = True, False
+            raise
+        except Exception as error:
+            if record.error is None:
+                record.fail(error)
             raise
         finally:
             self._metrics.in_flight.dec()
-            status = NO_RESPONSE if sent.status is None else str(sent.status)
-            self._metrics.end(_route(scope), _method(scope), status, perf_counter() - began)
+            self._end(scope, record, record.status if is_answered else None)
+
+    def _end(self, scope: Scope, record: RequestRecord, status: int | None) -> None:
+        """Method and route in words of which there are few: a path that a client makes up never becomes a label."""
+        method = scope["method"] if scope["method"] in METHODS else "other"
+        route = getattr(scope.get("route"), "path", UNMATCHED)
+        if self._watch is not None:
+            self._watch.end(record, method, route)
+        seconds = perf_counter() - record.began
+        self._metrics.end(route, method, NO_RESPONSE if status is None else str(status), seconds)
 
 
-class _Watched:
-    """One request of which something is written."""
+def _receiving(record: RequestRecord, receive: Receive) -> Receive:
+    async def noted() -> Message:
+        message = await receive()
+        if message["type"] == "http.disconnect" and not record.is_whole:
+            record.client_left = True
+        return message
 
-    def __init__(self, watch: Watch, scope: Scope, sent: _Sent) -> None:
-        self._watch = watch
-        self._scope = scope
-        self._sent = sent
-        parent = remote_parent(scope["headers"])
-        self._span = watch.tracer.request("request", parent)
-        take_span(self._span)
-        trace_id = self._span.trace_id or (parent.trace_id if parent is not None else None)
-        self._notes = RequestNotes(scope["state"]["request_id"], trace_id)
-        take_notes(self._notes)
-
-    async def run(self, app: ASGIApp, receive: Receive, send: Send) -> None:
-        notes = self._notes
-
-        async def receive_noting() -> Message:
-            message = await receive()
-            if message["type"] == "http.disconnect" and not self._sent.is_whole:
-                notes.client_left = True
-            return message
-
-        try:
-            await app(self._scope, receive_noting, send)
-        except ClientDisconnect:
-            notes.client_left = True
-            raise
-        except Exception as error:
-            notes.error = notes.error or type(error).__name__
-            raise
-        finally:
-            if self._watch.access or self._span.trace_id is not None:
-                self._tell(_known(self._scope, notes, self._sent))
-
-    def _tell(self, known: dict[str, Any]) -> None:
-        if self._span.trace_id is not None:
-            self._end(self._span, known)
-        if self._watch.access:
-            known["total_s"] = round(perf_counter() - self._notes.began, 6)
-            line = (known["method"], known["route"], known["status"])
-            logger.info("%s %s %s", *line, extra={FIELDS: known})
-
-    def _end(self, span: Span, known: dict[str, Any]) -> None:
-        span.rename(f"{known['method']} {known['route']}")
-        span.set("pith.request_id", self._notes.request_id)
-        for name, attribute in ATTRIBUTES.items():
-            if self._watch.tenants or name not in TENANT:
-                span.set(attribute, known.get(name))
-        if known["ended"] == "failed":
-            span.fail(known["error"] or "failed")
-        span.end()
+    return noted
 
 
-def _known(scope: Scope, notes: RequestNotes, sent: _Sent) -> dict[str, Any]:
-    """All that is known of a request, in the order of its line; method and route in words of which there are few."""
-    known = {
-        "method": _method(scope),
-        "route": _route(scope),
-        "status": sent.status,
-        "ended": ended(notes, sent.status, is_whole=sent.is_whole),
-        **{name: getattr(notes, name) for name in ("error", "workspace_id", "project_id", "key_id")},
-    }
-    if notes.model is not None:
-        known |= {name: getattr(notes, name) for name in WORK}
-        known |= {name: _rounded(getattr(notes, name)) for name in ("queue_s", "first_token_s")}
-    return known
+def _sending(record: RequestRecord, send: Send) -> Send:
+    async def noted(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            record.status = message["status"]
+        await send(message)
+        if message["type"] != "http.response.start" and not message.get("more_body", False):
+            record.is_whole = True
 
-
-def _method(scope: Scope) -> str:
-    return scope["method"] if scope["method"] in METHODS else "other"
-
-
-def _route(scope: Scope) -> str:
-    """Its template: a path that a client makes up never becomes a label."""
-    return getattr(scope.get("route"), "path", UNMATCHED)
-
-
-def _rounded(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds, 6)
-
-
-def ended(notes: RequestNotes, status: int | None, *, is_whole: bool) -> str:
-    """The end of a request: `complete` for a refusal too, which is a whole reply; `failed` where the reply broke off by
-    our fault, an error event included."""
-    if notes.client_left and not is_whole:
-        return "client_left"
-    is_our_fault = status is None or status >= 500 or (status < 400 and notes.error is not None)
-    return "failed" if not is_whole or is_our_fault else "complete"
+    return noted

@@ -25,20 +25,18 @@ from models.errors import EngineRejected
 from serve.http.limits import rate_limit_headers
 from serve.http.openapi import METERING_HEADER
 from serve.http.replies import Client, WorkingReply
-from serve.logs.lines import current_notes
 from serve.money.held_request import (
     AlsoWrite,
     ChargedPrompt,
     HeldRequest,
     HoldTerms,
     MostTokens,
-    Observed,
     Receipt,
     TokenTerms,
     open_hold,
 )
 from serve.money.prices import PriceBook, price_of
-from serve.tracing.spans import step
+from serve.tracing.request_record import ChargedWork, current_record, step
 
 
 @dataclass(slots=True)
@@ -94,9 +92,8 @@ class Admissions:
         parts' `count` raise.
         """
         require_models(caller, (part.model_id for part in parts))
-        notes = current_notes()
-        if notes is not None and parts:
-            notes.model = parts[0].model_id
+        if parts:
+            current_record().model = parts[0].model_id
 
         async def count() -> int:
             for part in parts:
@@ -143,7 +140,7 @@ class Admitted:
         return {METERING_HEADER: status, **rate_limit_headers(self.limits)}
 
     def hold_part(
-        self, tokens: TokenTerms, observed: Observed, *, client: Client | None = None
+        self, tokens: TokenTerms, observed: ChargedWork, *, client: Client | None = None
     ) -> AbstractAsyncContextManager[HeldRequest]:
         """`hold` for a part of this request, such as the compression of its prompt."""
         return self.hold(tokens, observed, client=client, is_part=True)
@@ -152,7 +149,7 @@ class Admitted:
     async def hold(
         self,
         tokens: TokenTerms,
-        observed: Observed,
+        observed: ChargedWork,
         *,
         stream: bool = False,
         client: Client | None = None,
@@ -179,8 +176,8 @@ class Admitted:
                 terms, hold, most = await self._hold(tokens, give_way)
             who = client or Client()
             held = HeldRequest(hold, most, terms, stream, who, ledger, observed, clock, is_part, prompt)
-            if stream and (notes := current_notes()) is not None:
-                notes.stream = True
+            if stream:
+                current_record().stream = True
             yield held
             if is_part and not held.is_settled:
                 await held.release()
@@ -190,8 +187,6 @@ class Admitted:
             if isinstance(failure, QuotaExceeded):
                 self.admissions.refusals.note(_refused_limit(self.caller, failure))
             observed.fail(failure)
-            if (notes := current_notes()) is not None and isinstance(failure, Exception):
-                notes.error = type(failure).__name__
             if held is not None:
                 await held.close(failure)
             raise

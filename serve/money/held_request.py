@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Protocol
 
 from billing.caller import Caller
 from billing.errors import BillingError, UsageNotRecorded
@@ -14,8 +13,7 @@ from billing.store.database import Work
 from billing.usage import Hold, MeteringStatus, Outcome, Saving, Settlement, UsageFigures, Used
 from models.engine import TokenUsage
 from serve.http.replies import Client
-from serve.logs.lines import current_notes
-from serve.tracing.spans import step
+from serve.tracing.request_record import ChargedWork, step
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,24 +119,6 @@ class MoreThanHeld(Exception):
     """The model counted more tokens than were held for it. That is its fault: they are not charged."""
 
 
-class Observed(Protocol):
-    """Counts one request of any kind. A failure is reported to it before the hold is settled or released."""
-
-    def settle(self, usage: TokenUsage, cost: Cost, status: MeteringStatus) -> None:
-        return
-
-    def lose(self) -> None:
-        """Count usage that is in neither the ledger nor the spool."""
-        return
-
-    def fail(self, error: BaseException) -> None:
-        return
-
-    def end(self) -> None:
-        """On every way out."""
-        return
-
-
 class ChargedPrompt:
     """The compression of a request's prompt: what it saved, and a part for what it costs; here neither."""
 
@@ -156,13 +136,6 @@ class ChargedPrompt:
 
     def observe(self, saving: Saving, usage: TokenUsage, status: MeteringStatus) -> None:
         """Count what was settled."""
-
-
-class Unobserved(Observed):
-    """The observer of work that is free: it counts nothing."""
-
-
-UNOBSERVED = Unobserved()
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +162,7 @@ class HeldRequest:
     stream: bool
     client: Client
     ledger: Ledger
-    observed: Observed
+    observed: ChargedWork
     clock: Callable[[], datetime]
     # Of another request, with which it is settled: by itself it is never owed.
     is_part: bool = False
@@ -291,7 +264,6 @@ class HeldRequest:
         for one, what, settlement in zip(held, used, settlements, strict=True):
             one.receipt = Receipt(one.usage, one.terms.price, what.cost, settlement)
             one.observed.settle(one.usage, what.cost, settlement.status)
-            _note(one.usage, what.cost, settlement.status)
         assert self.receipt is not None
         self._observe_saving(used)
         return self.receipt
@@ -356,15 +328,3 @@ class HeldRequest:
         if is_our_fault:
             return self.delivered and self.usage.completion_tokens > 0
         return self.usage.prompt_tokens > 0
-
-
-def _note(usage: TokenUsage, charged: Cost, status: MeteringStatus) -> None:
-    notes = current_notes()
-    if notes is not None:
-        notes.charge(
-            prompt=usage.prompt_tokens,
-            completion=usage.completion_tokens,
-            cached=usage.cached_tokens,
-            cost_nano_usd=charged.nano_usd,
-            metering=status,
-        )

@@ -31,7 +31,7 @@ from serve.config.settings import Settings
 from serve.config.values import parse_networks
 from serve.metrics.background import UpkeepMetrics, WebhookMetrics
 from serve.money.ledger_setup import read_pepper
-from serve.tracing.spans import NO_TRACER, Tracer, traced
+from serve.tracing.request_record import NO_TRACER, Tracer, traced
 
 
 def begin_upkeep(

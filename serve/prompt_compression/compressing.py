@@ -30,7 +30,7 @@ from serve.prompt_compression.blocks import Block, Message, cut, looks_like_json
 from serve.prompt_compression.options import PromptCompressionSettings
 from serve.prompt_compression.outcome import BlockOutcome, Compression, ResultCache, content_key
 from serve.prompt_compression.worth import BlockTokens
-from serve.tracing.spans import step
+from serve.tracing.request_record import step
 
 # In place of a text that is not counted.
 NO_TEXT = "."

@@ -23,7 +23,7 @@ from serve.money.admission import Admissions, Admitted, ChargedReply
 from serve.money.held_request import AlsoWrite, MoreThanHeld, MostTokens, Receipt, TokenTerms
 from serve.money.prices import charged_fields
 from serve.money.prompt_bound import tokens_per_byte_of
-from serve.tracing.spans import step
+from serve.tracing.request_record import step
 
 
 @dataclass(frozen=True, slots=True)

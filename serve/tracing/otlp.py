@@ -21,7 +21,8 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.trace import Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from serve.tracing.spans import EXPORT_S, NO_SPAN, RemoteParent, Span, SpanKind, Tracer, TracingTerms, Value
+from serve.config.server_settings import TracingSettings
+from serve.tracing.request_record import EXPORT_S, NO_SPAN, RemoteParent, Span, SpanKind, Tracer, Value
 
 
 class Sampling:
@@ -238,19 +239,21 @@ def _context_of(parent: RemoteParent | None) -> Context:
     return _PROPAGATOR.extract(carrier, Context())
 
 
-def exporter_of(terms: TracingTerms, headers: Mapping[str, str]) -> SpanExporter:
-    """The exporter that speaks to the collector; a batch that is not taken within `EXPORT_S` is given up."""
+def exporter_of(settings: TracingSettings) -> SpanExporter:
+    """The exporter that speaks to the collector; a batch that is not taken within `EXPORT_S` is given up. Raises
+    `BadHeaders`."""
+    headers = settings.headers()
     # They would say the same of every batch; `Exporting` says it once a minute.
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
-    if terms.protocol == "http":
+    if settings.protocol == "http":
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as HttpExporter
 
-        return HttpExporter(terms.traces_url, headers=dict(headers), timeout=EXPORT_S)
+        return HttpExporter(settings.traces_url, headers=headers, timeout=EXPORT_S)
     from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcExporter
 
     return GrpcExporter(
-        terms.endpoint,
-        insecure=not terms.endpoint.startswith("https://"),
+        settings.traces_url,
+        insecure=not settings.traces_url.startswith("https://"),
         headers=tuple(headers.items()),
         timeout=EXPORT_S,
     )

@@ -36,7 +36,7 @@ from serve.compressors.compressor import RunningModel
 from serve.config.settings import Settings
 from serve.metrics.background import TraceMetrics
 from serve.money.ledger_setup import prices_of, read_pepper
-from serve.tracing.spans import Tracing
+from serve.tracing.request_record import Tracing
 from tests.migrated import migrated_file
 
 T = TypeVar("T")
@@ -394,7 +394,7 @@ async def serving(
     switch = EngineSwitch()
     engines: dict[str, Engine] = {model.id: switch for model in settings.models}
     registry = CollectorRegistry()
-    tracing = Tracing(settings.tracing.terms, TraceMetrics(registry))
+    tracing = Tracing(settings.tracing, TraceMetrics(registry))
     api, batches = build_service(
         settings,
         engines=engines,

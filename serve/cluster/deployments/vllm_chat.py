@@ -21,13 +21,13 @@ from serve.cluster.deployments.chat import ChatReplica, ReplicaTerms
 from serve.cluster.deployments.deployment_options import at_most, chat_options
 from serve.config.capacity.placement import placement_group, worker_bundle
 from serve.config.chat_models import ModelSettings, adapter_source, lora_arguments, max_rank_of, shares_of
+from serve.config.server_settings import TracingSettings
 from serve.config.settings import Settings
 from serve.fairness.replica_turns import FairTrials
 from serve.logs.outlet import LOGS, LogPlan, begin_logs, take_others
 from serve.metrics.engine_files import open_replica_metrics
 from serve.metrics.process_files import metrics_folder
 from serve.processes.run_folder import teller
-from serve.tracing.spans import TracingTerms
 
 if TYPE_CHECKING:
     from ray.serve.llm import LLMConfig
@@ -47,7 +47,7 @@ class VLLMChatReplica(ChatReplica):
         terms: ReplicaTerms,
         *,
         counts_engine: bool,
-        tracing: TracingTerms | None,
+        tracing: TracingSettings | None,
         run_folder: Path | None,
     ) -> None:
         outlet, tell = begin_logs(terms.logs), teller(run_folder, model.id)
@@ -156,7 +156,7 @@ def build_model(
         spec,
         terms,
         counts_engine=settings.metrics.engines,
-        tracing=settings.tracing.engine_terms,
+        tracing=settings.tracing.of_engines,
         run_folder=run_folder,
     )
 
@@ -179,7 +179,7 @@ def llm_config(
     *,
     counts: bool,
     adapters: int = 0,
-    tracing: TracingTerms | None = None,
+    tracing: TracingSettings | None = None,
 ) -> LLMConfig:
     """A model's settings in the terms of `ray.serve.llm`; `counts`: the engine has statistics, and so it has where it
     traces."""

@@ -79,9 +79,9 @@ def test_engines_that_would_speak_without_tls_to_a_collector_that_wants_it_are_r
     ):
         TracingSettings(endpoint=COLLECTOR, protocol="grpc")
     alone = TracingSettings(endpoint=COLLECTOR, protocol="grpc", engine=False)
-    assert alone.terms is not None and alone.engine_terms is None
+    assert alone.of_engines is None
     for terms in (
-        TracingSettings(endpoint=COLLECTOR, protocol="http").engine_terms,
-        TracingSettings(endpoint="http://collector.example:4317", protocol="grpc").engine_terms,
+        TracingSettings(endpoint=COLLECTOR, protocol="http").of_engines,
+        TracingSettings(endpoint="http://collector.example:4317", protocol="grpc").of_engines,
     ):
         assert terms is not None

@@ -23,9 +23,8 @@ from serve.logs.lines import (
     LONGEST_MESSAGE,
     JsonLines,
     LogFormat,
-    RequestNotes,
     formatter,
-    take_notes,
+    name_lines,
 )
 from serve.logs.outlet import Outlet, relay, writer_to
 
@@ -217,7 +216,7 @@ SECRETS = [mint().token, f"pith_admin_{'ab12' * 16}", webhook_secret()]
 @pytest.mark.parametrize("secret", SECRETS, ids=["key", "admin key", "webhook"])
 def test_no_secret_is_in_a_message_a_field_or_a_request_id(log_format: LogFormat, secret: str) -> None:
     def written() -> str:
-        take_notes(RequestNotes(f"id-{secret}", trace_id=secret))
+        name_lines(f"id-{secret}", trace_id=secret)
         return formatter(log_format).format(record("said %s", secret, model=f"alpha {secret}", status=200))
 
     line = copy_context().run(written)
@@ -226,7 +225,7 @@ def test_no_secret_is_in_a_message_a_field_or_a_request_id(log_format: LogFormat
 
 def test_in_text_no_value_reads_as_other_fields() -> None:
     def written() -> str:
-        take_notes(RequestNotes('x status=200 key_id="key_other'))
+        name_lines('x status=200 key_id="key_other')
         return formatter("text").format(record("GET /v1/models 401", status=401, model="alpha", error=None))
 
     line = copy_context().run(written)
@@ -236,7 +235,7 @@ def test_in_text_no_value_reads_as_other_fields() -> None:
 
 def test_the_request_that_a_line_is_about_is_named() -> None:
     def written() -> str:
-        take_notes(RequestNotes("req_1", trace_id="4bf92f3577b34da6a3ce929d0e0e4736"))
+        name_lines("req_1", trace_id="4bf92f3577b34da6a3ce929d0e0e4736")
         return JsonLines().format(record("said"))
 
     found = json.loads(copy_context().run(written))

@@ -13,8 +13,9 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
 from models.errors import EngineFailed
+from serve.config.server_settings import BadHeaders, TracingSettings
 from serve.tracing.otlp import Exporting, Sampling, exporter_of
-from serve.tracing.spans import BadHeaders, RemoteParent, TracingTerms, remote_parent
+from serve.tracing.request_record import RemoteParent, remote_parent
 from tests.serve.batches.running import running_server
 from tests.serve.batches.uploading import ended, jsonl, made
 from tests.serve.compressing import ReadyModel, local_model
@@ -209,14 +210,14 @@ class Counts:
         self.lost += count
 
 
-def terms(endpoint: str, file: Path | None = None) -> TracingTerms:
-    return TracingTerms(endpoint, "http", 1, 0, tenants=False, headers_file=file)
+def tracing(endpoint: str, file: Path | None = None) -> TracingSettings:
+    return TracingSettings(endpoint=endpoint, headers_file=file)
 
 
 def test_spans_that_a_slow_collector_has_no_time_for_are_dropped_and_counted(collector: Collector) -> None:
     collector.goes_on.clear()
     counts = Counts()
-    exporting = Exporting(exporter_of(terms(collector.http), {}), counts, most_waiting=10)
+    exporting = Exporting(exporter_of(tracing(collector.http)), counts, most_waiting=10)
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(exporting)
     tracer = provider.get_tracer("test")
@@ -230,7 +231,7 @@ def test_spans_that_a_slow_collector_has_no_time_for_are_dropped_and_counted(col
 
 def test_a_collector_that_is_away_is_counted() -> None:
     counts = Counts()
-    exporting = Exporting(exporter_of(terms("http://127.0.0.1:1"), {}), counts)
+    exporting = Exporting(exporter_of(tracing("http://127.0.0.1:1")), counts)
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(exporting)
     provider.get_tracer("test").start_span("one").end()
@@ -243,7 +244,7 @@ def test_a_file_of_headers_that_is_not_one_is_refused_without_its_contents(tmp_p
     for content in ("secret", "a b: secret", "\xe9: secret"):
         file.write_text(content, encoding="utf-8")
         with pytest.raises(BadHeaders) as caught:
-            terms("http://127.0.0.1:1", file).headers()
+            tracing("http://127.0.0.1:1", file).headers()
         assert "secret" not in str(caught.value) and str(file) in str(caught.value)
 
 
