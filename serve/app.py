@@ -33,7 +33,7 @@ from serve.compress.demo_limits import DemoLimits
 from serve.compress.prompt import MessagesService
 from serve.compress.route import CompressRoutes
 from serve.compress.service import CompressService
-from serve.compressors.compressor import RunningModel, ServedCompressor, served_compressors
+from serve.compressors.compressor import RunningModel, served_compressors
 from serve.config.settings import Settings
 from serve.dialects.openai.responses.stored_responses import StoredResponses
 from serve.http.server.server import PithServer, http_config
@@ -104,29 +104,23 @@ def work_of(
         metrics=metrics.chat,
         compressor=compressor,
     )
-    compress = _compress_routes(settings, served, blocks, admissions, metrics, originals) if served else None
+    compress = _compress_routes(settings, compressor, admissions) if served else None
     return Work(compress, chat, retrieval_service(settings, retrievers, admissions, metrics.retrieval))
 
 
 def _compress_routes(
     settings: Settings,
-    served: Mapping[str, ServedCompressor],
-    blocks: BlockCompressor,
+    compressor: PromptCompressor,
     admissions: Admissions,
-    metrics: ServiceMetrics,
-    originals: Originals,
 ) -> CompressRoutes:
     demo = settings.compression.demo
     return CompressRoutes(
-        messages=MessagesService(
-            models=served,
-            blocks=blocks,
-            admissions=admissions,
-            metrics=metrics.compress,
-            originals=originals,
-        ),
+        messages=MessagesService(compressor, admissions),
         service=CompressService(
-            models=served, admissions=admissions, metrics=metrics.compress, originals=originals
+            models=compressor.models,
+            admissions=admissions,
+            metrics=compressor.metrics,
+            originals=compressor.originals,
         ),
         demo=DemoLimits(
             admissions.limiter,

@@ -3,7 +3,7 @@
 Headroom's clients, such as LiteLLM's guardrail, send such requests.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -13,26 +13,23 @@ from billing.accounts.keys import require_models
 from billing.caller import Caller
 from billing.usage import MeteringStatus, Outcome
 from compression.flags import Flag
-from compression.pipeline.errors import CompressorUnavailable
 from compression.pipeline.request import Receipt
 from serve.compress.request import CompressMessagesRequest
 from serve.compress.service import use_receipt
-from serve.compressors.compressor import ServedCompressor, receipt_fields, token_terms
+from serve.compressors.compressor import receipt_fields, token_terms
 from serve.http.middleware import fresh_id
 from serve.http.replies import Client
-from serve.metrics.charged_requests import CompressMetrics
 from serve.money.admission import Admissions, Admitted
-from serve.money.held_request import ChargedPrompt, TokenTerms
-from serve.originals.originals import Original, Originals
+from serve.money.held_request import TokenTerms
 from serve.prompt_compression.blocks import Message, find_blocks
-from serve.prompt_compression.compressing import BlockCompressor
 from serve.prompt_compression.options import (
     PromptCompressionOptions,
     PromptCompressionSettings,
     default_of,
     settings_of,
 )
-from serve.prompt_compression.outcome import FAILURES, BlockOutcome, CompressedPrompt
+from serve.prompt_compression.outcome import BlockOutcome, Claims, CompressedPrompt, receipts_of
+from serve.prompt_compression.service import PromptCompressor, refuse_failure
 
 # Later blocks are left whole: each one is a request to a replica.
 MOST_BLOCKS = 1024
@@ -62,33 +59,22 @@ class CompressedMessages:
     metering: MeteringStatus
 
 
+@dataclass(frozen=True, slots=True)
 class MessagesService:
     """Everything between parsed messages and their compressor. The first model is the default."""
 
-    def __init__(
-        self,
-        *,
-        models: Mapping[str, ServedCompressor],
-        blocks: BlockCompressor,
-        admissions: Admissions,
-        metrics: CompressMetrics,
-        originals: Originals,
-    ) -> None:
-        self._models = models
-        self._originals = originals
-        self._blocks = blocks
-        self.admissions = admissions
-        self._metrics = metrics
+    compressor: PromptCompressor
+    admissions: Admissions
 
     def prepare(self, caller: Caller, body: CompressMessagesRequest) -> PreparedMessages:
         """Check what needs no I/O. Raises `InvalidField` and `ModelNotAllowed`."""
         settings = self._settings(caller, body)
         # Also where nothing is left to do for the model.
         require_models(caller, [settings.model_id])
-        self._originals.retention.check(body.compression.retain_s if body.compression else None)
+        self.compressor.originals.retention.check(body.compression.retain_s if body.compression else None)
         blocks = find_blocks(body.messages, settings.scope)[:MOST_BLOCKS]
-        served = self._models[settings.model_id]
-        outcomes = self._blocks.known(blocks, settings, caller, served)
+        served = self.compressor.models[settings.model_id]
+        outcomes = self.compressor.blocks.known(blocks, settings, caller, served)
         due = [outcome.block.text for outcome in outcomes if outcome.is_due]
         terms = token_terms(settings.model_id, served, due, payer=caller.project_id)
         return PreparedMessages(body.messages, settings, outcomes, [terms] if due else [])
@@ -98,9 +84,10 @@ class MessagesService:
         any vendor's chat model."""
         asked = body.compression or PromptCompressionOptions()
         default = default_of(caller.compression) or PromptCompressionOptions()
-        named = [model for model in (body.model, default.model, *self._models) if model in self._models]
+        models = self.compressor.models
+        named = [model for model in (body.model, default.model, *models) if model in models]
         said = {"model": asked.model or named[0], "scope": asked.scope or default.scope or "all"}
-        settings = settings_of(asked.model_copy(update=said), default, self._models)
+        settings = settings_of(asked.model_copy(update=said), default, models)
         if settings.scope == "all":
             # The reply serves one prompt, so no later turn needs the same prefix.
             settings = replace(settings, scope="all_but_newest")
@@ -122,16 +109,12 @@ class MessagesService:
             done = iter(found)
             outcomes = [next(done) if outcome.is_due else outcome for outcome in outcomes]
         prompt = CompressedPrompt(tuple(map(_whole_if_nothing_saved, outcomes)))
-        until = await self._retained(caller, prompt, prepared.settings.retain_s)
+        until: Mapping[str, int] = {}
+        if (retain_s := prepared.settings.retain_s) and prompt.compressed:
+            kept = await self.compressor.originals.keep(caller, prompt.originals, retain_s=retain_s)
+            until = kept.until
         created = self.admissions.clock()
         return CompressedMessages(f"cmp_{fresh_id()}", created, prepared, prompt, until, metering)
-
-    async def _retained(self, caller: Caller, prompt: CompressedPrompt, retain_s: int) -> Mapping[str, int]:
-        """Until when the originals of what was compressed are kept, by their ids; without those that are not."""
-        originals = [Original(outcome.id, outcome.block.text) for outcome in prompt.compressed]
-        if not retain_s or not originals:
-            return {}
-        return (await self._originals.keep(caller, originals, retain_s=retain_s)).until
 
     async def _charged(
         self,
@@ -142,15 +125,16 @@ class MessagesService:
     ) -> tuple[list[BlockOutcome], MeteringStatus]:
         """Hold, compress what is pending, settle. All work is charged, whatever it saved."""
         (terms,) = admitted.parts
-        observed, claims = self._metrics.begin(settings.model_id), Claims()
+        observed, claims = self.compressor.metrics.begin(settings.model_id), Claims("work")
         async with admitted.hold(terms, observed, client=client, prompt=claims) as held:
             found = await self._run(settings, due, admitted.caller)
-            outcome: Outcome = "completed" if any(map(_receipt_of, found)) else "failed"
+            outcome: Outcome = "completed" if receipts_of(found) else "failed"
             claims.take(found)
             try:
-                total = sum_of(claims.receipts)
+                receipts = receipts_of(claims.outcomes)
+                total = sum_of(receipts)
                 use_receipt(held, total)
-                for each in claims.receipts:
+                for each in receipts:
                     observed.compressed(each)
                 written = None if total is None else orjson.dumps(receipt_fields(total)).decode()
                 receipt = await held.settle(outcome, receipt=written)
@@ -158,45 +142,17 @@ class MessagesService:
                 # A settlement that has begun goes on without its client.
                 if not held.is_settled:
                     claims.end_settlement(is_paid=False)
-            return claims.marked(found), receipt.settlement.status
+            claimed = {each.id for each in claims.outcomes}
+            marked = [replace(each, is_cached=each.is_cached or each.id not in claimed) for each in found]
+            return marked, receipt.settlement.status
 
     async def _run(
         self, settings: PromptCompressionSettings, due: Sequence[BlockOutcome], caller: Caller
     ) -> list[BlockOutcome]:
-        served = self._models[settings.model_id]
-        found = await self._blocks.compress(due, settings, caller, served, is_free=False)
-        if settings.refuses_on_failure and any(outcome.reason in FAILURES for outcome in found):
-            raise CompressorUnavailable(
-                f"{settings.model_id}: a part of the messages could not be compressed"
-            )
+        served = self.compressor.models[settings.model_id]
+        found = await self.compressor.blocks.compress(due, settings, caller, served, is_free=False)
+        refuse_failure(settings, CompressedPrompt(tuple(found)))
         return found
-
-
-class Claims(ChargedPrompt):
-    """The work that a request is charged for: what no other one has paid for, or is about to."""
-
-    def __init__(self) -> None:
-        self.claimed: dict[str, BlockOutcome] = {}
-
-    def take(self, outcomes: Iterable[BlockOutcome]) -> None:
-        """Claim all work that was done; a part that is left whole all the same has a receipt too."""
-        self.claimed |= {each.id: each for each in outcomes if _receipt_of(each) and each.shared.claim()}
-
-    @property
-    def receipts(self) -> list[Receipt]:
-        return [receipt for each in self.claimed.values() if (receipt := _receipt_of(each))]
-
-    def marked(self, outcomes: Sequence[BlockOutcome]) -> list[BlockOutcome]:
-        return [replace(each, is_cached=each.is_cached or each.id not in self.claimed) for each in outcomes]
-
-    def end_settlement(self, *, is_paid: bool) -> None:
-        for each in self.claimed.values():
-            each.shared.end_claim(is_paid=is_paid)
-
-
-def _receipt_of(outcome: BlockOutcome) -> Receipt | None:
-    made = outcome.shared.compression
-    return None if made is None else made.receipt
 
 
 def sum_of(receipts: Sequence[Receipt]) -> Receipt | None:

@@ -14,13 +14,14 @@ from billing.usage import MeteringStatus
 from compression.pipeline.served import JobTerms
 from serve.compress.demo_limits import DemoLimits
 from serve.compress.prompt import CompressedMessages, MessagesService, PreparedMessages
+from serve.compress.response import CompressMessagesResponse
 from serve.compress.service import ROUTE, Compressed, CompressService, PreparedCompression, sized_fields
 from serve.compressors.compressor import receipt_fields
 from serve.http.limits import client_of, rate_limit_headers
 from serve.http.replies import Client, WorkingReply
 from serve.money.admission import Admitted, ChargedReply
 from serve.money.held_request import AlsoWrite
-from serve.prompt_compression.compressed_chat import block_fields
+from serve.prompt_compression.compressed_chat import CompressedBlock
 
 logger = logging.getLogger("pith.compress")
 
@@ -78,23 +79,21 @@ def compressed_messages_fields(compressed: CompressedMessages) -> dict[str, Any]
     # Numbers of any size go back as they came, which orjson would refuse.
     rewritten = prompt.rewritten(compressed.prepared.messages)
     messages = json.dumps(rewritten, ensure_ascii=False, separators=(",", ":"))
-    return {
-        "id": compressed.id,
-        "object": "compression.messages",
-        "created": int(compressed.created.timestamp()),
-        "model": model_id,
-        "messages": orjson.Fragment(messages.encode()),
-        "tokens_before": before,
-        "tokens_after": before - saved,
-        "tokens_saved": saved,
-        "compression_ratio": (before - saved) / before if before else 1.0,
-        "transforms_applied": [model_id] if prompt.compressed else [],
-        "status": prompt.status,
-        "blocks": [
-            {**block_fields(outcome), "retained_until": compressed.until.get(outcome.id)}
-            for outcome in prompt.outcomes
-        ],
-    }
+    answer = CompressMessagesResponse(
+        id=compressed.id,
+        object="compression.messages",
+        created=int(compressed.created.timestamp()),
+        model=model_id,
+        messages=[],
+        tokens_before=before,
+        tokens_after=before - saved,
+        tokens_saved=saved,
+        compression_ratio=(before - saved) / before if before else 1.0,
+        transforms_applied=[model_id] if prompt.compressed else [],
+        status=prompt.status,
+        blocks=[CompressedBlock.of(each, compressed.until.get(each.id)) for each in prompt.outcomes],
+    )
+    return {**answer.model_dump(), "messages": orjson.Fragment(messages.encode())}
 
 
 class MessagesReply(ChargedReply):

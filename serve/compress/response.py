@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from billing.usage import MeteringStatus
 from serve.compressors.compressor import CompressReceipt
 from serve.http.openapi import OpenAIError, ValidationIssue
+from serve.prompt_compression.compressed_chat import CompressedBlock
 
 _RECEIPT_EXAMPLE: dict[str, Any] = {
     "original_tokens": 20,
@@ -118,25 +119,6 @@ class CompressResponse(BaseModel):
     )
     retained_until: int | None = Field(default=None, description=_RETAINED)
     receipt: CompressReceipt = Field(description="Store it with the request that uses the output.")
-
-
-class CompressedBlock(BaseModel):
-    """A part of the messages that could be compressed."""
-
-    message: int = Field(description="The message's place in the request, from 0.")
-    part: int | None = Field(description="The part's place in its content; null if the content is a string.")
-    parts: list[int] | None = Field(description="The places of all parts that were compressed together.")
-    id: str | None = Field(
-        description="Id of its compression: `cmp_…`, the same whenever the part comes again."
-    )
-    compressed: bool = Field(description="False if it was left whole.")
-    cached: bool = Field(description="True if it had been compressed before, which is free.")
-    reason: str | None = Field(description="Why it was left whole.")
-    receipt: CompressReceipt | None = Field(description="Of its compression.")
-    retained_until: int | None = Field(
-        description="Unix time until which its original can be fetched, at `/v1/compress/{id}/original`; null if it "
-        "is not kept."
-    )
 
 
 class CompressMessagesResponse(BaseModel):

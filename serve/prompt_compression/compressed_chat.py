@@ -5,19 +5,21 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from logging import getLogger
-from typing import Any, TypeVar
+from typing import Annotated, Any, Self, TypeVar
+
+from pydantic import BaseModel, Field, WithJsonSchema
 
 from billing.errors import BillingError
 from billing.price import Cost, ModelPrice, cost, usd
 from billing.usage import MeteringStatus, PromptCompression, Saving
 from models.engine import TokenUsage
-from serve.compressors.compressor import receipt_fields
+from serve.compressors.compressor import CompressReceipt
 from serve.metrics.charged_requests import ObservedPrompt
 from serve.money.held_request import ChargedPrompt, HeldRequest, MoreThanHeld, MostTokens, Receipt
 from serve.originals.originals import Kept, Original
 from serve.prompt_compression.blocks import Block
 from serve.prompt_compression.options import PromptCompressionSettings
-from serve.prompt_compression.outcome import BlockOutcome, CompressedPrompt
+from serve.prompt_compression.outcome import BlockOutcome, Claims, CompressedPrompt, tokens_of
 
 # Counted from the end of the reply, when the work beside it has usually ended.
 ASIDE_S = 5.0
@@ -58,7 +60,7 @@ class CompressedChat(ChargedPrompt):
     original_tokens: int | None = field(default=None, init=False)
     saved_nano_usd: int = field(default=0, init=False)
     # What this chat pays for, once its settlement has begun.
-    _claimed: list[BlockOutcome] | None = field(default=None, init=False)
+    _claims: Claims | None = field(default=None, init=False)
     _holds_its_cost: bool = field(default=False, init=False)
     _counting: asyncio.Task[int] | None = field(default=None, init=False)
     _keeping: asyncio.Task[Kept] | None = field(default=None, init=False)
@@ -66,7 +68,7 @@ class CompressedChat(ChargedPrompt):
     @property
     def cost_nano_usd(self) -> int:
         """The cost of the compression itself."""
-        usage = _used_by(self.result.charged if self._claimed is None else self._claimed)
+        usage = tokens_of(self.result.charged if self._claims is None else self._claims.outcomes)
         return cost(
             self.price,
             prompt_tokens=usage.prompt_tokens,
@@ -77,7 +79,7 @@ class CompressedChat(ChargedPrompt):
     def charge(self, part: HeldRequest) -> None:
         """Charge this request for its compression. If it exceeds the hold, the prompt is sent whole and nothing is
         charged."""
-        usage = _used_by(self.result.charged)
+        usage = tokens_of(self.result.charged)
         try:
             part.use(usage)
         except MoreThanHeld:
@@ -122,15 +124,17 @@ class CompressedChat(ChargedPrompt):
             return None
         charged = self.result.charged
         is_dearer = self.original_tokens is not None and self.saved_nano_usd < self.cost_nano_usd
-        self._claimed = [] if is_dearer else [each for each in charged if each.shared.claim()]
+        self._claims = Claims("sent")
+        self._claims.take(() if is_dearer else charged)
+        claimed = self._claims.outcomes
         others = {each.id for each in charged if each.shared.is_paid or each.shared.is_claimed}
-        self.result = self.result.paid_by_others(others - {each.id for each in self._claimed})
-        self.part.use(_used_by(self._claimed))
-        return self.part if self._claimed else None
+        self.result = self.result.paid_by_others(others - {each.id for each in claimed})
+        self.part.use(tokens_of(claimed))
+        return self.part if claimed else None
 
     def end_settlement(self, *, is_paid: bool) -> None:
-        for each in self._claimed or ():
-            each.shared.end_claim(is_paid=is_paid)
+        if self._claims is not None:
+            self._claims.end_settlement(is_paid=is_paid)
 
     def observe(self, saving: Saving, usage: TokenUsage, status: MeteringStatus) -> None:
         self.observed.settle(saving, usage, status)
@@ -142,7 +146,7 @@ class CompressedChat(ChargedPrompt):
             if self.count is not None:
                 self._counting = asyncio.create_task(self.count())
             if self.keep is not None and self.prompt.settings.retain_s > 0:
-                self._keeping = asyncio.create_task(self.keep(self._originals()))
+                self._keeping = asyncio.create_task(self.keep(self.result.originals))
 
     async def finish_aside(self, *, within_s: float = ASIDE_S) -> None:
         """Wait for that work, briefly. If the count fails, no saving is claimed."""
@@ -168,9 +172,6 @@ class CompressedChat(ChargedPrompt):
         """The Unix time until which a block's original can be fetched; None where it is not kept."""
         kept = _result_of(self._keeping)
         return None if kept is None else kept.until.get(id_)
-
-    def _originals(self) -> list[Original]:
-        return [Original(each.id, each.block.text) for each in self.result.compressed]
 
     def _original_tokens(self, usage: TokenUsage) -> int | None:
         if not self.result.compressed:
@@ -218,15 +219,6 @@ class CompressedChat(ChargedPrompt):
         return "holdout" if self.result.holdout else self.result.status
 
 
-def _used_by(outcomes: Sequence[BlockOutcome]) -> TokenUsage:
-    """Their tokens in the receipts' tokenizer."""
-    receipts = [outcome.compression.receipt for outcome in outcomes if outcome.compression]
-    return TokenUsage(
-        sum(receipt.original_tokens for receipt in receipts),
-        sum(receipt.output_tokens for receipt in receipts),
-    )
-
-
 def _result_of(task: asyncio.Task[Value] | None) -> Value | None:
     """None where it failed, or has not ended."""
     if task is None or not task.done() or task.cancelled() or task.exception() is not None:
@@ -237,52 +229,98 @@ def _result_of(task: asyncio.Task[Value] | None) -> Value | None:
 COMPRESSION_HEADER = "X-Service-Compression"
 
 
+class CompressedBlock(BaseModel):
+    """A part of the messages that could be compressed."""
+
+    message: int = Field(description="The message's place in the request, from 0.")
+    part: int | None = Field(description="The part's place in its content; null if the content is a string.")
+    parts: list[int] | None = Field(description="The places of all parts that were compressed together.")
+    id: str | None = Field(
+        description="Id of its compression: `cmp_…`, the same whenever the part comes again."
+    )
+    compressed: bool = Field(description="False if it was left whole.")
+    cached: bool = Field(description="True if it had been compressed before, which is free.")
+    reason: str | None = Field(description="Why it was left whole.")
+    receipt: CompressReceipt | None = Field(description="Of its compression.")
+    retained_until: int | None = Field(
+        description="Unix time until which its original can be fetched, at `/v1/compress/{id}/original`; null if it "
+        "is not kept."
+    )
+
+    @classmethod
+    def of(cls, outcome: BlockOutcome, retained_until: int | None) -> Self:
+        found, parts = outcome.compression if outcome.is_compressed else None, outcome.block.parts
+        return cls(
+            message=outcome.block.message,
+            part=parts[0] if parts else None,
+            parts=list(parts) or None,
+            id=outcome.id if found else None,
+            compressed=found is not None,
+            cached=outcome.is_cached,
+            reason=outcome.reason,
+            receipt=CompressReceipt.model_validate(found.receipt, from_attributes=True) if found else None,
+            retained_until=retained_until,
+        )
+
+
+# A list of types, where pydantic would write `anyOf`.
+MaybeCount = Annotated[int | None, WithJsonSchema({"type": ["integer", "null"]})]
+_OBJECTS = WithJsonSchema({"type": "array", "items": {"type": "object"}})
+
+
+class CompressionReport(BaseModel):
+    """What became of a prompt: tokens as the engine counts them, and dollars."""
+
+    status: str = Field(
+        description="`applied`, `skipped` (nothing was compressed) or `failed` (a part could not be)."
+    )
+    holdout: bool = Field(description="True where all of it was sent whole, to measure savings against.")
+    model: str = Field(description="The compression model.")
+    original_tokens: MaybeCount = Field(description="Tokens of the uncompressed prompt; null if not counted.")
+    sent_tokens: int = Field(description="The prompt's tokens as the model read them: `usage.prompt_tokens`.")
+    tokens_saved: MaybeCount = Field(description="Their difference.")
+    saved_usd: float = Field(description="What the prompt would have cost more, in USD.")
+    cost_usd: float = Field(description="What its compression costs, in USD: a charge of its own.")
+    net_usd: float = Field(description="`saved_usd` less `cost_usd`.")
+    blocks: Annotated[list[CompressedBlock], _OBJECTS] = Field(
+        description="Each part that could be compressed: `message` and `part` (positions, from 0), all `parts` that "
+        "were compressed together, `compressed`, `cached`, the `reason` it was sent whole, its `id`, and its `receipt` "
+        "as `POST /v1/compress` has it; `retained_until`, as Unix time, where its original is kept."
+    )
+
+
 def compression_fields(compressed: CompressedChat, receipt: Receipt) -> dict[str, Any]:
-    """Tokens as the engine counts them, and dollars: the gross saving, the cost of compression, and the difference.
-    Null means unknown."""
-    usage: TokenUsage = receipt.usage
-    original, saved = compressed.original_tokens, compressed.saved_nano_usd
-    spent = compressed.cost_nano_usd
-    return {
-        "status": compressed.result.status,
-        "holdout": compressed.result.holdout,
-        "model": compressed.prompt.settings.model_id,
-        "original_tokens": original,
-        "sent_tokens": usage.prompt_tokens,
-        "tokens_saved": None if original is None else original - usage.prompt_tokens,
-        "saved_usd": usd(saved),
-        "cost_usd": usd(spent),
-        "net_usd": usd(saved - spent),
-        "blocks": [
-            {**block_fields(outcome), "retained_until": compressed.retained_until(outcome.id)}
-            for outcome in compressed.result.outcomes
+    """The `compression` of a reply's `service`."""
+    sent, original = receipt.usage.prompt_tokens, compressed.original_tokens
+    saved, spent = compressed.saved_nano_usd, compressed.cost_nano_usd
+    report = CompressionReport(
+        status=compressed.result.status,
+        holdout=compressed.result.holdout,
+        model=compressed.prompt.settings.model_id,
+        original_tokens=original,
+        sent_tokens=sent,
+        tokens_saved=None if original is None else original - sent,
+        saved_usd=usd(saved),
+        cost_usd=usd(spent),
+        net_usd=usd(saved - spent),
+        blocks=[
+            CompressedBlock.of(each, compressed.retained_until(each.id))
+            for each in compressed.result.outcomes
         ],
-    }
-
-
-def block_fields(outcome: BlockOutcome) -> dict[str, Any]:
-    """One block. `reason` says why it was sent whole, and then it has no receipt."""
-    parts = outcome.block.parts
-    return {
-        "message": outcome.block.message,
-        "part": parts[0] if parts else None,
-        "parts": list(parts) or None,
-        "id": outcome.id if outcome.is_compressed else None,
-        "compressed": outcome.is_compressed,
-        "cached": outcome.is_cached,
-        "reason": outcome.reason,
-        "receipt": receipt_fields(outcome.compression.receipt)
-        if outcome.compression and outcome.is_compressed
-        else None,
-    }
+    )
+    return report.model_dump()
 
 
 def document_compression(schema: dict[str, Any]) -> None:
     """Add `compression` to a reply's `service` if it was asked for."""
+    members: dict[str, dict[str, Any]] = CompressionReport.model_json_schema()["properties"]
     schema["properties"]["compression"] = {
         "type": "object",
         "description": "What became of the prompt. Absent unless compression was asked for.",
-        "properties": {name: dict(kind, description=text) for name, kind, text in _MEMBERS},
+        "properties": {
+            name: {key: value for key, value in member.items() if key != "title"}
+            for name, member in members.items()
+        },
     }
 
 
@@ -291,30 +329,3 @@ def document_header() -> dict[str, Any]:
     schema = {"type": "string", "enum": ["applied", "skipped", "off", "failed"]}
     words = "What became of the prompt's long parts; `off` where compression was not asked for."
     return {COMPRESSION_HEADER: {"description": words, "schema": schema}}
-
-
-_STRING, _NUMBER, _BOOLEAN = {"type": "string"}, {"type": "number"}, {"type": "boolean"}
-_COUNT, _MAYBE_COUNT = {"type": "integer"}, {"type": ["integer", "null"]}
-_MEMBERS: list[tuple[str, dict[str, Any], str]] = [
-    ("status", _STRING, "`applied`, `skipped` (nothing was compressed) or `failed` (a part could not be)."),
-    ("holdout", _BOOLEAN, "True where all of it was sent whole, to measure savings against."),
-    ("model", _STRING, "The compression model."),
-    (
-        "original_tokens",
-        _MAYBE_COUNT,
-        "Tokens of the uncompressed prompt; null if not counted.",
-    ),
-    ("sent_tokens", _COUNT, "The prompt's tokens as the model read them: `usage.prompt_tokens`."),
-    ("tokens_saved", _MAYBE_COUNT, "Their difference."),
-    ("saved_usd", _NUMBER, "What the prompt would have cost more, in USD."),
-    ("cost_usd", _NUMBER, "What its compression costs, in USD: a charge of its own."),
-    ("net_usd", _NUMBER, "`saved_usd` less `cost_usd`."),
-    (
-        "blocks",
-        {"type": "array", "items": {"type": "object"}},
-        "Each part that could be compressed: `message` and `part` (positions, from 0), all `parts` that were "
-        "compressed together, `compressed`, `cached`, the "
-        "`reason` it was sent whole, its `id`, and its `receipt` as `POST /v1/compress` has it; "
-        "`retained_until`, as Unix time, where its original is kept.",
-    ),
-]

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable, Container, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 from weakref import WeakValueDictionary
 
 from compression.pipeline.request import Receipt
+from models.engine import TokenUsage
 from serve.metrics.charged_requests import BlockEnd, Reason
+from serve.money.held_request import ChargedPrompt
+from serve.originals.originals import Original
 from serve.prompt_compression.blocks import Block
 from serve.prompt_compression.worth import BlockTokens
 
@@ -204,9 +207,19 @@ class BlockOutcome:
         return self.compression is None and self.reason is None
 
     @property
+    def is_charged(self) -> bool:
+        """True if it is sent compressed and no other request has paid."""
+        return self.is_compressed and not self.is_cached
+
+    @property
     def is_due(self) -> bool:
         """True if its work is to be charged: it is to be done, or was done for a request that did not pay."""
-        return self.is_pending or (self.is_compressed and not self.is_cached)
+        return self.is_pending or self.is_charged
+
+    @property
+    def work(self) -> Compression | None:
+        """What was made of it, also where it is sent whole all the same."""
+        return self.compression or self.shared.compression
 
     @property
     def sent_texts(self) -> tuple[str, ...]:
@@ -253,7 +266,11 @@ class CompressedPrompt:
     @property
     def charged(self) -> list[BlockOutcome]:
         """Those for which no other request has paid."""
-        return [outcome for outcome in self.compressed if not outcome.is_cached]
+        return [outcome for outcome in self.outcomes if outcome.is_charged]
+
+    @property
+    def originals(self) -> list[Original]:
+        return [Original(each.id, each.block.text) for each in self.compressed]
 
     def each_charged_once(self) -> CompressedPrompt:
         """A block that stands in the prompt several times is compressed once."""
@@ -291,6 +308,39 @@ class CompressedPrompt:
             at = outcome.block.message
             result[at] = _with_texts(result[at], outcome)
         return tuple(result)
+
+
+# What a request is charged for: all work that is done for it, whatever that saves, or only what is sent compressed.
+Charge = Literal["work", "sent"]
+
+
+class Claims(ChargedPrompt):
+    """The blocks that a request pays for: those of its `charge` that no other has paid for, or is about to."""
+
+    def __init__(self, charge: Charge) -> None:
+        self._charge = charge
+        self.outcomes: list[BlockOutcome] = []
+
+    def take(self, outcomes: Iterable[BlockOutcome]) -> None:
+        wanted = (each for each in outcomes if (each.work if self._charge == "work" else each.is_charged))
+        self.outcomes = [each for each in wanted if each.shared.claim()]
+
+    def end_settlement(self, *, is_paid: bool) -> None:
+        for each in self.outcomes:
+            each.shared.end_claim(is_paid=is_paid)
+
+
+def receipts_of(outcomes: Iterable[BlockOutcome]) -> list[Receipt]:
+    return [each.work.receipt for each in outcomes if each.work]
+
+
+def tokens_of(outcomes: Iterable[BlockOutcome]) -> TokenUsage:
+    """In the receipts' tokenizer."""
+    receipts = receipts_of(outcomes)
+    return TokenUsage(
+        sum(receipt.original_tokens for receipt in receipts),
+        sum(receipt.output_tokens for receipt in receipts),
+    )
 
 
 def _with_texts(message: Mapping[str, Any], outcome: BlockOutcome) -> Mapping[str, Any]:

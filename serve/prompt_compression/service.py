@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -79,24 +79,18 @@ Messages = Sequence[Mapping[str, Any]]
 MOST_DEFAULTS = 4096
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PromptCompressor:
     """Compresses prompts with this server's compression models."""
 
-    def __init__(
-        self,
-        *,
-        models: Mapping[str, ServedCompressor],
-        blocks: BlockCompressor,
-        metrics: CompressMetrics,
-        prompt_metrics: PromptCompressionMetrics,
-        originals: Originals,
-    ) -> None:
-        self._models = models
-        self._blocks = blocks
-        self._metrics = metrics
-        self._prompt_metrics = prompt_metrics
-        self._originals = originals
-        self._of_defaults: dict[PromptCompressionOptions, PromptCompressionSettings] = {}
+    models: Mapping[str, ServedCompressor]
+    blocks: BlockCompressor
+    metrics: CompressMetrics
+    prompt_metrics: PromptCompressionMetrics
+    originals: Originals
+    _of_defaults: dict[PromptCompressionOptions, PromptCompressionSettings] = field(
+        default_factory=dict, init=False
+    )
 
     def prepare(self, caller: Caller, messages: Messages, asked: Asked) -> PreparedPrompt | None:
         """Find what to compress in these messages; None if compression is not asked for, or `asked` turns it off.
@@ -106,7 +100,7 @@ class PromptCompressor:
         is_marked = has_marks(messages)
         if asked is False:
             return None
-        if not self._models:
+        if not self.models:
             if asked is not None:
                 raise InvalidField(("compression",), "this server has no compression model")
             return None
@@ -123,10 +117,10 @@ class PromptCompressor:
                 raise ModelNotAllowed(settings.model_id)
             return None
         if asked is not None:
-            self._originals.retention.check(asked.retain_s)
+            self.originals.retention.check(asked.retain_s)
         blocks = find_blocks(messages, settings.scope)
         conversation = (
-            conversation_of(messages, caller, self._blocks.key) if settings.holdout > 0 and blocks else None
+            conversation_of(messages, caller, self.blocks.key) if settings.holdout > 0 and blocks else None
         )
         holdout = conversation is not None and is_held_out(conversation, settings.holdout)
         return PreparedPrompt(settings, tuple(blocks), _newest(messages), conversation, holdout)
@@ -136,11 +130,11 @@ class PromptCompressor:
     ) -> PromptCompressionSettings:
         """Worked out once for each default, which most requests leave as it is."""
         if asked is not None or default is None:
-            return settings_of(asked, default, self._models)
+            return settings_of(asked, default, self.models)
         if default not in self._of_defaults:
             if len(self._of_defaults) >= MOST_DEFAULTS:
                 self._of_defaults.clear()
-            self._of_defaults[default] = settings_of(None, default, self._models)
+            self._of_defaults[default] = settings_of(None, default, self.models)
         return self._of_defaults[default]
 
     @asynccontextmanager
@@ -157,13 +151,13 @@ class PromptCompressor:
             price_of(admitted.prices, tokens.model_id),
             price_of(admitted.prices, prompt.settings.model_id),
         )
-        observed = self._prompt_metrics.begin(tokens.model_id)
+        observed = self.prompt_metrics.begin(tokens.model_id)
         async with AsyncExitStack() as stack:
             if prompt.holdout:
                 compressed = CompressedChat(prompt, _held_out(prompt), *prices, observed)
             else:
                 part, result = await self._result(stack, prompt, Worth(*prices), admitted, tokens, client)
-                keep = partial(self._originals.keep, admitted.caller, retain_s=prompt.settings.retain_s)
+                keep = partial(self.originals.keep, admitted.caller, retain_s=prompt.settings.retain_s)
                 compressed = CompressedChat(prompt, result, *prices, observed, keep=keep)
                 if part is not None and result.charged:
                     compressed.charge(part)
@@ -172,7 +166,7 @@ class PromptCompressor:
                     await stack.aclose()
             observed.compressed()
             try:
-                _refuse_failure(compressed)
+                refuse_failure(prompt.settings, compressed.result)
                 yield compressed
             finally:
                 for outcome in compressed.result.outcomes:
@@ -195,13 +189,13 @@ class PromptCompressor:
         settings, dues = prompt.settings, {each.id for each in due}
         terms = token_terms(
             settings.model_id,
-            self._models[settings.model_id],
+            self.models[settings.model_id],
             [each.block.text for each in due],
             payer=admitted.caller.project_id,
             counts_against_limits=False,
-            deadline_s=self._blocks.deadline_s,
+            deadline_s=self.blocks.deadline_s,
         )
-        paid = self._metrics.begin(settings.model_id)
+        paid = self.metrics.begin(settings.model_id)
         try:
             part = await stack.enter_async_context(admitted.hold_part(terms, paid, client=client))
         except QuotaExceeded:
@@ -227,13 +221,13 @@ class PromptCompressor:
         settings, part = prompt.settings, None
         if not prompt.blocks:
             return None, CompressedPrompt(())
-        served = self._models[settings.model_id]
-        outcomes = self._blocks.known(prompt.blocks, settings, admitted.caller, served)
+        served = self.models[settings.model_id]
+        outcomes = self.blocks.known(prompt.blocks, settings, admitted.caller, served)
         due = [each for each in outcomes if each.is_due and _may_pay(each, worth, tokens)]
         if due and not worth.compression.is_free:
             part, outcomes = await self._held(stack, prompt, outcomes, due, admitted, client)
         is_free = worth.compression.is_free
-        found = await self._blocks.compress(outcomes, settings, admitted.caller, served, is_free=is_free)
+        found = await self.blocks.compress(outcomes, settings, admitted.caller, served, is_free=is_free)
         counted = await tokens.of(found)
         judged = (_if_it_pays(each, worth, count) for each, count in zip(found, counted, strict=True))
         return part, CompressedPrompt(tuple(judged)).each_charged_once()
@@ -244,10 +238,9 @@ def _may_pay(outcome: BlockOutcome, worth: Worth, tokens: EngineTokens) -> bool:
     return known is None or outcome.compression is None or worth.may_pay(known, outcome.compression.receipt)
 
 
-def _refuse_failure(compressed: CompressedChat) -> None:
+def refuse_failure(settings: PromptCompressionSettings, result: CompressedPrompt) -> None:
     """Raises `CompressorUnavailable` where a block failed and the request will not go out whole."""
-    settings = compressed.prompt.settings
-    if settings.refuses_on_failure and compressed.result.status == "failed":
+    if settings.refuses_on_failure and result.status == "failed":
         raise CompressorUnavailable(f"{settings.model_id}: a part of the prompt could not be compressed")
 
 

@@ -369,9 +369,14 @@ async def compressing(
     engines = {each.id: FakeEngine() for each in catalog.models}
     cache = ResultCache(2**20)
     blocks = BlockCompressor(cache, chat_deadline_s, b"k" * 32)
-    messages = MessagesService(
-        models=served, blocks=blocks, admissions=admissions, metrics=metrics.compress, originals=originals
+    compressor = PromptCompressor(
+        models=served,
+        blocks=blocks,
+        metrics=metrics.compress,
+        prompt_metrics=metrics.prompt_compression,
+        originals=originals,
     )
+    messages = MessagesService(compressor, admissions)
 
     async def ready() -> bool:
         return True
@@ -383,13 +388,7 @@ async def compressing(
             engines=engines,
             admissions=admissions,
             metrics=metrics.chat,
-            compressor=PromptCompressor(
-                models=served,
-                blocks=blocks,
-                metrics=metrics.compress,
-                prompt_metrics=metrics.prompt_compression,
-                originals=originals,
-            ),
+            compressor=compressor,
         ),
         accounts=accounts,
         limiter=limiter,
