@@ -19,9 +19,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.sample_checkpoints import TEXTS, make_checkpoint
-from compression.neural.batching import NeuralService
+from compression.neural.batching import NeuralService, Windows
 from compression.neural.networks import Dtype, Placement
-from compression.neural.token_classifier import TokenClassifier, TokenClassifierSettings
+from compression.neural.token_classifier import TokenClassifier
 
 SHAPES = {"12x768": (12, 768), "6x384": (6, 384)}
 SHORT_INPUTS, SHORT_TOKENS, LONG_TOKENS, RATE = 32, 100, 4300, 0.5
@@ -78,9 +78,8 @@ class Ours:
     ) -> None:
         """`token_budget`: tokens of a batch, padding included; a GPU wants more of them than two cores."""
         self._token_budget = token_budget
-        settings = TokenClassifierSettings(token_budget=token_budget)
         self.classifier = TokenClassifier.load(
-            str(folder), Placement(device, dtype, threads), settings=settings
+            str(folder), Placement(device, dtype, threads), windows=Windows(token_budget=token_budget)
         )
 
     def run(self, texts: Sequence[str]) -> None:

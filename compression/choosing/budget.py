@@ -3,10 +3,11 @@
 import math
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import islice
 
-from compression.choosing.assembly import Assembler
-from compression.choosing.selection import Selection
+from compression.choosing.assembly import Assembler, renderer
+from compression.choosing.selection import Selection, SelectionSettings
 from compression.source.token_counter import TokenCounter
 from compression.source.units import Segmentation, Slice, join, merged
 
@@ -72,6 +73,39 @@ def _shrunk(selection: Selection, budget: int, measure: Callable[[Sequence[int]]
         if not selection.shed(limit) and not selection.release_brackets():
             return kept
         excess *= 2
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What units are chosen by, and how those are written that are chosen."""
+
+    text: Segmentation
+    scores: Sequence[float]
+    preserve_order: bool = True
+    mark_gaps: bool = False
+
+    def slices(
+        self,
+        assembler: Assembler,
+        budget: int,
+        counter: TokenCounter,
+        settings: SelectionSettings,
+        costs: Sequence[int] | None = None,
+    ) -> list[Slice]:
+        """The best units, as many as fit. `costs` are the tokens of the assembler's pieces, counted unless given."""
+        render = renderer(self.text, mark_gaps=self.mark_gaps)
+
+        def assemble(kept: Sequence[int]) -> list[Slice]:
+            if self.preserve_order:
+                return assembler.assemble(kept)
+            return assembler.assemble_by_relevance(kept, self.scores)
+
+        def measure(kept: Sequence[int]) -> int:
+            return counter.count(render(assemble(kept)))
+
+        costs = counter.count_many(assembler.pieces()) if costs is None else costs
+        kept = fit(Selection(self.text, self.scores, costs, settings), budget, measure)
+        return assemble(kept) if kept else smallest_output(self.text, self.scores, budget, counter)
 
 
 _CUT = re.compile(r"\s+|(?<=[^\x00-\u024f])")

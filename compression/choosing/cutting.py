@@ -3,14 +3,12 @@
 import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from compression.choosing.assembly import Assembler, renderer
-from compression.choosing.budget import fit, smallest_output
-from compression.choosing.selection import Selection, SelectionSettings
+from compression.choosing.budget import Choice
 from compression.source.text import DENSE
 from compression.source.token_counter import TokenCounter
 from compression.source.units import Frame, Segmentation, Slice, merged
@@ -159,43 +157,13 @@ def parts_of(text: Segmentation, spans: Sequence[tuple[int, int]]) -> dict[int, 
     return parts
 
 
-@dataclass(frozen=True, slots=True)
-class Cutting:
-    """The material of a choice: the source, the score of each unit, and what is left of units that are kept in part."""
-
-    text: Segmentation
-    scores: Sequence[float]
-    parts: Mapping[int, Sequence[Slice]]
-    preserve_order: bool
-    mark_gaps: bool = False
-
-
-def select(cutting: Cutting, budget: int, counter: TokenCounter, settings: SelectionSettings) -> list[Slice]:
-    """The best units, whole or in part, as many as fit; the worst are the first to go."""
-    text, scores = cutting.text, cutting.scores
-    assembler = CutAssembler(text, cutting.parts)
-    render = renderer(text, mark_gaps=cutting.mark_gaps)
-
-    def assemble(kept: Sequence[int]) -> list[Slice]:
-        if cutting.preserve_order:
-            return assembler.assemble(kept)
-        return assembler.assemble_by_relevance(kept, scores)
-
-    def measure(kept: Sequence[int]) -> int:
-        return counter.count(render(assemble(kept)))
-
-    costs = counter.count_many(assembler.pieces())
-    kept = fit(Selection(text, scores, costs, settings), budget, measure)
-    return assemble(kept) if kept else smallest_output(text, scores, budget, counter)
-
-
-def thin_out(cutting: Cutting, spans: Sequence[Slice], budget: int, counter: TokenCounter) -> list[Slice]:
+def thin_out(choice: Choice, spans: Sequence[Slice], budget: int, counter: TokenCounter) -> list[Slice]:
     """All the spans, which may cross units, where they fit; otherwise without those of the lowest-scoring units."""
-    source, units = cutting.text.source, cutting.text.units
-    render = renderer(cutting.text, mark_gaps=cutting.mark_gaps)
+    source, units = choice.text.source, choice.text.units
+    render = renderer(choice.text, mark_gaps=choice.mark_gaps)
     starts = [unit.start for unit in units]
     owners = [max(0, bisect_right(starts, span.start) - 1) for span in spans]
-    order = sorted(set(owners), key=lambda unit: (-cutting.scores[unit], unit))
+    order = sorted(set(owners), key=lambda unit: (-choice.scores[unit], unit))
 
     def left(number: int) -> list[Slice]:
         kept = set(order[:number])

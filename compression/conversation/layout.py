@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from compression.conversation.messages import (
-    Arguments,
     Conversation,
     Inside,
     Message,
@@ -19,6 +18,7 @@ from compression.conversation.messages import (
     key_of,
     read_content,
     read_conversation,
+    texts_in,
 )
 from compression.source.json_tree import Node, json_value
 from compression.source.units import Origin, Slice, kept_parts, merged
@@ -117,59 +117,17 @@ def _character(escape: re.Match[str]) -> str:
 Span = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Hole:
-    """A stretch of a message that is no JSON of its own: a text, or the arguments of a call. In the view."""
-
-    start: int
-    end: int
-    is_call: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Laid:
-    """A message, a part of one, or another member of the request body, in the view.
-
-    `is_text`: a part that is a text and no more, so that it may go where its text goes. `elements` are those of a
-    member's array.
-    """
-
-    start: int
-    end: int
-    inside: tuple[Hole | LaidParts, ...] = ()
-    is_text: bool = False
-    elements: tuple[Span, ...] = ()
-
-    def holes(self) -> Iterator[Hole]:
-        """All texts and arguments in it, those of its parts too."""
-        for item in self.inside:
-            if isinstance(item, Hole):
-                yield item
-            else:
-                for part in item.parts:
-                    yield from part.holes()
-
-
-@dataclass(frozen=True, slots=True)
-class LaidParts:
-    """A content that is an array, with its brackets, in the view."""
-
-    start: int
-    end: int
-    parts: tuple[Laid, ...]
-
-
 @dataclass(slots=True)
 class Layout:
     """The whole conversation in the view. `body`, `array` are what opens and closes them; `body` may be missing."""
 
     source: str
     origin: Origin
-    messages: list[Laid]
+    messages: list[Part]
     array: tuple[Span, Span]
     body: tuple[Span, Span] | None
-    before: list[Laid] = field(default_factory=list)
-    after: list[Laid] = field(default_factory=list)
+    before: list[Part] = field(default_factory=list)
+    after: list[Part] = field(default_factory=list)
 
 
 def lay_out(conversation: Conversation) -> Layout:
@@ -189,7 +147,7 @@ class _Layer:
         opening = self._span(body.start, _inside(body)[0]) if body else None
         before = [self._member(node) for node in self._others(body, until=array.start)]
         opens = self._span(array.start, _inside(array)[0])
-        messages = [self._message(message) for message in self._conversation.messages]
+        messages = [self._part(message) for message in self._conversation.messages]
         closes = self._span(_inside(array)[1], array.end)
         after = [self._member(node) for node in self._others(body, since=array.end)]
         closing = self._span(_inside(body)[1], body.end) if body else None
@@ -211,35 +169,25 @@ class _Layer:
     def _span(self, start: int, end: int) -> Span:
         return self._to(start), self._to(end)
 
-    def _message(self, message: Message) -> Laid:
-        start = self._to(message.start)
-        inside = tuple(self._all_inside(message.inside))
-        return Laid(start, self._to(message.end), inside)
-
-    def _all_inside(self, inside: Sequence[Inside]) -> Iterator[Hole | LaidParts]:
-        for item in inside:
-            if isinstance(item, Parts):
-                yield self._parts(item)
-            elif isinstance(item, Arguments) and not item.is_quoted:
-                yield Hole(*self._span(item.start, item.end), is_call=True)
-            else:
-                self._to(item.start - 1)
-                span = self._view.add_text(item.start, item.end)
-                self._at = item.end + 1
-                if span is not None:
-                    yield Hole(*span, is_call=isinstance(item, Arguments))
-
-    def _parts(self, found: Parts) -> LaidParts:
-        start = self._to(found.start)
-        parts = tuple(self._part(part) for part in found.parts)
-        return LaidParts(start, self._to(found.end), parts)
-
-    def _part(self, part: Part) -> Laid:
+    def _part(self, part: Message | Part) -> Part:
         start = self._to(part.start)
-        inside = tuple(self._all_inside(part.inside))
-        return Laid(start, self._to(part.end), inside, part.is_text)
+        inside = tuple(found for item in part.inside if (found := self._item(item)) is not None)
+        return Part(start, self._to(part.end), inside, isinstance(part, Part) and part.is_text)
 
-    def _member(self, node: Node) -> Laid:
+    def _item(self, item: Inside) -> Inside | None:
+        """None for a text of nothing but white space."""
+        if isinstance(item, Parts):
+            start = self._to(item.start)
+            parts = tuple(map(self._part, item.parts))
+            return Parts(start, self._to(item.end), parts)
+        if not item.is_quoted:
+            return Text(*self._span(item.start, item.end), is_call=item.is_call)
+        self._to(item.start - 1)
+        span = self._view.add_text(item.start, item.end)
+        self._at = item.end + 1
+        return None if span is None else Text(*span, is_call=item.is_call)
+
+    def _member(self, node: Node) -> Part:
         """A member of the body beside the messages: a system prompt has texts, an array its elements."""
         raw = self._conversation.raw
         if key_of(node) == "system":
@@ -248,12 +196,12 @@ class _Layer:
             if isinstance(value, list) or raw[node.value] == '"':
                 message = Message(node.start, node.end, "")
                 read_content(message, raw, node, value)
-                return self._message(message)
+                return self._part(message)
         start = self._to(node.start)
         elements: tuple[Span, ...] = ()
         if node.inside is not None and raw[node.value] == "[":
             elements = tuple(self._span(child.start, child.end) for child in node.children)
-        return Laid(start, self._to(node.end), elements=elements)
+        return Part(start, self._to(node.end), elements=elements)
 
 
 def _inside(node: Node) -> Span:
@@ -289,10 +237,16 @@ def spans_by_message(source: str, kept: Sequence[Slice]) -> tuple[KeptMessage, .
     if conversation is None:
         raise ValueError("source: is not a conversation")
     return tuple(
-        KeptMessage(index, tuple(_kept_text(source, text, kept) for text in message.texts))
+        KeptMessage(index, tuple(_kept_texts(source, message, kept)))
         for index, message in enumerate(conversation.messages)
         if kept_parts(kept, message.start, message.end)
     )
+
+
+def _kept_texts(source: str, message: Message, kept: Sequence[Slice]) -> Iterator[KeptText]:
+    for text in texts_in(message.inside):
+        if not text.is_call:
+            yield _kept_text(source, text, kept)
 
 
 def _kept_text(source: str, text: Text, kept: Sequence[Slice]) -> KeptText:

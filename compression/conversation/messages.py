@@ -1,9 +1,10 @@
-"""Conversations as JSON: their shape, their messages as offsets, the texts and calls in them, and answers to calls."""
+"""Conversations as JSON: their shape, their messages as offsets, the texts and calls in them, and which go together."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -80,53 +81,48 @@ _WHITE = " \t\r\n"
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """The inside of a JSON string, without its quotes. `path` leads to it from the message's content."""
+    """A stretch that is no JSON of its own: a text or, with `is_call`, the arguments of a call.
 
-    path: tuple[int, ...]
-    start: int
-    end: int
-
-
-@dataclass(frozen=True, slots=True)
-class Arguments:
-    """Arguments of a call: `raw[start:end]`, without quotes where it is a string."""
+    Without its quotes, where it has any. `path` leads to a text from the message's content.
+    """
 
     start: int
     end: int
-    is_quoted: bool
+    path: tuple[int, ...] = ()
+    is_call: bool = False
+    is_quoted: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """An element of a content that is an array. `inside` is what of it is text, arguments, or again an array."""
+    """A message, a part of one, or another member of the request body. `inside` is all in it that is more than JSON.
+
+    `is_text`: a part that is a text and no more, so that it may go where its text goes. `elements` are those of a
+    member's array.
+    """
 
     start: int
     end: int
-    is_text: bool
-    inside: tuple[Text | Arguments | Parts, ...] = ()
+    inside: tuple[Text | Parts, ...] = ()
+    is_text: bool = False
+    elements: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """A content that is an array: `raw[start:end]` with its brackets."""
+    """A content that is an array, with its brackets."""
 
     start: int
     end: int
     parts: tuple[Part, ...]
 
 
-Inside = Text | Arguments | Parts
+Inside = Text | Parts
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    id: str | None
-    name: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Id and name of the call that a result answers, as far as it says them."""
+    """Id and name of a call, as far as it or a result that answers it says them."""
 
     id: str | None
     name: str | None
@@ -136,7 +132,7 @@ class Answer:
 class Message:
     """`raw[start:end]`, one message, or a member of a request body that holds text as messages do (role "").
 
-    `inside` is, in source order, all in it that is more than its JSON.
+    `inside` is in source order. `answers` are the calls that its results answer.
     """
 
     start: int
@@ -144,19 +140,15 @@ class Message:
     role: str
     inside: list[Inside] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
-    answers: list[Answer] = field(default_factory=list)
-
-    @property
-    def texts(self) -> Iterator[Text]:
-        """All texts, in source order."""
-        return texts_in(self.inside)
+    answers: list[Call] = field(default_factory=list)
 
 
 def texts_in(inside: Iterable[Inside]) -> Iterator[Text]:
+    """All texts and arguments, those of parts too, in source order."""
     for item in inside:
         if isinstance(item, Text):
             yield item
-        elif isinstance(item, Parts):
+        else:
             for part in item.parts:
                 yield from texts_in(part.inside)
 
@@ -205,9 +197,9 @@ def _message(raw: str, node: Node, value: Mapping[str, Any]) -> Message:
         read_content(message, raw, members["content"], value["content"])
     _add_calls(message, raw, members, value)
     if isinstance(value.get("tool_call_id"), str):
-        message.answers.append(Answer(value["tool_call_id"], None))
+        message.answers.append(Call(value["tool_call_id"], None))
     elif value["role"] in ("tool", "function"):
-        message.answers.append(Answer(None, _string(value.get("name"))))
+        message.answers.append(Call(None, _string(value.get("name"))))
     message.inside.sort(key=lambda item: item.start)
     return message
 
@@ -219,7 +211,7 @@ def read_content(message: Message, raw: str, node: Node, value: Any) -> None:
 
 def _content(message: Message, raw: str, node: Node, value: Any, path: tuple[int, ...]) -> Iterator[Inside]:
     if isinstance(value, str):
-        yield Text(path, node.value + 1, node.end - 1)
+        yield Text(node.value + 1, node.end - 1, path)
     elif isinstance(value, list):
         parts = tuple(
             _part(message, raw, child, part, (*path, number))
@@ -231,22 +223,22 @@ def _content(message: Message, raw: str, node: Node, value: Any, path: tuple[int
 def _part(message: Message, raw: str, node: Node, value: Any, path: tuple[int, ...]) -> Part:
     start, end = node.start, node.end
     if isinstance(value, str):
-        return Part(start, end, True, (Text(path, start + 1, end - 1),))
+        return Part(start, end, (Text(start + 1, end - 1, path),), is_text=True)
     kind = value.get("type") if isinstance(value, dict) else None
     if not isinstance(kind, str):
-        return Part(start, end, False)
+        return Part(start, end)
     if kind in TEXT_PARTS and isinstance(value.get("text"), str):
         text = members_of(node)["text"]
-        return Part(start, end, True, (Text(path, text.value + 1, text.end - 1),))
+        return Part(start, end, (Text(text.value + 1, text.end - 1, path),), is_text=True)
     if kind == "tool_use":
         message.calls.append(Call(_string(value.get("id")), _string(value.get("name"))))
-        return Part(start, end, False, tuple(_arguments(raw, members_of(node).get("input"))))
+        return Part(start, end, tuple(_arguments(raw, members_of(node).get("input"))))
     if kind == "tool_result" and len(path) == 1:
-        message.answers.append(Answer(_string(value.get("tool_use_id")), None))
+        message.answers.append(Call(_string(value.get("tool_use_id")), None))
         if "content" in value:
             found = _content(message, raw, members_of(node)["content"], value["content"], path)
-            return Part(start, end, False, tuple(found))
-    return Part(start, end, False)
+            return Part(start, end, tuple(found))
+    return Part(start, end)
 
 
 def _add_calls(message: Message, raw: str, members: Mapping[str, Node], value: Mapping[str, Any]) -> None:
@@ -275,14 +267,103 @@ def _add_function(
     message.inside.extend(_arguments(raw, members_of(node).get("arguments")))
 
 
-def _arguments(raw: str, node: Node | None) -> Iterator[Arguments]:
+def _arguments(raw: str, node: Node | None) -> Iterator[Text]:
     if node is None or node.end - node.value <= 2:
         return
     if raw[node.value] == '"':
-        yield Arguments(node.value + 1, node.end - 1, is_quoted=True)
+        yield Text(node.value + 1, node.end - 1, is_call=True)
     elif raw[node.value] in "{[":
-        yield Arguments(node.value, node.end, is_quoted=False)
+        yield Text(node.value, node.end, is_call=True, is_quoted=False)
 
 
 def _string(value: object) -> str | None:
     return value if isinstance(value, str) else None
+
+
+def exchanges(messages: Sequence[Message]) -> list[int]:
+    """For each message the number of the first one that it is kept or dropped with; its own if there is none earlier.
+
+    A result answers the nearest earlier call of its id that nothing has answered yet, since real traces
+    reuse ids; where all are answered, it is one more result of the last. A result without an id goes by the name of
+    its tool, else by place. One that answers no call is by itself.
+    """
+    joined = _Joined(list(range(len(messages))))
+    ledger = _Ledger()
+    for number, message in enumerate(messages):
+        for answer in message.answers:
+            caller = ledger.answered_by(answer)
+            if caller is not None:
+                joined.join(caller, number)
+        for call in message.calls:
+            ledger.add(_Open(number, call.id, call.name))
+    return [joined.first(number) for number in range(len(messages))]
+
+
+@dataclass(slots=True)
+class _Joined:
+    """Sets of messages, each known by its first: union by place, paths halved."""
+
+    above: list[int]
+
+    def first(self, number: int) -> int:
+        while self.above[number] != number:
+            self.above[number] = self.above[self.above[number]]
+            number = self.above[number]
+        return number
+
+    def join(self, one: int, other: int) -> None:
+        low, high = sorted((self.first(one), self.first(other)))
+        self.above[high] = low
+
+
+@dataclass(slots=True)
+class _Open:
+    message: int
+    id: str | None
+    name: str | None
+    is_answered: bool = False
+
+
+@dataclass(slots=True)
+class _Ledger:
+    """The calls so far; those that wait for a result lie on stacks, the nearest on top."""
+
+    _by_id: dict[str, list[_Open]] = field(default_factory=lambda: defaultdict(list))
+    # Calls without an id wait under their name, and all of them under "".
+    _by_name: dict[str, list[_Open]] = field(default_factory=lambda: defaultdict(list))
+    _last: dict[str, _Open] = field(default_factory=dict)
+
+    def add(self, call: _Open) -> None:
+        names = {call.name or "", ""}
+        if call.id is not None:
+            self._by_id[call.id].append(call)
+            self._last[f"id {call.id}"] = call
+        else:
+            for name in names:
+                self._by_name[name].append(call)
+                self._last[f"without id {name}"] = call
+        for name in names:
+            self._last[f"name {name}"] = call
+
+    def answered_by(self, answer: Call) -> int | None:
+        """The message of the call that this answers, which counts as answered from here on."""
+        if answer.id is not None:
+            found = _top(self._by_id.get(answer.id)) or self._last.get(f"id {answer.id}")
+        else:
+            found = self._named(answer.name or "")
+        if found is None:
+            return None
+        # A call with an id keeps waiting for a result with that id.
+        found.is_answered = found.is_answered or found.id == answer.id
+        return found.message
+
+    def _named(self, name: str) -> _Open | None:
+        """The call that a result without an id answers: preferably one that has no id either."""
+        waiting = _top(self._by_name.get(name))
+        return waiting or self._last.get(f"without id {name}") or self._last.get(f"name {name}")
+
+
+def _top(waiting: list[_Open] | None) -> _Open | None:
+    while waiting and waiting[-1].is_answered:
+        waiting.pop()
+    return waiting[-1] if waiting else None

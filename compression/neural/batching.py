@@ -1,5 +1,7 @@
 """Windows of token ids, the jobs made of them, and the service that runs those of concurrent requests in batches."""
 
+from __future__ import annotations
+
 import asyncio
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
@@ -9,6 +11,8 @@ from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from compression.pipeline.spec import ModelSpec
 
 
 class CheckpointRefused(ValueError):
@@ -116,6 +120,36 @@ class Network(Protocol):
     """Runs windows together; what an output holds is the network's business. Not for two threads at once."""
 
     def run(self, batch: Sequence[Window]) -> list[Floats]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Tokens of a window with its special ones (None: as the checkpoint says), those that neighbours share, and of
+    a batch with its padding."""
+
+    size: int | None = None
+    overlap: int = 0
+    token_budget: int = 4096
+
+    @classmethod
+    def of(cls, spec: ModelSpec) -> Windows:
+        return cls(spec.window, spec.overlap, spec.batch_tokens)
+
+
+DEFAULT_WINDOWS = Windows()
+
+
+def mean_of_tokens(
+    ranges: Sequence[tuple[int, int]], outputs: Sequence[Floats], tokens: int, start: int
+) -> Floats:
+    """One number a token, the mean over the windows that hold it. A window's output has its own tokens' from `start`
+    on; `ranges` are half-open."""
+    total, seen = np.zeros(tokens, np.float32), np.zeros(tokens, np.float32)
+    for (first, last), output in zip(ranges, outputs, strict=True):
+        total[first:last] += output[start : start + last - first]
+        seen[first:last] += 1
+    mean: Floats = total / np.maximum(seen, 1)
+    return mean
 
 
 def run_job(network: Network, job: Job[Result], token_budget: int) -> Result:

@@ -3,29 +3,32 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from compression.neural.batching import CheckpointRefused, LLMLinguaUnavailable, Network, NeuralService
+from compression.neural.batching import (
+    CheckpointRefused,
+    LLMLinguaUnavailable,
+    Network,
+    NeuralService,
+    Windows,
+)
 from compression.neural.checkpoints import find_checkpoint
 from compression.neural.llmlingua import LLMLingua2, LLMLinguaCompressor
 from compression.neural.models import (
     NetworkScorer,
     Running,
     ScoredModel,
-    Steering,
     WordModel,
     blended,
 )
 from compression.neural.networks import Placement
-from compression.neural.token_classifier import TokenClassifier, TokenClassifierSettings
+from compression.neural.token_classifier import TokenClassifier
 from compression.pipeline.pipeline import Pipeline, calibration_of, calibration_of_records
 from compression.pipeline.served import BuiltModel, LocalModel
 from compression.pipeline.spec import ModelSpec
 from compression.scorers.bm25 import BM25Scorer
 from compression.scorers.kinds import KINDS, Blend
-from compression.scorers.lexical import LexicalScorer
+from compression.scorers.lexical import LexicalScorer, Scorer
 from compression.source.token_counter import TokenCounter
 from compression.source.units import Segmentation
-
-_LONGEST_WINDOW = 512
 
 
 def build_neural_model(spec: ModelSpec, counter: TokenCounter) -> BuiltModel:
@@ -95,19 +98,15 @@ def _blend(spec: ModelSpec) -> Blend:
 
 
 def _word_model(spec: ModelSpec, counter: TokenCounter) -> BuiltModel:
-    unit_scorer = BM25Scorer() if spec.steered_by == "bm25" else LexicalScorer.load()
-    steering = Steering(unit_scorer, counter, spec.settings.selection)
+    unit_scorer: Scorer = BM25Scorer() if spec.steered_by == "bm25" else LexicalScorer.load()
     if spec.fidelity == "llmlingua2":
         original = LLMLingua2.load(spec.checkpoint or "", Placement.of(spec))
         # It keeps words of the very input, JSON or not: no view of a conversation comes between.
         plain = replace(spec.settings.segmentation, conversations=False)
         spec = replace(spec, settings=replace(spec.settings, segmentation=plain))
-        compressor = LLMLinguaCompressor(_pipeline(spec, counter), steering, original)
+        compressor = LLMLinguaCompressor(_pipeline(spec, counter), unit_scorer, original)
         return LocalModel(compressor, max_waiting=spec.max_waiting)
-    settings = TokenClassifierSettings(
-        window=spec.window or _LONGEST_WINDOW, overlap=spec.overlap, token_budget=spec.batch_tokens
-    )
     classifier = TokenClassifier.load(
-        spec.checkpoint or "", Placement.of(spec), settings=settings, count=counter.count_many
+        spec.checkpoint or "", Placement.of(spec), windows=Windows.of(spec), count=counter.count_many
     )
-    return WordModel(_running(spec, counter, classifier.network), steering, classifier)
+    return WordModel(_running(spec, counter, classifier.network), unit_scorer, classifier)

@@ -16,7 +16,17 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from compression.neural.batching import CheckpointRefused, Floats, Job, Network, QueryTooLong, Window, run_job
+from compression.neural.batching import (
+    DEFAULT_WINDOWS,
+    CheckpointRefused,
+    Floats,
+    Job,
+    Network,
+    QueryTooLong,
+    Window,
+    Windows,
+    run_job,
+)
 from compression.neural.checkpoints import TextTokenizer, find_checkpoint, read_json
 from compression.neural.networks import (
     CrossEncoderNetwork,
@@ -30,14 +40,6 @@ from compression.pipeline.spec import ModelSpec
 from compression.source.units import Segmentation
 
 _HAS_WORD = re.compile(r"\w")
-
-
-@dataclass(frozen=True, slots=True)
-class EncoderSettings:
-    """Tokens of a window (None: as the checkpoint says), and tokens of a batch."""
-
-    window: int | None = None
-    token_budget: int = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +71,9 @@ class Encoder:
         self._lower = lower
 
     @classmethod
-    def load(
-        cls, checkpoint: str, placement: Placement, *, settings: EncoderSettings | None = None
-    ) -> Encoder:
+    def load(cls, checkpoint: str, placement: Placement, *, windows: Windows = DEFAULT_WINDOWS) -> Encoder:
         """A folder or a hub name. Raises CheckpointRefused."""
-        folder, settings = find_checkpoint(checkpoint), settings or EncoderSettings()
+        folder = find_checkpoint(checkpoint)
         tokenizer = TextTokenizer.load(folder)
         said = read_json(folder / "sentence_bert_config.json")
         network: TorchNetwork
@@ -86,8 +86,8 @@ class Encoder:
             network,
             tokenizer,
             kind="bi" if kind == "bi" else "cross",
-            window=network.window_of(checkpoint, settings.window, said.get("max_seq_length")),
-            token_budget=settings.token_budget,
+            window=network.window_of(checkpoint, windows.size, said.get("max_seq_length")),
+            token_budget=windows.token_budget,
             prompts=_prompts(folder),
             lower=bool(said.get("do_lower_case")),
         )
@@ -95,8 +95,7 @@ class Encoder:
     @classmethod
     def of(cls, spec: ModelSpec) -> Encoder:
         """As a server's model has it. Raises CheckpointRefused."""
-        settings = EncoderSettings(window=spec.window, token_budget=spec.batch_tokens)
-        return cls.load(spec.checkpoint or "", Placement.of(spec), settings=settings)
+        return cls.load(spec.checkpoint or "", Placement.of(spec), windows=Windows.of(spec))
 
     def compare_job(self, query: str, texts: Sequence[str]) -> Job[list[float]]:
         """Nearness of each text to the query: a cosine in [-1, 1], or for a cross-encoder a probability."""

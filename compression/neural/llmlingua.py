@@ -12,11 +12,12 @@ from typing import Any
 from compression.choosing.cutting import thin_out
 from compression.neural.batching import CheckpointRefused, LLMLinguaUnavailable
 from compression.neural.checkpoints import find_checkpoint, read_json
-from compression.neural.models import Steering, network_errors_translated, steered
+from compression.neural.models import network_errors_translated, steered
 from compression.neural.networks import Placement
 from compression.pipeline.errors import RefusedRequest
 from compression.pipeline.pipeline import Pipeline
 from compression.pipeline.request import CompressionRequest, CompressionResult
+from compression.scorers.lexical import Scorer
 from compression.source.units import Slice
 
 # The library tells the two families of its checkpoints apart by these names, in the path of a checkpoint.
@@ -124,9 +125,9 @@ def _next_place(source: str, word: str, after: str, within: Slice) -> int:
 class LLMLinguaCompressor:
     """Keeps the words that LLMLingua-2 keeps; where they exceed the budget, those of the worst units go."""
 
-    def __init__(self, pipeline: Pipeline, steering: Steering, original: LLMLingua2) -> None:
+    def __init__(self, pipeline: Pipeline, scorer: Scorer, original: LLMLingua2) -> None:
         self._pipeline = pipeline
-        self._steering = steering
+        self._scorer = scorer
         self._original = original
 
     def compress(self, request: CompressionRequest) -> CompressionResult:
@@ -135,10 +136,10 @@ class LLMLinguaCompressor:
             return self._pipeline.finish(prepared, ())
         with network_errors_translated():
             words = self._original.kept(request.input, prepared.target_ratio)
-        units = steered(prepared, self._steering.scorer)
+        scores, choice = steered(prepared, self._scorer)
         spaced = _with_space_before(prepared.text.source, words)
-        slices = thin_out(units.cutting({}), spaced, prepared.budget, self._steering.counter)
-        return self._pipeline.finish_slices(prepared, units.scores, slices)
+        slices = thin_out(choice, spaced, prepared.budget, self._pipeline.counter)
+        return self._pipeline.finish_slices(prepared, scores, slices)
 
 
 def _with_space_before(source: str, spans: Sequence[Slice]) -> list[Slice]:

@@ -1,6 +1,6 @@
 """Neural compression models: CPU work in threads, batched forward passes, and units or words chosen by scores."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -10,8 +10,8 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from compression.choosing.assembly import Assembler
-from compression.choosing.cutting import Cutting, parts_of, plan_cuts, select
-from compression.choosing.selection import SelectionSettings
+from compression.choosing.budget import Choice
+from compression.choosing.cutting import CutAssembler, parts_of, plan_cuts
 from compression.neural.batching import (
     Floats,
     Job,
@@ -33,8 +33,7 @@ from compression.pipeline.request import CompressionRequest, CompressionResult
 from compression.pipeline.served import NO_TERMS, JobTerms, done
 from compression.scorers.kinds import Blend
 from compression.scorers.lexical import Scorer, TwoLookScorer, chances
-from compression.source.token_counter import TokenCounter
-from compression.source.units import Segmentation, Slice
+from compression.source.units import Segmentation
 
 Result = TypeVar("Result")
 _LARGE_CHARS = 64 * 1024
@@ -167,56 +166,38 @@ def blended(
     return chances(lexical.look_again(glance, np.asarray(logits, np.float32)))
 
 
-@dataclass(frozen=True, slots=True)
-class Steering:
-    """The scorer of the units, the counter of tokens, and the settings by which units are chosen."""
-
-    scorer: Scorer
-    counter: TokenCounter
-    selection: SelectionSettings
-
-
-@dataclass(frozen=True, slots=True)
-class Steered:
-    """A request whose units were scored. `weights` are the scores, or equal where there is no query."""
-
-    prepared: Prepared
-    scores: Sequence[float]
-    weights: Sequence[float]
-
-    def cutting(self, parts: Mapping[int, Sequence[Slice]]) -> Cutting:
-        request = self.prepared.request
-        return Cutting(self.prepared.text, self.weights, parts, request.preserve_order, request.mark_gaps)
-
-
-def steered(prepared: Prepared, scorer: Scorer) -> Steered:
-    scores = scorer.score(prepared.request.query, prepared.text)
-    return Steered(prepared, scores, scores if any(scores) else [1.0] * len(scores))
+def steered(prepared: Prepared, scorer: Scorer) -> tuple[Sequence[float], Choice]:
+    """The scores of the units, and the choice by them; by equal ones where there is no query."""
+    request, scores = prepared.request, scorer.score(prepared.request.query, prepared.text)
+    weights = scores if any(scores) else [1.0] * len(scores)
+    return scores, Choice(prepared.text, weights, request.preserve_order, request.mark_gaps)
 
 
 class WordModel(NeuralModel):
     """Unit scores say how much each unit may keep, a token classifier which words of its prose those are."""
 
-    def __init__(self, running: Running, steering: Steering, classifier: TokenClassifier) -> None:
+    def __init__(self, running: Running, scorer: Scorer, classifier: TokenClassifier) -> None:
         super().__init__(running)
-        self._steering = steering
+        self._scorer = scorer
         self._classifier = classifier
 
     async def _choose(self, prepared: Prepared) -> CompressionResult:
-        units, job = await self._in_thread(self._plan, prepared)
+        scores, choice, job = await self._in_thread(self._plan, prepared)
         spans = await self._run(job)
-        return await self._in_thread(self._finish, units, spans)
+        return await self._in_thread(self._finish, prepared, scores, choice, spans)
 
-    def _plan(self, prepared: Prepared) -> tuple[Steered, Job[list[tuple[int, int]]]]:
-        units, text = steered(prepared, self._steering.scorer), prepared.text
-        costs = self._steering.counter.count_many(Assembler(text).pieces())
-        cuts = plan_cuts(text, units.weights, costs, prepared.budget)
+    def _plan(self, prepared: Prepared) -> tuple[Sequence[float], Choice, Job[list[tuple[int, int]]]]:
+        (scores, choice), text = steered(prepared, self._scorer), prepared.text
+        costs = self._pipeline.counter.count_many(Assembler(text).pieces())
+        cuts = plan_cuts(text, choice.scores, costs, prepared.budget)
         spans = [(text.units[unit].start, text.units[unit].end) for unit in cuts]
         query = prepared.request.query
-        return units, self._classifier.keep_words_job(query, text.source, spans, list(cuts.values()))
+        return scores, choice, self._classifier.keep_words_job(query, text.source, spans, list(cuts.values()))
 
-    def _finish(self, units: Steered, spans: Sequence[tuple[int, int]]) -> CompressionResult:
-        prepared = units.prepared
-        cutting = units.cutting(parts_of(prepared.text, spans))
-        slices = select(cutting, prepared.budget, self._steering.counter, self._steering.selection)
-        return self._pipeline.finish_slices(prepared, units.scores, slices)
+    def _finish(
+        self, prepared: Prepared, scores: Sequence[float], choice: Choice, spans: Sequence[tuple[int, int]]
+    ) -> CompressionResult:
+        assembler = CutAssembler(prepared.text, parts_of(prepared.text, spans))
+        pipeline = self._pipeline
+        slices = choice.slices(assembler, prepared.budget, pipeline.counter, pipeline.settings.selection)
+        return pipeline.finish_slices(prepared, scores, slices)

@@ -18,70 +18,58 @@ OpenProvenceConfig, OpenProvencePreTrainedModel, OpenProvenceHead), here loaded 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from compression.neural.batching import Floats, Job, Network, QueryTooLong, cut, run_job
+from compression.neural.batching import (
+    Floats,
+    Job,
+    Network,
+    QueryTooLong,
+    Windows,
+    cut,
+    mean_of_tokens,
+    run_job,
+)
 from compression.neural.checkpoints import TextTokenizer, find_checkpoint, read_json
 from compression.neural.networks import Placement, QueryClassifierNetwork
 from compression.pipeline.spec import ModelSpec
 from compression.source.units import Segmentation
 
-
-@dataclass(frozen=True, slots=True)
-class QueryClassifierSettings:
-    """Tokens of a window (None: the checkpoint's), tokens that neighbouring windows share, tokens of a batch.
-
-    `before_norm` says which state the head reads (None: as transformers had it that saved the checkpoint).
-    """
-
-    window: int | None = None
-    overlap: int = 64
-    token_budget: int = 4096
-    before_norm: bool | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """A window's context: tokens `first` to `last` of the whole source's."""
-
-    first: int
-    last: int
+_OVERLAPPING = Windows(overlap=64)
 
 
 class QueryClassifier:
     """The mean keep probability of each unit's tokens, given the query, averaged over the windows that hold them."""
 
-    def __init__(
-        self, network: Network, tokenizer: TextTokenizer, settings: QueryClassifierSettings, *, window: int
-    ) -> None:
+    def __init__(self, network: Network, tokenizer: TextTokenizer, windows: Windows, *, window: int) -> None:
         self.network = network
         self.tokenizer = tokenizer
-        self.settings = settings
+        self._windows = windows
         self._window = window
 
     @classmethod
     def load(
-        cls, checkpoint: str, placement: Placement, *, settings: QueryClassifierSettings | None = None
+        cls,
+        checkpoint: str,
+        placement: Placement,
+        *,
+        windows: Windows = _OVERLAPPING,
+        before_norm: bool | None = None,
     ) -> QueryClassifier:
-        """A folder or a hub name. Raises CheckpointRefused."""
-        folder, settings = find_checkpoint(checkpoint), settings or QueryClassifierSettings()
+        """A folder or a hub name. `before_norm`: which state the head reads (None: as it was for those who
+        saved the checkpoint). Raises CheckpointRefused."""
+        folder = find_checkpoint(checkpoint)
         tokenizer = TextTokenizer.load(folder)
-        network = QueryClassifierNetwork.load(
-            folder, placement, tokenizer.pad_id, before_norm=settings.before_norm
-        )
+        network = QueryClassifierNetwork.load(folder, placement, tokenizer.pad_id, before_norm=before_norm)
         said = read_json(folder / "config.json").get("max_length")
-        window = network.window_of(checkpoint, settings.window, said)
-        return cls(network, tokenizer, settings, window=window)
+        window = network.window_of(checkpoint, windows.size, said)
+        return cls(network, tokenizer, windows, window=window)
 
     @classmethod
     def of(cls, spec: ModelSpec) -> QueryClassifier:
         """As a server's model has it. Raises CheckpointRefused."""
-        settings = QueryClassifierSettings(
-            window=spec.window, overlap=spec.overlap, token_budget=spec.batch_tokens
-        )
-        return cls.load(spec.checkpoint or "", Placement.of(spec), settings=settings)
+        return cls.load(spec.checkpoint or "", Placement.of(spec), windows=Windows.of(spec))
 
     def score_job(self, query: str, text: Segmentation) -> Job[list[float]]:
         """A score in [0, 1] for each unit. Raises QueryTooLong."""
@@ -93,11 +81,12 @@ class QueryClassifier:
         ids = [token for tokens in found for token in tokens.ids]
         bounds = [0, *np.cumsum([len(tokens) for tokens in found]).tolist()]
         places = self._places(text, bounds, room)
-        windows = tuple(self.tokenizer.pair_window(asked, ids[place.first : place.last]) for place in places)
-        start = len(self.tokenizer.pair.before) + len(asked) + len(self.tokenizer.pair.between)
+        windows = tuple(self.tokenizer.pair_window(asked, ids[first:last]) for first, last in places)
+        # The first number is the reranker's opinion of the whole window.
+        start = 1 + len(self.tokenizer.pair.before) + len(asked) + len(self.tokenizer.pair.between)
 
         def finish(outputs: Sequence[Floats]) -> list[float]:
-            kept = self._average(places, outputs, len(ids), start)
+            kept = mean_of_tokens(places, outputs, len(ids), start)
             sums = np.concatenate([[0.0], np.cumsum(kept, dtype=np.float64)])
             means = (sums[bounds[1:]] - sums[bounds[:-1]]) / np.maximum(np.diff(bounds), 1)
             return [float(mean) for mean in np.clip(means, 0.0, 1.0)]
@@ -105,7 +94,7 @@ class QueryClassifier:
         return Job(windows, finish)
 
     def score(self, query: str, text: Segmentation) -> list[float]:
-        return run_job(self.network, self.score_job(query, text), self.settings.token_budget)
+        return run_job(self.network, self.score_job(query, text), self._windows.token_budget)
 
     def _room(self, query: str) -> tuple[tuple[int, ...], int]:
         asked = self.tokenizer.tokens(query).ids
@@ -114,26 +103,13 @@ class QueryClassifier:
             raise QueryTooLong(len(asked), limit)
         return asked, self._window - self.tokenizer.pair.length - len(asked)
 
-    def _places(self, text: Segmentation, bounds: Sequence[int], room: int) -> list[_Place]:
+    def _places(self, text: Segmentation, bounds: Sequence[int], room: int) -> list[tuple[int, int]]:
         """Windows over each document by itself, as the heads were trained; they end at units where they can."""
-        overlap = min(self.settings.overlap, room // 2)
+        overlap = min(self._windows.overlap, room // 2)
         documents = [document.units for document in text.documents] or [(0, len(text.units))]
-        places = []
+        places: list[tuple[int, int]] = []
         for first_unit, last_unit in documents:
             start, end = bounds[first_unit], bounds[last_unit]
             ends = [bound - start for bound in bounds[first_unit + 1 : last_unit + 1]]
-            places += [
-                _Place(start + first, start + last) for first, last in cut(end - start, room, overlap, ends)
-            ]
+            places += [(start + first, start + last) for first, last in cut(end - start, room, overlap, ends)]
         return places
-
-    def _average(
-        self, places: Sequence[_Place], outputs: Sequence[Floats], tokens: int, start: int
-    ) -> Floats:
-        total, seen = np.zeros(tokens, np.float32), np.zeros(tokens, np.float32)
-        for place, output in zip(places, outputs, strict=True):
-            # The first number is the reranker's opinion of the whole window.
-            total[place.first : place.last] += output[1 + start : 1 + start + place.last - place.first]
-            seen[place.first : place.last] += 1
-        mean: Floats = total / np.maximum(seen, 1)
-        return mean

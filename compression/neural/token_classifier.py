@@ -12,9 +12,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-import numpy as np
-
-from compression.neural.batching import Floats, Job, Network, cut, run_job
+from compression.neural.batching import (
+    DEFAULT_WINDOWS,
+    Floats,
+    Job,
+    Network,
+    Windows,
+    cut,
+    mean_of_tokens,
+    run_job,
+)
 from compression.neural.checkpoints import TextTokenizer, Tokens, find_checkpoint
 from compression.neural.networks import Placement, TokenClassifierNetwork
 from compression.neural.words import (
@@ -43,13 +50,7 @@ class ScoredTokens:
     kept: Floats
 
 
-@dataclass(frozen=True, slots=True)
-class TokenClassifierSettings:
-    """Tokens of a window with its special tokens, tokens that neighbours share, tokens of a batch with its padding."""
-
-    window: int = 512
-    overlap: int = 0
-    token_budget: int = 4096
+_LONGEST_WINDOW = 512
 
 
 class TokenClassifier:
@@ -59,14 +60,14 @@ class TokenClassifier:
         self,
         network: Network,
         tokenizer: TextTokenizer,
-        settings: TokenClassifierSettings,
+        windows: Windows,
         count: CountTokens | None,
     ) -> None:
         self.network = network
         self.tokenizer = tokenizer
-        self.settings = settings
+        self._windows = windows
         self._count = count
-        self._room = settings.window - tokenizer.single.length
+        self._room = (windows.size or _LONGEST_WINDOW) - tokenizer.single.length
 
     @classmethod
     def load(
@@ -74,15 +75,15 @@ class TokenClassifier:
         checkpoint: str,
         placement: Placement,
         *,
-        settings: TokenClassifierSettings | None = None,
+        windows: Windows = DEFAULT_WINDOWS,
         count: CountTokens | None = None,
     ) -> TokenClassifier:
         """A folder or a hub name. `count` counts a receipt's tokens; without it the checkpoint's own are counted."""
-        folder, settings = find_checkpoint(checkpoint), settings or TokenClassifierSettings()
+        folder = find_checkpoint(checkpoint)
         tokenizer = TextTokenizer.load(folder)
         network = TokenClassifierNetwork.load(folder, placement, tokenizer.pad_id)
-        network.window_of(checkpoint, settings.window)
-        return cls(network, tokenizer, settings, count)
+        network.window_of(checkpoint, windows.size or _LONGEST_WINDOW)
+        return cls(network, tokenizer, windows, count)
 
     def tokens_job(self, spans: Sequence[Span], found: Sequence[Tokens]) -> Job[ScoredTokens]:
         """Keep probabilities of the tokens `found` in the spans; only these are run through the network."""
@@ -94,11 +95,12 @@ class TokenClassifier:
             ids += tokens.ids
             offsets += [(start + left, start + right) for left, right in tokens.offsets]
             ends.append(len(ids))
-        ranges = cut(len(ids), self._room, self.settings.overlap, ends)
+        ranges = cut(len(ids), self._room, self._windows.overlap, ends)
         windows = tuple(self.tokenizer.window(ids[first:last]) for first, last in ranges)
+        before = len(self.tokenizer.single.before)
 
         def finish(outputs: Sequence[Floats]) -> ScoredTokens:
-            return ScoredTokens(tuple(offsets), self._average(ranges, outputs, len(ids)))
+            return ScoredTokens(tuple(offsets), mean_of_tokens(ranges, outputs, len(ids), before))
 
         return Job(windows, finish)
 
@@ -142,7 +144,7 @@ class TokenClassifier:
     ) -> list[Span]:
         """`keep_words_job`, run here and now."""
         return run_job(
-            self.network, self.keep_words_job(query, source, spans, budgets), self.settings.token_budget
+            self.network, self.keep_words_job(query, source, spans, budgets), self._windows.token_budget
         )
 
     def _keep(
@@ -172,15 +174,6 @@ class TokenClassifier:
         costs = self._count(spaced) if self._count else judged.tokens.tolist()
         chosen = _choose(groups, rank, costs, budget, mark)
         return join_words(source, words, chosen) if any(chosen[:mark]) else []
-
-    def _average(self, ranges: Sequence[Span], outputs: Sequence[Floats], tokens: int) -> Floats:
-        before = len(self.tokenizer.single.before)
-        total, seen = np.zeros(tokens, np.float32), np.zeros(tokens, np.float32)
-        for (first, last), output in zip(ranges, outputs, strict=True):
-            total[first:last] += output[before : before + last - first]
-            seen[first:last] += 1
-        mean: Floats = total / np.maximum(seen, 1)
-        return mean
 
 
 def _choose(

@@ -12,10 +12,10 @@ from pathlib import Path
 from compression.calibration.calibration import Calibrated
 from compression.calibration.estimate import Estimate, Estimator, ScoredText
 from compression.choosing.assembly import Assembler, renderer
-from compression.choosing.budget import budget_for, fit, smallest_output
+from compression.choosing.budget import Choice, budget_for
 from compression.choosing.diversity import diversify
 from compression.choosing.protection import protect
-from compression.choosing.selection import Selection, SelectionSettings
+from compression.choosing.selection import SelectionSettings
 from compression.flags import Evidence, check
 from compression.pipeline.errors import NotCalibrated, ScoresMismatch
 from compression.pipeline.request import (
@@ -95,8 +95,8 @@ class Pipeline:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """`of_records` is the calibration for tools' results in JSON; without one a promise treats them as any text."""
-        self._counter = counter
-        self._settings = settings
+        self.counter = counter
+        self.settings = settings
         self._calibration = calibration
         self._of_records = of_records
         self._clock = clock
@@ -104,24 +104,24 @@ class Pipeline:
     def prepare(self, request: CompressionRequest) -> Prepared:
         """Raises a `CompressionError` for what cannot be compressed."""
         started = self._clock()
-        check_request(request, self._settings)
+        check_request(request, self.settings)
         if request.keep is not None and self._calibration is None:
             raise NotCalibrated
         # What a promise needs is known once there are scores.
-        ratio = self._settings.highest_ratio if request.target_ratio is None else request.target_ratio
+        ratio = self.settings.highest_ratio if request.target_ratio is None else request.target_ratio
         text, is_record = self._segmented(request)
         check_units(len(text.units), len(request.sizes))
-        text = protect(text, self._settings.protections)
-        tokens = self._counter.count(request.input)
+        text = protect(text, self.settings.protections)
+        tokens = self.counter.count(request.input)
         return Prepared(request, text, tokens, ratio, budget_for(tokens, ratio), started, is_record=is_record)
 
     def _segmented(self, request: CompressionRequest) -> tuple[Segmentation, bool]:
         """The input in units, and whether it is a record of which any value may be needed."""
-        text = segment(request.input, self._settings.segmentation)
+        text = segment(request.input, self.settings.segmentation)
         may_be = request.is_tool_result and (request.keep is None or self._of_records is not None)
         if not may_be or not is_record(text):
             return text, False
-        return segment(request.input, self._settings.segmentation_of_records), True
+        return segment(request.input, self.settings.segmentation_of_records), True
 
     def identity(self, prepared: Prepared) -> CompressionResult:
         """The input, byte for byte."""
@@ -133,11 +133,11 @@ class Pipeline:
             return self.identity(prepared)
         ranked = _ranked(scores, prepared)
         assembler = Assembler(prepared.text)
-        costs = self._counter.count_many(assembler.pieces())
+        costs = self.counter.count_many(assembler.pieces())
         result = self._chosen(prepared, ranked, assembler, costs)
         others = []
         for size in prepared.request.sizes:
-            one = prepared.at(size, self._settings.highest_ratio, self._clock())
+            one = prepared.at(size, self.settings.highest_ratio, self._clock())
             found = self._chosen(one, ranked, assembler, costs)
             others.append(Sized(found.receipt, found.kept))
         return replace(result, sizes=tuple(others)) if others else result
@@ -181,7 +181,7 @@ class Pipeline:
             budget=prepared.room,
             original_tokens=prepared.original_tokens,
             output_tokens=output_tokens,
-            settings=self._settings.flags,
+            settings=self.settings.flags,
             estimate=estimate,
             is_promised=prepared.request.keep is not None,
         )
@@ -192,7 +192,7 @@ class Pipeline:
             output_tokens=evidence.output_tokens,
             target_ratio=prepared.request.target_ratio,
             latency_ms=(self._clock() - prepared.started) * 1000,
-            tokenizer=self._counter.name,
+            tokenizer=self.counter.name,
             risk_flags=flags,
             keep=prepared.request.keep,
             estimated_ratio=prepared.estimated_ratio,
@@ -209,7 +209,7 @@ class Pipeline:
             return prepared
         scored = prepared.scored(scores)
         ratio = calibration.smallest_ratio(keep, scored, costs, self._selection_of(prepared))
-        ratio = min(max(ratio, self._settings.lowest_ratio), self._settings.highest_ratio)
+        ratio = min(max(ratio, self.settings.lowest_ratio), self.settings.highest_ratio)
         return replace(
             prepared,
             target_ratio=ratio,
@@ -223,10 +223,10 @@ class Pipeline:
         if plain == prepared.request.input:
             return plain, prepared.original_tokens
         marked = renderer(prepared.text, mark_gaps=prepared.request.mark_gaps)(slices)
-        tokens = self._counter.count(marked)
+        tokens = self.counter.count(marked)
         if marked == plain or tokens <= prepared.room:
             return marked, tokens
-        return plain, self._counter.count(plain)
+        return plain, self.counter.count(plain)
 
     def _estimate(
         self, prepared: Prepared, scores: Sequence[float] | None, slices: Sequence[Slice], tokens: int
@@ -238,27 +238,18 @@ class Pipeline:
         return self._of_records if prepared.is_record else self._calibration
 
     def _selection_of(self, prepared: Prepared) -> SelectionSettings:
-        return replace(self._settings.selection, adds_up=prepared.is_record)
+        return replace(self.settings.selection, adds_up=prepared.is_record)
 
     def _select(
         self, prepared: Prepared, scores: Sequence[float], assembler: Assembler, costs: Sequence[int]
     ) -> list[Slice]:
-        text = prepared.text
-        if not text.units:
+        request = prepared.request
+        if not prepared.text.units:
             return []
         # A promise's budget is for the text alone.
-        render = renderer(text, mark_gaps=prepared.request.mark_gaps and prepared.request.keep is None)
-
-        def assemble(kept: Sequence[int]) -> list[Slice]:
-            if prepared.request.preserve_order:
-                return assembler.assemble(kept)
-            return assembler.assemble_by_relevance(kept, scores)
-
-        def measure(kept: Sequence[int]) -> int:
-            return self._counter.count(render(assemble(kept)))
-
-        kept = fit(Selection(text, scores, costs, self._selection_of(prepared)), prepared.budget, measure)
-        return assemble(kept) if kept else smallest_output(text, scores, prepared.budget, self._counter)
+        marks = request.mark_gaps and request.keep is None
+        choice = Choice(prepared.text, scores, request.preserve_order, marks)
+        return choice.slices(assembler, prepared.budget, self.counter, self._selection_of(prepared), costs)
 
 
 def _ranked(scores: Sequence[float], prepared: Prepared) -> list[float]:

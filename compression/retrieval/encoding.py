@@ -8,9 +8,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from compression.neural.batching import CheckpointRefused, Floats, Job, NeuralService, Window
+from compression.neural.batching import CheckpointRefused, Floats, Job, NeuralService, Window, Windows
 from compression.neural.checkpoints import find_checkpoint
-from compression.neural.encoder import Encoder, EncoderSettings
+from compression.neural.encoder import Encoder
 from compression.neural.models import network_errors_translated
 from compression.neural.networks import Placement
 from compression.pipeline.errors import RefusedRequest
@@ -35,9 +35,9 @@ class EncoderRetrieval:
     def load(cls, spec: EncoderSpec) -> EncoderRetrieval:
         """Raises `CheckpointRefused`, also for a checkpoint of the other kind."""
         folder = find_checkpoint(spec.checkpoint, spec.revision)
-        settings = EncoderSettings(window=spec.context_length, token_budget=spec.batch_tokens)
+        windows = Windows(spec.context_length, token_budget=spec.batch_tokens)
         placement = Placement(spec.device, spec.dtype, spec.threads, spec.memory_share)
-        encoder = Encoder.load(str(folder), placement, settings=settings)
+        encoder = Encoder.load(str(folder), placement, windows=windows)
         if (encoder.kind == "bi") != (spec.does == "embed"):
             is_one = "makes vectors" if encoder.kind == "bi" else "compares pairs of texts"
             raise CheckpointRefused(spec.checkpoint, f"it {is_one}, which is not what this model is for")

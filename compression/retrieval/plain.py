@@ -13,10 +13,9 @@ from compression.features.words import fold, split_many
 from compression.pipeline.errors import RefusedRequest, TextTooLong
 from compression.retrieval.job import Answer, RetrievalJob, Text
 from compression.scorers.lexical import LexicalScorer
-from compression.segmentation.builder import SegmentationSettings
 from compression.segmentation.segment import segment_plain
 from compression.source.token_counter import TokenizerCounter, UnknownToken
-from compression.source.units import Document, Segmentation, Unit
+from compression.source.units import Document, Segmentation, SegmentationSettings, Unit
 
 
 def shortened(vectors: Floats, dimensions: int | None) -> Floats:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from compression.segmentation.builder import Builder, SegmentationSettings
 from compression.segmentation.code import (
     add_code,
     add_entry,
@@ -38,6 +37,7 @@ from compression.segmentation.tables import (
     markdown_until,
     separated_until,
 )
+from compression.source.units import Builder, SegmentationSettings
 
 _CLOSING_TAG = re.compile(r"[ \t]*</[a-zA-Z_]{1,20}>[ \t]*\Z")
 _TITLE_TAG = re.compile(r"[ \t]*<(?:title|source|name|heading)>", re.IGNORECASE)

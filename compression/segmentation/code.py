@@ -3,9 +3,9 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from compression.segmentation.builder import Builder, SegmentationSettings
 from compression.segmentation.lines import FENCE, LOG_LINE, Line, is_blank
 from compression.segmentation.prose import add_sentences, split_long
+from compression.source.units import Builder, SegmentationSettings
 
 _CAUSE = re.compile(r"[ \t]{0,8}(?:Caused by|Suppressed):")
 _TRACEBACK = re.compile(r"[ \t]*+Traceback \(most recent call last\)")

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from compression.segmentation.builder import SegmentationSettings
 from compression.segmentation.code import is_log_line, is_mostly_log
 from compression.segmentation.lines import SPEAKER, Line, is_blank, trimmed
+from compression.source.units import SegmentationSettings
 
 # Some marks of other scripts look like ASCII ones; they are intended.
 # ruff: noqa: RUF001

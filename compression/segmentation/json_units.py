@@ -4,10 +4,10 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from compression.segmentation.builder import Builder, SegmentationSettings
 from compression.segmentation.lines import Line
 from compression.segmentation.prose import longest_for
 from compression.source.json_tree import Node, json_end, read_tree
+from compression.source.units import Builder, SegmentationSettings
 
 _CALLED_KEYS = frozenset(
     {

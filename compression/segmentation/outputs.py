@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from compression.segmentation.builder import Builder, SegmentationSettings
 from compression.segmentation.lines import Line, is_blank
+from compression.source.units import Builder, SegmentationSettings
 
 _FILE = re.compile(r"diff (?:--git |-\w|--cc )|Index: \S")
 _OF_FILE = re.compile(

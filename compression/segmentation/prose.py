@@ -4,9 +4,8 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from compression.segmentation.builder import Builder, SegmentationSettings
 from compression.segmentation.lines import SPEAKER, Line, ends_sentence
-from compression.source.units import UnitKind
+from compression.source.units import Builder, SegmentationSettings, UnitKind
 
 # Some marks of other scripts look like ASCII ones; they are intended.
 # ruff: noqa: RUF001

@@ -6,13 +6,20 @@ from itertools import accumulate
 
 from compression.conversation.writing import segment_conversation
 from compression.segmentation.blocks import Reading, add_blocks
-from compression.segmentation.builder import Builder, SegmentationSettings
 from compression.segmentation.code import fenced_lines
 from compression.segmentation.documents import Part, names_documents, split_documents
 from compression.segmentation.entries import Entry, is_turn, split_entries
 from compression.segmentation.json_units import JsonFinder, add_json_source
 from compression.segmentation.lines import Line, is_blank, split_lines, trimmed
-from compression.source.units import Document, Frame, Segmentation, Unit, UnitKind
+from compression.source.units import (
+    Builder,
+    Document,
+    Frame,
+    Segmentation,
+    SegmentationSettings,
+    Unit,
+    UnitKind,
+)
 
 
 def coarsened(text: Segmentation, most: int) -> Segmentation:

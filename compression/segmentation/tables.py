@@ -3,9 +3,9 @@
 import re
 from collections.abc import Sequence
 
-from compression.segmentation.builder import Builder, SegmentationSettings
 from compression.segmentation.lines import Line, is_blank
 from compression.segmentation.prose import split_long
+from compression.source.units import Builder, SegmentationSettings
 
 _RULE = r"[ \t]*+:?-++:?[ \t]*+"
 _DELIMITER_ROW = re.compile(rf"[ \t]*+\|?{_RULE}(?:\|{_RULE})*+(?:\|[ \t]*+)?\Z")

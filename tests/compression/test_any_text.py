@@ -9,7 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from compression.choosing.cutting import Cutting, may_be_cut, parts_of, select
+from compression.choosing.budget import Choice
+from compression.choosing.cutting import CutAssembler, may_be_cut, parts_of
 from compression.choosing.selection import SelectionSettings
 from compression.features.words import WORD, fold, grams, split
 from compression.neural.words import find_guards, group_words, join_words, split_words
@@ -186,6 +187,6 @@ def test_any_text_is_cut_inside_its_units_too(source: str, chance: object, ratio
             spans += join_words(source, words, [chance.random() < 0.6 for _ in words])  # type: ignore[attr-defined]
     scores = [0.5] * len(text.units)
     budget = int(counter().count(source) * ratio)
-    cutting = Cutting(text, scores, parts_of(text, spans), preserve_order=True)
-    slices = select(cutting, budget, counter(), SelectionSettings())
+    cut = CutAssembler(text, parts_of(text, spans))
+    slices = Choice(text, scores).slices(cut, budget, counter(), SelectionSettings())
     assert counter().count(join(source, slices)) <= budget

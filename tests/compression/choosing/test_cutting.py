@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compression.choosing.cutting import Cutting, apart, may_be_cut, parts_of, plan_cuts, select, thin_out
+from compression.choosing.budget import Choice
+from compression.choosing.cutting import CutAssembler, apart, may_be_cut, parts_of, plan_cuts, thin_out
 from compression.choosing.selection import SelectionSettings
 from compression.segmentation import SegmentationSettings, segment
 from compression.source.token_counter import FakeCounter
@@ -99,7 +100,9 @@ def test_parts_are_chosen_within_the_budget_and_are_slices(
             middle = data.draw(st.integers(unit.start, unit.end - 1))
             parts[at] = [Slice(middle, unit.end)]
     budget = data.draw(st.integers(0, COUNTER.count(source)))
-    slices = select(Cutting(text, scores, parts, preserve_order), budget, COUNTER, SelectionSettings())
+    slices = Choice(text, scores, preserve_order).slices(
+        CutAssembler(text, parts), budget, COUNTER, SelectionSettings()
+    )
     assert COUNTER.count(join(source, slices)) <= budget
     assert all(0 <= start < end <= len(source) for start, end in slices)
     if preserve_order:
@@ -113,7 +116,7 @@ def test_spans_that_do_not_fit_go_with_the_worst_units_first(found: list[str], d
     scores = [data.draw(st.floats(0, 1)) for _ in text.units]
     spans = [Slice(unit.start, max(unit.start + 1, unit.end - 1)) for unit in text.units]
     budget = data.draw(st.integers(0, COUNTER.count(source) + 5))
-    slices = thin_out(Cutting(text, scores, {}, True), spans, budget, COUNTER)
+    slices = thin_out(Choice(text, scores), spans, budget, COUNTER)
     assert COUNTER.count(join(source, slices)) <= budget
     kept = {at for at, span in enumerate(spans) if any(s.start <= span.start < s.end for s in slices)}
     dropped = set(range(len(spans))) - kept

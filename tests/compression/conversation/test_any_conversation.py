@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compression.choosing.cutting import Cutting, may_be_cut, parts_of, select
+from compression.choosing.budget import Choice
+from compression.choosing.cutting import CutAssembler, may_be_cut, parts_of
 from compression.choosing.selection import SelectionSettings
 from compression.conversation import spans_by_message
 from compression.neural.words import join_words, split_words
@@ -115,9 +116,9 @@ def test_a_conversation_whose_sentences_are_cut_is_one_still(
         )
         spans += join_words(text.source, words, [chance.random() < 0.6 for _ in words])
     scores = [chance.random() for _ in text.units]
-    cutting = Cutting(text, scores, parts_of(text, spans), preserve_order=True)
+    cut = CutAssembler(text, parts_of(text, spans))
     budget = int(counter().count(source) * ratio)
-    slices = select(cutting, budget, counter(), SelectionSettings())
+    slices = Choice(text, scores).slices(cut, budget, counter(), SelectionSettings())
     kept = tuple(text.raw_slices(slices))
     left = json.loads(join(source, kept))
     numbers = [message.index for message in spans_by_message(source, kept)]

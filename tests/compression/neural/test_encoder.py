@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from compression.neural.batching import NeuralService, QueryTooLong
-from compression.neural.encoder import Encoder, EncoderSettings
+from compression.neural.batching import NeuralService, QueryTooLong, Windows
+from compression.neural.encoder import Encoder
 from compression.neural.networks import Placement
 from compression.source.units import Document, Segmentation, Unit
 
@@ -94,8 +94,7 @@ async def test_through_the_service_scores_are_the_same(encoder: Encoder) -> None
 
 @pytest.fixture(scope="module")
 def cross_encoder(cross_encoder_checkpoint: Path) -> Encoder:
-    settings = EncoderSettings(window=64)
-    return Encoder.load(str(cross_encoder_checkpoint), Placement(), settings=settings)
+    return Encoder.load(str(cross_encoder_checkpoint), Placement(), windows=Windows(64))
 
 
 def test_a_cross_encoder_gives_the_probability_of_the_pair(cross_encoder: Encoder) -> None:

@@ -13,9 +13,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from benchmarks.sample_checkpoints import TEXTS
-from compression.neural.batching import CheckpointRefused, QueryTooLong
+from compression.neural.batching import CheckpointRefused, QueryTooLong, Windows
 from compression.neural.networks import Placement
-from compression.neural.query_classifier import QueryClassifier, QueryClassifierSettings
+from compression.neural.query_classifier import QueryClassifier
 from compression.source.units import Document, Segmentation, Unit
 
 QUERY = "the plan of the committee"
@@ -74,7 +74,7 @@ def test_the_state_before_the_last_norm_is_another(query_checkpoints: dict[str, 
     text = two_units("The committee met to discuss it. ", "The plan was not ready.")
     folder = str(query_checkpoints["modernbert"])
     before = QueryClassifier.load(folder, Placement()).score(QUERY, text)
-    after = QueryClassifier.load(folder, Placement(), settings=QueryClassifierSettings(before_norm=False))
+    after = QueryClassifier.load(folder, Placement(), before_norm=False)
     assert not np.allclose(before, after.score(QUERY, text), atol=1e-3)
 
 
@@ -89,9 +89,7 @@ def test_the_query_matters(kind: str, query_checkpoints: dict[str, Path]) -> Non
 def test_a_long_document_is_seen_whole_through_overlapping_windows(
     kind: str, query_checkpoints: dict[str, Path]
 ) -> None:
-    classifier = QueryClassifier.load(
-        str(query_checkpoints[kind]), Placement(), settings=QueryClassifierSettings(overlap=16)
-    )
+    classifier = QueryClassifier.load(str(query_checkpoints[kind]), Placement(), windows=Windows(overlap=16))
     text = two_units(TEXTS[0] + " " + TEXTS[1] + " ", TEXTS[5])
     job = classifier.score_job(QUERY, text)
     assert len(job.windows) > 1 and all(len(window) <= 96 for window in job.windows)

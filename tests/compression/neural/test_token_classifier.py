@@ -11,9 +11,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.sample_checkpoints import TEXTS, Architecture
-from compression.neural.batching import CheckpointRefused, Window
+from compression.neural.batching import CheckpointRefused, Window, Windows
 from compression.neural.networks import Placement, TokenClassifierNetwork
-from compression.neural.token_classifier import TokenClassifier, TokenClassifierSettings
+from compression.neural.token_classifier import TokenClassifier
 
 ARCHITECTURES: tuple[Architecture, ...] = ("bert", "xlm-roberta", "modernbert")
 PROSE = " ".join(TEXTS[at] for at in (0, 1, 5))
@@ -117,8 +117,8 @@ def test_a_counter_of_the_receipt_sets_the_costs(checkpoints: dict[Architecture,
 def test_no_token_goes_unseen_in_a_text_of_many_windows(
     architecture: Architecture, checkpoints: dict[Architecture, Path]
 ) -> None:
-    options = TokenClassifierSettings(window=64, overlap=16)
-    classifier = TokenClassifier.load(str(checkpoints[architecture]), Placement(), settings=options)
+    options = Windows(64, overlap=16)
+    classifier = TokenClassifier.load(str(checkpoints[architecture]), Placement(), windows=options)
     text = "word" * 400 + " " + PROSE * 3
     job = classifier.tokens_job([(0, len(text))], [classifier.tokenizer.tokens(text)])
     assert all(len(window) <= 64 for window in job.windows)
@@ -168,6 +168,4 @@ def test_spans_that_overlap_are_refused(classifiers: dict[Architecture, TokenCla
 
 def test_a_window_longer_than_the_positions_is_refused(checkpoints: dict[Architecture, Path]) -> None:
     with pytest.raises(CheckpointRefused, match="window: 600"):
-        TokenClassifier.load(
-            str(checkpoints["bert"]), Placement(), settings=TokenClassifierSettings(window=600)
-        )
+        TokenClassifier.load(str(checkpoints["bert"]), Placement(), windows=Windows(600))
