@@ -293,8 +293,8 @@ async def _read(reader: asyncio.StreamReader, answer: Answer) -> None:
 async def _dawdle(answer: Answer, seen: int) -> None:
     if answer.ask.manner == "slow reader":
         await asyncio.sleep(DAWDLE_S)
-    elif answer.ask.manner == "stops reading" and seen:
-        # Longer than the server lets a client take nothing; what it had sent by then may still be there.
+    elif answer.ask.manner == "stops reading" and 0 < seen <= READ_BYTES:
+        # Longer than the server lets a client take nothing; what it had sent by then is still there.
         await asyncio.sleep(STOPPED_S)
 
 
