@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from uuid import uuid4
 
 from billing.accounts.accounts import Accounts
-from billing.books.reconciliation import Difference, differences
+from billing.books.invariants import Violation, differences
 from billing.caller import Caller
 from billing.ledger.ledger import Ledger
 from billing.price import Cost, ModelPrice
@@ -125,7 +125,7 @@ class Bench:
     async def verify(self, expected: int, found: int) -> None:
         if expected != found:
             raise BadRun(f"{expected} settlements were made and {found} events are in the ledger")
-        unmatched: list[Difference] = await self._database.read(differences)
+        unmatched: list[Violation] = await self._database.read(differences)
         if unmatched:
             raise BadRun(f"the ledger does not reconcile: {unmatched}")
 

@@ -17,13 +17,13 @@ from benchmarks.years.generate import Years
 from billing.archive.archiver import Archiver
 from billing.archive.month_files import manifest_of
 from billing.books.books import Books
+from billing.books.invariants import unequal_sums
 from billing.books.usage_report import usage
 from billing.ledger.ledger import Ledger
 from billing.ledger.spool import Spool
 from billing.rollups.archived import archived, sealed_until
 from billing.rollups.archived import stored_manifest as archived_manifest
 from billing.rollups.partitions import day_of
-from billing.rollups.refill import unequal_sums
 from billing.store.database import Database, open_database
 from billing.store.migration import upgrade
 
@@ -75,7 +75,7 @@ async def read_books(database: Database, years: Years, figures: Figures, spool: 
     for name, full in (("first", False), ("ordinary", False), ("ordinary", False), ("--full", True)):
         found = await timed(figures, f"reconcile, {name}", partial(books.reconcile, spool, full=full))
         figures.events_read[name] = found.events_read
-        if not found.is_clean or sum(row.events for row in found.balances) != years.events:
+        if not found.is_clean or found.totals.events != years.events:
             raise RuntimeError(f"the books do not add up: {found}")
 
 
@@ -95,7 +95,7 @@ async def archive_month(
     figures.archived_bytes = sum(file.bytes for file in files)
     await timed(figures, "months against days", lambda: database.read(unequal_sums))
     found = await Books(database).reconcile(spool)
-    if not found.is_clean or sum(row.events for row in found.balances) != years.events:
+    if not found.is_clean or found.totals.events != years.events:
         raise RuntimeError(f"the books do not add up: {found}")
 
 

@@ -1,29 +1,80 @@
 """The ledger as an operator reads it: usage, statements, the audit log, and whether everything adds up."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
+from sqlalchemy import Connection, func, select
+
 from billing.accounts import account_sql, audit_log
 from billing.accounts.audit_log import AuditEntry
-from billing.books import reconciliation
 from billing.books.compressions import Comparison, comparisons
-from billing.books.proof import prove
+from billing.books.invariants import Violation, unequal_sums, violations, wrong_rows
+from billing.books.mispriced import MispricedEvent
+from billing.books.proof import ChangedEvents, prove
 from billing.books.rebuild import EventsChanged, rebuild_balances
-from billing.books.reconciliation import (
-    Difference,
-    Reconciliation,
-    all_wrong_rows,
-    key_differences_of_one_moment,
-)
 from billing.books.saving import Dimension
 from billing.books.statement import Statement, statement
 from billing.books.usage_report import UsageSum, usage
-from billing.books.wrong_adjustments import wrong_adjustments
+from billing.books.wrong_adjustments import WrongAdjustment, wrong_adjustments
 from billing.ledger.spool import Spool
-from billing.rollups.archived import ArchivedSumsChanged, wrong_archives
-from billing.rollups.refill import unequal_sums
-from billing.store.database import Database
+from billing.rollups.archived import ArchivedSumsChanged, WrongArchive, wrong_archives
+from billing.store.database import Database, use_one_snapshot
+from billing.store.rollup_tables import usage_months
+from billing.store.schema import adjustments, workspaces
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Of all workspaces, as their rows and the sums of usage have them."""
+
+    workspaces: int
+    posted_nano_usd: int
+    collected_nano_usd: int
+    credited_nano_usd: int
+    held_nano_usd: int
+    adjustments: int
+    events: int
+    # The part of the events' cost that was written off; it is in no balance.
+    written_off_nano_usd: int
+
+    @property
+    def uncollected_nano_usd(self) -> int:
+        return self.posted_nano_usd - self.credited_nano_usd - self.collected_nano_usd
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciliation:
+    """Whether events, adjustments, balances, holds and collections agree. What waits in the spool is in none yet."""
+
+    totals: Totals
+    # Of the balances of workspaces, and of keys with a spend limit.
+    differences: list[Violation]
+    # Of the sums that usage is read from, and of those that were kept when events were proven.
+    wrong_sums: tuple[Violation, ...]
+    # Of the sums that usage is read from, in every column: looked for by a full one alone.
+    wrong_rows: tuple[Violation, ...]
+    # Of months, which the sums of their days do not add up to, in any column.
+    unequal_sums: tuple[Violation, ...]
+    # What is kept of archived months.
+    wrong_archives: tuple[WrongArchive, ...]
+    mispriced: tuple[MispricedEvent, ...]
+    # Events that are not those that were proven before.
+    changed: tuple[ChangedEvents, ...]
+    # The others were proven before, and nothing arrived beside them.
+    events_read: int
+    wrong_adjustments: tuple[WrongAdjustment, ...]
+    spool_waiting: int
+    spool_refused: int
+
+    @property
+    def is_clean(self) -> bool:
+        wrong_events = self.mispriced or self.changed
+        wrong_sums = self.wrong_sums or self.wrong_rows or self.unequal_sums or self.wrong_archives
+        wrong_rows = self.differences or self.wrong_adjustments
+        # What was used and set aside is charged to nobody until an operator has decided.
+        return not (wrong_rows or wrong_events or wrong_sums or self.spool_refused)
 
 
 class Books:
@@ -83,29 +134,25 @@ class Books:
         """Reads what was not proven before; `full`: everything."""
         # Balances must be of one moment. Costs belong to events, which never change, so they are read in pieces.
         proof = await prove(self._database, full=full)
-        balances, wrong_sums = await self._database.read(
-            partial(reconciliation.all_of_one_moment, read=proof.sums)
+        totals, balances, sums = await self._database.read(
+            partial(_of_one_moment, distrusted=proof.distrusted)
         )
-        of_keys = await self._database.read(key_differences_of_one_moment)
-        wrong = await self._database.read(wrong_adjustments)
-        wrong_rows = await all_wrong_rows(self._database) if full else []
-        unequal = await self._database.read(unequal_sums)
         return Reconciliation(
-            balances=tuple(balances),
-            wrong_adjustments=tuple(wrong),
-            wrong_sums=(*proof.wrong_sums, *wrong_sums),
+            totals=totals,
+            differences=balances,
+            wrong_sums=(*proof.wrong_sums, *sums),
+            wrong_rows=tuple(await wrong_rows(self._database) if full else ()),
+            unequal_sums=tuple(await self._database.read(unequal_sums)),
+            wrong_archives=tuple(await self._database.read(partial(wrong_archives, full=full))),
+            mispriced=tuple(proof.mispriced),
             changed=tuple(proof.changed),
             events_read=proof.events,
-            mispriced=tuple(proof.mispriced),
+            wrong_adjustments=tuple(await self._database.read(wrong_adjustments)),
             spool_waiting=await spool.count_waiting(),
             spool_refused=await spool.count_refused(),
-            of_keys=tuple(of_keys),
-            wrong_rows=tuple(wrong_rows),
-            unequal_sums=tuple(unequal),
-            wrong_archives=tuple(await self._database.read(partial(wrong_archives, full=full))),
         )
 
-    async def rebuild(self, *, actor: str, now: datetime) -> list[Difference]:
+    async def rebuild(self, *, actor: str, now: datetime) -> list[Violation]:
         """Reads every event, and recomputes every balance from the rows beneath it; returns what was different. Raises
         `RebuildRefused`, also where events are not those that were proven, and `ArchivedSumsChanged`."""
         for one in await self._database.read(partial(wrong_archives, full=True)):
@@ -113,7 +160,40 @@ class Books:
         proof = await prove(self._database, full=True)
         if proof.changed:
             raise EventsChanged(proof.changed)
-        distrusted, wrong = list(proof.sums), await all_wrong_rows(self._database)
+        distrusted, wrong = proof.distrusted, await wrong_rows(self._database)
         return await self._database.write(
             lambda c: rebuild_balances(c, actor=actor, now=now, distrusted=distrusted, wrong=wrong)
         )
+
+
+def _of_one_moment(
+    connection: Connection, distrusted: Collection[str]
+) -> tuple[Totals, list[Violation], list[Violation]]:
+    """The totals, and what is wrong in balances and in sums. A settlement between two reads would look like a loss."""
+    use_one_snapshot(connection)
+    found = violations(connection, distrusted)
+    balances = [one for one in found if one.table in ("workspaces", "api_keys")]
+    sums = [one for one in found if one not in balances]
+    months = [one for one in sums if one.table == usage_months.name]
+    w, u = workspaces.c, usage_months.c
+    amounts = (w.posted_nano_usd, w.collected_nano_usd, w.credited_nano_usd, w.held_nano_usd)
+    statement = select(
+        func.count(),
+        *(func.coalesce(func.sum(one), 0) for one in amounts),
+        select(func.count()).select_from(adjustments).scalar_subquery(),
+        *(
+            select(func.coalesce(func.sum(one), 0)).scalar_subquery()
+            for one in (u.requests, u.written_off_nano_usd)
+        ),
+    ).select_from(workspaces)
+    totals = Totals(*map(int, connection.execute(statement).one()))
+    # As the events are, where the sums are wrong.
+    events = sum(one.due["events"] - one.stored["events"] for one in months)
+    name = "written_off_nano_usd"
+    written_off = sum(one.due[name] - one.stored[name] for one in months)
+    totals = replace(
+        totals,
+        events=totals.events + events,
+        written_off_nano_usd=totals.written_off_nano_usd + written_off,
+    )
+    return totals, balances, sums

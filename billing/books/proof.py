@@ -12,17 +12,17 @@ from functools import partial
 
 from sqlalchemy import Connection, select
 
+from billing.books.invariants import CHARGES, MOST_NAMED, Violation
 from billing.books.mispriced import MispricedEvent, mispriced_events
 from billing.rollups import checkpoint_sql
 from billing.rollups.archived import dropped_until
 from billing.rollups.checkpoint_sql import Stretch, Sum, within
-from billing.rollups.event_sums import ReadSums, Sums, WrongSum, differing, joined, sums_of, text_of_events
+from billing.rollups.event_sums import Sums, joined, sums_of, text_of_events
 from billing.store.database import Database
 from billing.store.schema import usage_events
 
 _e = usage_events.c
 EVENTS_AT_ONCE = 20_000
-MOST_NAMED = 1000
 # Until other transactions have ended, which take seconds at the most.
 WAITS, WAIT_S = 100, 0.1
 
@@ -45,9 +45,9 @@ class Proof:
     mispriced: list[MispricedEvent] = field(default_factory=list)
     changed: list[ChangedEvents] = field(default_factory=list)
     # What was kept of a stretch and is not what its events add up to, though they are those that were proven.
-    wrong_sums: list[WrongSum] = field(default_factory=list)
-    # Where what was kept of a stretch is not what its events add up to: these sums, by where it begins.
-    sums: dict[str, ReadSums] = field(default_factory=dict)
+    wrong_sums: list[Violation] = field(default_factory=list)
+    # Where the stretches begin of which something else was kept than their events add up to.
+    distrusted: set[str] = field(default_factory=set)
     # The stretches, by where they begin.
     read: set[str] = field(default_factory=set)
 
@@ -125,9 +125,9 @@ async def _compare(database: Database, stretch: Stretch, read: _Read, proof: Pro
     kept = await database.read(partial(checkpoint_sql.kept_sums, stretch=stretch))
     if kept is None:
         return
-    wrong = differing("checkpoint_sums", joined(kept), read.sums)
+    wrong = _differing(joined(kept), read.sums)
     if wrong:
-        proof.sums[stretch.from_id] = ReadSums(stretch.version, list(read.sums.values()))
+        proof.distrusted.add(stretch.from_id)
     is_changed = (read.digest, read.events) != (stretch.digest, stretch.events)
     if is_changed:
         proof.changed.append(ChangedEvents(stretch.from_id, stretch.until_id, stretch.events, read.events))
@@ -136,6 +136,20 @@ async def _compare(database: Database, stretch: Stretch, read: _Read, proof: Pro
     # What was read the longest time ago is read next: also where this one has a finding.
     is_known = is_changed or bool(wrong)
     await database.write(partial(checkpoint_sql.note_read, stretch=stretch, is_changed=is_known))
+
+
+def _differing(stored: Sums, due: Sums) -> list[Violation]:
+    found = []
+    for workspace_id, month in sorted(stored.keys() | due.keys()):
+        one, other = (_amounts(side.get((workspace_id, month))) for side in (stored, due))
+        if one != other:
+            found.append(Violation(workspace_id, "checkpoint_sums", (month, ""), one, other))
+    return found
+
+
+def _amounts(one: Sum | None) -> dict[str, int]:
+    amounts = (one.events, one.charged_nano_usd, one.written_off_nano_usd) if one else (0, 0, 0)
+    return dict(zip(CHARGES, amounts, strict=True))
 
 
 async def _read(database: Database, stretch: Stretch, *, with_digest: bool) -> _Read:

@@ -1,20 +1,24 @@
 """Recomputes balances from what cannot be rewritten, after somebody edited a row or restored half a backup."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import Connection, delete, insert, select, update
 
 from billing.accounts import audit_log
 from billing.accounts.audit_log import AuditEntry
-from billing.books import reconciliation
+from billing.books.invariants import FIGURES, MOST_NAMED, Violation, violations
 from billing.books.proof import ChangedEvents
-from billing.books.reconciliation import FIGURES, MOST_NAMED, Balances, Difference, rebuild_keys
 from billing.errors import BillingError, RebuildRefused
 from billing.rollups import checkpoint_sql
-from billing.rollups.event_sums import event_sums, wrong_sums
-from billing.rollups.refill import WrongRow, refill
-from billing.store.schema import workspace_months, workspaces
+from billing.rollups.refill import refill
+from billing.store.schema import api_keys, key_months, workspace_months, workspaces
+
+_BALANCES = {
+    "workspaces": (workspaces, workspace_months, workspace_months.c.workspace_id),
+    "api_keys": (api_keys, key_months, key_months.c.key_id),
+}
 
 
 class EventsChanged(RebuildRefused):
@@ -36,8 +40,8 @@ def rebuild_balances(
     actor: str,
     now: datetime,
     distrusted: Collection[str] = (),
-    wrong: Sequence[WrongRow] = (),
-) -> list[Difference]:
+    wrong: Sequence[Violation] = (),
+) -> list[Violation]:
     """Sets every balance to what its events, adjustments, holds and collections add up to, and every sum of events to
     what they add up to; returns what was different.
 
@@ -51,78 +55,64 @@ def rebuild_balances(
     locking = select(workspaces.c.id).order_by(workspaces.c.id).with_for_update(key_share=True)
     locked = set(connection.execute(locking).scalars())
     checkpoint_sql.forget(connection, distrusted)
-    found = [
-        row for row in reconciliation.balances(connection) if row.workspace_id in locked and row.differences
-    ]
-    for row in found:
-        _rebuild(connection, row)
-        details = {
-            f"{difference.figure}_nano_usd": [difference.stored_nano_usd, difference.rebuilt_nano_usd]
-            for difference in row.differences
-        }
-        entry = AuditEntry(now, actor, "workspace.rebuild", row.workspace_id, row.workspace_id, details)
-        audit_log.record(connection, entry)
-    rebuilt = [difference for row in found for difference in row.differences]
-    rebuilt += _refilled(connection, locked, wrong, actor, now)
-    return rebuilt + _rebuilt_keys(connection, actor, now)
-
-
-def _rebuilt_keys(connection: Connection, actor: str, now: datetime) -> list[Difference]:
-    found = rebuild_keys(connection)
-    for one in found:
-        details = {one.figure: [one.stored_nano_usd, one.rebuilt_nano_usd]}
-        entry = AuditEntry(now, actor, "key.rebuild", one.workspace_id, one.figure.split()[-1], details)
-        audit_log.record(connection, entry)
-    return found
-
-
-def _refilled(
-    connection: Connection, locked: set[str], rows: Sequence[WrongRow], actor: str, now: datetime
-) -> list[Difference]:
-    """The sums that usage is read from, of the workspaces where one is wrong."""
-    sums = [one for one in wrong_sums(connection, event_sums(connection)) if one.workspace_id in locked]
+    found = [one for one in violations(connection) if one.workspace_id in locked]
+    balances = [one for one in found if one.table == "workspaces"]
+    _set_all(connection, balances)
+    _note(connection, actor, now, balances, "_nano_usd")
+    sums = [one for one in found if one.table not in _BALANCES]
     named = {(one.workspace_id, one.table) for one in sums}
-    its = [one for one in rows if one.workspace_id in locked]
-    others = [one for one in its if (one.workspace_id, one.table) not in named]
-    wrong = [*map(reconciliation.of_sum, sums), *map(reconciliation.of_row, others)]
-    _refill(connection, its, {one.workspace_id for one in sums})
-    for workspace_id in sorted({one.workspace_id for one in wrong}):
-        details = {
-            one.figure: [one.stored_nano_usd, one.rebuilt_nano_usd]
-            for one in wrong
-            if one.workspace_id == workspace_id
-        }
-        entry = AuditEntry(now, actor, "workspace.rebuild", workspace_id, workspace_id, details)
+    rows = [one for one in wrong if one.workspace_id in locked]
+    sums += [one for one in rows if (one.workspace_id, one.table) not in named]
+    _refill(connection, rows, {owner for owner, _ in named})
+    _note(connection, actor, now, sums, "")
+    # The balances of keys are made of the sums.
+    of_keys = [one for one in violations(connection) if one.table == "api_keys"]
+    _set_all(connection, of_keys)
+    for one in of_keys:
+        details = {one.figure: [one.stored_nano_usd, one.rebuilt_nano_usd]}
+        entry = AuditEntry(now, actor, "key.rebuild", one.workspace_id, one.key[0], details)
         audit_log.record(connection, entry)
-    return wrong
+    return [*balances, *sums, *of_keys]
 
 
-def _refill(connection: Connection, rows: Sequence[WrongRow], owners: Collection[str]) -> None:
+def _note(connection: Connection, actor: str, now: datetime, changed: Sequence[Violation], unit: str) -> None:
+    for id in sorted({one.workspace_id for one in changed}):
+        own = [one for one in changed if one.workspace_id == id]
+        details = {f"{one.figure}{unit}": [one.stored_nano_usd, one.rebuilt_nano_usd] for one in own}
+        audit_log.record(connection, AuditEntry(now, actor, "workspace.rebuild", id, id, details))
+
+
+def _refill(connection: Connection, rows: Sequence[Violation], owners: Collection[str]) -> None:
     """Nothing is charged meanwhile: the months that are known to be wrong are read, and all events of a workspace
     only where that was not enough."""
-    for workspace_id, month in sorted({(one.workspace_id, one.settled_month) for one in rows}):
+    for workspace_id, month in sorted({(one.workspace_id, one.month) for one in rows}):
         refill(connection, workspace_id, month)
-    left = {one.workspace_id for one in wrong_sums(connection, event_sums(connection))} if owners else set()
+    left = violations(connection) if owners else []
+    again = {one.workspace_id for one in left if one.table not in _BALANCES} & {*owners}
     # More may be wrong than were named.
     more = {one.workspace_id for one in rows} if len(rows) >= MOST_NAMED else set()
-    for workspace_id in sorted((left & {*owners}) | more):
+    for workspace_id in sorted(again | more):
         refill(connection, workspace_id)
 
 
-def _rebuild(connection: Connection, row: Balances) -> None:
-    posted, collected = row.rebuilt["posted"], row.rebuilt["collected"]
+def _set_all(connection: Connection, wrong: Sequence[Violation]) -> None:
+    """Balances, and what is charged in the months that their rows do not count."""
+    for table, id in dict.fromkeys((one.table, one.key[0]) for one in wrong):
+        due = {one.key[1]: one.rebuilt_nano_usd for one in wrong if one.key[0] == id}
+        balances, months, owner = _BALANCES[table]
+        row = connection.execute(select(balances).where(balances.c.id == id)).one()._mapping
+        values = {f"{figure}_nano_usd": due.pop(figure) for figure in FIGURES if figure in due}
+        if table == "workspaces":
+            _refuse_less_than_collected(id, {**row, **values})
+        if values:
+            connection.execute(update(balances).where(balances.c.id == id).values(values))
+        connection.execute(delete(months).where(owner == id, months.c.month.in_([*due, row["month"]])))
+        others = [{owner.name: id, "month": month, "posted_nano_usd": nano} for month, nano in due.items()]
+        if others:
+            connection.execute(insert(months), others)
+
+
+def _refuse_less_than_collected(id: str, row: Mapping[str, Any]) -> None:
+    posted, collected = row["posted_nano_usd"], row["collected_nano_usd"]
     if collected > posted:
-        raise RebuildRefused(row.workspace_id, posted_nano_usd=posted, collected_nano_usd=collected)
-    values = {f"{figure}_nano_usd": row.rebuilt[figure] for figure in FIGURES}
-    connection.execute(update(workspaces).where(workspaces.c.id == row.workspace_id).values(**values))
-    _rebuild_months(connection, row)
-
-
-def _rebuild_months(connection: Connection, row: Balances) -> None:
-    connection.execute(delete(workspace_months).where(workspace_months.c.workspace_id == row.workspace_id))
-    months = [
-        {"workspace_id": row.workspace_id, "month": month, "posted_nano_usd": amount}
-        for month, amount in row.other_months().items()
-    ]
-    if months:
-        connection.execute(insert(workspace_months), months)
+        raise RebuildRefused(id, posted_nano_usd=posted, collected_nano_usd=collected)

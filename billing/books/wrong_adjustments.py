@@ -9,11 +9,11 @@ from sqlalchemy import Connection, Select, and_, func, or_, select
 from sqlalchemy.engine import Row
 
 from billing.adjustments.adjustments import AUDITED
+from billing.books.invariants import MOST_NAMED
 from billing.price import exact_usd
 from billing.store.rollup_tables import archived_refunds
 from billing.store.schema import adjustments, audit_log, usage_events
 
-MOST_NAMED = 1000
 _a, _l, _e, _r = adjustments.c, audit_log.c, usage_events.c, archived_refunds.c
 _ENTRY = and_(_l.subject == _a.id, _l.action == AUDITED)
 _COMPARED = ("kind", "nano_usd", "event_id", "month", "reason", "idempotency_key")

@@ -202,10 +202,11 @@ def within(from_id: str, until_id: str | None) -> ColumnElement[bool]:
     return begun if until_id is None else begun & (_e.event_id < until_id)
 
 
-def not_proven(connection: Connection) -> ColumnElement[bool]:
-    """Condition on events: in no stretch whose sums were taken, nor in an archived month unless they came late."""
+def not_proven(connection: Connection, distrusted: Collection[str] = ()) -> ColumnElement[bool]:
+    """Condition on events: in no stretch whose sums were taken, nor in an archived month unless they came late. A
+    `distrusted` stretch, by where it begins, counts as one whose sums were not."""
     ranges: list[list[str | None]] = []
-    for one in unproven(connection):
+    for one in stretches(connection, or_(_c.digest.is_(None), _c.from_id.in_(distrusted))):
         if ranges and ranges[-1][1] == one.from_id:
             ranges[-1][1] = one.until_id
         else:

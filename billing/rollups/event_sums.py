@@ -1,7 +1,6 @@
 """Sums and digests of events: as they were proven, and as they are."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,6 +8,7 @@ from sqlalchemy import (
     Boolean,
     Column,
     ColumnElement,
+    CompoundSelect,
     Connection,
     Integer,
     Select,
@@ -20,6 +20,7 @@ from sqlalchemy import (
     literal,
     select,
     type_coerce,
+    union_all,
 )
 from sqlalchemy.dialects.postgresql import aggregate_order_by
 
@@ -31,8 +32,6 @@ from billing.store.rollup_tables import (
     archived_months,
     checkpoint_sums,
     event_checkpoints,
-    usage_days,
-    usage_months,
 )
 from billing.store.schema import usage_events
 from billing.store.stored_types import UtcDateTime
@@ -41,98 +40,52 @@ _e, _s, _d = usage_events.c, checkpoint_sums.c, archived_days.c
 Sums = dict[tuple[str, str], Sum]
 
 
-@dataclass(frozen=True, slots=True)
-class ReadSums:
-    """What the events of a stretch add up to, as they were read at that version of it."""
+def event_sums(connection: Connection, distrusted: Collection[str] = ()) -> CompoundSelect[Any]:
+    """Rows of `workspace_id`, `month` that was charged, `events`, `cost_nano_usd` and `written_off_nano_usd`, several
+    of one workspace and month, archived ones included. In one snapshot with whatever they are compared with.
 
-    version: int
-    sums: list[Sum]
-
-
-NOTHING_READ: Mapping[str, ReadSums] = {}
-
-
-@dataclass(frozen=True, slots=True)
-class WrongSum:
-    """A sum that is not what the events add up to. `table` is `usage_days`, `usage_months` or `checkpoint_sums`."""
-
-    workspace_id: str
-    table: str
-    month: str
-    stored: Sum
-    due: Sum
-
-
-def event_sums(connection: Connection, read: Mapping[str, ReadSums] = NOTHING_READ) -> Sums:
-    """By workspace and by the month that was charged, archived ones included. In one snapshot with whatever they are
-    compared with.
-
-    `read`, by where stretches begin, counts instead of what was kept when they were proven.
+    Where stretches begin that are `distrusted`, their events are read instead of what was kept of them.
     """
-    known = checkpoint_sql.stretches(connection, event_checkpoints.c.from_id.in_(read))
-    versions = {one.from_id: one.version for one in known if one.digest is not None}
-    instead = {key: one for key, one in read.items() if versions.get(key) == one.version}
+    names = ("events", "cost_nano_usd", "written_off_nano_usd")
+
+    def summed(workspace_id: Any, month: Any, *amounts: Any) -> Select[Any]:
+        sums = (func.sum(one).label(name) for name, one in zip(names, amounts, strict=True))
+        return select(workspace_id, month, *sums).group_by(workspace_id, month)
+
+    kept = event_checkpoints.c
     proven = (
-        select(
-            _s.workspace_id,
-            _s.month,
-            *map(func.sum, (_s.events, _s.charged_nano_usd, _s.written_off_nano_usd)),
-        )
-        .join(event_checkpoints, event_checkpoints.c.from_id == _s.from_id)
-        .where(event_checkpoints.c.digest.is_not(None), event_checkpoints.c.from_id.not_in(instead))
-        .group_by(_s.workspace_id, _s.month)
+        summed(_s.workspace_id, _s.month, _s.events, _s.charged_nano_usd, _s.written_off_nano_usd)
+        .join(event_checkpoints, kept.from_id == _s.from_id)
+        .where(kept.digest.is_not(None), kept.from_id.not_in(distrusted))
     )
     in_files = (
-        select(
-            _d.workspace_id,
-            _d.month,
-            *map(func.sum, (_d.requests, _d.cost_nano_usd, _d.written_off_nano_usd)),
-        )
+        summed(_d.workspace_id, _d.month, _d.requests, _d.cost_nano_usd, _d.written_off_nano_usd)
         .join(archived_months, archived_months.c.month == _d.archived_month)
         .where(archived_months.c.state != "sealed")
-        .group_by(_d.workspace_id, _d.month)
     )
-    open_events = sums_of(connection, checkpoint_sql.not_proven(connection))
-    in_their_place = [one for each in instead.values() for one in each.sums]
-    return joined([*_read(connection, in_files), *_read(connection, proven), *open_events, *in_their_place])
+    open_events = _added_up(connection, checkpoint_sql.not_proven(connection, distrusted))
+    return union_all(in_files, proven, open_events)
 
 
 def sums_of(connection: Connection, where: ColumnElement[bool]) -> list[Sum]:
     """Sums of those events."""
-    month = charged_month(connection).label("month")
+    # PostgreSQL sums integers into a NUMERIC.
+    rows = connection.execute(_added_up(connection, where))
+    return [Sum(row[0], row[1], *map(int, row[2:])) for row in rows]
+
+
+def _added_up(connection: Connection, where: ColumnElement[bool]) -> Select[Any]:
     rows = select(
         # Never null: by the bare column, SQLite would read every event in the order of its index to group a few.
         func.coalesce(_e.workspace_id, "").label("workspace_id"),
-        month,
+        charged_month(connection).label("month"),
         CHARGED.label("charged"),
         _e.written_off_nano_usd.label("written_off"),
     ).where(where)
     one = rows.subquery().c
-    summed = select(
+    return select(
         one.workspace_id, one.month, func.count(), func.sum(one.charged), func.sum(one.written_off)
-    )
-    return _read(connection, summed.group_by(one.workspace_id, one.month))
-
-
-def wrong_sums(connection: Connection, due: Sums) -> list[WrongSum]:
-    """Differences of the sums that usage is read from."""
-    found = []
-    for table in (usage_days, usage_months):
-        sums = (func.sum(table.c[name]) for name in ("requests", "cost_nano_usd", "written_off_nano_usd"))
-        summed = select(table.c.workspace_id, table.c.month, *sums)
-        stored = joined(_read(connection, summed.group_by(table.c.workspace_id, table.c.month)))
-        found += differing(table.name, stored, due)
-    return found
-
-
-def differing(table: str, stored: Sums, due: Sums) -> list[WrongSum]:
-    found = []
-    for key in sorted(stored.keys() | due.keys()):
-        nothing = Sum(*key, 0, 0, 0)
-        one, other = stored.get(key, nothing), due.get(key, nothing)
-        if one != other:
-            found.append(WrongSum(key[0], table, key[1], one, other))
-    return found
+    ).group_by(one.workspace_id, one.month)
 
 
 def joined(sums: Iterable[Sum]) -> Sums:
@@ -148,11 +101,6 @@ def joined(sums: Iterable[Sum]) -> Sums:
             known.written_off_nano_usd + one.written_off_nano_usd,
         )
     return found
-
-
-def _read(connection: Connection, statement: Select[Any]) -> list[Sum]:
-    # PostgreSQL sums integers into a NUMERIC.
-    return [Sum(row[0], row[1], *map(int, row[2:])) for row in connection.execute(statement)]
 
 
 # What a digest is taken of, for ever: a column that is added later is no part of it.

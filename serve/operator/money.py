@@ -1,15 +1,16 @@
 """Views of money: collections, adjustments, usage that waits for the ledger, and reconciliations."""
 
 import json
+from dataclasses import asdict
 from typing import Any, Literal
 
 from pydantic import Field
 
 from billing.adjustments.adjustment import Kind
-from billing.books import reconciliation
+from billing.books.books import Reconciliation
 from billing.collections.collection import State
 from billing.ledger import spool
-from serve.operator.view import At, Known, Listed, Month, Record, Usd, View, found_at
+from serve.operator.view import At, Listed, Month, Record, Usd, View, found_at
 
 
 class Collection(View):
@@ -95,8 +96,8 @@ class WrongSum(View):
     month: Month
     stored_events: int = found_at("stored", "events")
     due_events: int = found_at("due", "events")
-    stored_usd: Usd = found_at("stored", "charged_nano_usd")
-    due_usd: Usd = found_at("due", "charged_nano_usd")
+    stored_usd: Usd = found_at("stored", "cost_nano_usd")
+    due_usd: Usd = found_at("due", "cost_nano_usd")
     stored_written_off_usd: Usd = found_at("stored", "written_off_nano_usd")
     due_written_off_usd: Usd = found_at("due", "written_off_nano_usd")
 
@@ -105,8 +106,8 @@ class WrongRow(View):
     workspace_id: str
     table: str
     key: list[str]
-    stored: dict[str, int]
-    due: dict[str, int]
+    stored: dict[str, int] = Field(validation_alias="stored_otherwise")
+    due: dict[str, int] = Field(validation_alias="due_otherwise")
 
 
 class ChangedEvents(View):
@@ -179,25 +180,6 @@ class ReconciliationJob(View):
     problem: str | None = Field(None, description="Where it failed: why.")
 
 
-def difference_row(one: reconciliation.Difference) -> Record:
-    return Difference.row(_with_difference(one))
-
-
-def _with_difference(one: reconciliation.Difference) -> Known:
-    return Known(one, difference_nano_usd=one.stored_nano_usd - one.rebuilt_nano_usd)
-
-
-def reconciliation_row(found: reconciliation.Reconciliation) -> Record:
-    posted, collected, credited = (found.total(name) for name in ("posted", "collected", "credited"))
-    return Found.row(
-        found,
-        workspaces=len(found.balances),
-        events=sum(row.events for row in found.balances),
-        posted_nano_usd=posted,
-        collected_nano_usd=collected,
-        credited_nano_usd=credited,
-        uncollected_nano_usd=posted - credited - collected,
-        held_nano_usd=found.total("held"),
-        adjustments=sum(row.adjustments for row in found.balances),
-        differences=[_with_difference(one) for one in found.differences],
-    )
+def reconciliation_row(found: Reconciliation) -> Record:
+    totals = found.totals
+    return Found.row(found, **asdict(totals), uncollected_nano_usd=totals.uncollected_nano_usd)

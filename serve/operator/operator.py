@@ -190,7 +190,7 @@ class Operator:
     async def rebuild(self) -> list[Record]:
         """The balances that were set to what their rows add up to."""
         changed = await self.books.rebuild(actor=self.actor, now=self.now)
-        return [money.difference_row(one) for one in changed]
+        return [money.Difference.row(one) for one in changed]
 
     async def reconcile(self, *, full: bool) -> Record:
         return money.reconciliation_row(await self.books.reconcile(self.spool, full=full))

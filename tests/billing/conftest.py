@@ -24,7 +24,7 @@ from sqlalchemy import select, text
 from benchmarks.ledger.postgres_server import PostgresNotFound, private_postgres
 from billing.accounts.accounts import Accounts
 from billing.books.books import Books as Reader
-from billing.books.reconciliation import Difference, differences
+from billing.books.invariants import Violation, differences
 from billing.caller import NO_LIMITS, Caller, ProjectLimits
 from billing.ledger.leases import LeaseTimes
 from billing.ledger.ledger import Ledger
@@ -170,7 +170,7 @@ class Books:
         workspace = await self.accounts.find_workspace(caller.workspace_id)
         return workspace.posted_nano_usd, workspace.held_nano_usd
 
-    async def differences(self) -> list[Difference]:
+    async def differences(self) -> list[Violation]:
         """Balances that the ledger's own rows do not add up to."""
         return await self.database.read(differences)
 

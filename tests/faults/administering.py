@@ -13,7 +13,7 @@ import httpx
 from prometheus_client import CollectorRegistry
 from sqlalchemy import bindparam, text
 
-from billing.books.reconciliation import key_differences
+from billing.books.invariants import differences
 from billing.store.database import Database, open_database
 from serve.config.settings import Settings
 from serve.ops.app import open_ops
@@ -140,7 +140,7 @@ async def _judged(database: Database, workspaces: Sequence[str], administrator: 
     there = {row.id: row.revoked_at for row in rows}
     troubles = [f"key {key} was made and is not there" for key in administrator.made if key not in there]
     troubles += [f"key {key} was revoked and is not" for key in administrator.revoked if not there.get(key)]
-    troubles += [f"a key does not add up: {one}" for one in await database.read(key_differences)]
+    troubles += [f"a balance does not add up: {one}" for one in await database.read(differences)]
     if not administrator.made or not administrator.calls:
         troubles.append("no key was made")
     return troubles

@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import bindparam, text
 
-from billing.books import reconciliation
+from billing.books import invariants
 from billing.books.mispriced import MispricedEvent, mispriced_events
 from billing.books.wrong_adjustments import wrong_adjustments
 from billing.errors import LedgerUnavailable
@@ -163,12 +163,12 @@ async def check(
 
 async def _read(
     database: Database, workspaces: Sequence[str]
-) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any], list[reconciliation.Difference]]:
+) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any], list[invariants.Violation]]:
     wanted = {"workspaces": list(workspaces)}
     rows = await database.read(lambda c: c.execute(_EVENTS, wanted).all())
     balances = await database.read(lambda c: c.execute(_BALANCES, wanted).all())
     collections = await database.read(lambda c: c.execute(_COLLECTIONS, wanted).all())
-    return rows, balances, collections, await database.read(reconciliation.differences)
+    return rows, balances, collections, await database.read(invariants.differences)
 
 
 async def _mispriced(database: Database) -> list[MispricedEvent]:

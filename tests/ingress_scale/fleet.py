@@ -16,7 +16,7 @@ import psutil
 from sqlalchemy import text
 
 from billing.accounts.accounts import Accounts
-from billing.books import reconciliation
+from billing.books import invariants
 from billing.caller import ProjectLimits
 from billing.ledger.spool import Spool
 from billing.store.database import open_database
@@ -187,7 +187,7 @@ async def wrong_in_the_books(settings: Settings, requests: int) -> list[str]:
             "open holds": (int(await one("SELECT count(*) FROM holds")), 0),
             "held nano-USD": (int(await one("SELECT sum(held_nano_usd) FROM workspaces")), 0),
             "in the spool": (await spool.count_waiting() + await spool.count_refused(), 0),
-            "differences": (len(await database.read(reconciliation.differences)), 0),
+            "differences": (len(await database.read(invariants.differences)), 0),
         }  # fmt: skip
     finally:
         await spool.close()

@@ -18,7 +18,7 @@ from sqlalchemy import text
 from starlette.types import ASGIApp
 
 from billing.accounts.accounts import Accounts
-from billing.books.reconciliation import differences
+from billing.books.invariants import differences
 from billing.caller import NO_LIMITS, ProjectLimits
 from billing.errors import PricesUnavailable
 from billing.ledger.ledger import Ledger

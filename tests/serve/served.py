@@ -18,7 +18,7 @@ from sqlalchemy import text
 from starlette.types import ASGIApp, Message
 
 from billing.accounts.accounts import Accounts
-from billing.books.reconciliation import differences
+from billing.books.invariants import differences
 from billing.caller import ProjectLimits
 from billing.ledger.ledger import Ledger
 from billing.ledger.spool import Spool

@@ -110,8 +110,8 @@ async def said(books: Books, callers: Sequence[Caller]) -> list[Any]:
         for month in ("2026-09", "2026-10", "2026-11", "2027-01"):
             one = await reader.statement(caller.workspace_id, month)
             found.append(replace(one, comparisons=(), is_archived=False))
-    balances = (await reader.reconcile(books.spool)).balances
-    return [*found, balances]
+    totals = (await reader.reconcile(books.spool)).totals
+    return [*found, totals]
 
 
 async def assert_clean(books: Books) -> None:

@@ -154,8 +154,8 @@ async def test_books_in_order_reconcile(books: Books) -> None:
     await Collector(books.database, actor="test").cut_due(threshold_cents=1, now=books.now)
     found = await Reader(books.database).reconcile(books.spool)
     assert found.is_clean and found.spool_waiting == found.spool_refused == 0
-    (row,) = found.balances
-    assert (row.events, found.total("held"), found.total("collected") > 0) == (4, 77, True)
+    totals = found.totals
+    assert (totals.events, totals.held_nano_usd, totals.collected_nano_usd > 0) == (4, 77, True)
 
 
 @pytest.mark.parametrize("figure", ["posted", "held", "month_posted", "collected"])
@@ -175,6 +175,7 @@ async def test_a_balance_that_was_edited_is_found_and_rebuilt(books: Books, figu
     (difference,) = (await reader.reconcile(books.spool)).differences
     assert (difference.workspace_id, difference.figure) == (caller.workspace_id, figure)
     assert difference.stored_nano_usd - difference.rebuilt_nano_usd == 3
+    assert await books.differences() == [difference]
 
     assert await reader.rebuild(actor="test", now=books.now) == [difference]
 

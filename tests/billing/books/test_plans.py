@@ -78,7 +78,7 @@ async def test_an_ordinary_proof_never_scans_the_events(books: Books, short_stre
         partial(checkpoint_sql.forget, from_ids=[proven[0].from_id, proven[2].from_id])
     )
     with reading() as statements:
-        await books.database.read(event_sums)
+        await books.database.read(lambda c: c.execute(event_sums(c)).all())
     assert len(statements) == 1 and await scans(books, statements) == []
 
 

@@ -15,8 +15,8 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from billing.books import proof
 from billing.books.books import Books as Reader
+from billing.books.books import Reconciliation
 from billing.books.rebuild import EventsChanged
-from billing.books.reconciliation import Reconciliation
 from billing.caller import Caller
 from billing.ledger import ledger_sql
 from billing.price import cost
@@ -60,11 +60,11 @@ async def test_what_was_proven_is_not_read_again(books: Books, monkeypatch: pyte
     monkeypatch.setattr(proof, "EVENTS_AT_ONCE", 2)
     await days_of_use(books, 8)
     first = await reconciled(books)
-    assert first.is_clean and first.events_read == sum(row.events for row in first.balances) == 24
+    assert first.is_clean and first.events_read == first.totals.events == 24
     # Today and yesterday are not over, and the day that was read the longest time ago is read again.
     second = await reconciled(books)
     assert second.is_clean and second.events_read == 3 * 3
-    assert sum(row.events for row in second.balances) == 24
+    assert second.totals.events == 24
     assert (await reconciled(books, full=True)).events_read == 24
 
 
@@ -109,7 +109,7 @@ async def test_an_event_that_arrives_late_is_proven_where_it_belongs(books: Book
     await books.database.write(partial(ledger_sql.post_all, events=[late]))
     assert await books.differences() == []
     found = await reconciled(books)
-    assert found.is_clean and sum(row.events for row in found.balances) == 19
+    assert found.is_clean and found.totals.events == 19
     # Its day, two that are not over, and one in turn.
     assert found.events_read == 4 + 6 + 3
     assert (await reconciled(books, full=True)).is_clean

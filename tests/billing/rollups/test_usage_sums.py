@@ -184,7 +184,7 @@ async def test_a_sum_that_somebody_changed_is_named_and_can_be_made_anew(books: 
         await books.database.write(lambda c, change=change: c.execute(change))
     found = await Reader(books.database).reconcile(books.spool)
     assert not found.is_clean and found.differences == []
-    assert [(one.table, one.month, one.stored.events, one.due.events) for one in found.wrong_sums] == [
+    assert [(one.table, one.month, one.stored["events"], one.due["events"]) for one in found.wrong_sums] == [
         ("usage_days", "2026-11", 2, 1),
         ("usage_months", "2026-11", 2, 1),
     ]

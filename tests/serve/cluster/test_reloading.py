@@ -14,7 +14,7 @@ import httpx
 import pytest
 from sqlalchemy import text
 
-from billing.books import reconciliation
+from billing.books import invariants
 from billing.store.database import open_database
 from serve.cluster import reloader
 from serve.cluster.reload_plan import HIDDEN, Asked, differences, plan_of
@@ -250,7 +250,7 @@ def test_prices_change_under_load_and_each_charge_is_of_one_version(server: Relo
     async def clean() -> list[Any]:
         database = open_database(server.settings.billing.database_url)
         try:
-            return list(await database.read(reconciliation.differences))
+            return list(await database.read(invariants.differences))
         finally:
             await database.close()
 

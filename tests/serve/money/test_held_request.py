@@ -18,7 +18,7 @@ import pytest
 from sqlalchemy import text
 
 from billing.accounts.accounts import Accounts
-from billing.books.reconciliation import differences
+from billing.books.invariants import differences
 from billing.caller import NO_LIMITS, Caller, ProjectLimits
 from billing.errors import PricesUnavailable, QuotaExceeded, RateLimited, UsageNotRecorded
 from billing.ledger.ledger import Ledger
