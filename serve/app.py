@@ -29,7 +29,7 @@ from serve.batches.endpoints import Endpoints, endpoints_of
 from serve.batches.wiring import BatchRoom, open_batches
 from serve.catalog.offered import RunningModels, catalog_of, readiness
 from serve.chat.service import ChatService
-from serve.compress.demo_limits import DemoLimits
+from serve.compress.demo import DemoLimits
 from serve.compress.prompt import MessagesService
 from serve.compress.route import CompressRoutes
 from serve.compress.service import CompressService

@@ -11,9 +11,8 @@ from models.errors import InvalidField
 from serve.chat.reply import ChatReply
 from serve.chat.request import AskedChat
 from serve.chat.service import ChatService
-from serve.compress.reply import CompressReply
 from serve.compress.request import CompressRequest
-from serve.compress.service import CompressService
+from serve.compress.service import CompressReply, CompressService
 from serve.dialects.openai.chat_completions import OpenAIChatForm, OpenAIChatRequest
 from serve.dialects.openai.completions import CompletionRequest
 from serve.dialects.openai.responses.request import ResponseRequest

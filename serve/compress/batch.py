@@ -13,9 +13,8 @@ from starlette.types import Send
 
 from billing.caller import Caller
 from billing.usage import MeteringStatus
-from serve.compress.reply import compressed_fields
 from serve.compress.request import BatchCompressRequest, BatchItem
-from serve.compress.service import ROUTE, Compressed, CompressService, PreparedCompression
+from serve.compress.service import ROUTE, Compressed, CompressService, PreparedCompression, compressed_fields
 from serve.http.errors import Problem, problem_of, unexpected_problem
 from serve.http.replies import NDJSON, Client, StreamedResponse
 from serve.http.request_body import check_shape

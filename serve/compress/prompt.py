@@ -3,11 +3,15 @@
 Headroom's clients, such as LiteLLM's guardrail, send such requests.
 """
 
+import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 import orjson
+from starlette.responses import Response
 
 from billing.accounts.keys import require_models
 from billing.caller import Caller
@@ -15,13 +19,15 @@ from billing.usage import MeteringStatus, Outcome
 from compression.flags import Flag
 from compression.pipeline.request import Receipt
 from serve.compress.request import CompressMessagesRequest
-from serve.compress.service import use_receipt
+from serve.compress.response import CompressMessagesResponse
+from serve.compress.service import ROUTE, json_response, use_receipt
 from serve.compressors.compressor import receipt_fields, token_terms
 from serve.http.middleware import fresh_id
 from serve.http.replies import Client
-from serve.money.admission import Admissions, Admitted
+from serve.money.admission import Admissions, Admitted, ChargedReply
 from serve.money.held_request import TokenTerms
 from serve.prompt_compression.blocks import Message, find_blocks
+from serve.prompt_compression.compressed_chat import CompressedBlock
 from serve.prompt_compression.options import (
     PromptCompressionOptions,
     PromptCompressionSettings,
@@ -31,6 +37,7 @@ from serve.prompt_compression.options import (
 from serve.prompt_compression.outcome import BlockOutcome, Claims, CompressedPrompt, receipts_of
 from serve.prompt_compression.service import PromptCompressor, refuse_failure
 
+logger = logging.getLogger("pith.compress")
 # Later blocks are left whole: each one is a request to a replica.
 MOST_BLOCKS = 1024
 
@@ -182,3 +189,46 @@ def _whole_if_nothing_saved(outcome: BlockOutcome) -> BlockOutcome:
         if not outcome.is_compressed or outcome.tokens_saved > outcome.footer_tokens
         else replace(outcome, reason="nothing_saved")
     )
+
+
+def compressed_messages_fields(compressed: CompressedMessages) -> dict[str, Any]:
+    """The body that Headroom's clients read, with our fields beside it. Tokens are those of the parts that were
+    compressed, now or before."""
+    prompt, model_id = compressed.prompt, compressed.prepared.settings.model_id
+    before = sum(each.compression.receipt.original_tokens for each in prompt.outcomes if each.compression)
+    saved = sum(outcome.tokens_saved for outcome in prompt.outcomes)
+    # Numbers of any size go back as they came, which orjson would refuse.
+    rewritten = prompt.rewritten(compressed.prepared.messages)
+    messages = json.dumps(rewritten, ensure_ascii=False, separators=(",", ":"))
+    answer = CompressMessagesResponse(
+        id=compressed.id,
+        object="compression.messages",
+        created=int(compressed.created.timestamp()),
+        model=model_id,
+        messages=[],
+        tokens_before=before,
+        tokens_after=before - saved,
+        tokens_saved=saved,
+        compression_ratio=(before - saved) / before if before else 1.0,
+        transforms_applied=[model_id] if prompt.compressed else [],
+        status=prompt.status,
+        blocks=[CompressedBlock.of(each, compressed.until.get(each.id)) for each in prompt.outcomes],
+    )
+    return {**answer.model_dump(), "messages": orjson.Fragment(messages.encode())}
+
+
+class MessagesReply(ChargedReply):
+    """Messages of which the long parts were compressed."""
+
+    def __init__(
+        self, service: MessagesService, caller: Caller, prepared: PreparedMessages, request_id: str
+    ) -> None:
+        super().__init__(service.admissions, caller, request_id, ROUTE, prepared.terms, logger)
+        self._service = service
+        self._prepared = prepared
+
+    async def answer(self, admitted: Admitted, client: Client) -> Response:
+        compressed = await self._service.compress(admitted, self._prepared, client)
+        return json_response(
+            compressed_messages_fields(compressed), admitted.reply_headers(compressed.metering)
+        )

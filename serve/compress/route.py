@@ -9,12 +9,11 @@ from starlette.responses import Response
 
 from models.errors import InvalidField
 from serve.compress.batch import BatchReply
-from serve.compress.demo_limits import DemoLimits
-from serve.compress.prompt import MessagesService
-from serve.compress.reply import CompressReply, DemoReply, MessagesReply
+from serve.compress.demo import DEMO_MAX_VALUES, DemoLimits, DemoReply, demo_body, over_the_cap
+from serve.compress.prompt import MessagesReply, MessagesService
 from serve.compress.request import BatchCompressRequest, CompressMessagesRequest, CompressRequest
 from serve.compress.response import BatchCompressResponse, CompressMessagesResponse, CompressResponse
-from serve.compress.service import CompressService
+from serve.compress.service import CompressReply, CompressService
 from serve.http.auth import Authenticate, authenticated_json, authenticated_request
 from serve.http.limits import count_refusals
 from serve.http.openapi import (
@@ -27,14 +26,8 @@ from serve.http.openapi import (
     metering_header,
 )
 from serve.http.replies import NDJSON
-from serve.http.request_body import InvalidBody, Issue, check_shape, parse_body
+from serve.http.request_body import check_shape, parse_body
 from serve.originals.originals import RETAIN_S_FIELD
-
-# A character outside the first plane is twelve bytes when JSON escapes it. A query of 20,000 such comes on top.
-_MOST_BYTES_PER_CHAR = 12
-_DEMO_OTHER_BYTES = 256 * 1024
-# In messages of as many characters as the demo takes there are hundreds.
-_DEMO_MAX_VALUES = 4096
 
 _HEADERS = {**REQUEST_ID_HEADER, **RATE_LIMIT_HEADERS}
 _METERING = metering_header(
@@ -112,10 +105,10 @@ def _add_demo(routes: APIRouter, found: CompressRoutes) -> None:
         """The same without a key: a capped input, a few requests a minute, and free of charge."""
         address = request.client.host if request.client else None
         count_refusals(request, partial(found.demo.count, address))
-        raw = await _demo_body(request, found.demo_max_chars)
-        body = parse_body(raw, request.headers.get("content-type"), CompressRequest, most=_DEMO_MAX_VALUES)
+        raw = await demo_body(request, found.demo_max_chars)
+        body = parse_body(raw, request.headers.get("content-type"), CompressRequest, most=DEMO_MAX_VALUES)
         if len(body.context) > found.demo_max_chars:
-            raise _over_the_cap(("body", body.context_field), found.demo_max_chars)
+            raise over_the_cap(("body", body.context_field), found.demo_max_chars)
         if body.compression is not None and body.compression.retain_s:
             raise InvalidField(
                 RETAIN_S_FIELD, "the demo keeps no originals; with a key, POST /v1/compress does"
@@ -179,22 +172,3 @@ def _demo_errors(max_chars: int) -> dict[int | str, dict[str, Any]]:
 def _wants_lines(accept: str | None) -> bool:
     kinds = (accept or "").split(",")
     return any(kind.partition(";")[0].strip().lower() == NDJSON for kind in kinds)
-
-
-async def _demo_body(request: Request, max_chars: int) -> bytes:
-    """The body, of which no more is kept than an input within the cap can need: the client has no key."""
-    most = max_chars * _MOST_BYTES_PER_CHAR + _DEMO_OTHER_BYTES
-    kept = bytearray()
-    async for piece in request.stream():
-        # What is over is read and thrown away, because a client that still sends would not see the answer.
-        kept += piece[: most + 1 - len(kept)]
-    if len(kept) > most or getattr(request.state, "body_too_large", None) is not None:
-        raise _over_the_cap(("body",), max_chars)
-    return bytes(kept)
-
-
-def _over_the_cap(loc: tuple[str, ...], max_chars: int) -> InvalidBody:
-    message = (
-        f"the demo takes an input of up to {max_chars:,} characters; with a key, POST /v1/compress takes more"
-    )
-    return InvalidBody((Issue("demo_input_too_large", loc, message, ctx={"max_characters": max_chars}),))

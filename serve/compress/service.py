@@ -1,4 +1,4 @@
-"""A compression from checked body to settled cost: prepare, admit, hold, compress, settle or release."""
+"""A compression from checked body to settled cost and reply: prepare, admit, hold, compress, settle or release."""
 
 import asyncio
 import logging
@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Literal
 
 import orjson
+from starlette.responses import Response
 
 from billing.caller import Caller
 from billing.usage import MeteringStatus
@@ -27,8 +28,9 @@ from models.engine import TokenUsage
 from serve.compress.request import Asked, CompressInput, request_of, retain_s_of, wants_spans
 from serve.compressors.compressor import ServedCompressor, compressor_id, receipt_fields, token_terms
 from serve.http.middleware import fresh_id
+from serve.http.replies import Client
 from serve.metrics.charged_requests import CompressMetrics
-from serve.money.admission import Admissions, Admitted
+from serve.money.admission import Admissions, Admitted, ChargedReply
 from serve.money.held_request import AlsoWrite, HeldRequest, MoreThanHeld, TokenTerms
 from serve.originals.originals import Original, Originals
 from serve.tracing.request_record import step
@@ -257,3 +259,51 @@ def use_receipt(held: HeldRequest, receipt: Receipt | None) -> None:
         raise CompressorFailed(
             f"{model_id}: the compressor counted more tokens than its stated maximum"
         ) from None
+
+
+def compressed_fields(compressed: Compressed) -> dict[str, Any]:
+    """The contract's compression object: what was not asked for is not in it."""
+    prepared, result = compressed.prepared, compressed.result
+    fields: dict[str, Any] = {
+        "id": compressed.id,
+        "object": "compression",
+        "created": int(compressed.created.timestamp()),
+        "model": prepared.model_id,
+        "output": result.output,
+    }
+    if prepared.context_field == "messages":
+        # The output is an array of messages; so it is not read again, and no number in it changes.
+        fields["messages"] = orjson.Fragment(result.output.encode())
+    if compressed.kept is not None:
+        fields["kept"] = compressed.kept
+    if prepared.request.sizes:
+        fields["sizes"] = sized_fields(result.sizes)
+    if prepared.retain_s:
+        fields["retained_until"] = compressed.retained_until
+    return {**fields, "receipt": receipt_fields(result.receipt)}
+
+
+class CompressReply(ChargedReply):
+    """A project's compression."""
+
+    def __init__(
+        self, service: CompressService, caller: Caller, prepared: PreparedCompression, request_id: str
+    ) -> None:
+        terms = [service.token_terms(caller, prepared)]
+        super().__init__(service.admissions, caller, request_id, ROUTE, terms, logger)
+        self._service = service
+        self._prepared = prepared
+
+    async def answer(self, admitted: Admitted, client: Client) -> Response:
+        (tokens,) = admitted.parts
+        compressed = await self._service.compress(admitted, self._prepared, tokens, self._written)
+        return json_response(compressed_fields(compressed), admitted.reply_headers(compressed.metering))
+
+    def _written(self, done: Callable[[MeteringStatus], Compressed]) -> AlsoWrite | None:
+        return self.also_write(
+            lambda charged: [orjson.dumps(compressed_fields(done(charged.settlement.status)))]
+        )
+
+
+def json_response(fields: dict[str, Any], headers: dict[str, str]) -> Response:
+    return Response(orjson.dumps(fields), headers=headers, media_type="application/json")

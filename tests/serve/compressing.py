@@ -41,7 +41,7 @@ from serve.account.route import AccountReader
 from serve.api import Services, create_api
 from serve.catalog.offered import RunningModels, catalog_of
 from serve.chat.service import ChatService
-from serve.compress.demo_limits import DemoLimits
+from serve.compress.demo import DemoLimits
 from serve.compress.prompt import MessagesService
 from serve.compress.route import CompressRoutes
 from serve.compress.service import CompressService

@@ -49,7 +49,8 @@ async def test_it_is_an_event_of_its_own_beside_the_chat_s(service: Compressing)
 
 
 async def test_a_block_that_was_paid_for_is_free_in_later_turns(service: Compressing) -> None:
-    await service.chat(agent(), compression=PRICED).run()
+    first = (await service.chat(agent(), compression=PRICED).run()).json()["service"]["compression"]
+    text_sent = sent(service)[2]["content"]
     grown = [
         *agent(),
         {"role": "assistant", "content": "119."},
@@ -57,6 +58,8 @@ async def test_a_block_that_was_paid_for_is_free_in_later_turns(service: Compres
     ]
     said = (await service.chat(grown, compression=PRICED).run()).json()["service"]["compression"]
     assert (said["status"], said["cost_usd"], said["blocks"][0]["cached"]) == ("applied", 0, True)
+    assert not first["blocks"][0]["cached"] and first["blocks"][0]["id"] == said["blocks"][0]["id"]
+    assert len(service.model.started) == 1 and sent(service)[2]["content"] == text_sent
     assert sorted(event["model_id"] for event in await service.events()) == ["alpha", "alpha", "lexical"]
 
 
@@ -68,9 +71,15 @@ async def test_a_block_that_would_not_pay_is_sent_whole_and_costs_nothing(servic
     assert [event["model_id"] for event in await service.events()] == ["alpha"]
 
 
-async def test_a_failed_compression_costs_nothing(service: Compressing) -> None:
+async def test_a_chat_goes_out_whole_if_its_compressor_fails_and_that_costs_nothing(
+    service: Compressing,
+) -> None:
     service.model.failures[PASSAGES] = CompressorFailed("it died")
-    assert (await service.chat(agent(), compression=PRICED).run()).status == 200
+    reply = await service.chat(agent(), compression=PRICED).run()
+    said = reply.json()["service"]["compression"]
+    assert (said["status"], said["tokens_saved"], said["blocks"][0]["reason"]) == ("failed", 0, "failed")
+    assert (reply.status, reply.reply_headers["x-service-compression"]) == (200, "failed")
+    assert sent(service)[2]["content"] == PASSAGES
     assert [event["model_id"] for event in await service.events()] == ["alpha"]
 
 
@@ -161,6 +170,7 @@ async def test_who_leaves_before_the_engine_works_owes_nothing(service: Compress
     await eventually(lambda: service.model.started)
     client.gone.set()
     await running
+    assert service.model.cancelled == [PASSAGES] and service.engine.requests == []
     assert await service.events() == []
 
 

@@ -24,7 +24,6 @@ from tests.serve.served import (
     eventually,
     serving,
     settings_document,
-    token_cost,
 )
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -84,20 +83,6 @@ async def test_of_a_model_of_which_nothing_is_proven_all_that_fits_it_is_held(se
 
 
 @STREAMS
-async def test_near_the_limit_an_unproven_prompt_is_counted_before_it_is_held(
-    served: Served, stream: bool
-) -> None:
-    name = f"near-{stream}"
-    key = await served.new_key(name, spend_limit_nano_usd=token_cost(6))
-    served.engine.bound = None
-    assert (await served.chat(key=key, stream=stream).run()).status == 200
-    assert len(served.engine.counted) == 1
-    workspace = await served.accounts.find_workspace(name)
-    assert (workspace.posted_nano_usd, workspace.held_nano_usd) == (token_cost(6), 0)
-    assert (await served.chat(key=key, stream=stream).run()).status == 402
-
-
-@STREAMS
 async def test_an_engine_that_counts_more_than_was_held_is_our_fault_and_costs_nothing(
     served: Served, stream: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -108,12 +93,6 @@ async def test_an_engine_that_counts_more_than_was_held_is_our_fault_and_costs_n
     assert [record.levelno for record in caplog.records].count(logging.CRITICAL) == 1
     assert served.registry.get_sample_value("pith_chat_bound_exceeded_total", {"model": "alpha"}) >= 1
     await served.assert_nothing_is_left_open()
-
-
-async def test_an_unmetered_project_is_served_whatever_the_engine_counts(served: Served) -> None:
-    served.engine.prompt_tokens = 3000
-    key = await served.new_key(metered=False)
-    assert (await served.chat(key=key).run()).status == 200
 
 
 async def test_a_prompt_is_counted_before_a_limit_refuses_its_bytes(served: Served) -> None:

@@ -227,19 +227,6 @@ async def test_a_client_that_leaves_ends_the_work_and_pays_nothing(here: Retriev
     await here.served.assert_nothing_is_left_open()
 
 
-async def test_a_ledger_that_stops_during_the_settlement_is_waited_for_by_nobody(here: Retrieving) -> None:
-    here.fake.gate = None
-    await here.served.warm_up()
-    client = here.post("embeddings", input="a b")
-    here.served.database.pauses = "after"
-    running = client.start()
-    await here.served.database.paused.wait()
-    client.gone.set()
-    await running
-    here.served.database.resumed.set()
-    await here.served.assert_nothing_is_left_open()
-
-
 async def test_it_asks_for_a_key(here: Retrieving) -> None:
     client = here.post("embeddings", input="a")
     del client.headers["Authorization"]

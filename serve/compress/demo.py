@@ -1,15 +1,26 @@
-"""The demo route's limits: a minute's requests of one address, and of all addresses together."""
+"""The demo: compressions without a key, of bounded inputs, within limits for each address and for all together."""
 
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import ClassVar
 
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Send
+
 from billing.caller import Caller, LimitState, ProjectLimits
 from billing.errors import RateLimited
 from billing.rate_limits.rate_limits import Admission, RateLimits
 from compression.pipeline.request import as_requests
-from serve.http.limits import client_of
+from compression.pipeline.served import JobTerms
+from serve.compress.service import CompressService, PreparedCompression, compressed_fields, json_response
+from serve.http.limits import client_of, rate_limit_headers
+from serve.http.replies import Client, WorkingReply
+from serve.http.request_body import InvalidBody, Issue
+
+logger = logging.getLogger("pith.compress")
 
 
 class DemoLimited(RateLimited):
@@ -84,3 +95,56 @@ class DemoLimits:
 
 def _in_requests(state: LimitState) -> LimitState:
     return LimitState(requests=state.tokens, tokens=None)
+
+
+class DemoReply(WorkingReply):
+    """A compression without a key: within the demo's limits, and free of charge."""
+
+    def __init__(
+        self,
+        service: CompressService,
+        limits: DemoLimits,
+        address: str | None,
+        prepared: PreparedCompression,
+        request_id: str,
+        *,
+        deadline_s: float,
+    ) -> None:
+        super().__init__(request_id, logger)
+        self._service = service
+        self._limits = limits
+        self._address = address
+        self._prepared = prepared
+        self._terms = JobTerms(payer=client_of(address), is_trial=True, deadline_s=deadline_s)
+
+    async def work(self, send: Send, client: Client) -> Response:
+        sizes = len(self._prepared.request.sizes)
+        async with self._limits.admitted(self._address, sizes=sizes) as state:
+            compressed = await self._service.compress_unmetered(self._prepared, self._terms)
+        return json_response(compressed_fields(compressed), rate_limit_headers(state))
+
+
+# A character outside the first plane is twelve bytes when JSON escapes it. A query of 20,000 such comes on top.
+_MOST_BYTES_PER_CHAR = 12
+_DEMO_OTHER_BYTES = 256 * 1024
+# In messages of as many characters as the demo takes there are hundreds.
+DEMO_MAX_VALUES = 4096
+
+
+async def demo_body(request: Request, max_chars: int) -> bytes:
+    """The body, of which no more is kept than an input within the cap can need: the client has no key."""
+    most = max_chars * _MOST_BYTES_PER_CHAR + _DEMO_OTHER_BYTES
+    kept = bytearray()
+    async for piece in request.stream():
+        # What is over is read and thrown away, because a client that still sends would not see the answer.
+        kept += piece[: most + 1 - len(kept)]
+    if len(kept) > most or getattr(request.state, "body_too_large", None) is not None:
+        raise over_the_cap(("body",), max_chars)
+    return bytes(kept)
+
+
+def over_the_cap(loc: tuple[str, ...], max_chars: int) -> InvalidBody:
+    message = (
+        f"the demo takes an input of up to {max_chars:,} characters; with a key, POST /v1/compress takes more"
+    )
+    return InvalidBody((Issue("demo_input_too_large", loc, message, ctx={"max_characters": max_chars}),))
