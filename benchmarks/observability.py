@@ -22,7 +22,6 @@ from time import process_time
 from typing import Annotated, Any
 
 import typer
-from prometheus_client import CollectorRegistry
 
 from billing.ledger.spool import Spool
 from billing.store.database import open_database
@@ -35,6 +34,7 @@ from serve.config.settings import Settings, load_settings
 from serve.logs.lines import formatter
 from serve.logs.outlet import ACCESS, Outlet
 from serve.metrics.background import TraceMetrics
+from serve.metrics.counts import Counts
 from serve.money.ledger_setup import prepare_ledger
 from serve.tracing.request_record import Tracing
 
@@ -79,7 +79,7 @@ class Service:
         database = open_database(settings.billing.database_url)
         spool = Spool(settings.billing.spool_path)
         ledger = open_ledger(settings, database, spool)
-        tracing = Tracing(settings.tracing, TraceMetrics(CollectorRegistry()))
+        tracing = Tracing(settings.tracing, TraceMetrics(Counts()))
         self._api, _ = build_service(
             settings,
             engines={model.id: FakeEngine() for model in settings.models},

@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from prometheus_client import CollectorRegistry
-
 from billing.accounts.accounts import Accounts
 from billing.accounts.key_cache import KeyCacheTimes
 from billing.background.upkeep import Background, Round
@@ -37,8 +35,9 @@ from serve.compressors.compressor import RunningModel, served_compressors
 from serve.config.settings import Settings
 from serve.dialects.openai.responses.stored_responses import StoredResponses
 from serve.http.server.server import PithServer, http_config
-from serve.metrics.background import OriginalMetrics, TraceMetrics, UpkeepMetrics
+from serve.metrics.background import OriginalMetrics, TraceMetrics, UpkeepMetrics, WebhookMetrics
 from serve.metrics.charged_requests import ServiceMetrics
+from serve.metrics.counts import Counts
 from serve.metrics.request_watch import Watch
 from serve.money.admission import Admissions
 from serve.money.ledger_setup import prices_of, read_pepper
@@ -189,6 +188,7 @@ def start_service(
     database: Database,
     run_folder: Path | None = None,
     lease: LeaseTimes | None = None,
+    counts: Counts | None = None,
 ) -> Service:
     """Take requests, with these engines behind the API. To be called in the event loop that serves.
 
@@ -197,8 +197,9 @@ def start_service(
     """
     server = settings.server
     listener = ask_for_listener(run_folder) if run_folder else own_listener(server.host, server.port)
-    upkeep = UpkeepMetrics(CollectorRegistry())
-    tracing = Tracing(settings.tracing, TraceMetrics(CollectorRegistry()))
+    counts = counts or Counts()
+    upkeep = UpkeepMetrics(counts)
+    tracing = Tracing(settings.tracing, TraceMetrics(counts))
     spool = Spool(settings.billing.spool_path, max_rows=settings.billing.spool_max_rows)
     ledger = open_ledger(settings, database, spool, lease=lease, written_off=upkeep.write_off)
     limiter, refusals = open_limiter(settings, run_folder and run_folder / COUNTERS_SOCKET), Refusals()
@@ -213,13 +214,14 @@ def start_service(
         ledger=ledger,
         limiter=limiter,
         lease=lease,
+        counts=counts,
         refusals=refusals,
         tracer=tracing.tracer,
     )
     allow_open_files()
     http = PithServer(http_config(api, settings), listener)
     task = asyncio.create_task(http.serve())
-    webhooks = open_webhooks(settings, database, refusals)
+    webhooks = open_webhooks(settings, database, refusals, WebhookMetrics(counts))
     rounds = [*batches.rounds(upkeep_s=settings.billing.upkeep_s), *webhooks.rounds()]
     rounds.append(Round("key_uses", accounts.note_uses, settings.billing.upkeep_s))
     times = lease or LeaseTimes()
@@ -267,16 +269,15 @@ def build_service(
     accounts: Accounts | None = None,
     compressors: Mapping[str, RunningModel] | None = None,
     retrievers: Mapping[str, RetrievalModel] | None = None,
-    registry: CollectorRegistry | None = None,
+    counts: Counts | None = None,
     lease: LeaseTimes | None = None,
     refusals: Refusals | None = None,
     tracer: Tracer = NO_TRACER,
 ) -> tuple[Any, BatchRoom]:
     """The ASGI application, and batches with their work in the background, from settings, engines, compression models
-    and a ledger. Without compression models there are no compression routes. Give a `registry` to read the metrics in
-    this process."""
+    and a ledger. Without compression models there are no compression routes. `counts`: those of this process."""
     catalog = catalog_of(settings)
-    metrics = _metrics(settings, registry or CollectorRegistry())
+    metrics = _metrics(settings, counts or Counts())
     limiter = limiter or open_limiter(settings)
     admissions = _admissions(settings, catalog, ledger, limiter, refusals)
     originals = open_originals(settings, database, metrics.originals)
@@ -326,9 +327,9 @@ def _admissions(
     )
 
 
-def _metrics(settings: Settings, registry: CollectorRegistry) -> ServiceMetrics:
+def _metrics(settings: Settings, counts: Counts) -> ServiceMetrics:
     return ServiceMetrics(
-        registry,
+        counts,
         chat_models=[model.id for model in settings.models],
         compression_models=[model.id for model in settings.compression.models],
         retrieval_models=[model.id for model in settings.retrieval_models],

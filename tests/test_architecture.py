@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from serve.config.server_settings import OpsSettings, ServerSettings
-from serve.metrics.process_files import FOLDER_VARIABLE
 from serve.money.ledger_setup import PEPPER
 from serve.processes.run_folder import COUNTERS_SOCKET, LISTENER_SOCKET, RAY_FOLDER
 from tests.import_graph import PACKAGES, ROOT, circle, folder_imports, folder_of
@@ -101,6 +100,6 @@ def test_the_page_has_every_room_in_its_layer_as_its_docstring_says(package: str
 
 
 def test_the_page_names_the_ports_and_files_that_there_are() -> None:
-    names = [LISTENER_SOCKET, COUNTERS_SOCKET, RAY_FOLDER, PEPPER, FOLDER_VARIABLE]
+    names = [LISTENER_SOCKET, COUNTERS_SOCKET, RAY_FOLDER, PEPPER]
     names += [ServerSettings.model_fields["port"].default, OpsSettings.model_fields["port"].default]
     assert not [name for name in names if str(name) not in PAGE]

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from billing.errors import LimitName
 from billing.usage import MeteringStatus
@@ -17,7 +16,8 @@ from models.options.options import ACCEPTED_WITHOUT_EFFECT, REFUSED, REFUSED_PRE
 from serve.config.compression_models import CompressionModelSettings
 from serve.http.errors import STATUSES
 from serve.metrics.charged_requests import LOST, OUTCOMES
-from serve.metrics.families import FAMILIES, Families
+from serve.metrics.counts import Counts, Families
+from serve.metrics.families import FAMILIES
 from serve.metrics.request_watch import HttpMetrics
 
 ROOT = Path(__file__).parents[1]
@@ -80,10 +80,9 @@ def test_every_fixed_value_of_a_metrics_label_is_documented(value: str) -> None:
 
 
 def test_every_scope_of_a_refusal_is_in_its_metrics_row() -> None:
-    registry = CollectorRegistry()
-    HttpMetrics(Families(registry))
-    samples = [sample for family in registry.collect() for sample in family.samples]
-    scopes = {sample.labels["scope"] for sample in samples if "scope" in sample.labels}
+    counts = Counts()
+    HttpMetrics(Families(counts))
+    scopes = {series.labels["scope"] for series, _ in counts.read() if "scope" in series.labels}
     row = re.search(
         r"^\| `pith_rate_limit_refusals_total`.*$", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE
     )

@@ -281,10 +281,9 @@ def test_a_metric(tmp_path: Path) -> None:
         "serve/metrics/request_watch.py", counts, after="self._duration_of(route, method).observe(seconds)"
     )
     count = (
-        "from prometheus_client import CollectorRegistry; from serve.metrics.families import Families;"
-        "from serve.metrics.request_watch import HttpMetrics; registry = CollectorRegistry();"
-        "HttpMetrics(Families(registry)).end('/', 'GET', '200', 1.0);"
-        "print(registry.get_sample_value('pith_greetings_total'))"
+        "from serve.metrics.counts import Counts, Families; from serve.metrics.request_watch import HttpMetrics;"
+        "counts = Counts(); HttpMetrics(Families(counts)).end('/', 'GET', '200', 1.0);"
+        "print(*[values[0] for series, values in counts.read() if series.family.name == 'pith_greetings'])"
     )
     assert trial.runs("-c", count) == "1.0"
     page = "tests.test_docs:test_the_page_of_metrics_names_each_with_its_type_and_labels_and_no_other"

@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -91,7 +91,7 @@ def run_server(
             in_force=lambda: reloaders[0].lineup.settings if reloaders else settings,
         )
         folder = after.enter_context(own_folder(settings))
-        after.enter_context(relay(folder / LOGS_SOCKET, after.enter_context(counted_lines(settings))))
+        after.enter_context(relay(folder / LOGS_SOCKET, counted_lines(settings)))
         coordinator = open_own_coordinator(settings, folder, after)
         run, lineup = start(settings, progress, folder, joined, has_coordinator=coordinator is not None)
         if not attach:
@@ -162,11 +162,11 @@ def open_ops_port(
         raise StartError(f"cannot serve metrics on {ops.host}:{ops.port}: {error}") from error
 
 
-def counted_lines(settings: Settings) -> AbstractContextManager[Callable[[int], None]]:
+def counted_lines(settings: Settings) -> Callable[[int], None]:
     """A counter of log lines that the relay could not write."""
-    from serve.metrics.process_files import metrics_folder, relayed_lines
+    from serve.metrics.counts import count_dropped_lines, open_counts
 
-    return relayed_lines(metrics_folder(settings))
+    return count_dropped_lines(open_counts(settings, None))
 
 
 def start(

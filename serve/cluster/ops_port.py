@@ -18,12 +18,11 @@ from serve.cluster.replicas.applications import (
 )
 from serve.config.settings import Settings
 from serve.logs.outlet import begin_logs
-from serve.metrics.engine_files import ENGINES
+from serve.metrics.counts import ENGINES, metrics_folder
 from serve.metrics.families import collected_gauge
 from serve.metrics.ledger_metrics import LedgerMetrics
 from serve.metrics.machine import BuildInfo, ServerProcesses, StateFolder
-from serve.metrics.ops_port import EngineFiles
-from serve.metrics.process_files import metrics_folder
+from serve.metrics.ops_port import CountedFiles
 
 # Longer than Ray's controller takes for an answer; then what it said before is shown.
 PATIENCE_S = 2.0
@@ -90,7 +89,7 @@ def collectors_of(settings: Settings) -> Iterator[Collector]:
     if folder is None:
         return
     yield ReplicaCounts()
-    yield EngineFiles(folder / ENGINES)
+    yield CountedFiles(folder / ENGINES, keeps_ended=False)
     yield ServerProcesses(folder)
     yield StateFolder(settings.state_dir)
     yield BuildInfo()

@@ -2,15 +2,16 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from threading import Lock
+from time import perf_counter
 from typing import Literal, get_args
-
-from prometheus_client import CollectorRegistry
 
 from billing.ledger.recording import log_written_off
 from billing.usage import UsageEvent
 from billing.webhooks.endpoint import RESULTS, Result
 from compression.workers.lanes import REASONS, Replaced
-from serve.metrics.families import NANO_PER_USD, Families
+from serve.metrics.counts import Counts, Families
+from serve.metrics.families import NANO_PER_USD
 
 TASKS = (
     "replay",
@@ -32,15 +33,12 @@ DELETED = ("expired", "unfinished", "revoked")
 class UpkeepMetrics:
     """All series are there from the start, at 0."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        families = Families(registry)
-        failing = families.gauge("pith_background_failing_seconds")
-        self._failing = {task: failing.labels(task) for task in TASKS}
+    def __init__(self, counts: Counts) -> None:
+        families = Families(counts)
+        self._failing = {task: families.gauge("pith_background_failing_seconds", task) for task in TASKS}
         self._failures = families.counters("pith_background_failures", last=TASKS)
         self._written_off = families.counter("pith_written_off_usd")
         self._deleted = families.counters("pith_originals_deleted", last=DELETED)
-        for gauge in self._failing.values():
-            gauge.set(0)
 
     def observe(self, task: str, failing_s: float) -> None:
         self._failing[task].set(failing_s)
@@ -58,11 +56,10 @@ class UpkeepMetrics:
 class WebhookMetrics:
     """All series are there from the start, at 0."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        families = Families(registry)
+    def __init__(self, counts: Counts) -> None:
+        families = Families(counts)
         self._tries = families.counters("pith_webhook_deliveries", last=RESULTS)
         self._waiting = families.gauge("pith_webhook_deliveries_waiting")
-        self._waiting.set(0)
 
     def count(self, result: Result) -> None:
         self._tries[result].inc()
@@ -74,16 +71,19 @@ class WebhookMetrics:
 class TraceMetrics:
     """The `serve.tracing.otlp.SpanCounts` of an HTTP process."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        families = Families(registry)
+    def __init__(self, counts: Counts) -> None:
+        families = Families(counts)
         self._exported = families.counter("pith_trace_spans_exported")
         self._dropped = families.counter("pith_trace_spans_dropped")
+        # The thread that exports drops spans too.
+        self._lock = Lock()
 
     def exported(self, count: int) -> None:
         self._exported.inc(count)
 
     def dropped(self, count: int) -> None:
-        self._dropped.inc(count)
+        with self._lock:
+            self._dropped.inc(count)
 
 
 KeepOutcome = Literal["kept", "extended", "full", "failed"]
@@ -93,8 +93,8 @@ ReadOutcome = Literal["served", "unknown"]
 class OriginalMetrics:
     """All series are there from the start, at 0."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        families = Families(registry)
+    def __init__(self, counts: Counts) -> None:
+        families = Families(counts)
         self._kept = families.counters("pith_originals_kept", last=get_args(KeepOutcome))
         self._reads = families.counters("pith_originals_read", last=get_args(ReadOutcome))
 
@@ -113,33 +113,37 @@ Waits = Callable[[], AbstractContextManager[object]]
 
 
 class WaitingMetrics:
-    """`registry` is read in tests only, as that of `ServiceMetrics`."""
+    """Chat requests that wait for a replica."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        families = Families(registry)
-        self._family = families.gauge("pith_chat_requests_waiting")
-        self._seconds = families.histogram("pith_chat_queue_seconds")
+    def __init__(self, counts: Counts) -> None:
+        self._families = Families(counts)
 
     def of(self, model_id: str) -> Waits:
-        waiting, seconds = self._family.labels(model_id), self._seconds.labels(model_id)
+        waiting = self._families.gauge("pith_chat_requests_waiting", model_id)
+        seconds = self._families.histogram("pith_chat_queue_seconds", model_id)
 
         @contextmanager
         def waits() -> Iterator[None]:
-            with waiting.track_inprogress(), seconds.time():
+            began = perf_counter()
+            waiting.inc()
+            try:
                 yield
+            finally:
+                waiting.dec()
+                seconds.observe(perf_counter() - began)
 
         return waits
 
 
 class PoolMetrics:
-    """The `PoolObserver` of one model. `registry` is read in tests only, as that of `ServiceMetrics`."""
+    """The `PoolObserver` of one model."""
 
-    def __init__(self, registry: CollectorRegistry, model_id: str) -> None:
-        families = Families(registry)
-        self._waiting = families.gauge("pith_compress_jobs_waiting").labels(model_id)
-        self._running = families.gauge("pith_compress_jobs_running").labels(model_id)
+    def __init__(self, counts: Counts, model_id: str) -> None:
+        families = Families(counts)
+        self._waiting = families.gauge("pith_compress_jobs_waiting", model_id)
+        self._running = families.gauge("pith_compress_jobs_running", model_id)
         self._replaced = families.counters("pith_compress_workers_replaced", model_id, last=REASONS)
-        self._deadlines = families.counter("pith_compress_deadlines_passed").labels(model_id)
+        self._deadlines = families.counter("pith_compress_deadlines_passed", model_id)
 
     def jobs(self, *, waiting: int, running: int) -> None:
         self._waiting.set(waiting)

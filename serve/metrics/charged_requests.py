@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable
 from time import perf_counter
 from typing import Literal, Self, get_args
-
-from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from billing.errors import BillingDisabled, ClockBehind, InvalidKey, LedgerUnavailable, QuotaExceeded
 from billing.price import Cost
@@ -18,7 +15,8 @@ from compression.pipeline.request import Receipt
 from models.engine import TokenUsage
 from serve.http.errors import STATUSES, problem_of
 from serve.metrics.background import OriginalMetrics
-from serve.metrics.families import NANO_PER_USD, TOKEN_SECONDS, Families
+from serve.metrics.counts import Counts, Families
+from serve.metrics.families import NANO_PER_USD
 from serve.metrics.request_watch import HttpMetrics
 from serve.tracing.request_record import ChargedWork
 
@@ -65,10 +63,10 @@ class ModelSeries:
 
     def __init__(self, families: Families, kind: str, model_id: str) -> None:
         self.outcomes = families.counters(f"pith_{kind}_requests", model_id, last=OUTCOMES)
-        self.duration = families.histogram(f"pith_{kind}_request_duration_seconds").labels(model_id)
+        self.duration = families.histogram(f"pith_{kind}_request_duration_seconds", model_id)
         statuses: Iterable[str] = (*get_args(MeteringStatus), LOST)
         self.settled = families.counters("pith_metering", model_id, last=statuses)
-        self.charged = families.counter("pith_charged_usd").labels(model_id)
+        self.charged = families.counter("pith_charged_usd", model_id)
         reasons = [STATUSES[kind].code for kind in HOLD_REFUSALS]
         self.refused = families.counters("pith_holds_refused", model_id, last=reasons)
 
@@ -110,49 +108,20 @@ class ObservedRequest(ChargedWork):
             self._series.duration.observe(perf_counter() - self.began)
 
 
-class Tally:
-    """Gathers what is observed, and adds it to `histogram`, one set of labels, when it is told to. For one thread.
-
-    `Histogram.observe` writes to this process's files: microseconds, for each token of each stream.
-    """
-
-    def __init__(self, histogram: Histogram, bounds: tuple[float, ...]) -> None:
-        self._histogram = histogram
-        self._bounds = bounds
-        self._counts = [0] * (len(bounds) + 1)
-        self._sum = 0.0
-
-    def observe(self, value: float, times: int = 1) -> None:
-        self._counts[bisect_left(self._bounds, value)] += times
-        self._sum += value * times
-
-    def add_up(self) -> None:
-        if not self._sum:
-            return
-        for at, count in enumerate(self._counts):
-            if count:
-                self._histogram._buckets[at].inc(count)
-                self._counts[at] = 0
-        self._histogram._sum.inc(self._sum)
-        self._sum = 0.0
-
-
 class _ChatSeries(ModelSeries):
     def __init__(self, families: Families, model_id: str) -> None:
         super().__init__(families, "chat", model_id)
-        self.prompt = families.counter("pith_chat_prompt_tokens").labels(model_id)
-        self.completion = families.counter("pith_chat_completion_tokens").labels(model_id)
-        self.cached = families.counter("pith_chat_cached_tokens").labels(model_id)
-        self.exceeded = families.counter("pith_chat_bound_exceeded").labels(model_id)
-        self.in_flight = families.gauge("pith_chat_requests_in_flight").labels(model_id)
-        self.first_token = families.histogram("pith_chat_time_to_first_token_seconds").labels(model_id)
-        between_tokens = families.histogram("pith_chat_inter_token_seconds").labels(model_id)
-        self.between_tokens = Tally(between_tokens, TOKEN_SECONDS)
+        self.prompt = families.counter("pith_chat_prompt_tokens", model_id)
+        self.completion = families.counter("pith_chat_completion_tokens", model_id)
+        self.cached = families.counter("pith_chat_cached_tokens", model_id)
+        self.exceeded = families.counter("pith_chat_bound_exceeded", model_id)
+        self.in_flight = families.gauge("pith_chat_requests_in_flight", model_id)
+        self.first_token = families.histogram("pith_chat_time_to_first_token_seconds", model_id)
+        self.between_tokens = families.histogram("pith_chat_inter_token_seconds", model_id)
 
 
 class ChatMetrics:
-    """Begin an observation for each request that the project's limits let in: a few additions when it ends, none for
-    a token."""
+    """Begin an observation for each request that the project's limits let in."""
 
     def __init__(self, families: Families, model_ids: Iterable[str]) -> None:
         self._models = {model_id: _ChatSeries(families, model_id) for model_id in model_ids}
@@ -197,17 +166,16 @@ class ObservedChat(ObservedRequest):
 
     def end(self) -> None:
         self._model.in_flight.dec()
-        self._model.between_tokens.add_up()
         super().end()
 
 
 class _CompressionSeries(ModelSeries):
     def __init__(self, families: Families, model_id: str) -> None:
         super().__init__(families, "compress", model_id)
-        self.original = families.counter("pith_compress_original_tokens").labels(model_id)
-        self.output = families.counter("pith_compress_output_tokens").labels(model_id)
+        self.original = families.counter("pith_compress_original_tokens", model_id)
+        self.output = families.counter("pith_compress_output_tokens", model_id)
         self.flags = families.counters("pith_compress_risk_flags", model_id, last=CODES)
-        self.ratio = families.histogram("pith_compress_ratio").labels(model_id)
+        self.ratio = families.histogram("pith_compress_ratio", model_id)
 
 
 class CompressMetrics:
@@ -238,8 +206,8 @@ class ObservedCompression(ObservedRequest):
 class _RetrievalSeries(ModelSeries):
     def __init__(self, families: Families, model_id: str) -> None:
         super().__init__(families, "retrieval", model_id)
-        self.tokens = families.counter("pith_retrieval_input_tokens").labels(model_id)
-        self.texts = families.counter("pith_retrieval_texts").labels(model_id)
+        self.tokens = families.counter("pith_retrieval_input_tokens", model_id)
+        self.texts = families.counter("pith_retrieval_texts", model_id)
 
 
 class RetrievalMetrics:
@@ -268,18 +236,15 @@ class ObservedRetrieval(ObservedRequest):
 
 class _PromptSeries:
     def __init__(self, families: Families, model_id: str) -> None:
-        def counter(name: str) -> Counter:
-            return families.counter(name).labels(model_id)
-
         statuses, ends = get_args(PromptCompression), get_args(BlockEnd)
         self.requests = families.counters("pith_prompt_compression_requests", model_id, last=statuses)
         self.blocks = families.counters("pith_prompt_compression_blocks", model_id, last=ends)
-        self.original = counter("pith_prompt_compression_original_tokens")
-        self.sent = counter("pith_prompt_compression_sent_tokens")
-        self.saved = counter("pith_prompt_compression_tokens_saved")
-        self.saved_usd = counter("pith_prompt_compression_saved_usd")
-        self.cost_usd = counter("pith_prompt_compression_cost_usd")
-        self.seconds = families.histogram("pith_prompt_compression_seconds").labels(model_id)
+        self.original = families.counter("pith_prompt_compression_original_tokens", model_id)
+        self.sent = families.counter("pith_prompt_compression_sent_tokens", model_id)
+        self.saved = families.counter("pith_prompt_compression_tokens_saved", model_id)
+        self.saved_usd = families.counter("pith_prompt_compression_saved_usd", model_id)
+        self.cost_usd = families.counter("pith_prompt_compression_cost_usd", model_id)
+        self.seconds = families.histogram("pith_prompt_compression_seconds", model_id)
 
 
 class PromptCompressionMetrics:
@@ -320,20 +285,20 @@ class ObservedPrompt:
 
 
 class ServiceMetrics:
-    """`registry` is read in tests only: a server's process counts in its files (`serve.metrics.process_files`)."""
+    """Metrics of requests of every kind."""
 
     def __init__(
         self,
-        registry: CollectorRegistry,
+        counts: Counts,
         *,
         chat_models: Iterable[str],
         compression_models: Iterable[str],
         retrieval_models: Iterable[str] = (),
     ) -> None:
-        chat_models, families = tuple(chat_models), Families(registry)
+        chat_models, families = tuple(chat_models), Families(counts)
         self.http = HttpMetrics(families)
         self.chat = ChatMetrics(families, chat_models)
         self.compress = CompressMetrics(families, compression_models)
         self.prompt_compression = PromptCompressionMetrics(families, chat_models)
         self.retrieval = RetrievalMetrics(families, retrieval_models)
-        self.originals = OriginalMetrics(registry)
+        self.originals = OriginalMetrics(counts)

@@ -1,17 +1,14 @@
-"""Table of the metric families that pith counts: name, kind, help, labels and buckets, and their registration.
+"""Table of the metric families that pith counts: name, kind, help, labels and buckets.
 
-`prometheus_client` is imported where something is registered: a process's files must be prepared before that
-(`serve.metrics.process_files`), and only then does it count in them.
+`prometheus_client` is imported by what shows them alone: no process that counts needs it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 NANO_PER_USD = 10**9
@@ -214,7 +211,7 @@ _ROWS = (
         "pith_log_lines_dropped",
         "Lines of the log that were not written, since what reads them is slow or gone.",
     ),
-    # A chat model's replica counts in a file of its own (`serve.metrics.engine_files`).
+    # A chat model's replica counts in a file of its own (`serve.metrics.counts`).
     _gauge(
         "pith_replica_requests_waiting",
         "Requests that wait for places on the engine, until their project's turn.",
@@ -264,43 +261,6 @@ _ROWS = (
     ),
 )
 FAMILIES = {row.name: row for row in _ROWS}
-
-
-class Families:
-    """The families of the table on one registry; each is registered when it is first asked for, by its name."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._registry = registry
-        self._made: dict[str, Any] = {}
-
-    def counter(self, name: str) -> Counter:
-        return cast("Counter", self._registered(name))
-
-    def gauge(self, name: str) -> Gauge:
-        return cast("Gauge", self._registered(name))
-
-    def histogram(self, name: str) -> Histogram:
-        return cast("Histogram", self._registered(name))
-
-    def counters(self, name: str, *first: str, last: Iterable[str]) -> dict[str, Counter]:
-        """A counter for each value of the last label; all are shown from the start, at 0."""
-        family = self.counter(name)
-        return {value: family.labels(*first, value) for value in last}
-
-    def _registered(self, name: str) -> Any:
-        if name not in self._made:
-            self._made[name] = _register(FAMILIES[name], self._registry)
-        return self._made[name]
-
-
-def _register(row: Family, registry: CollectorRegistry) -> Any:
-    from prometheus_client import Counter, Gauge, Histogram
-
-    if row.kind == "counter":
-        return Counter(row.name, row.text, row.labels, registry=registry)
-    if row.kind == "gauge":
-        return Gauge(row.name, row.text, row.labels, registry=registry, multiprocess_mode=row.merging)
-    return Histogram(row.name, row.text, row.labels, registry=registry, buckets=row.buckets)
 
 
 def collected_gauge(name: str, value: float | None = None) -> GaugeMetricFamily:

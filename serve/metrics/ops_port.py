@@ -6,26 +6,24 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
+from operator import add
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
-import psutil
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.exposition import make_wsgi_app
-from prometheus_client.mmap_dict import MmapedDict
-from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from billing.errors import BillingError
 from billing.ledger.spool import Spool
 from serve.config.settings import Settings
-from serve.metrics.engine_files import Series, processes_in, read_series
+from serve.metrics.counts import NAMES, VALUES, Counts, Series, metrics_folder, read_series
 from serve.metrics.families import collected_gauge
-from serve.metrics.process_files import metrics_folder, reserve
+from serve.processes.registry import started_at
 
-# Stands for a process id in the names of the files that keep what ended processes had counted.
+# Stands for a process id in the name of the file that keeps what ended processes had counted.
 ENDED = "ended"
 Listen = Callable[[Settings, CollectorRegistry], Callable[[], None]]
 logger = logging.getLogger("pith.metrics")
@@ -51,9 +49,7 @@ def ops_port(
     try:
         if anew:
             shutil.rmtree(folder, ignore_errors=True)
-        if anew or not list(folder.glob(f"*_{ENDED}.db")):
-            reserve(folder, ENDED)
-        processes = ProcessFiles(folder)
+        processes = CountedFiles(folder, keeps_ended=True)
         registry.register(processes)
         registry.register(SpoolGauges(settings.billing.spool_path))
         for collector in also:
@@ -65,89 +61,76 @@ def ops_port(
             shutil.rmtree(folder, ignore_errors=True)
 
 
-class ProcessFiles(Collector):
-    """Adds up the files in a folder. What an ended process had counted stays; its share of a gauge goes."""
+class CountedFiles(Collector):
+    """Adds up what processes count in the files of a folder, at each scrape: it asks no process, so one that hangs
+    holds up nothing. `keeps_ended`: what an ended process had counted stays, and its share of a gauge goes; else it
+    takes its series along, and the next of its number counts from zero, as after a restart. Raises `OSError`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, keeps_ended: bool) -> None:
         self._folder = folder
         self._lock = Lock()
+        self._ended = Counts(folder, ENDED, goes_on=True) if keeps_ended else None
 
     def collect(self) -> Iterable[Metric]:
         self.take_in_ended()
+        sums: dict[tuple[str, ...], tuple[Series, Sequence[float]]] = {}
         with self._lock:
-            metrics: Iterable[Metric] = MultiProcessCollector(None, path=str(self._folder)).collect()
-            return list(metrics)
+            for names in self._folder.glob(f"*{NAMES}"):
+                try:
+                    for series, values in read_series(names):
+                        _, before = sums.get(series.key, (series, [0.0] * len(values)))
+                        sums[series.key] = series, _merged(series, before, values)
+                except (OSError, ValueError) as error:
+                    logger.warning("the metrics of process %s cannot be read: %s", names.stem, error)
+        return families_of(sums.values())
 
     def take_in_ended(self) -> None:
         """Add the counts of ended processes to one file and drop theirs, so that restarts do not fill the disk."""
         with self._lock:
             try:
-                for path in self._folder.glob("*.db"):
-                    self._take_in(path)
+                for names in self._folder.glob(f"*{NAMES}"):
+                    if names.stem != ENDED and started_at(int(names.stem)) is None:
+                        self._take_in(names)
             except OSError as error:
                 logger.warning("the metrics of ended processes cannot be added up: %s", error)
 
-    def _take_in(self, path: Path) -> None:
-        kind, _, owner = path.stem.rpartition("_")
-        if owner == ENDED or is_running(int(owner)):
-            return
-        # A gauge stays, at 0: what is not there raises no alarm.
-        add_values(path, self._folder / f"{kind}_{ENDED}.db", share=0 if kind.startswith("gauge") else 1)
-        path.unlink()
+    def _take_in(self, names: Path) -> None:
+        if self._ended is not None:
+            for series, values in read_series(names):
+                self._ended.add(series, values)
+        names.unlink(missing_ok=True)
+        names.with_suffix(VALUES).unlink(missing_ok=True)
 
 
-def is_running(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+def _merged(series: Series, before: Sequence[float], values: Sequence[float]) -> Sequence[float]:
+    merge = max if series.family.merging == "livemax" else add
+    return [merge(one, other) for one, other in zip(before, values, strict=False)]
 
 
-def add_values(source: Path, target: Path, *, share: int) -> None:
-    """Add every value of one file, times `share`, to another's."""
-    values = MmapedDict(str(target))
-    try:
-        for key, value, _, _ in MmapedDict.read_all_values_from_file(str(source)):
-            kept, _ = values.read_value(key)
-            values.write_value(key, kept + share * value, 0.0)
-    finally:
-        values.close()
-
-
-class EngineFiles(Collector):
-    """Reads the files of a folder at each scrape: it asks no replica, so one that hangs holds up nothing. A replica
-    that has ended takes its series along; the next of its number counts from zero, as after a restart."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def collect(self) -> Iterable[Metric]:
-        families: dict[str, Metric] = {}
-        for pid in processes_in(self._folder):
-            try:
-                for series, values in read_series(self._folder, pid):
-                    add_series(families, series, values)
-            except (OSError, ValueError) as error:
-                logger.warning("the metrics of process %d cannot be read: %s", pid, error)
-        return families.values()
+def families_of(found: Iterable[tuple[Series, Sequence[float]]]) -> Iterable[Metric]:
+    """As `prometheus_client` shows them."""
+    families: dict[str, Metric] = {}
+    for series, values in found:
+        add_series(families, series, values)
+    return families.values()
 
 
 def add_series(families: dict[str, Metric], series: Series, values: Sequence[float]) -> None:
-    family = families.get(series.family)
+    name, kind = series.family.name, series.family.kind
+    family = families.get(name)
     if family is None:
-        family = families[series.family] = Metric(series.family, series.text, series.kind)
+        family = families[name] = Metric(name, series.family.text, kind)
     labels = dict(series.labels)
-    if series.kind == "histogram":
+    if kind == "histogram":
         *counts, total = values
         *below, all_of_them = accumulate(counts)
-        for bound, count in zip(series.bounds, below, strict=True):
-            family.add_sample(f"{series.family}_bucket", labels | {"le": str(bound)}, count)
-        family.add_sample(f"{series.family}_bucket", labels | {"le": "+Inf"}, all_of_them)
-        family.add_sample(f"{series.family}_count", labels, all_of_them)
-        family.add_sample(f"{series.family}_sum", labels, total)
+        for bound, count in zip(series.family.buckets, below, strict=True):
+            family.add_sample(f"{name}_bucket", labels | {"le": str(bound)}, count)
+        family.add_sample(f"{name}_bucket", labels | {"le": "+Inf"}, all_of_them)
+        family.add_sample(f"{name}_count", labels, all_of_them)
+        family.add_sample(f"{name}_sum", labels, total)
     else:
-        suffix = "_total" if series.kind == "counter" else ""
-        family.add_sample(series.family + suffix, labels, values[0])
+        family.add_sample(name + ("_total" if kind == "counter" else ""), labels, values[0])
 
 
 class SpoolGauges(Collector):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from time import perf_counter
 from typing import Any, get_args
 
@@ -16,7 +16,7 @@ from billing.errors import LimitName, RateLimited
 from serve.config.server_settings import LogSettings, TracingSettings
 from serve.logs.lines import FIELDS, name_lines
 from serve.logs.outlet import ACCESS
-from serve.metrics.families import Families
+from serve.metrics.counts import Families
 from serve.tracing.request_record import RequestRecord, Tracer, remote_parent, take_record
 
 logger = logging.getLogger(ACCESS)
@@ -50,12 +50,11 @@ class HttpMetrics:
 
     def __init__(self, families: Families) -> None:
         # Looked up once for each set of labels: the templates of routes and a few methods and statuses.
-        self._requests_of = cache(families.counter("pith_http_requests").labels)
-        self._duration_of = cache(families.histogram("pith_http_request_duration_seconds").labels)
+        self._requests_of = cache(partial(families.counter, "pith_http_requests"))
+        self._duration_of = cache(partial(families.histogram, "pith_http_request_duration_seconds"))
         self.in_flight = families.gauge("pith_http_requests_in_flight")
         families.gauge("pith_ingress_replicas").set(1)
-        refusals = families.counter("pith_rate_limit_refusals")
-        self._refusals = {labels: refusals.labels(*labels) for labels in LIMITS}
+        self._refusals = {labels: families.counter("pith_rate_limit_refusals", *labels) for labels in LIMITS}
 
     def end(self, route: str, method: str, status: str, seconds: float) -> None:
         self._requests_of(route, method, status).inc()

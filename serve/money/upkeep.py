@@ -5,8 +5,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 
-from prometheus_client import CollectorRegistry
-
 from billing.background.upkeep import (
     LEASES_EVERY_S,
     Background,
@@ -30,6 +28,7 @@ from billing.webhooks.sender import AllowedAddresses, HttpSender, SecretBox
 from serve.config.settings import Settings
 from serve.config.values import parse_networks
 from serve.metrics.background import UpkeepMetrics, WebhookMetrics
+from serve.metrics.counts import Counts
 from serve.money.ledger_setup import read_pepper
 from serve.tracing.request_record import NO_TRACER, Tracer, traced
 
@@ -114,7 +113,7 @@ def open_webhooks(
     settings: Settings, database: Database, refusals: Refusals, metrics: WebhookMetrics | None = None
 ) -> WebhookRoom:
     """The webhooks of one process, as the configuration says. `metrics`: what counts them; tests read theirs."""
-    metrics = metrics or WebhookMetrics(CollectorRegistry())
+    metrics = metrics or WebhookMetrics(Counts())
     asked = settings.webhooks
     sender = HttpSender(
         allowed=AllowedAddresses(parse_networks(asked.allowed_networks)),

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import signal
 import socket
 import sys
@@ -163,6 +162,7 @@ async def _serve_replica(tokens_per_chunk: int) -> None:
 async def _serve(settings: Any, tokens_per_chunk: int, two_processes: bool) -> None:
     from billing.store.database import open_database
     from serve.app import start_service
+    from serve.metrics.counts import open_counts
 
     remote = RemoteEngine(tokens_per_chunk) if two_processes else None
     if remote:
@@ -176,6 +176,8 @@ async def _serve(settings: Any, tokens_per_chunk: int, two_processes: bool) -> N
         compressors={},
         retrievers={},
         database=open_database(settings.billing.database_url),
+        # As in a replica: in files.
+        counts=open_counts(settings),
     )
     while not service.server.started:
         service.check()
@@ -200,11 +202,6 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory(prefix="pith-cost-") as name:
         settings = _settings(Path(name))
-        # As in a replica: counted in files, and told before prometheus_client is imported.
-        from serve.metrics.process_files import FOLDER_VARIABLE, count_in_files, metrics_folder
-
-        os.environ[FOLDER_VARIABLE] = str(metrics_folder(settings))
-        count_in_files(settings)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve(settings, given.tokens_per_chunk, given.two_processes))
 

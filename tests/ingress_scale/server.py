@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import sys
 import time
@@ -62,6 +61,7 @@ class WriterClock:
 async def serve(settings: Any, delay_s: float, clock: WriterClock) -> None:
     from billing.store.database import open_database
     from serve.app import start_service
+    from serve.metrics.counts import open_counts
 
     told_to_stop, loop = asyncio.Event(), asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, told_to_stop.set)
@@ -71,6 +71,8 @@ async def serve(settings: Any, delay_s: float, clock: WriterClock) -> None:
         compressors={},
         retrievers={},
         database=open_database(settings.billing.database_url),
+        # As in a replica: in files.
+        counts=open_counts(settings),
     )
     while not service.server.started:
         service.check()
@@ -90,12 +92,8 @@ async def serve(settings: Any, delay_s: float, clock: WriterClock) -> None:
 
 def main() -> None:
     from serve.config.settings import Settings
-    from serve.metrics.process_files import FOLDER_VARIABLE, count_in_files, metrics_folder
 
     settings = Settings.model_validate_json(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    # As in a replica: counted in files, and told before prometheus_client is imported.
-    os.environ[FOLDER_VARIABLE] = str(metrics_folder(settings))
-    count_in_files(settings)
     clock = WriterClock()
     clock.watch()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

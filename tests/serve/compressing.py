@@ -56,6 +56,7 @@ from serve.prompt_compression.compressing import BlockCompressor
 from serve.prompt_compression.outcome import ResultCache
 from serve.prompt_compression.service import PromptCompressor
 from tests.migrated import migrated_file
+from tests.serve.metrics.readings import counting
 from tests.serve.served import Client, PausingDatabase, at_rest, settings_document
 
 INPUT_NANO_USD = 20_000
@@ -334,9 +335,9 @@ async def compressing(
     model, time = FakeModel(local_model()), [datetime.now(UTC)]
     clock: Callable[[], datetime] = lambda: time[0]  # noqa: E731
     book = LatestPrices(ledger)
-    registry = CollectorRegistry()
+    counts, registry = counting()
     metrics = ServiceMetrics(
-        registry, chat_models=[each.id for each in catalog.models], compression_models=["lexical", "free"]
+        counts, chat_models=[each.id for each in catalog.models], compression_models=["lexical", "free"]
     )
     served = {
         name: ServedCompressor(

@@ -38,6 +38,7 @@ from serve.metrics.background import TraceMetrics
 from serve.money.ledger_setup import prices_of, read_pepper
 from serve.tracing.request_record import Tracing
 from tests.migrated import migrated_file
+from tests.serve.metrics.readings import counting
 
 T = TypeVar("T")
 
@@ -393,14 +394,14 @@ async def serving(
     await ledger.publish_prices(prices, now=datetime.now(UTC))
     switch = EngineSwitch()
     engines: dict[str, Engine] = {model.id: switch for model in settings.models}
-    registry = CollectorRegistry()
-    tracing = Tracing(settings.tracing, TraceMetrics(registry))
+    counts, registry = counting()
+    tracing = Tracing(settings.tracing, TraceMetrics(counts))
     api, batches = build_service(
         settings,
         engines=engines,
         database=database,
         ledger=ledger,
-        registry=registry,
+        counts=counts,
         retrievers=retrievers,
         compressors=compressors,
         refusals=refusals,

@@ -18,7 +18,7 @@ from serve.cluster.ray_insides.ray_serve import PortCheck
 from serve.cluster.replicas.port import Ports, Replica
 from serve.fairness.places import Shares
 from serve.logs.outlet import LogPlan, begin_logs
-from serve.metrics.engine_files import ReplicaMetrics, open_replica_metrics
+from serve.metrics.counts import ReplicaMetrics, open_replica_metrics
 from serve.processes.process_setup import prepare_interpreter
 
 

@@ -24,7 +24,7 @@ from serve.config.retrieval_models import RetrievalModelSettings, host_of
 from serve.config.server_settings import NODE
 from serve.config.settings import Settings
 from serve.logs.outlet import DRAIN_S, Outlet, begin_logs
-from serve.metrics.process_files import count_in_files, metrics_environment
+from serve.metrics.counts import Counts, count_dropped_lines, open_counts
 from serve.money.ledger_setup import digest_of_pepper, require_pepper
 from serve.processes.process_setup import prepare_interpreter
 from serve.processes.run_folder import LOGS_SOCKET
@@ -47,11 +47,10 @@ class IngressReplica:
         """`pepper`: the digest of that of the machine that started the server, in a cluster of several."""
         if pepper is not None:
             require_pepper(settings.state_dir, pepper)
-        # Before anything imports prometheus_client.
-        count_in_files(settings)
-        self._logs = _begin_logs(settings, run_folder)
+        counts = open_counts(settings)
+        self._logs = _begin_logs(settings, counts, run_folder)
         self._ports = PortCheck(on_loopback=not settings.ray.address, but_for=[settings.server.port])
-        self._service = _start(settings, places, run_folder)
+        self._service = _start(settings, counts, places, run_folder)
         prepare_interpreter()
 
     async def check_health(self) -> None:
@@ -72,16 +71,12 @@ class IngressReplica:
         self._logs.drain(DRAIN_S)
 
 
-def _begin_logs(settings: Settings, run_folder: Path | None) -> Outlet:
-    from prometheus_client import CollectorRegistry
-
-    from serve.metrics.process_files import count_dropped_lines
-
+def _begin_logs(settings: Settings, counts: Counts, run_folder: Path | None) -> Outlet:
     plan = settings.logs.plan(run_folder / LOGS_SOCKET if run_folder else None)
-    return begin_logs(plan, dropped=count_dropped_lines(CollectorRegistry()))
+    return begin_logs(plan, dropped=count_dropped_lines(counts))
 
 
-def _start(settings: Settings, places: Places, run_folder: Path | None) -> Service:
+def _start(settings: Settings, counts: Counts, places: Places, run_folder: Path | None) -> Service:
     """Take requests, with every model behind a handle to its replicas, which need not be up."""
     from billing.store.database import open_database
     from serve.app import start_service
@@ -90,11 +85,12 @@ def _start(settings: Settings, places: Places, run_folder: Path | None) -> Servi
     client = ReplicaClient()
     service = start_service(
         with_address(settings, ray.util.get_node_ip_address()),
-        engines=_engines(settings, places, client),
+        engines=_engines(settings, counts, places, client),
         compressors=_compressors(settings, places),
         retrievers=_retrievers(settings, places),
         database=open_database(settings.billing.database_url),
         run_folder=run_folder,
+        counts=counts,
     )
     service.closing.append(client.close)
     return service
@@ -107,14 +103,13 @@ def with_address(settings: Settings, node: str) -> Settings:
     return settings.model_copy(update={"server": settings.server.model_copy(update={"host": node})})
 
 
-def _engines(settings: Settings, places: Places, client: ReplicaClient) -> dict[str, RayEngine]:
-    # Not before the process's files are there to count in.
-    from prometheus_client import CollectorRegistry
-
+def _engines(
+    settings: Settings, counts: Counts, places: Places, client: ReplicaClient
+) -> dict[str, RayEngine]:
     from serve.cluster.replicas.engine import RayEngine
     from serve.metrics.background import WaitingMetrics
 
-    waiting = WaitingMetrics(CollectorRegistry())
+    waiting = WaitingMetrics(counts)
     engines = {
         model.id: RayEngine(
             places[model_app(model.id)],
@@ -181,7 +176,7 @@ def build_ingress(
         graceful_shutdown_wait_loop_s=0.1,
         graceful_shutdown_timeout_s=settings.server.drain_s + SETTLE_S,
         **at_most(per_node),
-        ray_actor_options={"num_cpus": 1, "runtime_env": {"env_vars": metrics_environment(settings)}},
+        ray_actor_options={"num_cpus": 1},
     )
     from serve.batches.wiring import with_deployment
 

@@ -18,7 +18,7 @@ from serve.config.compression_models import CompressionModelSettings, plan_of_mo
 from serve.config.retrieval_models import RetrievalModelSettings
 from serve.config.settings import Settings
 from serve.logs.outlet import LOGS, LogPlan, begin_logs
-from serve.metrics.process_files import count_in_files, metrics_environment
+from serve.metrics.counts import open_counts
 
 
 class CompressReplica:
@@ -26,15 +26,12 @@ class CompressReplica:
 
     async def __init__(self, model: CompressionModelSettings, settings: Settings, logs: LogPlan) -> None:  # type: ignore[misc]
         begin_logs(logs)
-        # Before anything imports prometheus_client.
-        count_in_files(settings, "compressor", model=model.id)
-        from prometheus_client import CollectorRegistry
-
+        counts = open_counts(settings, "compressor", model=model.id)
         from compression.workers.pooled_model import start_model
         from serve.metrics.background import PoolMetrics
 
         self._ports = PortCheck(on_loopback=not settings.ray.address)
-        metrics = PoolMetrics(CollectorRegistry(), model.id)
+        metrics = PoolMetrics(counts, model.id)
         self._model = await start_model(spec_of(model), plan_of_model(model), metrics)
 
     async def compress(
@@ -64,7 +61,6 @@ def build_compressor(
     resources = {
         "num_cpus": 1,
         "num_gpus": model.replicas.gpus,
-        "runtime_env": {"env_vars": metrics_environment(settings)},
     }
     deployment = serve.deployment(
         CompressReplica, **pooled_options(model), **at_most(per_node), ray_actor_options=resources
@@ -77,8 +73,7 @@ class RetrievalDeployment:
 
     async def __init__(self, model: RetrievalModelSettings, settings: Settings, logs: LogPlan) -> None:  # type: ignore[misc]
         begin_logs(logs)
-        # Before anything imports prometheus_client.
-        count_in_files(settings, "retrieval", model=model.id)
+        open_counts(settings, "retrieval", model=model.id)
         self._ports = PortCheck(on_loopback=not settings.ray.address)
         self._engine = await start_replica(model)
 
@@ -108,7 +103,7 @@ def build_retrieval_model(
         "num_cpus": 1,
         "num_gpus": accelerator.share if accelerator.kind == "gpu" else 0,
         **({"accelerator_type": accelerator.type} if accelerator.type else {}),
-        "runtime_env": {"env_vars": {**metrics_environment(settings), **model.environment}},
+        "runtime_env": {"env_vars": model.environment},
     }
     deployment = serve.deployment(
         RetrievalDeployment, **pooled_options(model), **at_most(per_node), ray_actor_options=resources

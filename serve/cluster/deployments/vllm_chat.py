@@ -25,8 +25,7 @@ from serve.config.server_settings import TracingSettings
 from serve.config.settings import Settings
 from serve.fairness.replica_turns import FairTrials
 from serve.logs.outlet import LOGS, LogPlan, begin_logs, take_others
-from serve.metrics.engine_files import open_replica_metrics
-from serve.metrics.process_files import metrics_folder
+from serve.metrics.counts import metrics_folder, open_replica_metrics
 from serve.processes.run_folder import teller
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from models.restarting_engine import RestartingEngine
 from serve.cluster.replicas.applications import BOUND_KEY
 from serve.fairness.places import Shares
 from serve.fairness.replica_turns import FairGeneration
-from serve.metrics.engine_files import ReplicaMetrics
+from serve.metrics.counts import ReplicaMetrics
 from serve.money.prompt_bound import proven_bound
 from serve.processes.connections import Connections, Place
 from serve.processes.listener import BACKLOG, Acceptor, Listener, bound_socket

@@ -11,13 +11,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from models.engine import EngineRequest
 from serve.cluster.replicas.pool import BLOCK_CHARS, BLOCKS, Replicas, SentPrefixes, beginnings, pick
 from serve.cluster.replicas.port import ADDRESS_KEY
 from serve.fairness.places import QueueFull, Shares
 from serve.metrics.background import WaitingMetrics
+from tests.serve.metrics.readings import counting
 
 REQUEST = EngineRequest("id", "model", ({"role": "user", "content": "hi"},), 16, False, "salt")
 
@@ -111,13 +111,13 @@ async def test_ray_sees_each_request_on_its_replica_until_it_ends() -> None:
 
 
 async def test_a_request_is_counted_as_waiting_until_it_has_a_place() -> None:
-    registry = CollectorRegistry()
+    counts, registry = counting()
     ray = FakeRay({"a": 1})
     replicas = Replicas(
         ray,  # type: ignore[arg-type]
         max_queued=10,
         shares=Shares(1, 1),
-        waits=WaitingMetrics(registry).of("alpha"),
+        waits=WaitingMetrics(counts).of("alpha"),
     )
 
     def waiting() -> float | None:

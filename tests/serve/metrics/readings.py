@@ -7,8 +7,27 @@ from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
+
+from serve.metrics.counts import Counts
+from serve.metrics.ops_port import families_of
 
 Readings = dict[str, float]
+
+
+class _Shown(Collector):
+    def __init__(self, counts: Counts) -> None:
+        self._counts = counts
+
+    def collect(self) -> Iterable[Metric]:
+        return families_of(self._counts.read())
+
+
+def counting() -> tuple[Counts, CollectorRegistry]:
+    """Counts in memory, and what they show."""
+    counts, registry = Counts(), CollectorRegistry()
+    registry.register(_Shown(counts))
+    return counts, registry
 
 
 def named(name: str, labels: dict[str, str]) -> str:

@@ -7,12 +7,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry, Histogram
 
 from billing.caller import ProjectLimits
 from models.errors import EngineFailed, EngineRejected, EngineUnavailable
 from models.fake_engine import FakeEngine
-from serve.metrics.charged_requests import Tally
 from tests.serve.metrics.readings import Readings, grown, of_registry
 from tests.serve.served import (
     MINIMUM_NANO_USD,
@@ -253,25 +251,3 @@ async def test_a_request_that_waits_is_in_flight_until_it_ends(served: Served) -
     gate.opened.set()
     await running
     assert of_registry(served.registry)[f"pith_chat_requests_in_flight{MODEL}"] == 0
-
-
-BOUNDS = (0.001, 0.01, 0.1)
-
-
-def test_what_was_gathered_reads_as_if_each_value_had_been_observed() -> None:
-    one_by_one, gathered = CollectorRegistry(), CollectorRegistry()
-    histogram = Histogram("seconds", "", ["model"], registry=one_by_one, buckets=BOUNDS).labels("m")
-    tally = Tally(Histogram("seconds", "", ["model"], registry=gathered, buckets=BOUNDS).labels("m"), BOUNDS)
-    for value in (0.0005, 0.001, 0.0011, 0.05, 0.05, 0.1, 7.0):
-        histogram.observe(value)
-    tally.observe(0.0005)
-    tally.observe(0.001)
-    tally.add_up()
-    tally.observe(0.0011)
-    tally.observe(0.05, 2)
-    tally.observe(0.1)
-    tally.observe(7.0)
-    assert of_registry(gathered)['seconds_count{model="m"}'] == 2
-    for _ in range(2):
-        tally.add_up()
-    assert of_registry(gathered) == of_registry(one_by_one)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import subprocess
 import sys
 import urllib.error
@@ -20,13 +19,11 @@ from prometheus_client.registry import Collector
 from billing.ledger.spool import Spool
 from billing.usage import UsageEvent
 from serve.config.settings import Settings
-from serve.metrics.families import FAMILIES
-from serve.metrics.ops_port import ENDED, ProcessFiles
+from serve.metrics.counts import count_dropped_lines, metrics_folder, open_counts
 from serve.metrics.ops_port import ops_port as ops_port_by
-from serve.metrics.process_files import FOLDER_VARIABLE, RESERVED_BYTES, metrics_folder, relayed_lines
 from serve.ops.app import open_ops
 from tests.integration.running import free_port
-from tests.serve.metrics.readings import Readings, of_families, of_text
+from tests.serve.metrics.readings import Readings, of_text
 from tests.serve.served import settings_document
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -36,30 +33,24 @@ DURATIONS = 'pith_chat_request_duration_seconds_count{model="alpha"}'
 REPLICAS = "pith_ingress_replicas"
 # An HTTP process as far as metrics go: it ends so many chats, has one more in flight, and waits.
 PROCESS = """
-import os, sys
-from serve.metrics.process_files import count_in_files
+import sys
 from serve.config.settings import Settings
-settings = Settings.model_validate_json(sys.argv[1])
-assert "prometheus_client" not in sys.modules
-count_in_files(settings)
-from prometheus_client import CollectorRegistry
-from serve.metrics.background import PoolMetrics
-from serve.metrics.process_files import count_dropped_lines
+from serve.metrics.background import PoolMetrics, TraceMetrics, UpkeepMetrics, WaitingMetrics, WebhookMetrics
 from serve.metrics.charged_requests import ServiceMetrics
-from serve.metrics.background import TraceMetrics
-from serve.metrics.background import UpkeepMetrics
-from serve.metrics.background import WaitingMetrics
-from serve.metrics.background import WebhookMetrics
+from serve.metrics.counts import count_dropped_lines, open_counts
+counts = open_counts(Settings.model_validate_json(sys.argv[1]))
 for make in (count_dropped_lines, TraceMetrics, UpkeepMetrics, WaitingMetrics, WebhookMetrics):
-    make(CollectorRegistry())
-PoolMetrics(CollectorRegistry(), "m")
-metrics = ServiceMetrics(CollectorRegistry(), chat_models=["alpha"], compression_models=["m"])
+    make(counts)
+PoolMetrics(counts, "m")
+metrics = ServiceMetrics(counts, chat_models=["alpha"], compression_models=["m"])
 for _ in range(int(sys.argv[2])):
     metrics.chat.begin("alpha").end()
 metrics.chat.begin("alpha")
-print("counts unseen" if "PROMETHEUS_MULTIPROC_DIR" not in os.environ else "counts", flush=True)
+assert "prometheus_client" not in sys.modules
+print("counts", flush=True)
 sys.stdin.read()
 """
+FILES = {"ended.series", "ended.values"}
 
 
 class Colons(Collector):
@@ -79,7 +70,7 @@ def settings(tmp_path: Path) -> Settings:
 
 
 @contextmanager
-def process(settings: Settings, chats: int, *, says: str = "counts") -> Iterator[subprocess.Popen[str]]:
+def process(settings: Settings, chats: int) -> Iterator[subprocess.Popen[str]]:
     running = subprocess.Popen(
         [
             sys.executable,
@@ -89,7 +80,7 @@ def process(settings: Settings, chats: int, *, says: str = "counts") -> Iterator
             str(chats),
         ],
         cwd=ROOT,
-        env={"PYTHONPATH": str(ROOT), FOLDER_VARIABLE: str(metrics_folder(settings))},
+        env={"PYTHONPATH": str(ROOT)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -98,7 +89,7 @@ def process(settings: Settings, chats: int, *, says: str = "counts") -> Iterator
     with running:
         try:
             assert running.stdout is not None
-            assert running.stdout.readline() == f"{says}\n"
+            assert running.stdout.readline() == "counts\n"
             yield running
         finally:
             running.kill()
@@ -137,39 +128,24 @@ def test_restarts_do_not_pile_up_files_even_where_nobody_scrapes(settings: Setti
     with ops_port(settings) as take_in_ended:
         for _ in range(2):
             with process(settings, 1):
-                assert len(list(folder.glob("*.db"))) == 2 * len(RESERVED_BYTES)
+                assert len(list(folder.glob("*.values"))) == 2
             take_in_ended()
-            assert {path.name for path in folder.glob("*.db")} == {
-                f"{kind}_{ENDED}.db" for kind in RESERVED_BYTES
-            }
-        assert of_families(ProcessFiles(folder).collect())[CHATS] == 2
+            assert {path.name for path in folder.iterdir() if path.suffix in (".series", ".values")} == FILES
+        assert scrape(settings)[CHATS] == 2
 
 
 def test_a_process_counts_in_files_whose_blocks_are_reserved(settings: Settings) -> None:
     folder = metrics_folder(settings)
     assert folder is not None
     with ops_port(settings), process(settings, 1) as running:
-        mine = {path.name: path for path in folder.glob(f"*_{running.pid}.db")}
-        assert mine.keys() == {f"{kind}_{running.pid}.db" for kind in RESERVED_BYTES}
-        for path in mine.values():
-            found = path.stat()
-            assert found.st_blocks * 512 >= found.st_size > 0
-        # Room for the series of an HTTP server's life: four models have used a part of it.
-        assert mine[f"histogram_{running.pid}.db"].stat().st_size == RESERVED_BYTES["histogram"]
-
-
-def test_each_kind_of_gauge_has_its_reserved_file() -> None:
-    """`prometheus_client` makes a file that nobody has reserved with a hole: a full disk would end the process."""
-    modes = {row.merging for row in FAMILIES.values() if row.kind == "gauge"}
-    sources = [path.read_text() for path in (ROOT / "serve").rglob("*.py")]
-    modes |= {mode for source in sources for mode in re.findall(r'multiprocess_mode="(\w+)"', source)}
-    assert modes and {f"gauge_{mode}" for mode in modes} <= RESERVED_BYTES.keys()
+        found = (folder / f"{running.pid}.values").stat()
+        assert found.st_blocks * 512 >= found.st_size > 0
 
 
 def test_a_process_that_cannot_make_its_files_counts_unseen_and_says_so(settings: Settings) -> None:
     settings.state_dir.mkdir(parents=True)
     (settings.state_dir / "metrics").write_text("a file where the folder should be")
-    with process(settings, 1, says="counts unseen") as running:
+    with process(settings, 1) as running:
         _, errors = running.communicate("")
     assert "this process's metrics are not shown" in errors
 
@@ -188,9 +164,9 @@ def test_what_an_earlier_server_counted_is_gone_and_nothing_is_left_behind(setti
     folder = metrics_folder(settings)
     assert folder is not None
     folder.mkdir(parents=True)
-    (folder / "counter_1.db").write_bytes(b"left by a server that was killed")
+    (folder / "1.series").write_bytes(b"left by a server that was killed")
     with ops_port(settings):
-        assert {path.name for path in folder.iterdir()} == {f"{kind}_{ENDED}.db" for kind in RESERVED_BYTES}
+        assert {path.name for path in folder.iterdir()} == FILES
     assert not folder.exists()
 
 
@@ -283,11 +259,10 @@ def test_counts_outlive_an_ops_port_that_is_not_the_first_of_its_server(settings
 
 
 def test_lines_that_the_relay_lost_are_in_one_sum_with_those_of_http_processes(settings: Settings) -> None:
-    with ops_port(settings), relayed_lines(metrics_folder(settings)) as lost, process(settings, chats=0):
+    with ops_port(settings), process(settings, chats=0):
+        lost = count_dropped_lines(open_counts(settings, None))
         assert scrape(settings)["pith_log_lines_dropped_total"] == 0
         lost(2)
         lost(1)
         assert scrape(settings)["pith_log_lines_dropped_total"] == 3
     lost(1)
-    with relayed_lines(None) as lost:
-        lost(1)

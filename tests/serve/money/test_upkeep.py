@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from billing.accounts.accounts import Accounts
 from billing.background.upkeep import Loop
@@ -31,6 +30,7 @@ from serve.money.ledger_setup import prepare_ledger, prices_of, read_pepper
 from serve.money.upkeep import collecting_round, open_webhooks
 from tests.billing.webhooks.receiver import Receiver, receiving
 from tests.migrated import migrated_file
+from tests.serve.metrics.readings import counting
 from tests.serve.served import Served, eventually, serving, settings_document
 
 CENT = 10_000_000
@@ -130,8 +130,8 @@ async def tell(service: Served, refusals: Refusals, metrics: WebhookMetrics) -> 
 
 async def test_a_limit_that_refuses_requests_is_told_to_a_receiver(tmp_path: Path) -> None:
     allowed = {"allowed_networks": ["127.0.0.0/8"]}
-    refusals, registry = Refusals(), CollectorRegistry()
-    metrics = WebhookMetrics(registry)
+    refusals, (counts, registry) = Refusals(), counting()
+    metrics = WebhookMetrics(counts)
     with receiving() as receiver:
         async with serving(tmp_path, webhooks=allowed, refusals=refusals) as service:
             service = await spent(service, receiver)

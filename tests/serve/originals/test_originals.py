@@ -25,8 +25,10 @@ from billing.errors import LedgerUnavailable, UnknownOriginal
 from billing.originals.original_store import GRACE_S, OriginalStore
 from billing.store.database import Database, FakeOutageDatabase, PatientWork, Work, open_database
 from serve.metrics.background import OriginalMetrics
+from serve.metrics.counts import Counts
 from serve.originals.originals import CHUNK_CHARACTERS, Original, Originals, Retention
 from tests.billing.conftest import Books
+from tests.serve.metrics.readings import counting
 
 T = TypeVar("T")
 PEPPER = b"p" * 32
@@ -78,20 +80,20 @@ class Shelf:
         return await self.books.database.read(lambda c: int(c.execute(statement).scalar_one()))
 
 
-def originals_on(database: Database, registry: CollectorRegistry, **options: Any) -> Originals:
+def originals_on(database: Database, counts: Counts, **options: Any) -> Originals:
     settings = {"pepper": PEPPER, "retention": RETENTION, **options}
-    return Originals(OriginalStore(database), metrics=OriginalMetrics(registry), **settings)
+    return Originals(OriginalStore(database), metrics=OriginalMetrics(counts), **settings)
 
 
 @pytest.fixture
 async def shelf(books: Books) -> AsyncIterator[Shelf]:
-    registry = CollectorRegistry()
-    yield Shelf(books, originals_on(books.database, registry), registry, await books.new_caller())
+    counts, registry = counting()
+    yield Shelf(books, originals_on(books.database, counts), registry, await books.new_caller())
 
 
 def with_database(shelf: Shelf, database: Database, **options: Any) -> Shelf:
-    registry = CollectorRegistry()
-    return replace(shelf, originals=originals_on(database, registry, **options), registry=registry)
+    counts, registry = counting()
+    return replace(shelf, originals=originals_on(database, counts, **options), registry=registry)
 
 
 async def test_any_slice_is_the_texts_own(shelf: Shelf) -> None:
@@ -349,7 +351,7 @@ async def _die_after(steps: int, url: str, caller: Caller) -> None:
         return await write(work, durable=durable)
 
     database.write = counted
-    originals = originals_on(database, CollectorRegistry())
+    originals = originals_on(database, Counts())
     await originals.keep(caller, [Original("cmp_one", long_text(60 * CHUNK_CHARACTERS))], retain_s=600)
 
 

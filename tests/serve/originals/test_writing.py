@@ -14,7 +14,6 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry
 from sqlalchemy import text
 from typer.testing import CliRunner
 
@@ -28,10 +27,12 @@ from serve.app import open_ledger, open_originals
 from serve.cli.main import app
 from serve.config.settings import Settings, load_settings
 from serve.metrics.background import OriginalMetrics, UpkeepMetrics
+from serve.metrics.counts import Counts
 from serve.money.ledger_setup import open_accounts
 from serve.money.upkeep import begin_upkeep
 from serve.originals.originals import CHUNK_CHARACTERS, Original, Sealer, Turns, Unreadable, chunks_of
 from tests.migrated import migrated_file
+from tests.serve.metrics.readings import counting
 from tests.serve.served import settings_document
 
 PEPPER = b"p" * 32
@@ -153,7 +154,7 @@ async def caller_in(accounts: Accounts, name: str) -> Caller:
 
 
 async def keep(settings: Settings, database: Database, caller: Caller, *ids: str) -> None:
-    originals = open_originals(settings, database, OriginalMetrics(CollectorRegistry()))
+    originals = open_originals(settings, database, OriginalMetrics(Counts()))
     kept = await originals.keep(caller, [Original(id_, "the text") for id_ in ids], retain_s=600)
     assert kept.until.keys() == set(ids)
 
@@ -165,14 +166,14 @@ async def ids_in(database: Database) -> list[str]:
 
 async def test_a_servers_upkeep_deletes_what_has_expired_and_counts_it(tmp_path: Path) -> None:
     settings, database, accounts = await ledger_in(tmp_path, upkeep_s=0.02)
-    spool, registry = Spool(settings.billing.spool_path), CollectorRegistry()
+    spool, (counts, registry) = Spool(settings.billing.spool_path), counting()
     ledger = open_ledger(settings, database, spool)
     caller, revoked = [await caller_in(accounts, name) for name in ("acme", "gone")]
     await keep(settings, database, caller, "a", "b")
     await keep(settings, database, revoked, "c")
     await database.write(lambda c: c.execute(text("UPDATE originals SET expires_at = 1 WHERE id = 'a'")))
     await accounts.revoke_workspace("gone", now=datetime.now(UTC))
-    background = begin_upkeep(settings, database, ledger, LeaseTimes(), UpkeepMetrics(registry))
+    background = begin_upkeep(settings, database, ledger, LeaseTimes(), UpkeepMetrics(counts))
     try:
         async with asyncio.timeout(60):
             while await ids_in(database) != ["b"]:  # noqa: ASYNC110 - nothing signals it

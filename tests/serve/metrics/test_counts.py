@@ -1,4 +1,4 @@
-"""What a replica's process counts in its file, as a scrape shows it."""
+"""Counts of a process in its files, as a scrape shows them."""
 
 from __future__ import annotations
 
@@ -11,32 +11,26 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from serve.metrics import engine_files
-from serve.metrics.engine_files import (
-    ENGINES,
-    FileFamilies,
-    ReplicaMetrics,
-    SeriesFile,
-    open_replica_metrics,
-)
-from serve.metrics.ops_port import EngineFiles
+from serve.metrics import counts
+from serve.metrics.counts import ENGINES, Counts, EngineFamilies, ReplicaMetrics, open_replica_metrics
+from serve.metrics.ops_port import CountedFiles
 from tests.serve.metrics.readings import Readings, of_families
 
 LABELS = {"model": "alpha", "replica": "0"}
 
 
 def scraped(folder: Path) -> Readings:
-    return of_families(EngineFiles(folder).collect())
+    return of_families(CountedFiles(folder, keeps_ended=False).collect())
 
 
 def exposed(folder: Path) -> str:
     registry = CollectorRegistry()
-    registry.register(EngineFiles(folder))
+    registry.register(CountedFiles(folder, keeps_ended=False))
     return generate_latest(registry).decode()
 
 
 def test_what_is_counted_reads_as_if_prometheus_client_had_counted_it(tmp_path: Path) -> None:
-    ours = FileFamilies(SeriesFile(tmp_path, os.getpid(), {}))
+    ours = EngineFamilies(Counts(tmp_path, os.getpid(), {}))
     registry = CollectorRegistry()
     for make in (ours.counter, lambda *given: Counter(*given, registry=registry)):
         counter = make("vllm:prompt_tokens", "Tokens.", ["engine"])
@@ -52,6 +46,10 @@ def test_what_is_counted_reads_as_if_prometheus_client_had_counted_it(tmp_path: 
         histogram = make("vllm:seconds", "Seconds.", ["engine"], bounds)
         for value in (0.05, 0.1, 0.5, 2.5, 99):
             histogram.labels("0").observe(value)
+    # Three tokens that left together: each had the same wait.
+    ours.histogram("vllm:seconds", "Seconds.", ["engine"], bounds).labels("0").observe(0.5, 3)
+    for _ in range(3):
+        histogram.labels("0").observe(0.5)
     expected = {
         name: value for name, value in of_families(registry.collect()).items() if "_created" not in name
     }
@@ -65,8 +63,8 @@ def test_what_is_counted_reads_as_if_prometheus_client_had_counted_it(tmp_path: 
 def test_a_scrape_groups_a_family_of_several_replicas_under_one_name(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
         for number, pid in enumerate((os.getpid(), other.pid)):
-            file = SeriesFile(tmp_path, pid, {"model": "alpha", "replica": str(number)})
-            FileFamilies(file).counter("vllm:generation_tokens", "Tokens.").labels().inc(number + 1)
+            file = Counts(tmp_path, pid, {"model": "alpha", "replica": str(number)})
+            EngineFamilies(file).counter("vllm:generation_tokens", "Tokens.").labels().inc(number + 1)
         text = exposed(tmp_path)
         assert text.count("# TYPE vllm:generation_tokens_total counter") == 1
         (family,) = text_string_to_metric_families(text)
@@ -80,7 +78,7 @@ def test_a_scrape_groups_a_family_of_several_replicas_under_one_name(tmp_path: P
 
 
 def test_an_engine_that_is_started_again_counts_on_and_its_gauges_begin_at_zero(tmp_path: Path) -> None:
-    families = FileFamilies(SeriesFile(tmp_path, os.getpid(), LABELS))
+    families = EngineFamilies(Counts(tmp_path, os.getpid(), LABELS))
     for _ in range(2):
         families.counter("vllm:prompt_tokens", "").labels().inc(2)
         running = families.gauge("vllm:running", "").labels()
@@ -94,14 +92,14 @@ def test_an_engine_that_is_started_again_counts_on_and_its_gauges_begin_at_zero(
 def test_what_has_no_room_is_not_shown_and_harms_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(engine_files, "MOST_VALUES", 6)
-    families = FileFamilies(SeriesFile(tmp_path, os.getpid(), {}))
+    monkeypatch.setattr(counts, "MOST_VALUES", 6)
+    families = EngineFamilies(Counts(tmp_path, os.getpid(), {}))
     families.histogram("second", "", buckets=[1, 2, 3]).labels().observe(1)
     gauge = families.gauge("first", "").labels()
     gauge.set(7)
     before = scraped(tmp_path)
     # With more buckets than there is room for anywhere, too.
-    for buckets in ([1, 2, 3], range(2 * engine_files.SCRATCH_VALUES)):
+    for buckets in ([1, 2, 3], range(2 * counts.SCRATCH_VALUES)):
         families.histogram("third", "", buckets=buckets).labels().observe(10_000)
     families.gauge("third_gauge", "").labels().set(5)
     assert scraped(tmp_path) == before and before["first"] == 7
@@ -110,7 +108,7 @@ def test_what_has_no_room_is_not_shown_and_harms_nothing(
 
 
 def test_a_line_that_is_being_written_is_left_for_the_next_scrape(tmp_path: Path) -> None:
-    families = FileFamilies(SeriesFile(tmp_path, os.getpid(), {}))
+    families = EngineFamilies(Counts(tmp_path, os.getpid(), {}))
     families.counter("first", "").labels().inc()
     with (tmp_path / f"{os.getpid()}.series").open("a") as names:
         names.write('["second", "cou')
