@@ -14,7 +14,7 @@ from typing import Any
 from billing.caller import Caller
 from billing.usage import MeteringStatus
 from models.catalog import Catalog, ChatModel
-from models.engine import CONTINUES, Engine, EngineChunk, EngineRequest, TokenUsage
+from models.engine import CONTINUES, Engine, EngineChunk, EngineRequest
 from models.errors import EngineFailed
 from models.options.messages import engine_messages
 from models.options.options import check_grammars, select_options
@@ -303,8 +303,9 @@ class EngineReply:
         """A chunk whose usage is noted. Raises `EngineFailed` where it is more than was held."""
         try:
             self.held.use(chunk.usage)
-        except MoreThanHeld:
-            raise self._exceeded(chunk.usage) from None
+        except MoreThanHeld as error:
+            self.observed.exceed()
+            raise EngineFailed(str(error)) from None
         if self.compressed is not None and chunk.usage.prompt_tokens:
             self.compressed.begin_aside()
         return chunk
@@ -326,12 +327,6 @@ class EngineReply:
         if self.compressed is not None:
             fields["service"]["compression"] = compression_fields(self.compressed, receipt)
         return fields
-
-    def _exceeded(self, usage: TokenUsage) -> EngineFailed:
-        self.observed.exceed()
-        model_id = self.request.model_id
-        logger.critical("%s: usage %r exceeds the hold %r", model_id, usage, self.held.most)
-        return EngineFailed(f"{model_id}: the engine counted more tokens than its stated maximum")
 
     def begin_delivery(self, first: EngineChunk) -> None:
         """Call it before the first byte of a stream is sent. Raises `EngineFailed` if it is not a stream of events."""

@@ -251,14 +251,10 @@ def use_receipt(held: HeldRequest, receipt: Receipt | None) -> None:
     """Note what the receipt says, where there is one. Raises `CompressorFailed` if it exceeds the hold."""
     if receipt is None:
         return
-    model_id = held.terms.tokens.model_id
     try:
         held.use(TokenUsage(receipt.original_tokens, receipt.output_tokens))
-    except MoreThanHeld:
-        logger.critical("%s: the receipt %r exceeds the hold %r", model_id, receipt, held.most)
-        raise CompressorFailed(
-            f"{model_id}: the compressor counted more tokens than its stated maximum"
-        ) from None
+    except MoreThanHeld as error:
+        raise CompressorFailed(str(error)) from None
 
 
 def compressed_fields(compressed: Compressed) -> dict[str, Any]:

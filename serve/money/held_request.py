@@ -1,6 +1,7 @@
 """One request whose worst case is held: the most that it can use, what it used, and the one settlement or release."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -115,6 +116,9 @@ async def open_hold(
 AlsoWrite = Callable[["Receipt"], Work[None]]
 
 
+logger = logging.getLogger("pith.money")
+
+
 class MoreThanHeld(Exception):
     """The model counted more tokens than were held for it. That is its fault: they are not charged."""
 
@@ -193,7 +197,9 @@ class HeldRequest:
     def use(self, usage: TokenUsage) -> None:
         """The usage so far: what was held is all that this request can ever be charged. Raises `MoreThanHeld`."""
         if self.hold.kind != "not_applicable" and not self.most.covers(usage):
-            raise MoreThanHeld(f"usage {usage!r} exceeds the hold {self.most!r}")
+            model_id = self.terms.tokens.model_id
+            logger.critical("%s: usage %r exceeds the hold %r", model_id, usage, self.most)
+            raise MoreThanHeld(f"{model_id}: it counted more tokens than its stated maximum")
         self.usage = usage
 
     async def settle(

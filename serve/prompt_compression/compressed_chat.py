@@ -79,11 +79,9 @@ class CompressedChat(ChargedPrompt):
     def charge(self, part: HeldRequest) -> None:
         """Charge this request for its compression. If it exceeds the hold, the prompt is sent whole and nothing is
         charged."""
-        usage = tokens_of(self.result.charged)
         try:
-            part.use(usage)
+            part.use(tokens_of(self.result.charged))
         except MoreThanHeld:
-            logger.critical("%s: %r exceeds the hold %r", self.price.model_id, usage, part.most)
             self.result = self.result.without_charged("failed")
         else:
             self.part = part

@@ -183,12 +183,8 @@ class RetrievalService:
             _check(computed, prepared)
             try:
                 held.use(TokenUsage(prompt_tokens=computed.tokens))
-            except MoreThanHeld:
-                logger.critical(
-                    "%s: %d tokens exceed the hold %r", prepared.served.id, computed.tokens, held.most
-                )
-                message = f"{prepared.served.id}: it counted more tokens than its stated maximum"
-                raise EngineFailed(message) from None
+            except MoreThanHeld as error:
+                raise EngineFailed(str(error)) from None
             return computed, await held.settle("completed", also_write=also_write(computed))
 
 

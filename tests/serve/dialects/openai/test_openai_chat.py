@@ -101,12 +101,8 @@ async def test_errors_are_openais(
     body = client.json()
     assert set(body) == {"error"} and set(body["error"]) == {"message", "type", "param", "code"}
     assert body["error"]["code"] == code and body["error"]["message"]
-
-
-async def test_a_wrong_key_is_told_in_openais_words(served: Served) -> None:
-    """By them litellm tells it from a wrong request."""
-    client = await served.post(PATH, {"messages": HI}, headers={"Authorization": "Bearer nonsense"}).run()
-    assert client.json()["error"]["message"].startswith("Incorrect API key provided")
+    # By these words litellm tells a wrong key from a wrong request.
+    assert key != "nonsense" or body["error"]["message"].startswith("Incorrect API key provided")
 
 
 async def test_an_unknown_path_is_openais_404_too(served: Served) -> None:
