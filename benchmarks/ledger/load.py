@@ -142,7 +142,7 @@ class Bench:
             f"bench {uuid4().hex}", spend_limit_nano_usd=10**17, monthly_limit_nano_usd=10**17, now=now
         )
         project = await self._accounts.create_project(workspace.id, "bench", now=now)
-        _, token = await self._accounts.create_key(project.id, "bench", now=now)
+        _, token = await self._accounts.keys.create(project.id, "bench", now=now)
         return await self._accounts.authenticate(token, now=now)
 
 

@@ -57,7 +57,7 @@ async def _caller(accounts: Accounts) -> Caller:
     now = datetime.now(UTC)
     await accounts.create_workspace("w", now=now)
     await accounts.create_project("w", "p", now=now)
-    _, token = await accounts.create_key("w/p", "k", now=now)
+    _, token = await accounts.keys.create("w/p", "k", now=now)
     return await accounts.authenticate(token, now=now)
 
 

@@ -55,18 +55,22 @@ async def read_books(database: Database, years: Years, figures: Figures, spool: 
     books do not add up."""
     books, until = Books(database), years.until
     workspace, middle = "workspace-7", until - timedelta(days=400, hours=5)
+
+    def read_usage(**which: Any) -> Awaitable[Any]:
+        return database.read(partial(usage, **which))
+
     reads: dict[str, Callable[[], Awaitable[Any]]] = {
-        "usage, all of it, by workspace": lambda: books.usage(["workspace"]),
-        "usage, all of it, by model and route": lambda: books.usage(["model", "route"]),
-        "usage, all of it, by month": lambda: books.usage(["month"]),
-        "usage, 400 days and a part of one, by key": lambda: books.usage(["key"], since=middle),
-        "usage of a workspace, all of it, by day": lambda: books.usage(["day"], workspace=workspace),
+        "usage, all of it, by workspace": partial(read_usage, by=["workspace"]),
+        "usage, all of it, by model and route": partial(read_usage, by=["model", "route"]),
+        "usage, all of it, by month": partial(read_usage, by=["month"]),
+        "usage, 400 days and a part of one, by key": partial(read_usage, by=["key"], since=middle),
+        "usage of a workspace, all of it, by day": partial(read_usage, by=["day"], workspace=workspace),
         "statement of a workspace": lambda: books.statement(workspace, f"{until - timedelta(days=40):%Y-%m}"),
-        "/v1/usage: 30 days of a key, by day": lambda: database.read(
-            partial(usage, by=["day"], key_id="key28", since=until - timedelta(days=30))
+        "/v1/usage: 30 days of a key, by day": partial(
+            read_usage, by=["day"], key_id="key28", since=until - timedelta(days=30)
         ),
-        "/v1/usage: a year of a project, by model and route": lambda: database.read(
-            partial(usage, by=["model", "route"], project_id="prj_14", since=until - timedelta(days=366))
+        "/v1/usage: a year of a project, by model and route": partial(
+            read_usage, by=["model", "route"], project_id="prj_14", since=until - timedelta(days=366)
         ),
     }
     for name, read in reads.items():

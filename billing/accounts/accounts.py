@@ -163,12 +163,6 @@ class Accounts:
         )
         return await self._changes.create("project", checked_name(name), now, work)
 
-    async def create_key(
-        self, project: str, name: str, *, terms: KeyTerms = NO_TERMS, now: datetime
-    ) -> tuple[KeyRecord, str]:
-        """`ApiKeys.create`."""
-        return await self.keys.create(project, name, terms=terms, now=now)
-
     async def find_workspace(self, workspace: str) -> Workspace:
         return await self._database.read(lambda c: account_sql.find_workspace(c, workspace))
 
@@ -182,11 +176,6 @@ class Accounts:
         self, workspace: str | None = None, page: Page | None = None
     ) -> list[ListedProject]:
         return await self._database.read(lambda c: listed_projects(c, workspace, page))
-
-    async def list_keys(
-        self, workspace: str | None = None, project: str | None = None, page: Page | None = None
-    ) -> list[ListedKey]:
-        return await self.keys.listed(workspace, project, page)
 
     async def change_workspace(self, workspace: str, values: Mapping[str, Any]) -> Workspace:
         """Its spend limits and whether it may be charged, by the names of `Workspace`; what is not named stays as it
@@ -205,10 +194,6 @@ class Accounts:
 
     async def revoke_project(self, project: str, *, now: datetime) -> Project:
         return await self._revoke(projects, account_sql.find_project, project, now)
-
-    async def revoke_key(self, key: str, *, now: datetime) -> KeyRecord:
-        """`ApiKeys.revoke`."""
-        return await self.keys.revoke(key, now=now)
 
     async def note_uses(self) -> None:
         """Notes the last use of the keys that were seen since the last call. Raises `LedgerUnavailable`, and then they

@@ -1,6 +1,6 @@
 """The ledger as an operator reads it: usage, statements, the audit log, and whether everything adds up."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -9,14 +9,11 @@ from sqlalchemy import Connection, func, select
 
 from billing.accounts import account_sql, audit_log
 from billing.accounts.audit_log import AuditEntry
-from billing.books.compressions import Comparison, comparisons
 from billing.books.invariants import Violation, unequal_sums, violations, wrong_rows
 from billing.books.mispriced import MispricedEvent
 from billing.books.proof import ChangedEvents, prove
 from billing.books.rebuild import EventsChanged, rebuild_balances
-from billing.books.saving import Dimension
 from billing.books.statement import Statement, statement
-from billing.books.usage_report import UsageSum, usage
 from billing.books.wrong_adjustments import WrongAdjustment, wrong_adjustments
 from billing.ledger.spool import Spool
 from billing.rollups.archived import ArchivedSumsChanged, WrongArchive, wrong_archives
@@ -82,34 +79,6 @@ class Books:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-
-    async def usage(
-        self,
-        by: Sequence[Dimension],
-        *,
-        workspace: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        limit: int | None = None,
-    ) -> list[UsageSum]:
-        """The first `limit` groups."""
-        read = partial(usage, by=by, workspace=workspace, since=since, until=until, limit=limit)
-        return await self._database.read(read)
-
-    async def comparisons(
-        self,
-        by: Sequence[Dimension],
-        *,
-        workspace: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        charged_in: str | None = None,
-    ) -> list[Comparison]:
-        """Compressed conversations against those that were left whole."""
-        read = partial(
-            comparisons, by=by, workspace=workspace, since=since, until=until, charged_in=charged_in
-        )
-        return await self._database.read(read)
 
     async def statement(self, workspace: str, month: str) -> Statement:
         """Raises `ValueError` for an invalid month."""

@@ -9,13 +9,16 @@ from sqlalchemy import Connection, Double, Select, case, cast, func, or_, select
 
 from billing.accounts import account_sql
 from billing.books.saving import Dimension, Saving, Side, saving_between
-from billing.books.usage_report import group_columns, of_accounts
+from billing.books.usage_report import column_of, named
 from billing.rollups.archived import PeriodArchived, is_archived, last_settled_at
-from billing.rollups.usage_sums import CHARGED
+from billing.rollups.usage_sums import CHARGED, event_columns
 from billing.store.dates import within
 from billing.store.schema import projects, usage_events, workspaces
 
 _e = usage_events.c
+_SUMS = (
+    "side", "conversations", "requests", "tokens", "cost", "tokens_squared", "cost_squared", "cost_times_tokens"
+)  # fmt: skip
 _TREATED, _HELD_OUT, _MIXED = "treated", "holdout", "mixed"
 
 
@@ -51,9 +54,8 @@ def comparisons(
             raise PeriodArchived("the measured saving", archive)
         if charged_in is not None and is_archived(connection, charged_in):
             raise PeriodArchived(f"the measured saving of {charged_in}", archive)
-    groups = [column for name in by for column in group_columns(connection, name)]
-    names = [group.name for group in groups]
-    chats = _conversations(groups)
+    columns = [column_of(name) for name in by]
+    chats = _conversations(event_columns(connection, columns))
     if workspace is not None:
         chats = chats.where(_e.workspace_id == account_sql.find_workspace(connection, workspace).id)
     chats = within(chats, _e.settled_at, since, until)
@@ -61,7 +63,11 @@ def comparisons(
         # Every event with a conversation says the month itself, and is found by it.
         chats = chats.where(_e.month == charged_in)
     found: dict[tuple[str, ...], dict[str, Side]] = {}
-    for row in connection.execute(_sides(chats, names)):
+    sides = _sides(chats, columns).subquery()
+    groups, source = named(sides, by)
+    names = [group.name for group in groups]
+    added_up = [sides.c[name] for name in _SUMS]
+    for row in connection.execute(select(*groups, *added_up).select_from(source)):
         key = tuple(row._mapping[name] for name in names)
         found.setdefault(key, {})[row.side] = _side(row)
     return [_comparison(dict(zip(names, key, strict=True)), sides) for key, sides in sorted(found.items())]
@@ -80,7 +86,6 @@ def _conversations(groups: Sequence[Any]) -> Select[Any]:
             func.sum(_e.original_tokens).label("tokens"),
             func.sum(cost).label("cost"),
         )
-        .select_from(of_accounts())
         .where(_e.conversation.is_not(None), _e.original_tokens.is_not(None))
         # A conversation's hash differs between projects.
         .group_by(*groups, _e.conversation)

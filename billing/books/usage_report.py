@@ -10,10 +10,10 @@ from sqlalchemy import ColumnElement, Connection, FromClause, Subquery, Table, a
 
 from billing.accounts import account_sql
 from billing.books.saving import Dimension
-from billing.rollups.usage_sums import Wanted, charged_month, summed
+from billing.rollups.usage_sums import Wanted, summed
 from billing.store.batch_tables import batch_lines, batches
 from billing.store.database import use_one_snapshot
-from billing.store.dates import calendar, this_month
+from billing.store.dates import this_month
 from billing.store.rollup_tables import SUMS
 from billing.store.schema import api_keys, projects, usage_events, workspaces
 
@@ -75,12 +75,12 @@ def usage(
     """
     owner = None if workspace is None else account_sql.find_workspace(connection, workspace).id
     wanted = Wanted(owner, project_id, key_id, since, until, charged_in)
-    columns = [_COLUMNS.get(name, name) for name in by]
+    columns = [column_of(name) for name in by]
     rows = summed(connection, columns, wanted)
     inner = _added_up(rows, columns)
-    groups, source = _named(inner, by)
-    named = select(*groups, *(inner.c[name] for name in SUMS)).select_from(source)
-    found = connection.execute(named.order_by(*groups).limit(limit))
+    groups, source = named(inner, by)
+    rows_by_name = select(*groups, *(inner.c[name] for name in SUMS)).select_from(source)
+    found = connection.execute(rows_by_name.order_by(*groups).limit(limit))
     return [_sum(row._mapping, [group.name for group in groups]) for row in found]
 
 
@@ -94,50 +94,24 @@ def _added_up(rows: Subquery, columns: Sequence[str]) -> Subquery:
     )
 
 
-def _named(inner: Subquery, by: Sequence[Dimension]) -> tuple[list[Any], FromClause]:
-    """What a row is named by, and where the names come from."""
+def column_of(name: Dimension) -> str:
+    """The column of events and of their sums."""
+    return _COLUMNS.get(name, name)
+
+
+def named(inner: Subquery, by: Sequence[Dimension]) -> tuple[list[Any], FromClause]:
+    """Columns that name a row of `inner`, whose own are by `column_of`, and where the names come from."""
     groups: list[Any] = []
     source: FromClause = inner
     for name in by:
         table = _ACCOUNTS.get(name)
-        column = inner.c[_COLUMNS.get(name, name)]
+        column = inner.c[column_of(name)]
         if table is None:
             groups.append(column.label(name))
             continue
         source = source.join(table, table.c.id == column)
         groups += [table.c.name.label(name), column]
     return groups, source
-
-
-def of_accounts() -> FromClause:
-    """The events with the names of their accounts."""
-    return (
-        usage_events.join(workspaces, workspaces.c.id == _e.workspace_id)
-        .join(projects, projects.c.id == _e.project_id)
-        .join(api_keys, api_keys.c.id == _e.key_id)
-    )
-
-
-def group_columns(connection: Connection, name: Dimension) -> list[Any]:
-    """The columns that rows of `of_accounts` are grouped by: a name, and the id of an account."""
-    match name:
-        case "workspace":
-            return [workspaces.c.name.label("workspace"), _e.workspace_id]
-        case "project":
-            return [projects.c.name.label("project"), _e.project_id]
-        case "key":
-            return [api_keys.c.name.label("key"), _e.key_id]
-        case "model":
-            return [_e.model_id.label("model")]
-        case "route":
-            # Empty for events of releases that did not note it.
-            return [func.coalesce(_e.route, "").label("route")]
-        case "day" | "month":
-            # By a name of its own: PostgreSQL must see the same expression where it selects and where it groups.
-            span: ColumnElement[str] = (
-                charged_month(connection) if name == "month" else calendar(connection, _e.settled_at, name)
-            )
-            return [span.label(name)]
 
 
 def _sum(fields: Mapping[Any, Any], groups: Sequence[str]) -> UsageSum:

@@ -198,21 +198,26 @@ def _of_table(table: Table, by: Sequence[str], wanted: Wanted) -> Select[Any]:
 def _from_events(
     connection: Connection, parts: Parts, by: Sequence[str], wanted: Wanted
 ) -> list[Select[Any]]:
-    names: dict[str, ColumnElement[Any]] = {
-        "route": func.coalesce(_e.route, ""),
-        "day": calendar(connection, _e.settled_at, "day"),
-        "month": charged_month(connection),
-    }
-    columns = [(names[name] if name in names else _e[name]).label(name) for name in by]
+    columns = event_columns(connection, by)
     sums = [OF_EVENT[name].label(name) for name in SUMS]
     pieces = []
     for edge in parts.edges:
         piece = _narrowed(select(*columns, *sums), usage_events, wanted)
         piece = piece.where(_e.settled_at >= edge.since, _e.settled_at < edge.until)
         if wanted.charged_in is not None:
-            piece = piece.where(names["month"] == wanted.charged_in)
+            piece = piece.where(charged_month(connection) == wanted.charged_in)
         pieces.append(piece)
     return pieces
+
+
+def event_columns(connection: Connection, by: Sequence[str]) -> list[ColumnElement[Any]]:
+    """Of events, as `summed` has them."""
+    names: dict[str, ColumnElement[Any]] = {
+        "route": func.coalesce(_e.route, ""),
+        "day": calendar(connection, _e.settled_at, "day"),
+        "month": charged_month(connection),
+    }
+    return [(names[name] if name in names else _e[name]).label(name) for name in by]
 
 
 def _narrowed(piece: Select[Any], table: Table, wanted: Wanted) -> Select[Any]:

@@ -231,7 +231,7 @@ async def demo_key(accounts: Accounts, demo: DemoSettings, *, now: datetime) -> 
     await _limit(accounts, demo)
     with suppress(AccountExists):
         await accounts.create_project(DEMO, DEMO, now=now)
-    _, key = await accounts.create_key(f"{DEMO}/{DEMO}", DEMO, now=now)
+    _, key = await accounts.keys.create(f"{DEMO}/{DEMO}", DEMO, now=now)
     _keep_key(demo.key_path, key)
     return key
 

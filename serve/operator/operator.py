@@ -13,8 +13,9 @@ from billing.adjustments.adjustments import Adjustments
 from billing.archive.archiver import planned
 from billing.archive.month_files import manifest_of
 from billing.books.books import Books
-from billing.books.compressions import receipts
+from billing.books.compressions import comparisons, receipts
 from billing.books.saving import Dimension
+from billing.books.usage_report import usage
 from billing.collections.collection import State
 from billing.collections.collector import Collector
 from billing.ledger.spool import Spool
@@ -103,13 +104,13 @@ class Operator:
         return views.Forgotten.row(await store.forget(project, actor=self.actor, now=self.now))
 
     async def create_key(self, project: str, name: str, terms: KeyTerms) -> Record:
-        record, secret = await self.accounts.create_key(project, name, terms=terms, now=self.now)
+        record, secret = await self.accounts.keys.create(project, name, terms=terms, now=self.now)
         return views.MadeKey.row(record, key=secret)
 
     async def keys(
         self, workspace: str | None, project: str | None, page: Page | None = None
     ) -> list[Record]:
-        found = await self.accounts.list_keys(workspace, project, page)
+        found = await self.accounts.keys.listed(workspace, project, page)
         return [views.listed_key_row(one) for one in found]
 
     async def change_key(self, key: str, change: KeyChange) -> Record:
@@ -120,7 +121,7 @@ class Operator:
         return views.RotatedKey.row(record, key=secret, replaces=old)
 
     async def revoke_key(self, key: str) -> Record:
-        return views.Key.row(await self.accounts.revoke_key(key, now=self.now))
+        return views.Key.row(await self.accounts.keys.revoke(key, now=self.now))
 
     async def add_webhook(self, url: str, workspace: str | None, events: Sequence[str]) -> Record:
         added, secret = await self.webhooks.add(url, workspace=workspace, events=events)
@@ -178,10 +179,12 @@ class Operator:
         return await found.event_of_request(workspace, request_id, since=since)
 
     async def usage(self, by: Sequence[Dimension], **which: Any) -> list[Record]:
-        return [books.UsageRow.row(one) for one in await self.books.usage(by, **which)]
+        return [books.UsageRow.row(one) for one in await self.patient.read(partial(usage, by=by, **which))]
 
     async def savings(self, by: Sequence[Dimension], **which: Any) -> list[Record]:
-        return [books.SavingsRow.row(one) for one in await self.books.comparisons(by, **which)]
+        return [
+            books.SavingsRow.row(one) for one in await self.patient.read(partial(comparisons, by=by, **which))
+        ]
 
     async def statement(self, workspace: str, month: str) -> Record:
         asked_at = self.now

@@ -9,9 +9,10 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -25,6 +26,8 @@ from benchmarks.ledger.postgres_server import PostgresNotFound, private_postgres
 from billing.accounts.accounts import Accounts
 from billing.books.books import Books as Reader
 from billing.books.invariants import Violation, differences
+from billing.books.saving import Dimension
+from billing.books.usage_report import UsageSum, usage
 from billing.caller import NO_LIMITS, Caller, ProjectLimits
 from billing.ledger.leases import LeaseTimes
 from billing.ledger.ledger import Ledger
@@ -121,6 +124,9 @@ class Books:
     def reader(self) -> Reader:
         return Reader(self.database)
 
+    async def usage(self, by: Sequence[Dimension], **which: Any) -> list[UsageSum]:
+        return await self.database.read(partial(usage, by=by, **which))
+
     async def sweep(self) -> None:
         """What another server does of this ledger in the time that it needs to be sure, without the waiting."""
         spool = Spool(self.spool_path.with_name("sweeper.db"))
@@ -148,7 +154,7 @@ class Books:
         project = await self.accounts.create_project(
             workspace.id, "project", metered=metered, limits=limits, now=now
         )
-        _, token = await self.accounts.create_key(project.id, "key", now=now)
+        _, token = await self.accounts.keys.create(project.id, "key", now=now)
         return await self.accounts.authenticate(token, now=now)
 
     async def settle(

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, time, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -18,6 +19,7 @@ from sqlalchemy import Connection
 
 from billing.accounts.accounts import Accounts
 from billing.books.books import Books
+from billing.books.usage_report import usage
 from billing.ledger.ledger import Ledger
 from billing.ledger.spool import Spool
 from billing.price import cost
@@ -78,7 +80,7 @@ class Archivist:
         accounts = Accounts(self.database, pepper=read_pepper(settings.state_dir))
         workspace = await accounts.create_workspace(f"old {uuid4().hex}", now=now())
         project = await accounts.create_project(workspace.id, "main", now=now())
-        _, token = await accounts.create_key(project.id, "key", now=now())
+        _, token = await accounts.keys.create(project.id, "key", now=now())
         caller = await accounts.authenticate(token, now=now())
         ledger = Ledger(self.database, self.spool)
         prices = await ledger.current_prices()
@@ -135,7 +137,7 @@ class Archivist:
             self.troubles.append(f"usage was {self._usage}, and is {used}")
 
     async def _used(self) -> list[Any]:
-        return list(await Books(self.database).usage(["day", "key"], workspace=self._workspace))
+        return await self.database.read(partial(usage, by=["day", "key"], workspace=self._workspace))
 
     async def _in_ledger(self) -> list[dict[str, Any]]:
         def read(connection: Connection) -> list[dict[str, Any]]:

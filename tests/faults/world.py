@@ -347,5 +347,5 @@ async def _new_customer(
     project = await accounts.create_project(
         workspace.id, "main", limits=setup.limits, compression=json.dumps(SQUEEZED), now=moment
     )
-    _, key = await accounts.create_key(project.id, "key", now=moment)
+    _, key = await accounts.keys.create(project.id, "key", now=moment)
     return Customer(workspace.id, key)

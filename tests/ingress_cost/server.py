@@ -57,7 +57,7 @@ async def _key(settings: Any) -> str:
         accounts = Accounts(database, pepper=read_pepper(settings.state_dir))
         workspace = await accounts.create_workspace("load", spend_limit_nano_usd=10**15, now=now())
         project = await accounts.create_project(workspace.id, "main", now=now())
-        _, key = await accounts.create_key(project.id, "key", now=now())
+        _, key = await accounts.keys.create(project.id, "key", now=now())
         return key
     finally:
         await database.close()

@@ -165,7 +165,7 @@ async def prepared(settings: Settings, workspaces: int) -> list[str]:
                 f"load-{number}", spend_limit_nano_usd=10**18, now=now()
             )
             project = await accounts.create_project(workspace.id, "main", limits=WIDE, now=now())
-            keys.append((await accounts.create_key(project.id, "key", now=now()))[1])
+            keys.append((await accounts.keys.create(project.id, "key", now=now()))[1])
         return keys
     finally:
         await database.close()

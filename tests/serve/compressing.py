@@ -184,7 +184,7 @@ class Compressing:
         await self.accounts.create_workspace(name, **kinds, now=now)
         await self.accounts.create_project(name, "project", metered=metered, limits=limits, now=now)
         self.workspace = name
-        self.key = (await self.accounts.create_key(f"{name}/project", "key", now=now))[1]
+        self.key = (await self.accounts.keys.create(f"{name}/project", "key", now=now))[1]
         return self.key
 
     def post(self, path: str, body: Any, *, key: str | None = None, **headers: str) -> Client:

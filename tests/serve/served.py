@@ -321,7 +321,7 @@ class Served:
         metered, name = kinds.pop("metered", True), name or f"other-{uuid4().hex}"
         await self.accounts.create_workspace(name, **kinds, now=now)
         await self.accounts.create_project(name, "project", metered=metered, limits=limits, now=now)
-        return (await self.accounts.create_key(f"{name}/project", "key", now=now))[1]
+        return (await self.accounts.keys.create(f"{name}/project", "key", now=now))[1]
 
     def chat(self, *, key: str | None = None, request_id: str = "chat", **fields: Any) -> Client:
         """A chat request that was not sent yet; six tokens unless `fields` say otherwise."""

@@ -33,7 +33,7 @@ PEPPER = b"a pepper for the tests only"
 async def new_token(accounts: Accounts, books: Books) -> tuple[str, str]:
     """A fresh key: its id and its token."""
     caller = await books.new_caller()
-    record, token = await accounts.create_key(caller.project_id, "another", now=books.now)
+    record, token = await accounts.keys.create(caller.project_id, "another", now=books.now)
     return record.id, token
 
 
@@ -43,7 +43,7 @@ async def test_a_key_leads_to_its_project_workspace_and_limits(books: Books) -> 
     project = await books.accounts.create_project(
         "acme", "search", metered=False, limits=limits, now=books.now
     )
-    record, token = await books.accounts.create_key("acme/search", "laptop", now=books.now)
+    record, token = await books.accounts.keys.create("acme/search", "laptop", now=books.now)
     caller = await books.accounts.authenticate(token, now=books.now)
     assert (caller.workspace_id, caller.project_id, caller.key_id) == (workspace.id, project.id, record.id)
     assert (caller.metered, caller.limits) == (False, limits)
@@ -80,7 +80,7 @@ async def test_revoking_takes_effect_at_once_on_the_server_that_did_it(books: Bo
     key_id, token = await new_token(books.accounts, books)
     caller = await books.accounts.authenticate(token, now=books.now)
     if kind == "key":
-        await books.accounts.revoke_key(key_id, now=books.now)
+        await books.accounts.keys.revoke(key_id, now=books.now)
     elif kind == "project":
         await books.accounts.revoke_project(caller.project_id, now=books.now)
     else:
@@ -93,7 +93,7 @@ async def test_revoking_takes_effect_within_the_bound_on_another_server(books: B
     key_id, token = await new_token(books.accounts, books)
     other = Accounts(books.database, pepper=PEPPER, cache_times=KeyCacheTimes(ttl_s=5))
     await other.authenticate(token, now=books.now)
-    await books.accounts.revoke_key(key_id, now=books.now)
+    await books.accounts.keys.revoke(key_id, now=books.now)
     # In use all the time: being used must not keep it alive.
     for seconds in (1, 2, 3, 4, 4.99):
         await other.authenticate(token, now=books.now + timedelta(seconds=seconds))
@@ -103,8 +103,8 @@ async def test_revoking_takes_effect_within_the_bound_on_another_server(books: B
 
 async def test_a_revoked_key_can_be_named_by_the_whole_token_and_keeps_its_first_date(books: Books) -> None:
     _, token = await new_token(books.accounts, books)
-    first = await books.accounts.revoke_key(token, now=books.now)
-    again = await books.accounts.revoke_key(token, now=books.now + timedelta(days=1))
+    first = await books.accounts.keys.revoke(token, now=books.now)
+    again = await books.accounts.keys.revoke(token, now=books.now + timedelta(days=1))
     assert first.revoked_at == again.revoked_at == books.now
 
 
@@ -214,7 +214,7 @@ async def test_a_key_in_constant_use_is_refused_five_seconds_after_its_revocatio
     for tenth in range(200):
         seconds = tenth / 10
         if seconds > revoked_at:
-            await books.accounts.revoke_key(key_id, now=books.now)
+            await books.accounts.keys.revoke(key_id, now=books.now)
         for number, server in enumerate(servers):
             if tenth >= number * 17:
                 try:
@@ -230,7 +230,7 @@ async def test_an_outage_does_not_bring_a_revoked_key_back(books: Books) -> None
     outage = FakeOutageDatabase(books.database)
     accounts = Accounts(outage, pepper=PEPPER, cache_times=KeyCacheTimes(outage_s=60))
     await accounts.authenticate(token, now=books.now)
-    await books.accounts.revoke_key(key_id, now=books.now)
+    await books.accounts.keys.revoke(key_id, now=books.now)
     with pytest.raises(InvalidKey):
         await accounts.authenticate(token, now=books.now + timedelta(seconds=6))
     outage.is_down = True
@@ -251,7 +251,7 @@ async def test_in_an_outage_the_ledger_is_asked_for_keys_once_a_second_and_heard
         await accounts.authenticate(token, now=books.now + timedelta(seconds=tenth / 10))
     assert outage.reads == 10
     outage.is_down = False
-    await books.accounts.revoke_key(key_id, now=books.now)
+    await books.accounts.keys.revoke(key_id, now=books.now)
     with pytest.raises(InvalidKey):
         await accounts.authenticate(token, now=books.now + timedelta(seconds=17))
 
@@ -265,10 +265,10 @@ async def test_no_name_is_read_as_sql(books: Books, evil: str) -> None:
     with pytest.raises(UnknownAccount):
         await books.accounts.find_project(evil)
     with pytest.raises(UnknownAccount):
-        await books.accounts.revoke_key(evil, now=books.now)
+        await books.accounts.keys.revoke(evil, now=books.now)
     with pytest.raises(UnknownAccount):
         await books.accounts.list_projects(evil)
-    assert await books.accounts.list_keys() == []
+    assert await books.accounts.keys.listed() == []
 
 
 async def test_an_evil_name_that_may_be_stored_comes_back_as_it_was(books: Books) -> None:
@@ -310,27 +310,27 @@ async def test_lists_come_in_order_of_creation_and_within_their_owner(books: Boo
     for number, name in enumerate(("b", "a")):
         await books.accounts.create_workspace(name, now=books.now + timedelta(seconds=number))
         await books.accounts.create_project(name, "p", now=books.now)
-        await books.accounts.create_key(f"{name}/p", f"key of {name}", now=books.now)
+        await books.accounts.keys.create(f"{name}/p", f"key of {name}", now=books.now)
     assert [workspace.name for workspace in await books.accounts.list_workspaces()] == ["b", "a"]
     assert len(await books.accounts.list_projects()) == 2
     (project,) = await books.accounts.list_projects("a")
     assert (await books.accounts.find_project("a/p")) == project.project
     assert project.workspace == await books.accounts.find_workspace("a")
     for narrowed in ({"workspace": "a"}, {"project": "a/p"}):
-        assert [one.key.name for one in await books.accounts.list_keys(**narrowed)] == ["key of a"]
-    assert await books.accounts.list_keys(workspace="b", project="a/p") == []
+        assert [one.key.name for one in await books.accounts.keys.listed(**narrowed)] == ["key of a"]
+    assert await books.accounts.keys.listed(workspace="b", project="a/p") == []
 
 
 async def test_a_list_says_what_was_revoked_and_the_outermost_of_it(books: Books) -> None:
     for name in ("a", "b", "c"):
         await books.accounts.create_workspace(name, now=books.now)
         await books.accounts.create_project(name, "p", now=books.now)
-        record, _ = await books.accounts.create_key(f"{name}/p", f"key of {name}", now=books.now)
-        await books.accounts.revoke_key(record.id, now=books.now)
+        record, _ = await books.accounts.keys.create(f"{name}/p", f"key of {name}", now=books.now)
+        await books.accounts.keys.revoke(record.id, now=books.now)
     await books.accounts.revoke_project("b/p", now=books.now)
     await books.accounts.revoke_project("c/p", now=books.now)
     await books.accounts.revoke_workspace("c", now=books.now)
-    revoked = {one.workspace.name: one.revoked for one in await books.accounts.list_keys()}
+    revoked = {one.workspace.name: one.revoked for one in await books.accounts.keys.listed()}
     assert revoked == {"a": "key", "b": "project", "c": "workspace"}
     revoked = {one.workspace.name: one.revoked for one in await books.accounts.list_projects()}
     assert revoked == {"a": None, "b": "project", "c": "workspace"}
@@ -342,19 +342,19 @@ async def test_nothing_is_made_in_what_was_revoked(books: Books) -> None:
     await books.accounts.create_project("a", "q", now=books.now)
     await books.accounts.revoke_project("a/p", now=books.now)
     with pytest.raises(AccountRevoked, match=r"project 'p' was revoked on 2026-11-20"):
-        await books.accounts.create_key("a/p", "k", now=books.now)
+        await books.accounts.keys.create("a/p", "k", now=books.now)
     await books.accounts.revoke_workspace("a", now=books.now)
     with pytest.raises(AccountRevoked, match=r"workspace 'a' was revoked on 2026-11-20"):
-        await books.accounts.create_key("a/q", "k", now=books.now)
+        await books.accounts.keys.create("a/q", "k", now=books.now)
     with pytest.raises(AccountRevoked, match="a project in it would never work"):
         await books.accounts.create_project("a", "r", now=books.now)
-    assert await books.accounts.list_keys() == []
+    assert await books.accounts.keys.listed() == []
 
 
 async def test_unknown_accounts_are_named(books: Books) -> None:
     await books.accounts.create_workspace("acme", now=books.now)
     with pytest.raises(UnknownAccount, match=r"project .* 'acme/none'"):
-        await books.accounts.create_key("acme/none", "k", now=books.now)
+        await books.accounts.keys.create("acme/none", "k", now=books.now)
     with pytest.raises(UnknownAccount, match=r"workspace .* 'none'"):
         await books.accounts.create_project("none", "p", now=books.now)
 
@@ -398,7 +398,7 @@ async def test_lists_are_read_a_page_at_a_time_in_one_order(books: Books) -> Non
     assert len({caller.workspace_id for caller in callers}) == 5
 
     async def ids(page: Page | None) -> list[str]:
-        return [one.key.id for one in await accounts.list_keys(page=page)]
+        return [one.key.id for one in await accounts.keys.listed(page=page)]
 
     whole, seen = await ids(None), list[str]()
     while page := await ids(Page(2, seen[-1] if seen else None)):

@@ -58,7 +58,7 @@ async def test_a_page_of_a_list_is_read_from_an_index_and_nothing_is_sorted(book
     read = LISTS[table]
     after = (await books.accounts.create_workspace("w", now=books.clock.moment)).id
     project = await books.accounts.create_project("w", "p", now=books.clock.moment)
-    key, _ = await books.accounts.create_key("w/p", "k", now=books.clock.moment)
+    key, _ = await books.accounts.keys.create("w/p", "k", now=books.clock.moment)
     first = {"workspaces": after, "projects": project.id, "api_keys": key.id}.get(table)
     plan = await books.database.read(lambda c: plans_of(c, lambda c: read(c, Page(3, first))))
     assert f"ix_{table}_created_at" in plan

@@ -27,7 +27,7 @@ from billing.archive.month_files import EventsFile, alone
 from billing.archive.month_sql import Month, first_kept
 from billing.books import proof
 from billing.books.books import Books as Reader
-from billing.books.compressions import receipts
+from billing.books.compressions import comparisons, receipts
 from billing.books.saving import Dimension
 from billing.books.usage_report import UsageSum, usage
 from billing.errors import ArchiveDamaged, ArchiveRefused, ClockBehind, RowRefused
@@ -103,9 +103,9 @@ async def said(books: Books, callers: Sequence[Caller]) -> list[Any]:
     reader, found = Reader(books.database), list[Any]()
     groups: tuple[list[Dimension], ...] = (["workspace"], ["day", "key"], ["month", "model"], ["route"])
     for by in groups:
-        found.append(await reader.usage(by))
+        found.append(await books.usage(by))
     since, until = datetime(2026, 9, 6, tzinfo=UTC), datetime(2026, 11, 3, tzinfo=UTC)
-    found.append(await reader.usage(["day"], since=since, until=until))
+    found.append(await books.usage(["day"], since=since, until=until))
     for caller in callers:
         for month in ("2026-09", "2026-10", "2026-11", "2027-01"):
             one = await reader.statement(caller.workspace_id, month)
@@ -213,8 +213,8 @@ async def test_what_needs_single_events_is_refused_in_words(
     with pytest.raises(PeriodArchived, match=r"settled up to 2026-09-08 12:03 UTC are archived"):
         await read(partial(usage, by=["model"], since=SEPTEMBER))
     with pytest.raises(PeriodArchived):
-        await Reader(books.database).comparisons(["project"])
-    assert await Reader(books.database).comparisons(["project"], since=OCTOBER) == []
+        await books.database.read(partial(comparisons, by=["project"]))
+    assert await books.database.read(partial(comparisons, by=["project"], since=OCTOBER)) == []
     statement = await Reader(books.database).statement(caller.workspace_id, "2026-09")
     assert statement.is_archived and statement.comparisons == () and statement.used_nano_usd > 0
     (left,) = await read(partial(usage, by=[], since=OCTOBER))
@@ -267,7 +267,7 @@ async def test_an_event_of_an_archived_month_is_set_aside_and_counts_once_it_is_
         await admit(books.database, folder, missing.event_id, actor="test")
     assert await retry(books.spool, books.database, missing.event_id) == "in the ledger"
     assert (await retry(books.spool, books.database, known.event_id)).startswith("set aside again")
-    (total,) = await Reader(books.database).usage(["route"])
+    (total,) = await books.usage(["route"])
     assert total.requests == 1 + sum(line.requests for line in before[3])
     # A replay of it is one that is known, as of any event.
     (posting,) = await books.database.write(partial(ledger_sql.post_all, events=[missing]))
@@ -445,12 +445,12 @@ async def test_a_kill_after_any_step_loses_and_doubles_nothing(
     """The same month, killed after the first step, gone on with and killed after the next, and so on."""
     folder, reader = tmp_path / "archive", Reader(books.database)
     before, events = await said(books, filled), await stored(books)
-    usage_before = await reader.usage(["day", "key"])
+    usage_before = await books.usage(["day", "key"])
     with archiving(books.url, folder, books.spool_path, now=LATER.timestamp()) as run:
         for stop in (*KILLED_AFTER, 0):
             ended = await asyncio.to_thread(run, stop, 0)
             assert ended == (-signal.SIGKILL if stop else 0)
-            assert await reader.usage(["day", "key"]) == usage_before
+            assert await books.usage(["day", "key"]) == usage_before
             assert (await reader.reconcile(books.spool, full=True)).is_clean
     assert await said(books, filled) == before and await books.differences() == []
     assert rows_of(folder) + await stored(books) == events

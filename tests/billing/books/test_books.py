@@ -69,8 +69,7 @@ async def test_usage_is_added_up_by_what_is_asked(books: Books) -> None:
         await use(books, one, 2 * 10**6, now=books.now + day),
         await use(books, two, 3 * 10**6),
     ]
-    reader = Reader(books.database)
-    (total,) = await reader.usage([])
+    (total,) = await books.usage([])
     assert (total.group, total.requests, total.prompt_tokens, total.cost_nano_usd) == (
         {},
         3,
@@ -78,15 +77,15 @@ async def test_usage_is_added_up_by_what_is_asked(books: Books) -> None:
         sum(costs),
     )
     by_workspace = {
-        line.group["workspace_id"]: line.cost_nano_usd for line in await reader.usage(["workspace"])
+        line.group["workspace_id"]: line.cost_nano_usd for line in await books.usage(["workspace"])
     }
     assert by_workspace == {one.workspace_id: costs[0] + costs[1], two.workspace_id: costs[2]}
     by_day = {
         (line.group["day"], line.group["model"]): line.requests
-        for line in await reader.usage(["day", "model"])
+        for line in await books.usage(["day", "model"])
     }
     assert by_day == {("2026-11-20", "model-a"): 2, ("2026-11-21", "model-a"): 1}
-    (mine,) = await reader.usage(["project", "key", "month"], workspace=two.workspace_id)
+    (mine,) = await books.usage(["project", "key", "month"], workspace=two.workspace_id)
     assert dict(mine.group) == {
         "project": "project",
         "project_id": two.project_id,
@@ -94,22 +93,22 @@ async def test_usage_is_added_up_by_what_is_asked(books: Books) -> None:
         "key_id": two.key_id,
         "month": "2026-11",
     }
-    (later,) = await reader.usage(["workspace"], since=books.now + day)
+    (later,) = await books.usage(["workspace"], since=books.now + day)
     assert later.cost_nano_usd == costs[1]
-    (earlier,) = await reader.usage([], until=books.now + day)
+    (earlier,) = await books.usage([], until=books.now + day)
     assert earlier.cost_nano_usd == costs[0] + costs[2]
-    (nothing,) = await reader.usage([], until=books.now)
+    (nothing,) = await books.usage([], until=books.now)
     assert (nothing.requests, nothing.cost_nano_usd) == (0, 0)
-    assert await reader.usage(["model"], until=books.now) == []
+    assert await books.usage(["model"], until=books.now) == []
     with pytest.raises(UnknownAccount):
-        await reader.usage([], workspace="nobody")
+        await books.usage([], workspace="nobody")
 
 
 async def test_a_day_is_a_day_in_utc(books: Books) -> None:
     caller = await books.new_caller(now=OCTOBER)
     await use(books, caller, 1, now=OCTOBER)
     await use(books, caller, 1, now=NOVEMBER)
-    days = [line.group["day"] for line in await Reader(books.database).usage(["day"])]
+    days = [line.group["day"] for line in await books.usage(["day"])]
     assert days == ["2026-10-31", "2026-11-01"]
 
 
@@ -308,9 +307,9 @@ async def test_account_changes_are_in_the_audit_log_without_secrets(books: Books
     await books.accounts.change_workspace("acme", {"billing_enabled": True})
     project = await books.accounts.create_project("acme", "search", now=books.now)
     await books.accounts.change_project("acme/search", {"max_in_flight": 2})
-    key, token = await books.accounts.create_key("acme/search", "laptop", now=books.now)
-    await books.accounts.revoke_key(key.id, now=books.now)
-    await books.accounts.revoke_key(key.id, now=books.now + timedelta(days=1))
+    key, token = await books.accounts.keys.create("acme/search", "laptop", now=books.now)
+    await books.accounts.keys.revoke(key.id, now=books.now)
+    await books.accounts.keys.revoke(key.id, now=books.now + timedelta(days=1))
     entries = await Reader(books.database).audit_log(workspace="acme")
     assert [(entry.action, entry.subject) for entry in entries] == [
         ("workspace.create", workspace.id),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from sqlalchemy import insert
 
 from billing.books.books import Books as Reader
-from billing.books.compressions import Comparison
+from billing.books.compressions import Comparison, comparisons
 from billing.books.saving import Side, saving_between
 from billing.errors import UnknownAccount
 from billing.store.schema import usage_events
@@ -36,7 +37,7 @@ async def add(books: Books, *rows: dict[str, Any]) -> None:
 
 
 async def compared(books: Books, *by: Any, **period: Any) -> list[Comparison]:
-    return await Reader(books.database).comparisons(list(by), **period)
+    return await books.database.read(partial(comparisons, by=by, **period))
 
 
 async def test_a_month_is_added_up_by_conversation(books: Books) -> None:
@@ -118,7 +119,7 @@ async def test_usage_and_statement_say_what_was_saved_gross_and_net(books: Books
     for chat in (dear, free, held_out, plain):
         await chats.settle(chat)
     reader = Reader(books.database)
-    by_model = {line.group["model"]: line for line in await reader.usage(["model"])}
+    by_model = {line.group["model"]: line for line in await books.usage(["model"])}
     chat, lexical = by_model["chat"], by_model["lexical"]
     assert chat.tokens_saved == 2 * 7000
     assert chat.saved_nano_usd == dear.saved_nano_usd + free.saved_nano_usd == 2 * 3_850_000
@@ -136,7 +137,7 @@ async def test_of_what_was_written_off_nothing_was_saved(books: Books) -> None:
     chats = await Chats.of(books, caller)
     used = await chats.hold(Chat(), amount=1000)
     await books.ledger.settle_all(used, outcome="completed", now=books.now)
-    (line,) = await Reader(books.database).usage([], workspace=caller.workspace_id)
+    (line,) = await books.usage([], workspace=caller.workspace_id)
     assert line.written_off_nano_usd > 0 and line.saved_nano_usd == 0
     assert line.compression_nano_usd == 400_000, "in full: what is claimed is never too much"
     assert line.tokens_saved == 7000

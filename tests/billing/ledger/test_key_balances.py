@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 async def limited_caller(books: Books, terms: KeyTerms, *, beside: Caller | None = None) -> Caller:
     """A caller whose key has these terms, in a workspace of its own or in that of another."""
     other = beside or await books.new_caller()
-    _, token = await books.accounts.create_key(other.project_id, "limited", terms=terms, now=books.now)
+    _, token = await books.accounts.keys.create(other.project_id, "limited", terms=terms, now=books.now)
     return await books.accounts.authenticate(token, now=books.now)
 
 

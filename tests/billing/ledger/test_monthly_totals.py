@@ -114,10 +114,10 @@ async def test_a_statement_counts_usage_to_the_month_that_charged_it(books: Book
     december = await reader.statement(caller.workspace_id, "2026-12")
     assert (november.used_nano_usd, december.used_nano_usd) == (0, 500)
     assert december.opening == november.closing
-    (line,) = await reader.usage(["month"], workspace=caller.workspace_id)
+    (line,) = await books.usage(["month"], workspace=caller.workspace_id)
     assert line.group == {"month": "2026-12"}
 
 
 async def by_month(books: Books) -> dict[str, int]:
-    lines = await Reader(books.database).usage(["month"])
+    lines = await books.usage(["month"])
     return {line.group["month"]: line.cost_nano_usd for line in lines}

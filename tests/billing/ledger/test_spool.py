@@ -292,7 +292,7 @@ async def test_an_event_that_an_older_release_spooled_has_no_route(
     older = update(spooled_events).values(event=json.dumps(fields))
     await books.spool._database.write(lambda c: c.execute(older))
     assert (await replay(books.spool, outage)).posted == 1
-    (line,) = await Reader(books.database).usage(["route"])
+    (line,) = await books.usage(["route"])
     assert (line.group, line.requests) == ({"route": ""}, 1)
 
 

@@ -89,7 +89,7 @@ async def test_what_was_written_off_is_on_the_event_and_the_books_add_up(books: 
     month = await reader.statement(caller.workspace_id, "2026-11")
     assert (month.used_nano_usd, month.written_off_nano_usd) == (1000, 500)
     assert month.closing.owed_nano_usd == 1000
-    (line,) = await reader.usage(["workspace"])
+    (line,) = await books.usage(["workspace"])
     assert (line.cost_nano_usd, line.written_off_nano_usd) == (1000, 500)
 
 

@@ -12,7 +12,6 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from billing.books.books import Books as Reader
 from billing.errors import RowRefused
 from billing.ledger import ledger_sql
 from billing.rollups import partitions
@@ -75,7 +74,7 @@ async def test_an_event_without_a_table_of_its_own_is_charged_all_the_same(books
     found = await tables_of_events(books)
     assert found["usage_events_before"] >= 1 and found["usage_events_other"] == 1 and sum(found.values()) == 3
     assert await books.money(caller) == (1200, 0)
-    (line,) = await Reader(books.database).usage(["workspace"])
+    (line,) = await books.usage(["workspace"])
     assert line.requests == 3
     # A month whose events lie elsewhere already gets no table, and nothing is stuck.
     await books.at(datetime(2098, 12, 5, tzinfo=UTC))

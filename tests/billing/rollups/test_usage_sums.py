@@ -155,7 +155,7 @@ async def test_sums_are_those_of_the_events_for_every_period_and_group(books: Bo
 async def test_an_event_that_was_there_counts_once(books: Books) -> None:
     caller = await books.new_caller()
     await asyncio.gather(*(settled_twice(books, caller) for _ in range(20)))
-    (line,) = await Reader(books.database).usage(["workspace"])
+    (line,) = await books.usage(["workspace"])
     assert (line.requests, line.cost_nano_usd) == (20, 20 * 400)
     assert await books.money(caller) == (20 * 400, 0)
 
@@ -172,7 +172,7 @@ async def test_a_replay_of_what_is_in_the_ledger_adds_nothing_up(books: Books) -
     assert isinstance(event, UsageEvent)
     (posting,) = await books.database.write(partial(ledger_sql.post_all, events=[event]))
     assert not posting.is_new
-    (line,) = await Reader(books.database).usage(["day", "route"])
+    (line,) = await books.usage(["day", "route"])
     assert (line.requests, line.cost_nano_usd) == (1, 400)
 
 
@@ -191,7 +191,7 @@ async def test_a_sum_that_somebody_changed_is_named_and_can_be_made_anew(books: 
     done = await Reader(books.database).rebuild(actor="test", now=books.now)
     assert {"usage_days 2026-11", "usage_months 2026-11"} <= {one.figure for one in done}
     assert (await Reader(books.database).reconcile(books.spool)).wrong_sums == ()
-    (line,) = await Reader(books.database).usage(["day"])
+    (line,) = await books.usage(["day"])
     assert (line.requests, line.cost_nano_usd) == (1, 400)
 
 
@@ -211,7 +211,7 @@ async def test_a_wrong_number_of_tokens_is_found_by_a_full_proof_and_made_anew(b
     assert rows["usage_months", "model-a"].due["requests"] == 1
     await reader.rebuild(actor="test", now=books.now)
     assert (await reader.reconcile(books.spool, full=True)).wrong_rows == ()
-    (line,) = await reader.usage(["day", "model"])
+    (line,) = await books.usage(["day", "model"])
     assert (line.prompt_tokens, line.group["model"]) == (10, "model-a")
 
 

@@ -142,7 +142,7 @@ async def test_processes_on_one_file_cannot_overspend_together(tmp_path: Path) -
     accounts = Accounts(database, pepper=PEPPER)
     await accounts.create_workspace("w", spend_limit_nano_usd=100 * 1000, now=NOW)
     await accounts.create_project("w", "p", now=NOW)
-    _, token = await accounts.create_key("w/p", "k", now=NOW)
+    _, token = await accounts.keys.create("w/p", "k", now=NOW)
     caller = await accounts.authenticate(token, now=NOW)
     await Ledger(database, Spool(tmp_path / "spool.db")).publish_prices([ModelPrice("m", 1, 1, 1)], now=NOW)
 
@@ -219,7 +219,7 @@ async def test_a_request_costs_five_statements_and_no_more(tmp_path: Path) -> No
     accounts, ledger = Accounts(database, pepper=PEPPER), Ledger(database, Spool(tmp_path / "spool.db"))
     await accounts.create_workspace("w", spend_limit_nano_usd=100, monthly_limit_nano_usd=100, now=NOW)
     await accounts.create_project("w", "p", now=NOW)
-    _, token = await accounts.create_key("w/p", "k", now=NOW)
+    _, token = await accounts.keys.create("w/p", "k", now=NOW)
     caller = await accounts.authenticate(token, now=NOW)
     await ledger.publish_prices([ModelPrice("m", 1, 1, 1)], now=NOW)
     # The month of the workspace's row is the machine's from here on.

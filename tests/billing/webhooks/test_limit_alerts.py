@@ -225,7 +225,7 @@ async def test_the_limits_of_a_key_are_told_with_its_id(hooks: Hooks) -> None:
     books, refusals = hooks.books, Refusals()
     other = await books.new_caller()
     terms = KeyTerms(spend_limit_nano_usd=1000, monthly_limit_nano_usd=2000)
-    _, token = await books.accounts.create_key(other.project_id, "limited", terms=terms, now=books.now)
+    _, token = await books.accounts.keys.create(other.project_id, "limited", terms=terms, now=books.now)
     caller = await books.accounts.authenticate(token, now=books.now)
     await spend(hooks, other, 5000)
     await spend(hooks, caller, 850)

@@ -51,7 +51,9 @@ async def limits(served: Served, key: str | None = None) -> Any:
 
 
 async def test_usage_is_the_keys_own_and_that_of_its_project_where_asked(served: Served) -> None:
-    _, other = await served.accounts.create_key(f"{served.workspace}/project", "other", now=datetime.now(UTC))
+    _, other = await served.accounts.keys.create(
+        f"{served.workspace}/project", "other", now=datetime.now(UTC)
+    )
     stranger = await served.new_key()
     began = today()
     for key in (served.key, served.key, other, stranger):

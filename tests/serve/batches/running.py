@@ -54,7 +54,7 @@ async def _serve(
     accounts = Accounts(database, pepper=read_pepper(settings.state_dir))
     await accounts.create_workspace("acme", now=now)
     await accounts.create_project("acme", "nightly", now=now)
-    (folder / "key").write_text((await accounts.create_key("acme/nightly", "key", now=now))[1])
+    (folder / "key").write_text((await accounts.keys.create("acme/nightly", "key", now=now))[1])
     engines = {model.id: engine for model in settings.models}
     service = start_service(settings, engines=engines, compressors={}, retrievers={}, database=database)
     while not service.server.started:

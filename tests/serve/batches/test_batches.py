@@ -346,7 +346,7 @@ async def test_a_process_that_retires_checks_no_more_batches(served: Served) -> 
 
 async def test_a_revoked_key_runs_no_more_lines(served: Served) -> None:
     batch = await made(served, jsonl([chat_line("a")]))
-    await served.accounts.revoke_key(served.key, now=datetime.now(UTC))
+    await served.accounts.keys.revoke(served.key, now=datetime.now(UTC))
     served.batches.runner._lines.accounts._cache.clear()
     await served.batches.jobs.once()
     await hasty(served).once()
@@ -379,7 +379,7 @@ async def test_a_line_runs_with_its_key_as_that_is_by_then(
     await asyncio.wait_for(gate.reached.wait(), 60)
     # A line that is being answered is answered.
     if change == "revoked":
-        await served.accounts.revoke_key(served.key, now=now)
+        await served.accounts.keys.revoke(served.key, now=now)
     elif change == "expired":
         ends = text("UPDATE api_keys SET expires_at = 1 WHERE id = :id")
         await served.database.write(lambda c: c.execute(ends, {"id": served.key.split("_")[1]}) and None)
@@ -389,7 +389,7 @@ async def test_a_line_runs_with_its_key_as_that_is_by_then(
     runner._lines.accounts._cache.clear()
     gate.opened.set()
     await running
-    _, served.key = await served.accounts.create_key(f"{served.workspace}/project", "reader", now=now)
+    _, served.key = await served.accounts.keys.create(f"{served.workspace}/project", "reader", now=now)
     done = await ended(served, batch)
     assert [line["custom_id"] for line in await lines_of(served, done.output_file_id)] == ["before"]
     (line,) = await lines_of(served, done.error_file_id)

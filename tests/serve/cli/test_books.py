@@ -81,7 +81,7 @@ def on_ledger(config: Path, work: Callable[[Ledger, Caller], Awaitable[T]]) -> T
             await ledger.publish_prices(prices_of(catalog_of(settings), []), now=OCTOBER)
             await accounts.create_workspace("acme", now=OCTOBER)
             await accounts.create_project("acme", "search", now=OCTOBER)
-            _, token = await accounts.create_key("acme/search", "laptop", now=OCTOBER)
+            _, token = await accounts.keys.create("acme/search", "laptop", now=OCTOBER)
             return await work(ledger, await accounts.authenticate(token, now=OCTOBER))
         finally:
             await ledger.close()

@@ -86,7 +86,7 @@ async def with_accounts(config: Path) -> None:
     for workspace in ("acme", "gone"):
         await accounts.create_workspace(workspace, now=NOW)
         await accounts.create_project(workspace, "search", now=NOW)
-        await accounts.create_key(f"{workspace}/search", "ci", now=NOW)
+        await accounts.keys.create(f"{workspace}/search", "ci", now=NOW)
     await accounts.revoke_workspace("gone", now=NOW)
     await database.close()
 

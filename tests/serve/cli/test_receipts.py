@@ -46,7 +46,7 @@ async def compressed(config: Path) -> None:
     await accounts.create_workspace("acme", now=NOW)
     for project, hours in (("search", (0, 1)), ("support", (2,))):
         await accounts.create_project("acme", project, now=NOW)
-        _, token = await accounts.create_key(f"acme/{project}", "key", now=NOW)
+        _, token = await accounts.keys.create(f"acme/{project}", "key", now=NOW)
         caller = await accounts.authenticate(token, now=NOW)
         for hour in hours:
             for receipt in (None, json.dumps({"original_tokens": 100, "hour": hour})):

@@ -138,7 +138,7 @@ async def spend(config: Path) -> None:
     version = await ledger.publish_prices([ModelPrice("alpha", 1, 1, 0)], now=at)
     await accounts.create_workspace("acme", now=at)
     await accounts.create_project("acme", "main", now=at)
-    _, token = await accounts.create_key("acme/main", "key", now=at)
+    _, token = await accounts.keys.create("acme/main", "key", now=at)
     caller = await accounts.authenticate(token, now=at)
     hold = await ledger.hold(
         caller,

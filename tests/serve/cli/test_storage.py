@@ -57,7 +57,7 @@ async def compressed(config: Path) -> None:
     version = await ledger.publish_prices([PRICE], now=MOMENTS[0])
     await accounts.create_workspace("acme", now=MOMENTS[0])
     await accounts.create_project("acme", "search", now=MOMENTS[0])
-    _, token = await accounts.create_key("acme/search", "key", now=MOMENTS[0])
+    _, token = await accounts.keys.create("acme/search", "key", now=MOMENTS[0])
     caller = await accounts.authenticate(token, now=MOMENTS[0])
     for moment in (*MOMENTS, datetime.now(UTC)):
         hold = await ledger.hold(
@@ -200,7 +200,7 @@ class Operator:
         name = f"acme {pricing_version}"
         await accounts.create_workspace(name, now=NOW)
         await accounts.create_project(name, "main", now=NOW)
-        _, token = await accounts.create_key(f"{name}/main", "key", now=NOW)
+        _, token = await accounts.keys.create(f"{name}/main", "key", now=NOW)
         caller = await accounts.authenticate(token, now=NOW)
         hold = await ledger.hold(
             caller, model_id="alpha", pricing_version=1, amount_nano_usd=9, request_id="r", now=NOW

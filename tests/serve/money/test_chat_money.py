@@ -200,7 +200,7 @@ async def test_a_key_that_was_revoked_while_the_body_came_is_refused(tmp_path: P
         client = SlowBody(served.chat())
         running = client.start()
         await eventually(lambda: client.read == 1, "the body is being read")
-        await served.accounts.revoke_key(served.key, now=datetime.now(UTC))
+        await served.accounts.keys.revoke(served.key, now=datetime.now(UTC))
         # Longer than any body that is sent at once.
         await asyncio.sleep(2 * RECHECK_AFTER_S)
         client.may_go_on.set()

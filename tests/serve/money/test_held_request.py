@@ -106,7 +106,7 @@ class Embeddings:
         now, name = datetime.now(UTC), uuid4().hex
         await self.accounts.create_workspace(name, **kinds, now=now)
         await self.accounts.create_project(name, "project", metered=metered, limits=limits, now=now)
-        _, key = await self.accounts.create_key(f"{name}/project", "key", now=now)
+        _, key = await self.accounts.keys.create(f"{name}/project", "key", now=now)
         self.caller = await self.accounts.authenticate(key, now=now)
 
     async def money(self) -> tuple[int, int]:

@@ -8,13 +8,14 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fastapi import FastAPI
 
-from billing.books.books import Books
+from billing.books.usage_report import usage
 from models.fake_engine import FakeEngine
 from serve.http.openapi import FILES, PAGES
 from serve.originals.originals import Original
@@ -88,7 +89,7 @@ async def served(tmp_path: Path) -> AsyncIterator[Compressing]:
 async def tenant(served: Compressing, **kinds: Any) -> Tenant:
     key = await served.new_key(**kinds)
     (project,) = await served.accounts.list_projects(served.workspace)
-    (record,) = await served.accounts.list_keys(served.workspace)
+    (record,) = await served.accounts.keys.listed(served.workspace)
     words = (served.workspace, project.workspace.id, project.project.id, record.key.id)
     await keep_original(served, key, "its own")
     return Tenant(served.workspace, project.workspace.id, key, words)
@@ -163,8 +164,7 @@ async def test_the_same_request_id_and_the_same_item_id_are_two_events(served: C
     await served.events()
     for one in tenants:
         assert len((await rows_of(served.database, one.workspace_id))["usage_events"]) == len(SPEND)
-    books = Books(served.database)
-    by_route = await books.usage(["route"], workspace=tenants[0].workspace)
+    by_route = await served.database.read(partial(usage, by=["route"], workspace=tenants[0].workspace))
     assert {line.group["route"]: line.requests for line in by_route} == Counter(SPEND.values())
 
 

@@ -41,7 +41,7 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Comp
 async def key_with(served: Compressing, terms: KeyTerms, *, limits: ProjectLimits | None = None) -> str:
     await served.new_key(limits=limits or ProjectLimits())
     project = (await served.accounts.list_projects())[-1].project.id
-    return (await served.accounts.create_key(project, "k", terms=terms, now=datetime.now(UTC)))[1]
+    return (await served.accounts.keys.create(project, "k", terms=terms, now=datetime.now(UTC)))[1]
 
 
 def only(**powers: set[str]) -> KeyTerms:
@@ -120,7 +120,7 @@ async def test_a_keys_own_limits_stand_beside_its_projects(served: Compressing) 
     assert refused.status == 429 and "API key rate limit exceeded: 2 requests" in refused.body.decode()
     # What the key's limit refused is not counted against the project's.
     project = (await served.accounts.keys.find(key)).project_id
-    _, other = await served.accounts.create_key(project, "other", now=datetime.now(UTC))
+    _, other = await served.accounts.keys.create(project, "other", now=datetime.now(UTC))
     assert (await ask(served, "/v1/chat/completions", other, CHAT)).status == 200
     refused = await ask(served, "/v1/chat/completions", other, CHAT)
     assert refused.status == 429 and "project rate limit exceeded: 3 requests" in refused.body.decode()

@@ -72,7 +72,7 @@ async def test_the_demo_key_is_kept_while_it_is_valid(tmp_path: Path) -> None:
     settings = settings_in(tmp_path)
     assert await prepare(settings) == await prepare(settings)
     database, accounts = await open_accounts(settings)
-    assert len(await accounts.list_keys()) == 1
+    assert len(await accounts.keys.listed()) == 1
     await database.close()
 
 
@@ -81,7 +81,7 @@ async def test_a_revoked_demo_key_is_replaced(tmp_path: Path) -> None:
     first = await prepare(settings)
     assert first is not None
     database, accounts = await open_accounts(settings)
-    await accounts.revoke_key(first, now=NOW)
+    await accounts.keys.revoke(first, now=NOW)
     settings.demo.key_path.chmod(0o644)
     second = await prepare(settings)
     assert second is not None and second != first
@@ -157,7 +157,7 @@ async def test_another_workspaces_key_in_the_demos_file_is_left_without_the_demo
     database, accounts = await open_accounts(settings)
     await accounts.create_workspace("mine", now=NOW)
     await accounts.create_project("mine", "main", now=NOW)
-    _, key = await accounts.create_key("mine/main", "main", now=NOW)
+    _, key = await accounts.keys.create("mine/main", "main", now=NOW)
     settings.demo.key_path.write_text(key + "\n")
     assert await prepare(settings) == key
     (workspace,) = await accounts.list_workspaces()

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from billing.books.books import Books
+from billing.books.usage_report import usage
 from billing.ledger.spool import Spool
 from billing.price import exact_usd, usd
 from compression.pipeline.errors import CompressorFailed
@@ -76,7 +78,7 @@ async def test_whatever_becomes_of_chats_the_books_add_up(service: Compressing, 
 async def test_a_reply_and_the_books_say_the_same(service: Compressing) -> None:
     reply = (await service.chat(asked(1), compression={"model": "lexical", "target_ratio": 0.3}).run()).json()
     said = reply["service"]["compression"]
-    (line,) = await Books(service.database).usage(["workspace"], workspace=service.workspace)
+    (line,) = await service.database.read(partial(usage, by=["workspace"], workspace=service.workspace))
     assert said["tokens_saved"] == line.tokens_saved > 0
     assert (said["saved_usd"], said["cost_usd"]) == (
         usd(line.saved_nano_usd),

@@ -77,7 +77,7 @@ async def spend(database: Any, settings: Settings, amounts: list[int]) -> None:
     for number, amount in enumerate(amounts):
         await accounts.create_workspace(f"w{number}", now=now)
         await accounts.create_project(f"w{number}", "p", now=now)
-        _, token = await accounts.create_key(f"w{number}/p", "k", now=now)
+        _, token = await accounts.keys.create(f"w{number}/p", "k", now=now)
         caller = await accounts.authenticate(token, now=now)
         hold = await ledger.hold(
             caller, model_id="alpha", pricing_version=version, amount_nano_usd=amount, request_id="r", now=now

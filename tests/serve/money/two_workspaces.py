@@ -108,7 +108,7 @@ async def _spent(config: Path) -> dict[str, dict[str, str]]:
     for name in (MINE, THEIRS):
         workspace = await accounts.create_workspace(name, now=now)
         project = await accounts.create_project(name, "p", now=now)
-        record, token = await accounts.create_key(f"{name}/p", "k", now=now)
+        record, token = await accounts.keys.create(f"{name}/p", "k", now=now)
         caller = await accounts.authenticate(token, now=now)
         hold = await ledger.hold(
             caller,

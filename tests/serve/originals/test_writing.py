@@ -149,7 +149,7 @@ async def caller_in(accounts: Accounts, name: str) -> Caller:
     now = datetime.now(UTC)
     await accounts.create_workspace(name, now=now)
     await accounts.create_project(name, "p", now=now)
-    _, token = await accounts.create_key(f"{name}/p", "k", now=now)
+    _, token = await accounts.keys.create(f"{name}/p", "k", now=now)
     return await accounts.authenticate(token, now=now)
 
 
