@@ -158,7 +158,7 @@ class _Grower:
         nodes = np.zeros(len(slopes), np.int64)
         for level in range(self._settings.depth):
             first, count = 2**level - 1, 2**level
-            sums = [self._sums(nodes - first, count, of) for of in (slopes, bends, weights)]
+            sums = self._sums(nodes - first, count, slopes, bends, weights)
             for node in range(first, first + count):
                 slopes_of, bends_of, weights_of = (part[node - first] for part in sums)
                 found = self._best(slopes_of, bends_of, weights_of, bounds[node])
@@ -189,12 +189,12 @@ class _Grower:
             for column, threshold in zip(columns, thresholds, strict=True)
         ])  # fmt: skip
 
-    def _sums(self, nodes: Ints, count: int, values: Floats) -> Floats:
-        """`values` by node, column and bin."""
-        codes = self._codes + (nodes * self._cells)[:, None]
-        spread = np.broadcast_to(values[:, None], codes.shape)
-        found = np.bincount(codes.ravel(), spread.ravel(), minlength=count * self._cells).astype(np.float64)
-        return found.reshape(count, -1, self._width)
+    def _sums(self, nodes: Ints, count: int, *values: Floats) -> list[Floats]:
+        """Each of `values` by node, column and bin."""
+        codes = (self._codes + (nodes * self._cells)[:, None]).ravel()
+        columns, most = self._codes.shape[1], count * self._cells
+        found = (np.bincount(codes, np.repeat(each, columns), minlength=most) for each in values)
+        return [each.astype(np.float64).reshape(count, -1, self._width) for each in found]
 
     def _value_of(self, sums: list[Floats], node: int, bounds: tuple[float, float]) -> float:
         slope, bend = float(sums[0][node][0].sum()), float(sums[1][node][0].sum())

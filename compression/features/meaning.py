@@ -3,71 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
+from tokenizers.models import WordPiece
 
 from compression.features.layout import Floats, Ints, Layout, Levels, Runs
 from compression.features.matching import Query
-from compression.features.words import Words
+from compression.features.words import Words, remembered
 
 UNKNOWN = 100
-CONTINUES = "##"
-LONGEST_PIECE = 18
-BEGINNING = 3
-REMEMBERED_WORDS = 50_000
-LONGEST_REMEMBERED = 48
+_UNKNOWN_PIECE = "[UNK]"
 
 
-@dataclass
 class PieceSplitter:
-    """WordPiece: the longest piece of the vocabulary first, as BERT's tokenizer does, a word at a time.
+    """WordPiece: the longest piece of the vocabulary first, as BERT's tokenizer does, a word at a time."""
 
-    Words recur within and between texts, so splits are cached, up to a bound.
-    """
-
-    pieces: Mapping[str, int]
-    seen: dict[str, tuple[int, ...]] = field(default_factory=dict, repr=False)
-    _longest: dict[str, int] = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        """How long a piece can be, by its beginning: most substrings of an odd word are the beginning of no piece."""
-        self._longest = {}
-        for piece in self.pieces:
-            bare = piece.removeprefix(CONTINUES)
-            start = bare[:BEGINNING]
-            self._longest[start] = max(self._longest.get(start, 0), min(len(bare), LONGEST_PIECE))
-
-    def split(self, word: str) -> tuple[int, ...]:
-        """Ids of a folded word's pieces; the unknown piece alone where the vocabulary does not cover it."""
-        known = self.seen.get(word)
-        if known is None:
-            known = self._split(word)
-            if len(word) > LONGEST_REMEMBERED:
-                return known
-            if len(self.seen) >= REMEMBERED_WORDS:
-                self.seen.clear()
-            self.seen[word] = known
-        return known
+    def __init__(self, pieces: Mapping[str, int]) -> None:
+        self.pieces = pieces
+        self._model = WordPiece(
+            {_UNKNOWN_PIECE: UNKNOWN, **pieces}, unk_token=_UNKNOWN_PIECE, max_input_chars_per_word=2**31
+        )
+        # Words recur within and between texts.
+        self.split = remembered(self._split)
 
     def _split(self, word: str) -> tuple[int, ...]:
-        whole = self.pieces.get(word)
-        if whole is not None:
-            return (whole,)
-        found, at = [], 0
-        while at < len(word):
-            longest = self._longest.get(word[at : at + BEGINNING], BEGINNING - 1)
-            for end in range(min(len(word), at + longest), at, -1):
-                piece = self.pieces.get(word[at:end] if at == 0 else CONTINUES + word[at:end])
-                if piece is not None:
-                    found.append(piece)
-                    at = end
-                    break
-            else:
-                return (UNKNOWN,)
-        return tuple(found)
+        """Ids of a folded word's pieces; the unknown piece alone where the vocabulary does not cover it."""
+        return tuple(token.id for token in self._model.tokenize(word))
 
 
 @dataclass(frozen=True, eq=False)

@@ -32,7 +32,7 @@ from compression.pipeline.pipeline import Pipeline, Prepared
 from compression.pipeline.request import CompressionRequest, CompressionResult
 from compression.pipeline.served import NO_TERMS, JobTerms, done
 from compression.scorers.kinds import Blend
-from compression.scorers.lexical import Scorer, TwoLookScorer, chances
+from compression.scorers.lexical import LexicalScorer, Scorer, chances
 from compression.source.units import Segmentation
 
 Result = TypeVar("Result")
@@ -137,7 +137,7 @@ class NetworkScorer(Scorer, Protocol):
 class ScoredModel(NeuralModel):
     """Keeps the units that a network and the lexical scorer together score best."""
 
-    def __init__(self, running: Running, scorer: NetworkScorer, lexical: TwoLookScorer, blend: Blend) -> None:
+    def __init__(self, running: Running, scorer: NetworkScorer, lexical: LexicalScorer, blend: Blend) -> None:
         super().__init__(running)
         self._scorer = scorer
         self._lexical = lexical
@@ -157,7 +157,7 @@ class ScoredModel(NeuralModel):
 
 
 def blended(
-    scores: Sequence[float], lexical: TwoLookScorer, blend: Blend, query: str, text: Segmentation
+    scores: Sequence[float], lexical: LexicalScorer, blend: Blend, query: str, text: Segmentation
 ) -> list[float]:
     """A network's scores, one a unit, joined with those of the lexical scorer, and looked at again."""
     glance = lexical.glance(query, text)

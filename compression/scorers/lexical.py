@@ -42,18 +42,6 @@ class Glance:
     logits: Floats
 
 
-class TwoLookScorer(Scorer, Protocol):
-    """A scorer that looks at its own scores again. The scores of a network can join those of its first look."""
-
-    def glance(self, query: str, text: Segmentation) -> Glance:
-        """The first look. The text has a unit."""
-        ...
-
-    def look_again(self, glance: Glance, logits: Floats) -> Floats:
-        """The second look, over the logits of the first or of any other scorer: (units,)."""
-        ...
-
-
 WEIGHTS = Path(__file__).parents[1] / "weights" / "lexical.npz"
 FORMAT = 1
 COMMAND = "python -m benchmarks.training"

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from compression.features.meaning import (
-    REMEMBERED_WORDS,
     UNKNOWN,
     PieceSplitter,
     TokenEmbeddings,
@@ -39,12 +38,6 @@ def test_a_word_is_split_into_the_longest_pieces_first(
 ) -> None:
     assert splitter.split(word) == pieces
     assert splitter.split(word) == pieces, "a remembered word is split alike"
-
-
-def test_words_are_remembered_up_to_a_bound(splitter: PieceSplitter) -> None:
-    for number in range(REMEMBERED_WORDS + 10):
-        splitter.split(f"word{number}")
-    assert len(splitter.seen) <= REMEMBERED_WORDS
 
 
 def test_rows_stand_for_vectors_of_length_one_that_point_as_the_given_ones() -> None:

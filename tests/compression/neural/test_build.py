@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from compression.pipeline.errors import (
 )
 from compression.pipeline.pipeline import Pipeline
 from compression.pipeline.request import CompressionRequest, CompressionResult
-from compression.pipeline.served import CompressionModel
+from compression.pipeline.served import BuiltModel, CompressionModel
 from compression.pipeline.spec import CompressionSettings, ModelSpec
 from compression.scorers.kinds import Blend
 from compression.scorers.lexical import LexicalScorer
@@ -57,21 +57,36 @@ def spec(kind: str, checkpoint: Path, **fields: Any) -> ModelSpec:
     return ModelSpec("model", kind, str(TOKENIZER), "pith-mini", str(checkpoint), **fields)  # type: ignore[arg-type]
 
 
-@pytest.fixture(params=["encoder", "query_classifier", "token_classifier", "faithful"])
+@pytest.fixture(scope="module", params=["encoder", "query_classifier", "token_classifier", "faithful"])
 def any_spec(
     request: pytest.FixtureRequest,
-    monkeypatch: pytest.MonkeyPatch,
     checkpoints: dict[Architecture, Path],
     query_checkpoints: dict[str, Path],
-) -> ModelSpec:
-    if request.param == "encoder":
-        return spec("encoder", request.getfixturevalue("minilm"))
-    if request.param == "query_classifier":
-        return spec("query_classifier", query_checkpoints["modernbert"], overlap=16)
-    if request.param == "token_classifier":
-        return spec("token_classifier", SMALL)
-    count_by_characters(monkeypatch)
-    return spec("token_classifier", checkpoints["bert"], fidelity="llmlingua2")
+) -> Iterator[ModelSpec]:
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "encoder":
+            yield spec("encoder", request.getfixturevalue("minilm"))
+        elif request.param == "query_classifier":
+            yield spec("query_classifier", query_checkpoints["modernbert"], overlap=16)
+        elif request.param == "token_classifier":
+            yield spec("token_classifier", SMALL)
+        else:
+            count_by_characters(patch)
+            yield spec("token_classifier", checkpoints["bert"], fidelity="llmlingua2")
+
+
+@pytest.fixture(scope="module")
+def any_model(any_spec: ModelSpec) -> Iterator[BuiltModel]:
+    model = build_model(any_spec)
+    yield model
+    asyncio.run(model.close())
+
+
+@pytest.fixture(scope="module")
+def words() -> Iterator[BuiltModel]:
+    model = build_model(spec("token_classifier", SMALL))
+    yield model
+    asyncio.run(model.close())
 
 
 def count_by_characters(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,57 +106,45 @@ async def asked(model: CompressionModel, source: str, ratio: float, **fields: An
 
 @pytest.mark.parametrize("source", [PROSE, MIXED, RECORDS, "短い文です。" * 60, "one " * 300, "x" * 3000])
 async def test_every_kind_keeps_within_the_budget_and_slices_of_the_source(
-    any_spec: ModelSpec, source: str
+    any_model: BuiltModel, source: str
 ) -> None:
-    model = build_model(any_spec)
     for ratio in RATIOS:
-        result = await asked(model, source, ratio)
+        result = await asked(any_model, source, ratio)
         assert result.receipt.compression_ratio <= ratio
         assert result.output == join(source, result.kept)
-    await model.close()
 
 
-async def test_every_kind_counts_the_marks_of_gaps(any_spec: ModelSpec) -> None:
-    model = build_model(any_spec)
+async def test_every_kind_counts_the_marks_of_gaps(any_model: BuiltModel) -> None:
     for ratio in RATIOS:
-        result = await asked(model, PROSE, ratio, mark_gaps=True)
+        result = await asked(any_model, PROSE, ratio, mark_gaps=True)
         assert result.receipt.compression_ratio <= ratio
         unmarked = "".join(result.output.replace("[…]", "").split())
         assert unmarked == "".join(join(PROSE, result.kept).split())
-    await model.close()
 
 
-async def test_a_ratio_of_one_gives_the_input_back(any_spec: ModelSpec) -> None:
-    model = build_model(any_spec)
-    result = await asked(model, MIXED, 1.0)
+async def test_a_ratio_of_one_gives_the_input_back(any_model: BuiltModel) -> None:
+    result = await asked(any_model, MIXED, 1.0)
     assert result.output == MIXED and result.receipt.compression_ratio == 1.0
-    await model.close()
 
 
-async def test_no_query_and_no_words_are_no_failure(any_spec: ModelSpec) -> None:
-    model = build_model(any_spec)
-    result = await asked(model, PROSE, 0.4, query=" ")
+async def test_no_query_and_no_words_are_no_failure(any_model: BuiltModel) -> None:
+    result = await asked(any_model, PROSE, 0.4, query=" ")
     assert "query_missing" in {flag.code for flag in result.receipt.risk_flags}
     assert result.receipt.compression_ratio <= 0.4
-    assert (await asked(model, "\n" * 500, 0.4)).receipt.compression_ratio <= 0.4
-    await model.close()
+    assert (await asked(any_model, "\n" * 500, 0.4)).receipt.compression_ratio <= 0.4
 
 
-async def test_requests_at_once_get_what_they_get_alone(any_spec: ModelSpec) -> None:
-    model = build_model(any_spec)
+async def test_requests_at_once_get_what_they_get_alone(any_model: BuiltModel) -> None:
     sources = [PROSE, MIXED, PROSE[:400]]
-    alone = [(await asked(model, source, 0.4)).output for source in sources]
-    together = await asyncio.gather(*(asked(model, source, 0.4) for source in sources))
+    alone = [(await asked(any_model, source, 0.4)).output for source in sources]
+    together = await asyncio.gather(*(asked(any_model, source, 0.4) for source in sources))
     assert [result.output for result in together] == alone
-    await model.close()
 
 
-async def test_other_orders_keep_within_the_budget_too(any_spec: ModelSpec) -> None:
-    model = build_model(any_spec)
-    result = await asked(model, PROSE, 0.4, preserve_order=False, explain=True)
+async def test_other_orders_keep_within_the_budget_too(any_model: BuiltModel) -> None:
+    result = await asked(any_model, PROSE, 0.4, preserve_order=False, explain=True)
     assert result.receipt.compression_ratio <= 0.4
     assert any(unit.kept for unit in result.unit_scores)
-    await model.close()
 
 
 async def test_a_closed_model_is_unavailable(any_spec: ModelSpec) -> None:
@@ -200,30 +203,24 @@ async def test_a_token_classifier_cuts_inside_prose_and_keeps_words_whole() -> N
     await model.close()
 
 
-async def test_a_token_classifier_cuts_neither_json_nor_code_nor_tables() -> None:
-    model = build_model(spec("token_classifier", SMALL))
+async def test_a_token_classifier_cuts_neither_json_nor_code_nor_tables(words: BuiltModel) -> None:
     for ratio in RATIOS[1:]:
-        json.loads((await asked(model, RECORDS, ratio)).output)
+        json.loads((await asked(words, RECORDS, ratio)).output)
         lines = (
-            await asked(model, MIXED, ratio, query="thaw harbour hours, place frozen")
+            await asked(words, MIXED, ratio, query="thaw harbour hours, place frozen")
         ).output.splitlines()
         assert all(line in MIXED.splitlines() for line in lines if "|" in line or "    " in line)
-    await model.close()
 
 
-async def test_numbers_stay_in_what_is_left_of_a_sentence() -> None:
-    model = build_model(spec("token_classifier", SMALL))
-    result = await asked(model, PROSE, 0.5, query="winter froze")
+async def test_numbers_stay_in_what_is_left_of_a_sentence(words: BuiltModel) -> None:
+    result = await asked(words, PROSE, 0.5, query="winter froze")
     for sentence in re.split(r"(?<=\.)\s+", result.output):
         assert "froze" not in sentence or re.search(r"\b19\d\d\b", sentence)
-    await model.close()
 
 
-async def test_without_a_query_all_parts_keep_about_as_much() -> None:
-    model = build_model(spec("token_classifier", SMALL))
-    output = (await asked(model, PROSE, 0.5, query="")).output
+async def test_without_a_query_all_parts_keep_about_as_much(words: BuiltModel) -> None:
+    output = (await asked(words, PROSE, 0.5, query="")).output
     assert sum(topic in output for topic in TOPICS) >= len(TOPICS) - 1
-    await model.close()
 
 
 async def test_fidelity_keeps_the_very_words(
