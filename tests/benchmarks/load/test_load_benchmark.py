@@ -14,7 +14,7 @@ from benchmarks.load.machine import facts
 from benchmarks.load.report import no_report_on_failure
 from tests.benchmarks.load.fake_server import FakeServer
 
-SHORT = ["--warm-up", "0.05", "--seconds", "0.2", "--rounds", "2", "--tokens", "4", "--key", "k"]
+SHORT = ["--warm-up", "0.05", "--seconds", "0.8", "--rounds", "2", "--tokens", "4", "--key", "k"]
 
 
 async def test_a_report_has_every_sample_cpu_by_process_facts_and_a_plot(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from benchmarks.overhead.rounds import Comparison, Runner, Scenario, order
 from benchmarks.overhead.sides import Side, require_memory
 
 FAKE = ("-m", "tests.benchmarks.load.fake_server")
-WINDOW = Window(0.1, 0.3)
+WINDOW = Window(0.1, 0.8)
 JSON, SSE = Scenario(False, 2), Scenario(True, 1)
 
 
