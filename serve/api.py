@@ -47,7 +47,8 @@ from serve.http.middleware import (
     RequestIdMiddleware,
     open_to,
 )
-from serve.http.openapi import PlainRoute, ServedModels, docs_routes, document_request_models, health_routes
+from serve.http.openapi import ServedModels, docs_routes, document_request_models, health_routes
+from serve.http.replies import PlainRoute
 from serve.metrics.installed import version_of
 from serve.metrics.request_watch import HttpMetrics, RequestWatchMiddleware, Watch
 from serve.money.prices import PriceBook

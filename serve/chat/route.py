@@ -15,11 +15,11 @@ from serve.http.openapi import (
     RATE_LIMIT_HEADERS,
     REQUEST_ID_HEADER,
     REQUEST_ID_PARAMETER,
-    PlainRoute,
     error_responses,
     json_body,
     metering_header,
 )
+from serve.http.replies import PlainRoute
 from serve.money.prices import Billing, Metering
 from serve.prompt_compression.compressed_chat import document_compression, document_header
 

@@ -1,13 +1,15 @@
-"""`pith drain`: a node of the cluster is emptied without a failed request, by Ray's own drain."""
+"""The end of HTTP processes and of nodes without a failed request: `pith reload` retires those, `pith drain` both."""
 
 from __future__ import annotations
 
+import logging
 import os
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
 
 from serve.cluster.joined import JoinedCluster, first_line, quiet_loggers
-from serve.cluster.lineup import Retiring, asking, longest_s
 from serve.cluster.progress import StartError
 from serve.cluster.ray_insides.cluster_nodes import (
     ClusterNode,
@@ -17,14 +19,82 @@ from serve.cluster.ray_insides.cluster_nodes import (
     living_nodes,
     placed_replicas,
 )
-from serve.cluster.ray_insides.ray_serve import RAY_ENVIRONMENT
+from serve.cluster.ray_insides.ray_serve import RAY_ENVIRONMENT, Everyone
 from serve.cluster.replicas.applications import is_ingress, is_of_pith
+from serve.config.server_settings import ServerSettings
 from serve.config.settings import Settings
 
 POLL_S = 0.25
+RETIRE_POLL_S = 0.5
+ANSWER_S = 10.0
+# Beyond what any request and any silent connection may take.
+SETTLE_S = 30.0
+# How many connections may still ask something, and how many have a request that runs.
+Left = tuple[int, int]
+logger = logging.getLogger("pith.reload")
 WHY = "pith drain"
 BROKEN_OFF = "call it again, or see docs/operations/nodes.md for how the node gets its HTTP process back"
 Say = Callable[[str], None]
+
+
+class Retiring:
+    """The HTTP processes of one application. `ask` has each of them retire, however often it is called, and returns
+    what is `Left` in each."""
+
+    def __init__(self, ask: Callable[[], list[Left]], *, within_s: float) -> None:
+        self._ask = ask
+        self._until = time.monotonic() + within_s
+        self._tick = threading.Event()
+
+    def wait_for_connections(self) -> int:
+        """Until no connection may bring a request any more. Returns how many requests still run."""
+        left = self._wait(lambda idle, working: idle == 0)
+        return left[1] if left is not None else 0
+
+    def wait_for_requests(self) -> bool:
+        """Until no request runs either, or the time for that is over; whether none runs."""
+        return self._wait(lambda idle, working: idle + working == 0) == (0, 0)
+
+    def _wait(self, is_enough: Callable[[int, int], bool]) -> Left | None:
+        while True:
+            left = self._left()
+            if left is not None and is_enough(*left):
+                return left
+            if time.monotonic() > self._until:
+                return left
+            self._tick.wait(RETIRE_POLL_S)
+
+    def _left(self) -> Left | None:
+        """None where it is unknown: a process has just died, say, and Ray starts another, which is to retire too."""
+        try:
+            found = self._ask()
+        except Exception as error:
+            logger.debug("HTTP processes that retire do not answer: %s", error)
+            return None
+        return sum(idle for idle, _ in found), sum(working for _, working in found)
+
+
+def retiring(application: str, server: ServerSettings) -> Retiring:
+    """The HTTP processes of `application`, which run with these settings."""
+    return Retiring(asking(application), within_s=longest_s(server))
+
+
+def longest_s(server: ServerSettings) -> float:
+    """Longer than any request and any silent connection."""
+    return server.start_wait_s + server.longest_request_s + server.idle_timeout_s + SETTLE_S
+
+
+def asking(application: str, *arguments: Any) -> Callable[[], list[Left]]:
+    """Has each HTTP process of the application retire, with these arguments."""
+    everyone: list[Everyone] = []
+
+    def ask() -> list[Left]:
+        # Not before: what fails here is tried again.
+        if not everyone:
+            everyone.append(Everyone(application))
+        return everyone[0].ask("retire", *arguments, timeout_s=ANSWER_S)
+
+    return ask
 
 
 def drain_at(settings: Settings, name: str, *, within_s: float, say: Say) -> None:

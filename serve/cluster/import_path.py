@@ -30,7 +30,7 @@ def build(arguments: Arguments) -> Any:
     if app == INGRESS_APP:
         return _ingress(settings)
     if app == OPS_APP:
-        from serve.cluster.ops_port import build_ops
+        from serve.cluster.deployments.ops import build_ops
 
         return build_ops(settings)
     of_models = first_lineup(settings).places

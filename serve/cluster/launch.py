@@ -150,7 +150,7 @@ def open_ops_port(
     settings: Settings, until: ExitStack, *, anew: bool, in_force: Callable[[], Settings]
 ) -> Callable[[], None]:
     """Serve `/metrics` and the admin API. Returns what is to be called now and then. Raises `StartError`."""
-    from serve.cluster.ops_port import collectors_of
+    from serve.cluster.deployments.ops import collectors_of
     from serve.metrics.ops_port import ops_port
     from serve.ops.app import open_ops
 

@@ -6,12 +6,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import fastapi_standalone_docs
-from fastapi import APIRouter, FastAPI, Request, Security
-from fastapi.routing import APIRoute
+from fastapi import APIRouter, FastAPI, Security
 from fastapi.security import HTTPBearer
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import FileResponse, JSONResponse, Response
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 
 class ValidationIssue(BaseModel):
@@ -236,25 +234,6 @@ def _renamed(value: Any, names: Mapping[str, str]) -> Any:
     if isinstance(value, list):
         return [_renamed(inner, names) for inner in value]
     return names.get(value, value) if isinstance(value, str) else value
-
-
-Endpoint = Callable[[Request], Awaitable[Response]]
-
-
-class PlainRoute(APIRoute):
-    """Its endpoint takes the request alone. What it raises is answered by the application's exception handlers."""
-
-    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
-        super().__init__(path, endpoint, **options)
-        self.app = _plain(endpoint)
-
-
-def _plain(endpoint: Endpoint) -> ASGIApp:
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        response = await endpoint(Request(scope, receive, send))
-        await response(scope, receive, send)
-
-    return app
 
 
 class Health(BaseModel):

@@ -1,13 +1,17 @@
-"""Replies that work while they are sent: cancelled when their client leaves, and sent in pieces as these are made."""
+"""Replies that work while they are sent: cancelled when their client leaves, and sent in pieces as these are made;
+and their routes."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from logging import Logger
+from typing import Any
 
+from fastapi import Request
+from fastapi.routing import APIRoute
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from serve.http.limits import begin_work
 
@@ -103,3 +107,22 @@ class StreamedResponse:
 
     async def end(self, piece: bytes) -> None:
         await self._send({"type": "http.response.body", "body": piece, "more_body": False})
+
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+class PlainRoute(APIRoute):
+    """Its endpoint takes the request alone. What it raises is answered by the application's exception handlers."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        super().__init__(path, endpoint, **options)
+        self.app = _plain(endpoint)
+
+
+def _plain(endpoint: Endpoint) -> ASGIApp:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        response = await endpoint(Request(scope, receive, send))
+        await response(scope, receive, send)
+
+    return app

@@ -26,8 +26,8 @@ from serve.dialects.documentation import GENERATING, AnthropicMessage, TokenCoun
 from serve.http.auth import MAX_KEY_LENGTH, Authenticate, authenticated_request, bearer_key
 from serve.http.error_dialects import anthropic_body, anthropic_problem
 from serve.http.errors import MissingKey, Problem
-from serve.http.openapi import BEARER, PlainRoute
-from serve.http.replies import Client
+from serve.http.openapi import BEARER
+from serve.http.replies import Client, PlainRoute
 from serve.http.request_body import InvalidBody, Issue
 from serve.money.admission import Admitted, ChargedReply
 

@@ -22,7 +22,8 @@ from serve.dialects.documentation import GENERATING, openai_operation, without_d
 from serve.http.auth import Authenticate, authenticated_request
 from serve.http.error_dialects import openai_body, openai_problem
 from serve.http.errors import Problem
-from serve.http.openapi import BEARER, PlainRoute
+from serve.http.openapi import BEARER
+from serve.http.replies import PlainRoute
 
 _TEXTS = frozenset({"input_text", "output_text"})
 # Of an assistant's earlier turn; templates take them from `reasoning` alone, if at all.

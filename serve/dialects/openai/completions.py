@@ -23,7 +23,8 @@ from serve.dialects.openai.chat_completions import (
     without_neutral,
 )
 from serve.http.auth import Authenticate, authenticated_request
-from serve.http.openapi import BEARER, PlainRoute
+from serve.http.openapi import BEARER
+from serve.http.replies import PlainRoute
 from serve.http.request_body import MAX_TOKEN_IDS, RequestShape
 
 DEFAULT_MAX_TOKENS = 16

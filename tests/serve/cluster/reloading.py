@@ -21,7 +21,8 @@ from billing.usage import now
 from models.fake_engine import FakeEngine
 from serve.app import Service, start_service
 from serve.catalog.offered import catalog_of
-from serve.cluster.lineup import Left, Lineup, Retiring, first_lineup
+from serve.cluster.drain import Left, Retiring
+from serve.cluster.lineup import Lineup, first_lineup
 from serve.cluster.progress import Says, StartError
 from serve.cluster.reload_plan import Asked
 from serve.cluster.reloader import Reloader

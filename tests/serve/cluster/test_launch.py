@@ -13,9 +13,9 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
+from serve.cluster.deployments.ops import counts_of
 from serve.cluster.import_path import build, settings_of
 from serve.cluster.lineup import reason_of
-from serve.cluster.ops_port import counts_of
 from serve.config.paths import ConfigError
 from tests.serve.served import settings_document
 
@@ -48,7 +48,8 @@ def test_what_is_no_traceback_is_said_whole() -> None:
 
 
 def test_ray_is_not_imported_before_the_environment_that_it_reads_once_is_set() -> None:
-    code = "import sys; from serve.cluster import drain, launch, ops_port; print('ray' in sys.modules)"
+    modules = "serve.cluster.deployments.ops, serve.cluster.drain, serve.cluster.launch"
+    code = f"import sys, {modules}; print('ray' in sys.modules)"
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert printed.strip() == "False"
 

@@ -33,7 +33,8 @@ from serve.dialects.openai.responses.stored_responses import PlacedItem, StoredR
 from serve.http.auth import Authenticate, authenticated_request
 from serve.http.error_dialects import openai_body, openai_problem
 from serve.http.errors import Problem
-from serve.http.openapi import BEARER, PlainRoute
+from serve.http.openapi import BEARER
+from serve.http.replies import PlainRoute
 from serve.money.admission import MOST_RECORDED_BYTES
 
 # Keeps a response; whether that was done.
