@@ -42,27 +42,19 @@ from serve.prompt_compression.service import PromptCompressor
 from serve.tracing.request_record import ChargedWork, current_record, step
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChatService:
     """Everything between a parsed chat request and its engine."""
 
-    def __init__(
-        self,
-        *,
-        catalog: Catalog,
-        engines: Mapping[str, Engine],
-        admissions: Admissions,
-        metrics: ChatMetrics,
-        compressor: PromptCompressor,
-    ) -> None:
-        self._catalog = catalog
-        self._engines = engines
-        self.admissions = admissions
-        self._metrics = metrics
-        self._compressor = compressor
+    catalog: Catalog
+    engines: Mapping[str, Engine]
+    admissions: Admissions
+    metrics: ChatMetrics
+    compressor: PromptCompressor
 
     def model(self, model_id: str | None) -> ChatModel:
         """The model of this id, or the default. Raises `UnknownModel`."""
-        return self._catalog.get(model_id) if model_id is not None else self._catalog.default
+        return self.catalog.get(model_id) if model_id is not None else self.catalog.default
 
     def prepare(self, caller: Caller, asked: AskedChat, *, most_bytes: int | None = None) -> PreparedChat:
         """Check what needs no I/O; `form_options` are checked already. `most_bytes`: those of a reply that is written
@@ -91,7 +83,7 @@ class ChatService:
             prompts=tuple(asked.prompts),
             form_options=asked.form_options,
         )
-        prompt = self._compressor.prepare(caller, asked.messages, asked.compression)
+        prompt = self.compressor.prepare(caller, asked.messages, asked.compression)
         chat = PreparedChat(model, request, self._prompt_bound(model, request), prompt)
         return chat if most_bytes is None else chat.kept_within(most_bytes)
 
@@ -106,7 +98,7 @@ class ChatService:
         if request.form_options.get(CONTINUES):
             # No template was looked at for what it makes of that.
             return model.context_length
-        proven = self._engines[model.id].prompt_bound()
+        proven = self.engines[model.id].prompt_bound()
         bound = proven.of(request) if proven is not None else None
         return model.context_length if bound is None else min(bound, model.context_length)
 
@@ -116,10 +108,10 @@ class ChatService:
     ) -> AsyncIterator[EngineReply]:
         """Compress the prompt where that was asked for, hold the worst-case cost, and on the way out settle or release,
         however that comes."""
-        engine = self._engines[chat.model.id]
+        engine = self.engines[chat.model.id]
         (tokens,) = admitted.parts
         async with AsyncExitStack() as stack:
-            observed = self._metrics.begin(chat.model.id)
+            observed = self.metrics.begin(chat.model.id)
             compressed = await self._compressed(stack, chat, admitted, observed, client)
             give_way = None
             if compressed is not None:
@@ -152,13 +144,13 @@ class ChatService:
         no replica started. Raises what `Admitted.hold_part` and `Engine.count_tokens` raise."""
         (tokens,) = admitted.parts
         async with admitted.hold_part(tokens, ChargedWork(), client=client):
-            return await self._engines[chat.model.id].count_tokens(chat.request, beyond_context=True)
+            return await self.engines[chat.model.id].count_tokens(chat.request, beyond_context=True)
 
     async def _count_messages(
         self, chat: PreparedChat, admitted: Admitted, client: Client, messages: Sequence[Mapping[str, Any]]
     ) -> int:
         """The tokens of a prompt of these alone. As `count`, it starts a replica only for who could pay."""
-        engine = self._engines[chat.model.id]
+        engine = self.engines[chat.model.id]
         request = replace(
             chat.request, messages=tuple(messages), options={}, form="chat", form_options={}, max_tokens=1
         )
@@ -181,14 +173,14 @@ class ChatService:
             return None
         count = partial(self._count_messages, chat, admitted, client)
         tokens = EngineTokens(chat.model.id, chat.request.messages, count)
-        compressing = self._compressor.compress(chat.prompt, admitted, tokens, client)
+        compressing = self.compressor.compress(chat.prompt, admitted, tokens, client)
         try:
             compressed = await stack.enter_async_context(compressing)
         except BaseException as failure:
             observed.fail(failure)
             observed.end()
             raise
-        count_tokens = self._engines[chat.model.id].count_tokens
+        count_tokens = self.engines[chat.model.id].count_tokens
         compressed.count = partial(count_tokens, chat.request, beyond_context=True)
         stack.callback(compressed.close)
         return compressed
@@ -206,7 +198,7 @@ class ChatService:
 
     def _terms(self, chat: PreparedChat, *, may_be_long: bool = False, is_shrunk: bool = False) -> TokenTerms:
         """`is_shrunk`: the limits have room for no more of a reply than is enough."""
-        engine = self._engines[chat.model.id]
+        engine = self.engines[chat.model.id]
 
         async def count() -> MostTokens:
             counted = await engine.count_tokens(chat.request, beyond_context=may_be_long)

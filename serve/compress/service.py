@@ -133,32 +133,27 @@ ROUTE = "compress"
 AlsoWriteCompressed = Callable[[Callable[[MeteringStatus], Compressed]], AlsoWrite | None]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CompressService:
     """Everything between a parsed compression request and its compressor. The first model is the default."""
 
-    def __init__(
-        self,
-        *,
-        models: Mapping[str, ServedCompressor],
-        admissions: Admissions,
-        metrics: CompressMetrics,
-        originals: Originals,
-    ) -> None:
-        if not models:
+    models: Mapping[str, ServedCompressor]
+    admissions: Admissions
+    metrics: CompressMetrics
+    originals: Originals
+
+    def __post_init__(self) -> None:
+        if not self.models:
             raise ValueError("models: at least one compression model is needed")
-        self._models = models
-        self.admissions = admissions
-        self._metrics = metrics
-        self.originals = originals
 
     @property
     def model_ids(self) -> tuple[str, ...]:
         """The default first."""
-        return tuple(self._models)
+        return tuple(self.models)
 
     def model_id(self, wanted: str | None) -> str:
         """The model that was asked for, or the default. Raises `UnknownCompressionModel`."""
-        return compressor_id(self._models, wanted)
+        return compressor_id(self.models, wanted)
 
     def prepare(
         self, model_id: str | None, item: CompressInput, shared: Asked | None = None
@@ -168,7 +163,7 @@ class CompressService:
         Raises `UnknownCompressionModel`, `InputTooLarge`, `RefusedRequest` or `InvalidField`.
         """
         model_id = self.model_id(model_id)
-        served = self._models[model_id]
+        served = self.models[model_id]
         field, size = item.context_field, len(item.context.encode())
         if size > served.longest_input_bytes:
             raise InputTooLarge(field, size=size, limit=served.longest_input_bytes, unit="bytes")
@@ -183,7 +178,7 @@ class CompressService:
 
     def token_terms(self, caller: Caller, prepared: PreparedCompression) -> TokenTerms:
         """The most that the compression can use."""
-        served = self._models[prepared.model_id]
+        served = self.models[prepared.model_id]
         return token_terms(prepared.model_id, served, [prepared.request.input], payer=caller.project_id)
 
     async def compress(
@@ -198,7 +193,7 @@ class CompressService:
 
         Raises what `Admitted.hold`, `HeldRequest.settle` and `CompressionModel.compress` raise.
         """
-        observed = self._metrics.begin(prepared.model_id)
+        observed = self.metrics.begin(prepared.model_id)
         async with admitted.hold(tokens, observed) as held:
             result, kept = await self._run(prepared, JobTerms(payer=admitted.caller.project_id))
             use_receipt(held, result.receipt)
@@ -214,7 +209,7 @@ class CompressService:
 
     async def compress_unmetered(self, prepared: PreparedCompression, terms: JobTerms) -> Compressed:
         """Compress without charging anyone. Raises what `CompressionModel.compress` raises."""
-        with self._metrics.begin(prepared.model_id) as observed:
+        with self.metrics.begin(prepared.model_id) as observed:
             result, kept = await self._run(prepared, terms)
             observed.compressed(result.receipt)
         return Compressed(
@@ -235,7 +230,7 @@ class CompressService:
         text = prepared.request.input
         try:
             with step(f"compress {prepared.model_id}", "client"):
-                result = await self._models[prepared.model_id].model.compress(prepared.request, terms)
+                result = await self.models[prepared.model_id].model.compress(prepared.request, terms)
         except CompressionError as error:
             if error.field != "input":
                 raise

@@ -142,13 +142,13 @@ def most_tokens(served: ServedRetrieval, job: RetrievalJob) -> int:
     return asked + sum(min(_size(text) * each, longest) for text in job.texts)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RetrievalService:
     """Everything between a parsed request and its model."""
 
-    def __init__(self, *, models: RetrievalModels, admissions: Admissions, metrics: RetrievalMetrics) -> None:
-        self.models = models
-        self.admissions = admissions
-        self._metrics = metrics
+    models: RetrievalModels
+    admissions: Admissions
+    metrics: RetrievalMetrics
 
     def token_terms(self, caller: Caller, prepared: PreparedRetrieval) -> TokenTerms:
         """The most that it can use. Texts given as tokens are counted already; where nothing is proven of the model's
@@ -177,7 +177,7 @@ class RetrievalService:
         Raises what `Admitted.hold`, `HeldRequest.settle` and `RetrievalModel.compute` raise.
         """
         (tokens,) = admitted.parts
-        observed = self._metrics.begin(prepared.served.id, len(prepared.job.texts))
+        observed = self.metrics.begin(prepared.served.id, len(prepared.job.texts))
         async with admitted.hold(tokens, observed, client=client) as held:
             computed = await _computed(prepared, prepared.job, admitted.caller)
             _check(computed, prepared)

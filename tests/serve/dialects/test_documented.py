@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.serve.documented_reply import assert_documented
-from tests.serve.served import HI, Client, Served, serving
+from tests.serve.served import HI, Client, Served
 
 BODIES: dict[str, dict[str, Any]] = {
     "/openai/v1/chat/completions": {"messages": HI, "max_tokens": 6},
@@ -20,10 +18,7 @@ BODIES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture
-async def served(tmp_path: Path) -> AsyncIterator[Served]:
-    async with serving(tmp_path) as found:
-        yield await found.renewed()
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 async def test_replies_and_errors_have_the_shape_that_is_documented(served: Served) -> None:

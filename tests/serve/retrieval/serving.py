@@ -102,6 +102,10 @@ class Retrieving:
         self.served = served
         self.fake = fake
 
+    async def renewed(self) -> Retrieving:
+        vars(self.fake).update(vars(FakeRetrieval()))
+        return Retrieving(await self.served.renewed(), self.fake)
+
     def post(self, path: str, *, key: str | None = None, raw: bytes | None = None, **body: Any) -> Client:
         headers = {
             "Authorization": f"Bearer {key or self.served.key}",

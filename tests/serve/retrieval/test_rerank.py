@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from models.errors import EngineRejected
-from tests.serve.retrieval.serving import INPUT_NANO_USD, MOST_BYTES, Retrieving, retrieving
+from tests.serve.retrieval.serving import INPUT_NANO_USD, MOST_BYTES, Retrieving
 
 DOCUMENTS = ["the sea", "a blue pump", "the blue pump broke"]
 
 
-@pytest.fixture
-async def here(tmp_path: Path) -> AsyncIterator[Retrieving]:
-    async with retrieving(tmp_path) as found:
-        yield found
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 async def test_the_best_come_first_and_the_query_is_paid_for_with_each(here: Retrieving) -> None:
