@@ -4,16 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-import pytest
 import pytest_asyncio
 
-from tests.serve.compressing import Compressing, compressing
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def module_service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Compressing]:
-    async with compressing(tmp_path_factory.mktemp("chat")) as service:
-        yield service
+from tests.serve.compressing import Compressing
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
-import pytest
 import pytest_asyncio
 
-from tests.serve.compressing import Compressing, compressing
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Compressing]:
-    async with compressing(tmp_path_factory.mktemp("compressing")) as found:
-        yield found
+from tests.serve.compressing import Compressing
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def served(service: Compressing) -> Compressing:
-    return await service.renewed()
+async def served(module_service: Compressing) -> Compressing:
+    return await module_service.renewed()

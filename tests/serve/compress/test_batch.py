@@ -32,7 +32,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Compressing]:
+async def module_service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Compressing]:
     async with compressing(tmp_path_factory.mktemp("compressing"), batch_concurrency=CONCURRENCY) as found:
         yield found
 

@@ -34,9 +34,9 @@ ASKED = {"messages": ROWS, "model": "gpt-4o", "config": {"mode": "ccr"}}
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def served(service: Compressing) -> AsyncIterator[Compressing]:
-    yield await service.renewed()
-    await service.assert_nothing_is_left_open()
+async def served(module_service: Compressing) -> AsyncIterator[Compressing]:
+    yield await module_service.renewed()
+    await module_service.assert_nothing_is_left_open()
 
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from collections.abc import AsyncIterator
 
 import pytest
+import pytest_asyncio
 
 from models.errors import EngineFailed
 from models.fake_engine import FakeEngine
@@ -25,10 +25,13 @@ LONG = [{"role": "user", "content": " ".join(["word"] * 40)}]
 TOKENS, BLOCKS = 41, 32
 
 
-@pytest.fixture
-async def served(tmp_path: Path) -> Any:
-    async with serving(tmp_path, models=MODELS) as found:
-        yield await found.renewed()
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
+    async with serving(tmp_path_factory.mktemp("cached"), models=MODELS) as found:
+        yield found
 
 
 async def costs(served: Served) -> list[int]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from fastapi import FastAPI
 
 from billing.books.usage_report import usage
@@ -20,7 +20,7 @@ from models.fake_engine import FakeEngine
 from serve.http.openapi import FILES, PAGES
 from serve.originals.originals import Original
 from serve.playground.page_routes import ABOUT, ANY_FILE, RUNNING
-from tests.serve.compressing import CONTEXT, QUERY, Compressing, compressing
+from tests.serve.compressing import CONTEXT, QUERY, Compressing
 from tests.serve.money.two_workspaces import rows_of
 from tests.serve.served import HI, Client, serving
 
@@ -80,10 +80,12 @@ class Tenant:
     words: tuple[str, ...]
 
 
-@pytest.fixture
-async def served(tmp_path: Path) -> AsyncIterator[Compressing]:
-    async with compressing(tmp_path) as found:
-        yield found
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def served(module_service: Compressing) -> Compressing:
+    return await module_service.renewed()
 
 
 async def tenant(served: Compressing, **kinds: Any) -> Tenant:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,7 +13,7 @@ from billing.accounts.keys import ROUTE_NAMES, KeyTerms
 from billing.caller import KeyPowers, ProjectLimits
 from billing.errors import LedgerUnavailable
 from serve.http.auth import route_name
-from tests.serve.compressing import CONTEXT, QUERY, Compressing, compressing
+from tests.serve.compressing import CONTEXT, QUERY, Compressing
 from tests.serve.served import HI, Client
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -32,10 +31,9 @@ REFUSALS: dict[str, tuple[Any, int, str]] = {
 }
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Compressing]:
-    async with compressing(tmp_path_factory.mktemp("served")) as found:
-        yield found
+@pytest_asyncio.fixture(loop_scope="module")
+async def served(module_service: Compressing) -> Compressing:
+    return module_service
 
 
 async def key_with(served: Compressing, terms: KeyTerms, *, limits: ProjectLimits | None = None) -> str:

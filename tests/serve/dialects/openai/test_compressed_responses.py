@@ -7,18 +7,12 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tests.serve.compressing import Compressing, compressing
+from tests.serve.compressing import Compressing
 from tests.serve.served import Client
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 PASSAGES = "\n\n".join(f"Item {i} has a price of {i * 7} dollars and colour {i % 5}." for i in range(60))
 FREE = {"target_ratio": 0.3, "model": "free"}
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def module_service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Compressing]:
-    async with compressing(tmp_path_factory.mktemp("responses")) as service:
-        yield service
 
 
 @pytest_asyncio.fixture(loop_scope="module")
