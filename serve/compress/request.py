@@ -15,7 +15,7 @@ from compression.pipeline.request import (
     CompressionRequest,
     Size,
 )
-from serve.compressors.size_options import SizeOptions, refuse_beside
+from serve.compressors.compressor import SizeOptions, refuse_beside
 from serve.http.request_body import RequestShape
 from serve.originals.originals import MAX_RETAIN_S
 from serve.prompt_compression.options import PromptCompressionOptions

@@ -11,8 +11,7 @@ from pydantic import ConfigDict, Field, ValidationError
 
 from compression.pipeline.errors import RatioOutOfRange, UnknownCompressionModel
 from models.errors import InvalidField
-from serve.compressors.compressor import ServedCompressor, compressor_id
-from serve.compressors.size_options import SizeOptions
+from serve.compressors.compressor import ServedCompressor, SizeOptions, compressor_id
 from serve.config.compression_models import CompressionModelSettings, CompressionSettingsSection, spec_of
 from serve.http.request_body import InvalidBody, Issue, parse_body
 from serve.originals.originals import MAX_RETAIN_S

@@ -1,9 +1,11 @@
 """Options of Ray Serve for the deployments of models: replicas, load, health, end, and routing."""
 
-from typing import Any, Protocol
+from typing import Any
 
 from serve.cluster.replicas.applications import HEALTH_CHECK_PERIOD_S, HEALTH_CHECK_TIMEOUT_S, SETTLE_S
 from serve.config.chat_models import ModelSettings
+from serve.config.compression_models import CompressionModelSettings
+from serve.config.retrieval_models import RetrievalModelSettings
 
 # Above what may wait in a replica: it refuses a request too many itself, instead of leaving it in Ray's queue.
 REFUSED_AT_ONCE = 64
@@ -39,34 +41,7 @@ def chat_options(model: ModelSettings, *, longest_s: float) -> dict[str, Any]:
     }
 
 
-class Replicas(Protocol):
-    @property
-    def min(self) -> int: ...
-
-    @property
-    def max(self) -> int: ...
-
-    @property
-    def max_ongoing_requests(self) -> int: ...
-
-
-class PooledModel(Protocol):
-    """The settings of one model."""
-
-    @property
-    def id(self) -> str: ...
-
-    @property
-    def replicas(self) -> Replicas: ...
-
-    @property
-    def max_waiting(self) -> int: ...
-
-    @property
-    def deadline_s(self) -> float: ...
-
-
-def pooled_options(model: PooledModel) -> dict[str, Any]:
+def pooled_options(model: CompressionModelSettings | RetrievalModelSettings) -> dict[str, Any]:
     """All but what a replica runs on."""
     replicas = model.replicas
     return {

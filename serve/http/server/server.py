@@ -13,8 +13,17 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from serve.config.settings import Settings
 from serve.http.limits import client_of, is_in_networks, plain_address
-from serve.http.server.bounds import Bounds, public_bounds
-from serve.http.server.deadlines import LOOK_EVERY_S, BadHttp, Part, SendWatch, cut, overdue, refusal
+from serve.http.server.bounds import (
+    LOOK_EVERY_S,
+    BadHttp,
+    Bounds,
+    Part,
+    SendWatch,
+    cut,
+    overdue,
+    public_bounds,
+    refusal,
+)
 from serve.processes.connections import Connections, Place, Rest
 from serve.processes.listener import Acceptor, Listener
 

@@ -22,8 +22,7 @@ from billing.caller import NO_LIMITS
 from models.fake_engine import FakeEngine
 from serve.app import PithServer
 from serve.config.server_settings import ServerSettings
-from serve.http.server.bounds import public_bounds
-from serve.http.server.deadlines import SendTimes, SendWatch, overdue
+from serve.http.server.bounds import SendTimes, SendWatch, overdue, public_bounds
 from serve.http.server.server import BoundedHttp, http_config
 from serve.processes.listener import own_listener
 from tests.serve.http.serving import Listening, Raw, detail, eventually, listening
