@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from compression.pipeline.pipeline import Compressor, calibration_of, calibration_of_records
+from compression.pipeline.pipeline import Compressor, pipeline_of
 from compression.pipeline.served import BuiltModel, LocalModel
 from compression.pipeline.spec import ModelSpec
 from compression.scorers.kinds import KINDS
@@ -38,13 +38,7 @@ def build_model(spec: ModelSpec) -> BuiltModel:
 def plain_compressor(spec: ModelSpec, counter: TokenCounter, scorer: Scorer | None = None) -> Compressor:
     """A kind without a network, with a scorer that is loaded already or one of its own. Raises `FileNotFoundError`,
     `BadWeights` and `BadCalibration`."""
-    return Compressor(
-        scorer or plain_scorer(spec),
-        counter,
-        spec.settings,
-        calibration=calibration_of(spec),
-        of_records=calibration_of_records(spec),
-    )
+    return Compressor(scorer or plain_scorer(spec), pipeline_of(spec, counter))
 
 
 def plain_scorer(spec: ModelSpec) -> Scorer:

@@ -10,7 +10,7 @@ from benchmarks.limits.inputs import HOSTILE, hostile_of
 from benchmarks.limits.row import Row, Work
 from benchmarks.load.text import made_up
 from compression.build import load_counter
-from compression.pipeline.pipeline import Compressor
+from compression.pipeline.pipeline import Compressor, Pipeline
 from compression.pipeline.request import CompressionRequest
 from compression.pipeline.spec import CompressionSettings
 from compression.scorers.lexical import LexicalScorer
@@ -23,7 +23,9 @@ RATIO = 0.5
 
 @cache
 def compressor() -> Compressor:
-    return Compressor(LexicalScorer.load(), load_counter(str(TOKENIZER), name="pith-mini"), SETTINGS)
+    return Compressor(
+        LexicalScorer.load(), Pipeline(load_counter(str(TOKENIZER), name="pith-mini"), SETTINGS)
+    )
 
 
 def text_of(name: str, size: int) -> Work:

@@ -21,7 +21,7 @@ from compression.neural.models import (
 )
 from compression.neural.networks import Placement
 from compression.neural.token_classifier import TokenClassifier
-from compression.pipeline.pipeline import Pipeline, calibration_of, calibration_of_records
+from compression.pipeline.pipeline import pipeline_of
 from compression.pipeline.served import BuiltModel, LocalModel
 from compression.pipeline.spec import ModelSpec
 from compression.scorers.bm25 import BM25Scorer
@@ -54,16 +54,7 @@ def _running(spec: ModelSpec, counter: TokenCounter, network: Network) -> Runnin
     service = NeuralService(
         network, token_budget=spec.batch_tokens, max_waiting_tokens=spec.max_waiting_tokens
     )
-    return Running(_pipeline(spec, counter), service, spec.max_waiting)
-
-
-def _pipeline(spec: ModelSpec, counter: TokenCounter) -> Pipeline:
-    return Pipeline(
-        counter,
-        spec.settings,
-        calibration=calibration_of(spec),
-        of_records=calibration_of_records(spec),
-    )
+    return Running(pipeline_of(spec, counter), service, spec.max_waiting)
 
 
 def build_neural_scoring(spec: ModelSpec) -> Callable[[str, Segmentation], list[float]]:
@@ -104,7 +95,7 @@ def _word_model(spec: ModelSpec, counter: TokenCounter) -> BuiltModel:
         # It keeps words of the very input, JSON or not: no view of a conversation comes between.
         plain = replace(spec.settings.segmentation, conversations=False)
         spec = replace(spec, settings=replace(spec.settings, segmentation=plain))
-        compressor = LLMLinguaCompressor(_pipeline(spec, counter), unit_scorer, original)
+        compressor = LLMLinguaCompressor(pipeline_of(spec, counter), unit_scorer, original)
         return LocalModel(compressor, max_waiting=spec.max_waiting)
     classifier = TokenClassifier.load(
         spec.checkpoint or "", Placement.of(spec), windows=Windows.of(spec), count=counter.count_many

@@ -30,7 +30,7 @@ from compression.pipeline.errors import (
 )
 from compression.pipeline.pipeline import Pipeline, Prepared
 from compression.pipeline.request import CompressionRequest, CompressionResult
-from compression.pipeline.served import NO_TERMS, JobTerms, done
+from compression.pipeline.served import BoundedModel, done
 from compression.scorers.kinds import Blend
 from compression.scorers.lexical import LexicalScorer, Scorer, chances
 from compression.source.units import Segmentation
@@ -50,41 +50,26 @@ class Running:
     max_waiting: int
 
 
-class NeuralModel:
+class NeuralModel(BoundedModel):
     """A compression model around a network; a subclass says in `_choose` what is kept."""
 
     def __init__(self, running: Running) -> None:
+        super().__init__(running.max_waiting)
         self._pipeline = running.pipeline
         self._service = running.service
-        self._max_waiting = running.max_waiting
-        self._waiting = 0
-        self._closed = False
         # A large text takes minutes where a small one takes milliseconds.
         self._threads = {
             is_large: ThreadPoolExecutor(1, thread_name_prefix="compress-large" if is_large else "compress")
             for is_large in (False, True)
         }
 
-    async def compress(self, request: CompressionRequest, terms: JobTerms = NO_TERMS) -> CompressionResult:
-        # The terms matter only where a model is shared between callers: `compression.workers`.
-        del terms
-        if self._closed:
-            raise CompressorUnavailable("the compressor is shut down")
-        if self._waiting >= self._max_waiting:
-            raise CompressorOverloaded(f"{self._waiting} compressions are already waiting")
-        self._waiting += 1
-        _is_large.set(len(request.input) > _LARGE_CHARS)
-        try:
-            with network_errors_translated():
-                return await self._compress(request)
-        finally:
-            self._waiting -= 1
-
     async def _compress(self, request: CompressionRequest) -> CompressionResult:
-        prepared = await self._in_thread(self._pipeline.prepare, request)
-        if not prepared.needs_scores:
-            return await self._in_thread(self._pipeline.finish, prepared, ())
-        return await self._choose(prepared)
+        _is_large.set(len(request.input) > _LARGE_CHARS)
+        with network_errors_translated():
+            prepared = await self._in_thread(self._pipeline.prepare, request)
+            if not prepared.needs_scores:
+                return await self._in_thread(self._pipeline.finish, prepared, ())
+            return await self._choose(prepared)
 
     async def close(self) -> None:
         self._closed = True

@@ -283,22 +283,11 @@ def _explained(evidence: Evidence) -> tuple[UnitScore, ...]:
 
 
 class Compressor:
-    """A scorer, the tokenizer of its receipts, and its settings. Safe to share where the scorer is."""
+    """A scorer and what is around it. Safe to share where the scorer is."""
 
-    def __init__(
-        self,
-        scorer: Scorer,
-        counter: TokenCounter,
-        settings: CompressionSettings,
-        *,
-        calibration: Estimator | None = None,
-        of_records: Estimator | None = None,
-        clock: Callable[[], float] = time.perf_counter,
-    ) -> None:
+    def __init__(self, scorer: Scorer, pipeline: Pipeline) -> None:
         self._scorer = scorer
-        self._pipeline = Pipeline(
-            counter, settings, calibration=calibration, of_records=of_records, clock=clock
-        )
+        self._pipeline = pipeline
 
     def compress(self, request: CompressionRequest) -> CompressionResult:
         """The part of the input that matters to the query, within the ratio.
@@ -328,3 +317,13 @@ def calibration_of(spec: ModelSpec) -> Calibrated | None:
         return Calibrated.load(spec.kind, Path(spec.calibration).expanduser())
     has_own_blend = spec.blend_used != KINDS[spec.kind].blend
     return None if has_own_blend else Calibrated.load(spec.kind)
+
+
+def pipeline_of(spec: ModelSpec, counter: TokenCounter) -> Pipeline:
+    """Raises `BadCalibration` and `FileNotFoundError`."""
+    return Pipeline(
+        counter,
+        spec.settings,
+        calibration=calibration_of(spec),
+        of_records=calibration_of_records(spec),
+    )

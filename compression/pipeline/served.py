@@ -63,27 +63,41 @@ class Compresses(Protocol):
     def compress(self, request: CompressionRequest) -> CompressionResult: ...
 
 
-class LocalModel:
-    """A plain compressor in a thread of its own, so that the event loop stays free; `max_waiting` bounds its queue."""
+class BoundedModel:
+    """A model in this process; `max_waiting` bounds the requests that are in it at once."""
 
-    def __init__(self, compressor: Compresses, *, max_waiting: int) -> None:
-        self._compressor = compressor
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="compress")
+    def __init__(self, max_waiting: int) -> None:
         self._max_waiting = max_waiting
         self._waiting = 0
         self._closed = False
 
     async def compress(self, request: CompressionRequest, terms: JobTerms = NO_TERMS) -> CompressionResult:
-        del terms  # One thread, whose work cannot be ended.
+        # They matter only where a model is shared between callers: `compression.workers`.
+        del terms
+        if self._closed:
+            raise CompressorUnavailable("the compressor is shut down")
         if self._waiting >= self._max_waiting:
             raise CompressorOverloaded(f"{self._waiting} compressions are already waiting")
-        if self._closed:
-            raise CompressorUnavailable("the compressor is closed")
         self._waiting += 1
         try:
-            return await done(self._thread.submit(self._compressor.compress, request))
+            return await self._compress(request)
         finally:
             self._waiting -= 1
+
+    async def _compress(self, request: CompressionRequest) -> CompressionResult:
+        raise NotImplementedError
+
+
+class LocalModel(BoundedModel):
+    """A plain compressor in a thread of its own, so that the event loop stays free."""
+
+    def __init__(self, compressor: Compresses, *, max_waiting: int) -> None:
+        super().__init__(max_waiting)
+        self._compressor = compressor
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="compress")
+
+    async def _compress(self, request: CompressionRequest) -> CompressionResult:
+        return await done(self._thread.submit(self._compressor.compress, request))
 
     async def close(self) -> None:
         self._closed = True
@@ -116,24 +130,25 @@ _KINDS: dict[str, type[Exception]] = {
 UNEXPECTED = CompressionFault("failed", "the compressor failed while it worked on this request")
 
 
-def refusal_of(error: CompressionError) -> CompressionFault:
-    """A fault that the caller can put right, as a value."""
-    kind: Literal["too_long", "refused"] = "too_long" if isinstance(error, TextTooLong) else "refused"
-    return CompressionFault(kind, error.message, error.field)
+def fault_of(error: Exception) -> CompressionFault:
+    """A refusal or failure as a value; an unexpected cause is for the log only."""
+    if isinstance(error, CompressionError):
+        return CompressionFault(
+            "too_long" if isinstance(error, TextTooLong) else "refused", error.message, error.field
+        )
+    for kind, raised in _KINDS.items():
+        if isinstance(error, raised):
+            return CompressionFault(kind, str(error))  # type: ignore[arg-type]
+    log.error("a compression failed unexpectedly", exc_info=error)
+    return UNEXPECTED
 
 
 async def as_value(work: Awaitable[Value]) -> Value | CompressionFault:
-    """The result of a model's work, with refusals and failures as values; an unexpected cause is not disclosed."""
+    """The result of a model's work, with refusals and failures as values."""
     try:
         return await work
-    except CompressionError as error:
-        return refusal_of(error)
     except Exception as error:
-        for kind, raised in _KINDS.items():
-            if isinstance(error, raised):
-                return CompressionFault(kind, str(error))  # type: ignore[arg-type]
-        log.exception("a compression failed unexpectedly")
-        return UNEXPECTED
+        return fault_of(error)
 
 
 Result = TypeVar("Result")

@@ -9,9 +9,8 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from compression.build import build_model, load_counter, plain_compressor, plain_scorer
-from compression.pipeline.errors import CompressionError
 from compression.pipeline.request import CompressionRequest
-from compression.pipeline.served import UNEXPECTED, CompressionFault, as_value, done, refusal_of
+from compression.pipeline.served import UNEXPECTED, CompressionFault, as_value, done, fault_of
 from compression.pipeline.spec import ModelSpec
 from compression.retrieval.job import EncoderSpec
 from compression.retrieval.plain import PlainRetrieval
@@ -103,14 +102,11 @@ def plain(spec: ModelSpec) -> Callable[[socket.socket], None]:
 
 
 def handled(work: Callable[[], Done]) -> bytes:
-    """The answer, or the fault. What failed unexpectedly is for the log only."""
+    """The answer, or the fault."""
     try:
         return packed(work())
-    except CompressionError as error:
-        return packed(Failed(refusal_of(error)))
-    except Exception:
-        log.exception("a job failed unexpectedly")
-        return packed(Failed(UNEXPECTED))
+    except Exception as error:
+        return packed(Failed(fault_of(error)))
 
 
 def neural(spec: ModelSpec) -> Callable[[socket.socket], None]:

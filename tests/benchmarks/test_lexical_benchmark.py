@@ -8,7 +8,7 @@ from benchmarks.lexical import TOKENIZER, made_up, measure, of_size, profile, re
 from benchmarks.resident import peak_growth_bytes
 from benchmarks.stages import OTHER, STAGES, shares
 from compression.build import load_counter
-from compression.pipeline.pipeline import Compressor
+from compression.pipeline.pipeline import Compressor, Pipeline
 from compression.pipeline.spec import CompressionSettings
 from compression.scorers.bm25 import BM25Scorer
 
@@ -23,7 +23,7 @@ def test_the_text_is_the_same_in_every_run_and_of_the_size_asked_for() -> None:
 
 def test_a_row_has_the_receipts_figures() -> None:
     counter = load_counter(str(TOKENIZER), name="x")
-    compressor = Compressor(BM25Scorer(), counter, CompressionSettings())
+    compressor = Compressor(BM25Scorer(), Pipeline(counter, CompressionSettings()))
     row = measure(compressor, made_up(4000), 0.25, runs=3)
     assert 0 < row.output_tokens <= 0.25 * row.tokens
     assert 0 < row.p50_ms <= row.p95_ms
@@ -32,7 +32,7 @@ def test_a_row_has_the_receipts_figures() -> None:
 
 def test_a_profile_says_which_stages_took_the_time() -> None:
     counter = load_counter(str(TOKENIZER), name="x")
-    compressor = Compressor(BM25Scorer(), counter, CompressionSettings())
+    compressor = Compressor(BM25Scorer(), Pipeline(counter, CompressionSettings()))
     table = profile(compressor, made_up(60_000), 0.25, runs=3)
     stages = {line.split("|")[1].strip() for line in table.splitlines()[2:]}
     assert "segmentation" in stages

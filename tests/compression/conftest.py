@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from compression.pipeline.pipeline import Compressor
+from compression.pipeline.pipeline import Compressor, Pipeline
 from compression.pipeline.request import CompressionRequest, CompressionResult
 from compression.pipeline.spec import CompressionSettings
 from compression.scorers.bm25 import BM25Scorer
-from compression.source.token_counter import TokenCounter, TokenizerCounter
+from compression.scorers.lexical import LexicalScorer
+from compression.source.token_counter import FakeCounter, TokenCounter, TokenizerCounter
 from compression.source.units import Segmentation
 
 TOKENIZER = Path(__file__).parents[2] / "models" / "embedded" / "tokenizer"
@@ -55,9 +56,15 @@ def compress(counter: TokenCounter) -> Compress:
         mark_gaps: bool = False,
     ) -> CompressionResult:
         scorer = FakeScorer(*marked) if marked else BM25Scorer()
-        compressor = Compressor(scorer, counter, settings or CompressionSettings())
+        compressor = Compressor(scorer, Pipeline(counter, settings or CompressionSettings()))
         return compressor.compress(
             CompressionRequest(query, source, ratio, preserve_order, explain, keep, mark_gaps)
         )
 
     return run
+
+
+@pytest.fixture(scope="session")
+def lexical() -> Compressor:
+    """The embedded default, which counts words."""
+    return Compressor(LexicalScorer.load(), Pipeline(FakeCounter(), CompressionSettings()))

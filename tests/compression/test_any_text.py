@@ -15,7 +15,7 @@ from compression.choosing.selection import SelectionSettings
 from compression.features.words import WORD, fold, grams, split
 from compression.neural.words import find_guards, group_words, join_words, split_words
 from compression.pipeline.errors import NotText
-from compression.pipeline.pipeline import Compressor
+from compression.pipeline.pipeline import Compressor, Pipeline
 from compression.pipeline.request import CompressionRequest, CompressionResult
 from compression.pipeline.spec import CompressionSettings
 from compression.scorers.lexical import LexicalScorer
@@ -100,7 +100,7 @@ def counter() -> TokenizerCounter:
 
 @cache
 def compressor() -> Compressor:
-    return Compressor(LexicalScorer.load(), counter(), CompressionSettings())
+    return Compressor(LexicalScorer.load(), Pipeline(counter(), CompressionSettings()))
 
 
 def is_true_to(source: str, ratio: float, result: CompressionResult) -> None:

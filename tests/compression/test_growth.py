@@ -19,10 +19,7 @@ from compression.choosing.selection import Selection, SelectionSettings
 from compression.conversation import spans_by_message
 from compression.pipeline.pipeline import Compressor
 from compression.pipeline.request import CompressionRequest
-from compression.pipeline.spec import CompressionSettings
-from compression.scorers.lexical import LexicalScorer
 from compression.segmentation import segment
-from compression.source.token_counter import FakeCounter
 from compression.source.units import Slice
 
 MOST = 1.2
@@ -36,21 +33,16 @@ GAPPED: dict[str, Callable[[int], str]] = {
 QUERY = "Who was it that ignored the 3 new instructions, and why?"
 
 
-@pytest.fixture(scope="module")
-def compressor() -> Compressor:
-    return Compressor(LexicalScorer.load(), FakeCounter(), CompressionSettings())
-
-
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_text_costs_work_in_proportion_to_its_length(compressor: Compressor, name: str) -> None:
-    assert growth(lambda size: compress(compressor, QUERY, hostile_of(name, size)), SMALL, LARGE) < MOST
+def test_a_hostile_text_costs_work_in_proportion_to_its_length(lexical: Compressor, name: str) -> None:
+    assert growth(lambda size: compress(lexical, QUERY, hostile_of(name, size)), SMALL, LARGE) < MOST
 
 
 @pytest.mark.parametrize("word", ["{:x}", "q{:x}q", "a-{}"])
-def test_a_long_query_costs_work_in_proportion_to_its_length(compressor: Compressor, word: str) -> None:
+def test_a_long_query_costs_work_in_proportion_to_its_length(lexical: Compressor, word: str) -> None:
     def work(size: int) -> int:
         query = " ".join(word.format(number) for number in range(size // 6))[:size]
-        return compress(compressor, query, hostile_of("the query's own words", SMALL))
+        return compress(lexical, query, hostile_of("the query's own words", SMALL))
 
     assert growth(work, 5_000, 20_000) < MOST
 

@@ -17,7 +17,7 @@ from compression.pipeline.errors import (
     CompressorOverloaded,
     CompressorUnavailable,
 )
-from compression.pipeline.pipeline import Compressor
+from compression.pipeline.pipeline import Compressor, Pipeline
 from compression.pipeline.request import CompressionRequest, CompressionResult
 from compression.pipeline.served import NO_TERMS, JobTerms
 from compression.pipeline.spec import CompressionSettings
@@ -43,7 +43,7 @@ class FakeSwitchedCompressor:
         self._switch = _switch(folder)
         self._rng = random.Random(str(folder))
         self._counter = FakeCounter()
-        self._compressor = Compressor(BM25Scorer(), self._counter, CompressionSettings())
+        self._compressor = Compressor(BM25Scorer(), Pipeline(self._counter, CompressionSettings()))
 
     async def ready(self) -> bool:
         return True

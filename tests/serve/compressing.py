@@ -29,7 +29,7 @@ from billing.price import ModelPrice
 from billing.rate_limits.counters import MemoryCounters
 from billing.rate_limits.rate_limits import RateLimits
 from billing.store.database import open_database
-from compression.pipeline.pipeline import Compressor
+from compression.pipeline.pipeline import Compressor, Pipeline
 from compression.pipeline.request import CompressionRequest, CompressionResult
 from compression.pipeline.served import NO_TERMS, CompressionModel, JobTerms, LocalModel
 from compression.pipeline.spec import CompressionSettings
@@ -281,7 +281,7 @@ class QueryClient(Client):
 
 
 def local_model(counter: TokenCounter | None = None) -> LocalModel:
-    compressor = Compressor(BM25Scorer(), counter or FakeCounter(), CompressionSettings())
+    compressor = Compressor(BM25Scorer(), Pipeline(counter or FakeCounter(), CompressionSettings()))
     return LocalModel(compressor, max_waiting=64)
 
 

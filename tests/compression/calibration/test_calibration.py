@@ -17,14 +17,14 @@ from compression.calibration.calibration import BadCalibration, Calibrated, kept
 from compression.calibration.context import MOST_PLACES, Ranges, kind_of, places, read, scripts_of, units_with
 from compression.calibration.fitting import Curves, Rows, calibration_error, promises, rates
 from compression.calibration.signals import NAMES, OF_CHOICE, OF_TEXT, of_choice, of_text
-from compression.pipeline.pipeline import Compressor
+from compression.pipeline.pipeline import Compressor, Pipeline
 from compression.pipeline.request import CompressionRequest, CompressionResult
 from compression.pipeline.spec import CompressionSettings, ModelSpec
 from compression.scorers.bm25 import BM25Scorer
 from compression.scorers.kinds import Blend
 from compression.segmentation import segment
 from compression.source.token_counter import FakeCounter
-from compression.tuning.artefact import Fitted, entry_of, write
+from compression.tuning.artefact import Fitted, NoBars, entry_of, write
 from compression.tuning.observing import RATIOS, Observed, Question, observe
 
 TOKENIZER = Path(__file__).parents[3] / "models/embedded/tokenizer"
@@ -51,20 +51,9 @@ def observed(seed: int, suite: str = "towns") -> Observed:
     return observe(question, BM25Scorer().score, FakeCounter(), CompressionSettings())
 
 
-class _Silent:
-    """Stands where a progress bar does."""
-
-    def add_task(self, *_: object, **__: object) -> int:
-        return 0
-
-    def advance(self, *_: object) -> None: ...
-
-    def update(self, *_: object, **__: object) -> None: ...
-
-
 @pytest.fixture(scope="module")
 def fitted() -> Fitted:
-    return entry_of("towns", [observed(seed) for seed in range(40)], _Silent())  # type: ignore[arg-type]
+    return entry_of("towns", [observed(seed) for seed in range(40)], NoBars())
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +63,9 @@ def calibrated(fitted: Fitted) -> Calibrated:
 
 @pytest.fixture(scope="module")
 def ask(calibrated: Calibrated) -> Callable[..., CompressionResult]:
-    compressor = Compressor(BM25Scorer(), FakeCounter(), CompressionSettings(), calibration=calibrated)
+    compressor = Compressor(
+        BM25Scorer(), Pipeline(FakeCounter(), CompressionSettings(), calibration=calibrated)
+    )
 
     def run(seed: int, ratio: float | None = None, keep: float | None = None) -> CompressionResult:
         text, query, _ = document(seed)
@@ -113,7 +104,9 @@ def test_all_of_it_kept_is_certain_and_flags_nothing(ask: Callable[..., Compress
 
 
 def test_without_a_query_there_is_no_probability_and_a_flag_says_so(calibrated: Calibrated) -> None:
-    compressor = Compressor(BM25Scorer(), FakeCounter(), CompressionSettings(), calibration=calibrated)
+    compressor = Compressor(
+        BM25Scorer(), Pipeline(FakeCounter(), CompressionSettings(), calibration=calibrated)
+    )
     receipt = compressor.compress(CompressionRequest(" ?", document(1)[0], 0.3)).receipt
     assert receipt.evidence_kept_probability is None
     assert "outside_calibration" in {flag.code for flag in receipt.risk_flags}
@@ -121,8 +114,7 @@ def test_without_a_query_there_is_no_probability_and_a_flag_says_so(calibrated: 
 
 @settings(max_examples=40)
 @given(seed=st.integers(0, 10_000), order=st.randoms(use_true_random=False))
-def test_the_more_of_a_text_is_kept_the_surer_it_is(seed: int, order: object) -> None:
-    calibrated = Calibrated.of(_ENTRY, "0" * 64)
+def test_the_more_of_a_text_is_kept_the_surer_it_is(calibrated: Calibrated, seed: int, order: object) -> None:
     text, query, _ = document(seed % 50)
     units = segment(text)
     scores = np.random.default_rng(seed).random(len(units.units)).tolist()
@@ -183,7 +175,9 @@ def test_asking_for_more_certainty_never_gets_a_smaller_ratio(
 
 
 def test_a_promise_without_a_query_keeps_everything(calibrated: Calibrated) -> None:
-    compressor = Compressor(BM25Scorer(), FakeCounter(), CompressionSettings(), calibration=calibrated)
+    compressor = Compressor(
+        BM25Scorer(), Pipeline(FakeCounter(), CompressionSettings(), calibration=calibrated)
+    )
     for query, source in (("", document(1)[0]), ("What is it?", " \n ")):
         result = compressor.compress(CompressionRequest(query, source, None, keep=0.9))
         assert result.output == source
@@ -339,6 +333,3 @@ def test_what_is_not_like_the_calibration_is_named() -> None:
     assert missed("rain", 10) == ("length",)
     assert missed("где дождь", 2000) == ("script", "length")
     assert missed("", 100) == ("query",)
-
-
-_ENTRY = entry_of("towns", [observed(seed) for seed in range(12)], _Silent()).entry  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compression.choosing.diversity import diversify
-from compression.pipeline.pipeline import Compressor
+from compression.pipeline.pipeline import Compressor, Pipeline
 from compression.pipeline.request import CompressionRequest
 from compression.pipeline.spec import CompressionSettings
 from compression.salience import read_salience
@@ -52,7 +52,7 @@ def diverse(source: str, scores: list[float]) -> list[float]:
 
 @pytest.mark.parametrize("scorer", [Constant(0.0), Constant(1.0), Constant(0.3), ByRetries()])
 def test_a_message_that_repeats_leaves_room_for_all_others(scorer: Constant | ByRetries) -> None:
-    compressor = Compressor(scorer, FakeCounter(), CompressionSettings())
+    compressor = Compressor(scorer, Pipeline(FakeCounter(), CompressionSettings()))
     output = compressor.compress(CompressionRequest("What went wrong?", LOG, 0.2)).output
     assert [line for line in ONCE if line in output] == ONCE
     assert "Already tried 0 time(s)" in output

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from compression.build import plain_compressor
 from compression.choosing.assembly import MARK, GapMarker
 from compression.conversation import fault_in
-from compression.pipeline.pipeline import Compressor
+from compression.pipeline.pipeline import Compressor, Pipeline
 from compression.pipeline.request import CompressionRequest, CompressionResult
 from compression.pipeline.spec import CompressionSettings, ModelSpec
 from compression.segmentation import segment
@@ -69,7 +69,7 @@ class HashScorer:
 
 
 def compressed(source: str, ratio: float, seed: int, *, in_order: bool, mark_gaps: bool) -> CompressionResult:
-    compressor = Compressor(HashScorer(seed), FakeCounter(), CompressionSettings())
+    compressor = Compressor(HashScorer(seed), Pipeline(FakeCounter(), CompressionSettings()))
     return compressor.compress(CompressionRequest("q", source, ratio, in_order, mark_gaps=mark_gaps))
 
 

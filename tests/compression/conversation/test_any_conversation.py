@@ -15,7 +15,7 @@ from compression.choosing.cutting import CutAssembler, may_be_cut, parts_of
 from compression.choosing.selection import SelectionSettings
 from compression.conversation import spans_by_message
 from compression.neural.words import join_words, split_words
-from compression.pipeline.pipeline import Compressor
+from compression.pipeline.pipeline import Compressor, Pipeline
 from compression.pipeline.request import CompressionRequest
 from compression.pipeline.spec import CompressionSettings
 from compression.scorers.bm25 import BM25Scorer
@@ -75,7 +75,7 @@ def test_a_conversation_in_is_a_conversation_out(
     request = CompressionRequest(
         "Which order was booked?", source, ratio, preserve_order=in_order, explain=True, mark_gaps=mark_gaps
     )
-    result = Compressor(scorer, counter(), fine).compress(request)
+    result = Compressor(scorer, Pipeline(counter(), fine)).compress(request)
     left = is_conversation_still(source, messages, result, has_marks=mark_gaps)
     assert result.output == join(source, result.kept) or mark_gaps
     assert ratio != 1.0 or result.output == source
@@ -96,7 +96,7 @@ def test_a_conversation_in_is_a_conversation_out(
 @pytest.mark.parametrize("ratio", [0.1, 0.5, 0.9])
 def test_a_message_of_empty_json_is_within_the_ratio_or_left_out(empty: str, ratio: float) -> None:
     source = json.dumps([{"role": "system", "content": empty}])
-    compressor = Compressor(BM25Scorer(), counter(), CompressionSettings())
+    compressor = Compressor(BM25Scorer(), Pipeline(counter(), CompressionSettings()))
     result = compressor.compress(CompressionRequest("Which?", source, ratio))
     assert json.loads(result.output) == [] or result.receipt.compression_ratio <= ratio
 

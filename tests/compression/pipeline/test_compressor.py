@@ -21,7 +21,7 @@ from compression.pipeline.errors import (
     RatioOutOfRange,
     ScoresMismatch,
 )
-from compression.pipeline.pipeline import Compressor
+from compression.pipeline.pipeline import Compressor, Pipeline
 from compression.pipeline.request import CompressionRequest, CompressionResult, check_request
 from compression.pipeline.spec import CompressionSettings
 from compression.source.token_counter import FakeCounter, TokenizerCounter
@@ -256,7 +256,7 @@ def test_scores_that_cannot_be_are_our_fault(scores: list[float]) -> None:
             return scores
 
     with pytest.raises(ScoresMismatch):
-        Compressor(BrokenScorer(), FakeCounter(), CompressionSettings()).compress(
+        Compressor(BrokenScorer(), Pipeline(FakeCounter(), CompressionSettings())).compress(
             CompressionRequest("q", "One sentence. Two sentences.", 0.5)
         )
 
@@ -270,6 +270,8 @@ def test_latency_is_what_the_clock_says() -> None:
             return [0.0] * len(text.units)
 
     times = iter([10.0, 10.25])
-    compressor = Compressor(ZeroScorer(), FakeCounter(), CompressionSettings(), clock=lambda: next(times))
+    compressor = Compressor(
+        ZeroScorer(), Pipeline(FakeCounter(), CompressionSettings(), clock=lambda: next(times))
+    )
     result = compressor.compress(CompressionRequest("q", "One sentence. Two sentences.", 0.5))
     assert result.receipt.latency_ms == 250.0 and result.receipt.tokenizer == "fake-words"

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compression.build import plain_compressor
-from compression.pipeline.pipeline import Compressor, calibration_of
+from compression.pipeline.pipeline import Compressor, Pipeline, calibration_of
 from compression.pipeline.request import CompressionRequest, Receipt
 from compression.pipeline.spec import ModelSpec
 from compression.scorers.lexical import LexicalScorer
@@ -100,7 +100,9 @@ def test_a_promise_for_a_result_rests_on_a_calibration_of_results(compressor: Co
 
 def test_without_a_calibration_of_results_a_promise_treats_them_as_any_text(counter: TokenCounter) -> None:
     spec = ModelSpec("lexical", "lexical", "unused", "pith-mini")
-    compressor = Compressor(LexicalScorer.load(), counter, spec.settings, calibration=calibration_of(spec))
+    compressor = Compressor(
+        LexicalScorer.load(), Pipeline(counter, spec.settings, calibration=calibration_of(spec))
+    )
     body = json.dumps(account(random.Random(9)))
     as_result = CompressionRequest(QUERY, body, None, keep=0.8, is_tool_result=True)
     assert (

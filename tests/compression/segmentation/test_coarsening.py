@@ -9,49 +9,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.limits.inputs import HOSTILE, hostile_of
-from compression.pipeline.pipeline import Compressor
+from compression.pipeline.pipeline import Compressor, Pipeline
 from compression.pipeline.request import CompressionRequest, CompressionResult
 from compression.pipeline.spec import CompressionSettings
 from compression.scorers.bm25 import BM25Scorer
 from compression.segmentation import SegmentationSettings, segment
 from compression.segmentation.segment import coarsened
 from compression.source.token_counter import FakeCounter
-from compression.source.units import Segmentation
+from tests.compression.segmentation.invariants import check
 
 FEW = SegmentationSettings(most_units=40, most_lines=60)
 
 
 def compressed(source: str, ratio: float = 0.5, query: str = "k7") -> CompressionResult:
-    compressor = Compressor(BM25Scorer(), FakeCounter(), CompressionSettings(segmentation=FEW))
+    compressor = Compressor(BM25Scorer(), Pipeline(FakeCounter(), CompressionSettings(segmentation=FEW)))
     return compressor.compress(CompressionRequest(query, source, ratio))
-
-
-def is_whole(text: Segmentation) -> None:
-    """Units in order and apart, every frame and document made of units, and no character of a word outside."""
-    at = 0
-    for unit in text.units:
-        assert at <= unit.start < unit.end
-        between = text.source[at : unit.start].replace("\\n", "")
-        assert not any(letter.isalnum() for letter in between)
-        at = unit.end
-    numbers = [unit.document for unit in text.units]
-    assert numbers == sorted(numbers) and [d.units[0] for d in text.documents] == sorted(
-        {numbers.index(number) for number in numbers}
-    )
-    for number, frame in enumerate(text.frames):
-        assert frame.parent is None or frame.parent < number
-        assert text.units[frame.open].frame == frame.parent
-        assert frame.close is None or frame.close > frame.open
-    for number, document in enumerate(text.documents):
-        assert {text.units[at].document for at in range(*document.units)} == {number}
-        assert document.title is None or document.units[0] <= document.title < document.units[1]
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_no_source_has_more_units_than_are_allowed(name: str) -> None:
     text = segment(hostile_of(name, 6_000), FEW)
     assert len(text.units) <= 40
-    is_whole(text)
+    check(text)
 
 
 def test_a_source_of_few_units_is_as_it_was() -> None:
@@ -74,8 +53,8 @@ def test_json_of_joined_members_still_parses(value: object, ratio: float) -> Non
     few = SegmentationSettings(most_units=8)
     text = segment(json.dumps([value, value]), few)
     assert len(text.units) <= 8
-    is_whole(text)
-    compressor = Compressor(BM25Scorer(), FakeCounter(), CompressionSettings(segmentation=few))
+    check(text)
+    compressor = Compressor(BM25Scorer(), Pipeline(FakeCounter(), CompressionSettings(segmentation=few)))
     result = compressor.compress(CompressionRequest("k a", text.source, ratio))
     assert not result.output or isinstance(json.loads(result.output), list)
 
