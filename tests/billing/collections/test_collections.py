@@ -277,32 +277,6 @@ async def test_many_cutters_and_settlers_lose_and_double_nothing(books: Books) -
     assert sum(c.cents for c in made) * NANO_PER_CENT + sum(rest) == sum(amounts)
 
 
-async def test_of_many_cutters_at_once_one_cuts(books: Books) -> None:
-    caller = await books.new_caller()
-    await spend(books, caller, 9 * NANO_PER_CENT + 1)
-    databases = [open_database(books.url, pool_size=1) for _ in range(8)]
-    mine = [Collector(database, actor="one of many") for database in databases]
-    made = await asyncio.gather(*(one.cut_due(threshold_cents=5, now=books.now) for one in mine))
-    for database in databases:
-        await database.close()
-    assert sorted(len(cuts) for cuts in made) == [0] * 7 + [1]
-    assert await uncollected(books, caller) == 1
-
-
-async def test_of_many_who_move_it_at_once_one_does(books: Books) -> None:
-    caller = await books.new_caller()
-    await spend(books, caller, 9 * NANO_PER_CENT)
-    (made,) = await cut(books)
-    wanted: list[State] = ["void", "paid", "void", "paid", "void"]
-    mine = collector(books)
-    ends = await asyncio.gather(
-        *(mine.mark(made.id, state, now=books.now) for state in wanted), return_exceptions=True
-    )
-    assert sum(isinstance(end, IllegalMove) for end in ends) == 4
-    (now,) = await mine.listed()
-    assert await uncollected(books, caller) == (made.nano_usd if now.state == "void" else 0)
-
-
 async def test_a_cut_that_breaks_off_leaves_nothing_behind(books: Books) -> None:
     """As when the server dies between the collection's row and the workspace's."""
     caller = await books.new_caller()

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import AsyncIterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from sqlalchemy import update
 
 from billing.background.upkeep import replay_once
 from billing.books.books import Books as Reader
 from billing.errors import LedgerUnavailable, SpoolUnavailable, UnknownSpooledEvent, UsageNotRecorded
 from billing.ledger.ledger import Ledger
 from billing.ledger.recording import Replayed, replay, retry
-from billing.ledger.spool import MIN_FREE_BYTES, Spool, spooled_events
+from billing.ledger.spool import MIN_FREE_BYTES, Spool
 from billing.price import Cost, ModelPrice, cost
 from billing.store.database import FakeOutageDatabase
 from billing.usage import (
@@ -252,24 +250,6 @@ async def test_a_release_when_the_ledger_is_away_is_made_good_when_it_is_back(
     assert await books.money(caller) == (0, 0)
 
 
-async def test_what_a_release_before_compression_inside_chat_spooled_is_posted(
-    books: Books, outage: FakeOutageDatabase
-) -> None:
-    caller = await books.new_caller()
-    await settle_during(outage, books, await books.hold(caller))
-    (spooled,) = await books.spool.waiting()
-    fields = json.loads(spooled.event)
-    for name in (*asdict(Saving("applied", 0, 0)), "compression", "paired_with"):
-        fields.pop(name, None)
-    older = update(spooled_events).values(event=json.dumps(fields))
-    await books.spool._database.write(lambda c: c.execute(older))
-    assert (await replay(books.spool, outage)).posted == 1
-    (event,) = await books.events()
-    assert (event.compression, event.original_tokens, event.saved_nano_usd) == (None, None, 0)
-    assert event.compression_nano_usd == 0 and event.paired_with is None
-    assert await books.money(caller) == (400, 0)
-
-
 async def test_what_was_asked_is_noted_in_the_ledger_and_through_the_spool(
     books: Books, outage: FakeOutageDatabase
 ) -> None:
@@ -280,20 +260,6 @@ async def test_what_was_asked_is_noted_in_the_ledger_and_through_the_spool(
     assert (await replay(books.spool, outage)).posted == 1
     (event,) = await books.events()
     assert event.route == "embeddings"
-
-
-async def test_an_event_that_an_older_release_spooled_has_no_route(
-    books: Books, outage: FakeOutageDatabase
-) -> None:
-    await settle_during(outage, books, await books.hold(await books.new_caller()))
-    (spooled,) = await books.spool.waiting()
-    fields = json.loads(spooled.event)
-    del fields["route"]
-    older = update(spooled_events).values(event=json.dumps(fields))
-    await books.spool._database.write(lambda c: c.execute(older))
-    assert (await replay(books.spool, outage)).posted == 1
-    (line,) = await books.usage(["route"])
-    assert (line.group, line.requests) == ({"route": ""}, 1)
 
 
 async def test_a_ledger_that_lists_other_prices_under_a_number_charges_what_was_due(

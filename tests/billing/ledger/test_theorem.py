@@ -85,7 +85,8 @@ async def test_what_was_written_off_is_on_the_event_and_the_books_add_up(books: 
     assert (event.cost_nano_usd, event.written_off_nano_usd, event.month) == (1500, 500, "2026-11")
     reader = Reader(books.database)
     found = await reader.reconcile(books.spool)
-    assert (found.differences, found.total("posted"), found.written_off_nano_usd) == ([], 1000, 500)
+    totals = found.totals
+    assert (found.differences, totals.posted_nano_usd, totals.written_off_nano_usd) == ([], 1000, 500)
     month = await reader.statement(caller.workspace_id, "2026-11")
     assert (month.used_nano_usd, month.written_off_nano_usd) == (1000, 500)
     assert month.closing.owed_nano_usd == 1000
@@ -152,9 +153,13 @@ async def test_an_event_that_an_older_release_spooled_is_read(books: Books) -> N
         '"created_at":"2026-11-20T12:00:00+00:00","settled_at":"2026-11-20T12:00:00+00:00","receipt":null}'
     )
     event = event_from_json(old)
-    assert (event.offline, event.written_off_nano_usd) == (False, 0)
+    assert (event.offline, event.route, event.compression, event.paired_with) == (False, None, None, None)
+    assert (event.original_tokens, event.saved_nano_usd, event.compression_nano_usd) == (None, 0, 0)
+    assert event.written_off_nano_usd == 0
     await books.spool.append(event)
     assert (await books.ledger.replay_spool()).posted == 1
+    (line,) = await books.usage(["route"])
+    assert (line.group, line.requests, line.cost_nano_usd) == ({"route": ""}, 1, 4)
 
 
 async def test_settling_a_swept_hold_many_times_at_once_charges_it_once(books: Books) -> None:

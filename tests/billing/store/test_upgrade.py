@@ -207,7 +207,7 @@ async def test_a_ledger_of_the_first_version_goes_up_through_every_version_and_r
 async def works_at_the_latest(database: Database, spool: Spool) -> None:
     reader, collector = Reader(database), Collector(database, actor="test")
     found = await reader.reconcile(spool)
-    assert found.is_clean and found.total("posted") == POSTED and found.total("collected") == 0
+    assert found.is_clean and found.totals.posted_nano_usd == POSTED and found.totals.collected_nano_usd == 0
 
     (made,) = await collector.cut_due(threshold_cents=500, now=NOW)
     assert made.nano_usd == made.cents * NANO_PER_CENT == POSTED

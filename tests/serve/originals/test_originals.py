@@ -125,31 +125,8 @@ async def test_a_slice_of_a_long_original_reads_its_own_chunks_alone(shelf: Shel
         await shelf.originals.read(shelf.caller, "cmp_one", start, start + 2 * CHUNK_CHARACTERS)
 
 
-async def test_it_is_kept_until_the_time_that_is_said_and_then_deleted(shelf: Shelf) -> None:
-    until = await shelf.keep("the text", retain_s=600)
-    assert until == int(shelf.books.clock() + 600)
-    await shelf.later(599)
-    assert (await shelf.originals.read(shelf.caller, "cmp_one")).text == "the text"
-    await shelf.later(1)
-    with pytest.raises(UnknownOriginal):
-        await shelf.originals.read(shelf.caller, "cmp_one")
-    await OriginalStore(shelf.books.database).delete_expired(lambda reason, number: None)
-    assert (await shelf.rows("originals"), await shelf.rows("original_chunks")) == (0, 0)
-
-
 async def test_no_longer_than_the_configuration_allows(shelf: Shelf) -> None:
     assert await shelf.keep("the text", retain_s=10**9) == int(shelf.books.clock() + RETENTION.max_s)
-
-
-async def test_another_project_learns_nothing_of_it(shelf: Shelf) -> None:
-    await shelf.keep("the text")
-    other = await shelf.books.new_caller()
-    answers = []
-    for caller, id_ in ((other, "cmp_one"), (other, "cmp_none"), (shelf.caller, "cmp_none")):
-        with pytest.raises(UnknownOriginal) as refused:
-            await shelf.originals.read(caller, id_)
-        answers.append(str(refused.value))
-    assert len(set(answers)) == 1 and shelf.counted("unknown", "read") == 3
 
 
 @pytest.mark.parametrize("id_", ["", "a b", "ü", "x" * 65, "a\0", "../a", "a'--"])
