@@ -32,11 +32,11 @@ def private_names(module: ast.Module) -> Iterator[tuple[int, str]]:
     """Names with a leading underscore that this module uses and does not define, and imports from within others."""
     defined = set(_defined(module))
     for node in ast.walk(module):
-        if isinstance(node, ast.Attribute) and node.attr not in defined:
+        if isinstance(node, ast.Attribute) and _is_private(node.attr) and node.attr not in defined:
             name = ast.unparse(node)
             # Of ours, a class may use what its base in another module has.
             ours = name == f"self.{node.attr}" and node.attr in defined_anywhere()
-            if _is_private(node.attr) and not ours and not {name, node.attr} & PROMISED:
+            if not ours and not {name, node.attr} & PROMISED:
                 yield node.lineno, name
         elif isinstance(node, ast.keyword) and node.arg and _is_private(node.arg) and node.arg not in defined:
             yield node.value.lineno, f"{node.arg}="
@@ -76,8 +76,8 @@ def _overridden(module: ast.Module, node: ast.ClassDef) -> Iterator[tuple[int, s
     for call in ast.walk(node):
         if (
             isinstance(call, ast.Attribute)
-            and ast.unparse(call.value) == "super()"
             and _is_private(call.attr)
+            and ast.unparse(call.value) == "super()"
         ):
             yield call.lineno, f"super().{call.attr}"
 

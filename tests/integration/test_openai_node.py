@@ -62,31 +62,6 @@ def test_a_stream_makes_the_plain_reply_with_its_usage_and_service(run: Run) -> 
     assert plain["service"]["metering"] == {"persisted": True, "status": "persisted"}
 
 
-def test_an_error_shows_its_message(run: Run) -> None:
-    error = run("error")
-    assert (error["name"], error["status"]) == ("BadRequestError", 400)
-    assert "tool_choice: this model does not call tools" in error["message"]
-    assert (error["type"], error["param"], error["code"]) == (
-        "invalid_request_error",
-        "tool_choice",
-        "unsupported_option",
-    )
-    assert error["requestID"]
-
-
-def test_a_refused_stream_shows_its_message(run: Run) -> None:
-    error = run("stream-error")
-    assert (error["name"], error["status"]) == ("UnprocessableEntityError", 422)
-    assert "body.temperature" in error["message"]
-    assert error["param"] == "temperature"
-
-
-def test_a_response_shows_its_headers(run: Run) -> None:
-    found = run("headers")
-    assert (found["metering"], found["compression"]) == ("persisted", "off")
-    assert found["request_id"]
-
-
 def test_a_projects_default_serves_the_client_as_it_is(run: Run, server: Server) -> None:
     name = f"node-{secrets.token_hex(4)}"
     key = server.new_key(name, project=("--compression", '{"target_ratio": 0.3}'))

@@ -1,5 +1,5 @@
 // Talks to a server through the openai npm client, and prints what came as one line of JSON.
-// Usage: PITH_URL=http://127.0.0.1:8000 PITH_KEY=... node contract.mjs plain|stream|error|stream-error|headers
+// Usage: PITH_URL=http://127.0.0.1:8000 PITH_KEY=... node contract.mjs plain|stream|headers
 // PITH_MESSAGES, as JSON, takes the place of the usual messages.
 import OpenAI from "openai";
 
@@ -14,7 +14,6 @@ const request = {
   messages: JSON.parse(process.env.PITH_MESSAGES ?? '[{"role": "user", "content": "Tell me about the river."}]'),
   max_tokens: 30,
 };
-const weather = { type: "function", function: { name: "weather", parameters: { type: "object" } } };
 
 async function plain() {
   const reply = await client.chat.completions.create(request);
@@ -33,16 +32,6 @@ async function stream() {
   return { text, chunks, choices: last.choices, usage: last.usage, service: last.service };
 }
 
-async function caught(options) {
-  try {
-    await client.chat.completions.create({ ...request, ...options });
-  } catch (error) {
-    const { status, message, code, param, type, requestID } = error;
-    return { name: error.constructor.name, status, message, code, param, type, requestID };
-  }
-  throw new Error("the server refused nothing");
-}
-
 async function headers() {
   const { response, request_id } = await client.chat.completions.create(request).withResponse();
   const { headers } = response;
@@ -53,11 +42,5 @@ async function headers() {
   };
 }
 
-const actions = {
-  plain,
-  stream,
-  headers,
-  error: () => caught({ model: "pith-small", tools: [weather], tool_choice: "required" }),
-  "stream-error": () => caught({ temperature: 3, stream: true }),
-};
+const actions = { plain, stream, headers };
 console.log(JSON.stringify(await actions[process.argv[2]]()));
