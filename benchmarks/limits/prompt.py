@@ -18,7 +18,7 @@ from serve.compress.request import CompressMessagesRequest
 from serve.compressors.compressor import ServedCompressor
 from serve.http.request_body import MAX_VALUES, parse_body
 from serve.prompt_compression.blocks import JOINT, MOST_JOINED_CHARS, Block, cut, find_blocks
-from serve.prompt_compression.compressed_chat import CompressedBlock
+from serve.prompt_compression.compressed_chat import block_fields
 from serve.prompt_compression.compressing import BlockCompressor
 from serve.prompt_compression.options import PromptCompressionOptions, settings_of
 from serve.prompt_compression.outcome import BlockOutcome, CompressedPrompt, Compression, ResultCache
@@ -84,7 +84,7 @@ def compress(blocks: list[Block]) -> CompressedPrompt:
     """As if half of each text had been kept; what the reply says of it is written too."""
     known = BlockCompressor(ResultCache(0), 1.0, b"k" * 32).known(blocks, SETTINGS, CALLER, SERVED)
     prompt = CompressedPrompt(tuple(map(_compressed, known)))
-    json.dumps([CompressedBlock.of(outcome, None).model_dump() for outcome in prompt.outcomes])
+    json.dumps([block_fields(outcome, None) for outcome in prompt.outcomes])
     return prompt
 
 

@@ -9,8 +9,8 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
+import orjson
 from fastapi import APIRouter, Request
-from pydantic import BaseModel
 from starlette.responses import Response
 
 from billing.books.usage_report import PeriodUsage, period_usage
@@ -25,8 +25,8 @@ from serve.account.response import (
     UsageQuery,
     UsageReport,
     limits_in_force,
+    usage_body,
     usage_query,
-    usage_report,
 )
 from serve.http.auth import Authenticate
 from serve.http.limits import rate_limit_headers
@@ -114,10 +114,10 @@ def account_routes(needed: AccountRoutes) -> APIRouter:
             caller.counted_apart("account"), tokens_bound=0, now=needed.clock()
         )
         try:
-            body = usage_report(asked, await needed.reader.usage(caller, asked))
+            body = usage_body(asked, await needed.reader.usage(caller, asked))
         finally:
             await admission.done(0)
-        return _answer(body, rate_limit_headers(admission.headers_state))
+        return _answer(orjson.dumps(body), rate_limit_headers(admission.headers_state))
 
     @routes.get(
         "/v1/limits",
@@ -139,11 +139,10 @@ def account_routes(needed: AccountRoutes) -> APIRouter:
             body = limits_in_force(caller, spending, of_project, of_key)
         finally:
             await admission.done(0)
-        return _answer(body, rate_limit_headers(admission.headers_state))
+        return _answer(body.model_dump_json(), rate_limit_headers(admission.headers_state))
 
     return routes
 
 
-def _answer(body: BaseModel, headers: dict[str, str]) -> Response:
-    written = body.model_dump_json(exclude_unset=True)
+def _answer(written: str | bytes, headers: dict[str, str]) -> Response:
     return Response(written, media_type="application/json", headers=headers)

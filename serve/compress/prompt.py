@@ -27,7 +27,7 @@ from serve.http.replies import Client
 from serve.money.admission import Admissions, Admitted, ChargedReply
 from serve.money.held_request import TokenTerms
 from serve.prompt_compression.blocks import Message, find_blocks
-from serve.prompt_compression.compressed_chat import CompressedBlock
+from serve.prompt_compression.compressed_chat import block_fields
 from serve.prompt_compression.options import (
     PromptCompressionOptions,
     PromptCompressionSettings,
@@ -212,9 +212,13 @@ def compressed_messages_fields(compressed: CompressedMessages) -> dict[str, Any]
         compression_ratio=(before - saved) / before if before else 1.0,
         transforms_applied=[model_id] if prompt.compressed else [],
         status=prompt.status,
-        blocks=[CompressedBlock.of(each, compressed.until.get(each.id)) for each in prompt.outcomes],
+        blocks=[],
     )
-    return {**answer.model_dump(), "messages": orjson.Fragment(messages.encode())}
+    return {
+        **answer.model_dump(),
+        "messages": orjson.Fragment(messages.encode()),
+        "blocks": [block_fields(each, compressed.until.get(each.id)) for each in prompt.outcomes],
+    }
 
 
 class MessagesReply(ChargedReply):

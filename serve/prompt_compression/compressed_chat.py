@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from logging import getLogger
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, Field, WithJsonSchema
 
@@ -13,7 +13,7 @@ from billing.errors import BillingError
 from billing.price import Cost, ModelPrice, cost, usd
 from billing.usage import MeteringStatus, PromptCompression, Saving
 from models.engine import TokenUsage
-from serve.compressors.compressor import CompressReceipt
+from serve.compressors.compressor import CompressReceipt, receipt_fields
 from serve.metrics.charged_requests import ObservedPrompt
 from serve.money.held_request import ChargedPrompt, HeldRequest, MoreThanHeld, MostTokens, Receipt
 from serve.originals.originals import Kept, Original
@@ -245,20 +245,21 @@ class CompressedBlock(BaseModel):
         "is not kept."
     )
 
-    @classmethod
-    def of(cls, outcome: BlockOutcome, retained_until: int | None) -> Self:
-        found, parts = outcome.compression if outcome.is_compressed else None, outcome.block.parts
-        return cls(
-            message=outcome.block.message,
-            part=parts[0] if parts else None,
-            parts=list(parts) or None,
-            id=outcome.id if found else None,
-            compressed=found is not None,
-            cached=outcome.is_cached,
-            reason=outcome.reason,
-            receipt=CompressReceipt.model_validate(found.receipt, from_attributes=True) if found else None,
-            retained_until=retained_until,
-        )
+
+def block_fields(outcome: BlockOutcome, retained_until: int | None) -> dict[str, Any]:
+    """A `CompressedBlock`; by hand, since a prompt may have thousands."""
+    found, parts = outcome.compression if outcome.is_compressed else None, outcome.block.parts
+    return {
+        "message": outcome.block.message,
+        "part": parts[0] if parts else None,
+        "parts": list(parts) or None,
+        "id": outcome.id if found else None,
+        "compressed": found is not None,
+        "cached": outcome.is_cached,
+        "reason": outcome.reason,
+        "receipt": receipt_fields(found.receipt) if found else None,
+        "retained_until": retained_until,
+    }
 
 
 # A list of types, where pydantic would write `anyOf`.
@@ -301,12 +302,11 @@ def compression_fields(compressed: CompressedChat, receipt: Receipt) -> dict[str
         saved_usd=usd(saved),
         cost_usd=usd(spent),
         net_usd=usd(saved - spent),
-        blocks=[
-            CompressedBlock.of(each, compressed.retained_until(each.id))
-            for each in compressed.result.outcomes
-        ],
+        blocks=[],
     )
-    return report.model_dump()
+    outcomes = compressed.result.outcomes
+    blocks = [block_fields(each, compressed.retained_until(each.id)) for each in outcomes]
+    return {**report.model_dump(), "blocks": blocks}
 
 
 def document_compression(schema: dict[str, Any]) -> None:

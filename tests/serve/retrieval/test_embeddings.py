@@ -198,12 +198,6 @@ async def test_a_client_that_leaves_ends_the_work_and_pays_nothing(here: Retriev
     await here.served.assert_nothing_is_left_open()
 
 
-async def test_it_asks_for_a_key(here: Retrieving) -> None:
-    client = here.post("embeddings", input="a")
-    del client.headers["Authorization"]
-    assert (await client.run()).status == 401 and here.fake.jobs == []
-
-
 async def test_the_models_are_counted_under_their_names(here: Retrieving) -> None:
     def read() -> list[float]:
         value, of = here.served.registry.get_sample_value, {"model": "small"}
