@@ -119,12 +119,7 @@ def grow(
         advance()
     columns, thresholds, leaves = (np.stack(part) for part in zip(*grown, strict=True))
     # As many digits as matter, so that a file of trees is small and says the same as they do.
-    return Trees(round(base, 6), columns, _rounded(thresholds), np.round(leaves, 6))
-
-
-def _rounded(thresholds: Floats) -> Floats:
-    found: Floats = np.round(thresholds, 5)
-    return found
+    return Trees(round(base, 6), columns, np.round(thresholds, 5), np.round(leaves, 6))
 
 
 def _edges(column: Floats, bins: int) -> Floats:

@@ -325,15 +325,11 @@ class Selection:
         """Add the best units that fit under `limit`; true if any was added."""
         before = len(self._chosen)
         for unit in self._ranked:
-            if self.cost + self._costs[unit] <= limit and unit not in self._chosen:
-                self._add_if_it_fits(unit, limit)
+            # Its own cost first, which needs no look at what it brings in.
+            may_fit = self.cost + self._costs[unit] <= limit and unit not in self._chosen
+            if may_fit and self.cost + self.price(unit) <= limit:
+                self.add(unit)
         return len(self._chosen) > before
-
-    def _add_if_it_fits(self, unit: int, limit: int) -> bool:
-        fits = self.cost + self.price(unit) <= limit
-        if fits:
-            self.add(unit)
-        return fits
 
     def shed(self, limit: int) -> bool:
         """Drop the worst units that nothing protects until the cost is at most `limit`; true if any was dropped."""
@@ -353,7 +349,8 @@ class Selection:
         worst_first = [unit for unit in reversed(self._ranked) if unit in self._chosen]
         for unit in left_out:
             taken = self._make_room(unit, worst_first, limit)
-            if self.cost + self.price(unit) > limit or self._worth_of(taken) >= self._scores[unit]:
+            worth = sum(self._scores[other] for other in taken)
+            if self.cost + self.price(unit) > limit or worth >= self._scores[unit]:
                 for other in taken:
                     self.add(other)
             else:
@@ -375,9 +372,6 @@ class Selection:
                 worth += self._scores[other]
                 taken.append(other)
         return taken
-
-    def _worth_of(self, units: Sequence[int]) -> float:
-        return sum(self._scores[unit] for unit in units)
 
     def kept(self) -> list[int]:
         """Indices of all kept units in source order, with what they need."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -42,12 +41,6 @@ from compression.source.units import Segmentation
 _HAS_WORD = re.compile(r"\w")
 
 
-@dataclass(frozen=True, slots=True)
-class _Prompts:
-    query: str
-    text: str
-
-
 class Encoder:
     """Compares texts with a query. A text too long for one window is compared in pieces, and its best piece counts."""
 
@@ -67,7 +60,7 @@ class Encoder:
         self.kind = kind
         self._window = window
         self._token_budget = token_budget
-        self._prompts = _Prompts(*prompts)
+        self._query_prompt, self._text_prompt = prompts
         self._lower = lower
 
     @classmethod
@@ -123,8 +116,8 @@ class Encoder:
         return run_job(self.network, self.score_job(query, text), self._token_budget)
 
     def _cosines(self, query: str, texts: Sequence[str]) -> Job[list[float]]:
-        asked = self._pieces([query], self._prompts.query, self._window - self.tokenizer.single.length)[0]
-        pieces = self._pieces(texts, self._prompts.text, self._window - self.tokenizer.single.length)
+        asked = self._pieces([query], self._query_prompt, self._window - self.tokenizer.single.length)[0]
+        pieces = self._pieces(texts, self._text_prompt, self._window - self.tokenizer.single.length)
         windows = [self.tokenizer.window(piece) for of_text in [asked, *pieces] for piece in of_text]
 
         def finish(outputs: Sequence[Floats]) -> list[float]:
@@ -136,12 +129,12 @@ class Encoder:
         return Job(tuple(windows), finish)
 
     def _relevances(self, query: str, texts: Sequence[str]) -> Job[list[float]]:
-        asked = self.ids([self._prompts.query + query])[0]
+        asked = self.ids([self._query_prompt + query])[0]
         limit = self._window // 2
         if len(asked) > limit:
             raise QueryTooLong(len(asked), limit)
         pieces = self._pieces(
-            texts, self._prompts.text, self._window - self.tokenizer.pair.length - len(asked)
+            texts, self._text_prompt, self._window - self.tokenizer.pair.length - len(asked)
         )
         windows: list[Window] = [
             self.tokenizer.pair_window(asked, piece) for of_text in pieces for piece in of_text

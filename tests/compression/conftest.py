@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -34,9 +35,15 @@ class FakeScorer:
         ]
 
 
+@cache
+def pith_mini() -> TokenizerCounter:
+    """For tests of hypothesis too, where a fixture would be in the way."""
+    return TokenizerCounter.from_file(TOKENIZER, name="pith-mini")
+
+
 @pytest.fixture(scope="session")
 def counter() -> TokenizerCounter:
-    return TokenizerCounter.from_file(TOKENIZER, name="pith-mini")
+    return pith_mini()
 
 
 @pytest.fixture(scope="session")

@@ -20,9 +20,8 @@ from compression.pipeline.request import CompressionRequest, CompressionResult
 from compression.pipeline.spec import CompressionSettings
 from compression.scorers.lexical import LexicalScorer
 from compression.segmentation import segment
-from compression.source.token_counter import TokenizerCounter
 from compression.source.units import join
-from tests.compression.conftest import TOKENIZER
+from tests.compression.conftest import pith_mini
 
 # What changes its length, its neighbours or its direction when it is folded, joined, counted or cut.
 ODD = (
@@ -94,13 +93,8 @@ RATIO = st.one_of(st.just(1.0), st.floats(0.001, 1.0, exclude_min=True))
 
 
 @cache
-def counter() -> TokenizerCounter:
-    return TokenizerCounter.from_file(TOKENIZER, name="pith-mini")
-
-
-@cache
 def compressor() -> Compressor:
-    return Compressor(LexicalScorer.load(), Pipeline(counter(), CompressionSettings()))
+    return Compressor(LexicalScorer.load(), Pipeline(pith_mini(), CompressionSettings()))
 
 
 def is_true_to(source: str, ratio: float, result: CompressionResult) -> None:
@@ -186,7 +180,7 @@ def test_any_text_is_cut_inside_its_units_too(source: str, chance: object, ratio
         if cuttable[at] and words:
             spans += join_words(source, words, [chance.random() < 0.6 for _ in words])  # type: ignore[attr-defined]
     scores = [0.5] * len(text.units)
-    budget = int(counter().count(source) * ratio)
+    budget = int(pith_mini().count(source) * ratio)
     cut = CutAssembler(text, parts_of(text, spans))
-    slices = Choice(text, scores).slices(cut, budget, counter(), SelectionSettings())
-    assert counter().count(join(source, slices)) <= budget
+    slices = Choice(text, scores).slices(cut, budget, pith_mini(), SelectionSettings())
+    assert pith_mini().count(join(source, slices)) <= budget

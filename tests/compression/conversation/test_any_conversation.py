@@ -21,17 +21,11 @@ from compression.pipeline.spec import CompressionSettings
 from compression.scorers.bm25 import BM25Scorer
 from compression.scorers.lexical import LexicalScorer
 from compression.segmentation import SegmentationSettings, segment
-from compression.source.token_counter import TokenizerCounter
 from compression.source.units import join
-from tests.compression.conftest import TOKENIZER
+from tests.compression.conftest import pith_mini
 from tests.compression.conversation.chats import MESSAGES, ChanceScorer, bare, is_conversation_still, pairs
 
 RATIO = st.one_of(st.just(1.0), st.floats(0.001, 1.0, exclude_min=True), st.floats(0.1, 0.7))
-
-
-@cache
-def counter() -> TokenizerCounter:
-    return TokenizerCounter.from_file(TOKENIZER, name="pith-mini")
 
 
 @cache
@@ -75,7 +69,7 @@ def test_a_conversation_in_is_a_conversation_out(
     request = CompressionRequest(
         "Which order was booked?", source, ratio, preserve_order=in_order, explain=True, mark_gaps=mark_gaps
     )
-    result = Compressor(scorer, Pipeline(counter(), fine)).compress(request)
+    result = Compressor(scorer, Pipeline(pith_mini(), fine)).compress(request)
     left = is_conversation_still(source, messages, result, has_marks=mark_gaps)
     assert result.output == join(source, result.kept) or mark_gaps
     assert ratio != 1.0 or result.output == source
@@ -96,7 +90,7 @@ def test_a_conversation_in_is_a_conversation_out(
 @pytest.mark.parametrize("ratio", [0.1, 0.5, 0.9])
 def test_a_message_of_empty_json_is_within_the_ratio_or_left_out(empty: str, ratio: float) -> None:
     source = json.dumps([{"role": "system", "content": empty}])
-    compressor = Compressor(BM25Scorer(), Pipeline(counter(), CompressionSettings()))
+    compressor = Compressor(BM25Scorer(), Pipeline(pith_mini(), CompressionSettings()))
     result = compressor.compress(CompressionRequest("Which?", source, ratio))
     assert json.loads(result.output) == [] or result.receipt.compression_ratio <= ratio
 
@@ -117,11 +111,11 @@ def test_a_conversation_whose_sentences_are_cut_is_one_still(
         spans += join_words(text.source, words, [chance.random() < 0.6 for _ in words])
     scores = [chance.random() for _ in text.units]
     cut = CutAssembler(text, parts_of(text, spans))
-    budget = int(counter().count(source) * ratio)
-    slices = Choice(text, scores).slices(cut, budget, counter(), SelectionSettings())
+    budget = int(pith_mini().count(source) * ratio)
+    slices = Choice(text, scores).slices(cut, budget, pith_mini(), SelectionSettings())
     kept = tuple(text.raw_slices(slices))
     left = json.loads(join(source, kept))
     numbers = [message.index for message in spans_by_message(source, kept)]
     assert [bare(message) for message in left] == [bare(messages[number]) for number in numbers]
     assert all((call in numbers) == (answer in numbers) for call, answer in pairs(messages))
-    assert not left or counter().count(join(source, kept)) <= budget
+    assert not left or pith_mini().count(join(source, kept)) <= budget
