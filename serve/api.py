@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, partial
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -142,13 +142,18 @@ class Callers:
         await admission.done(0)
 
 
+def _include(api: FastAPI, router: APIRouter) -> None:
+    """`include_router` would build each route again, which takes as long as all else here."""
+    api.router.routes.extend(router.routes)
+
+
 def _include_contract(api: FastAPI, callers: Callers, services: Services) -> None:
     catalog, prices, limiter, clock = services.catalog, services.prices, callers.limiter, callers.clock
-    api.include_router(docs_routes())
-    api.include_router(health_routes(services.ready))
-    api.include_router(catalog_routes(catalog, prices, services.collection_threshold_cents))
-    api.include_router(model_routes(catalog, prices, limiter, callers.bearer, clock))
-    api.include_router(chat_routes(services.chat, callers.bearer))
+    _include(api, docs_routes())
+    _include(api, health_routes(services.ready))
+    _include(api, catalog_routes(catalog, prices, services.collection_threshold_cents))
+    _include(api, model_routes(catalog, prices, limiter, callers.bearer, clock))
+    _include(api, chat_routes(services.chat, callers.bearer))
 
 
 def _empty_api(metrics: HttpMetrics) -> FastAPI:
@@ -171,16 +176,16 @@ def _empty_api(metrics: HttpMetrics) -> FastAPI:
 def _include_dialects(api: FastAPI, callers: Callers, services: Services) -> None:
     bearer, either, limiter, clock = callers.bearer, callers.by_either_header, callers.limiter, callers.clock
     catalog, prices, chat = services.catalog, services.prices, services.chat
-    api.include_router(openai_chat_routes(chat, bearer))
-    api.include_router(completion_routes(chat, bearer))
+    _include(api, openai_chat_routes(chat, bearer))
+    _include(api, completion_routes(chat, bearer))
     responses = ResponseRoutes(chat, limiter, clock, services.responses)
-    api.include_router(openai_response_routes(responses, bearer))
+    _include(api, openai_response_routes(responses, bearer))
     others = RetrievalModels(()) if services.retrieval is None else services.retrieval.models
-    api.include_router(openai_model_routes(listed_models(catalog, others), prices, limiter, bearer, clock))
-    api.include_router(anthropic_message_routes(chat, either))
-    api.include_router(anthropic_model_routes(catalog, limiter, either, clock))
+    _include(api, openai_model_routes(listed_models(catalog, others), prices, limiter, bearer, clock))
+    _include(api, anthropic_message_routes(chat, either))
+    _include(api, anthropic_model_routes(catalog, limiter, either, clock))
     if services.retrieval is not None and others.models:
-        api.include_router(retrieval_routes(services.retrieval, bearer))
+        _include(api, retrieval_routes(services.retrieval, bearer))
 
 
 def _include_optional(api: FastAPI, callers: Callers, services: Services) -> dict[str, int]:
@@ -188,18 +193,18 @@ def _include_optional(api: FastAPI, callers: Callers, services: Services) -> dic
     limiter, bearer, clock, larger = callers.limiter, callers.bearer, callers.clock, dict[str, int]()
     if services.account is not None:
         account = AccountRoutes(services.account, limiter, bearer, clock)
-        api.include_router(account_routes(account))
+        _include(api, account_routes(account))
     if services.playground is not None:
-        api.include_router(page_routes(services.playground, services.prices))
+        _include(api, page_routes(services.playground, services.prices))
     if services.batches is not None:
         files = FileRoutes(services.batches.files, limiter, bearer, clock)
-        api.include_router(file_routes(files))
-        api.include_router(batch_routes(services.batches.batches, files))
+        _include(api, file_routes(files))
+        _include(api, batch_routes(services.batches.batches, files))
         larger[PATH] = services.batches.files.terms.max_bytes + FORM_BYTES
     if services.compress is not None:
-        api.include_router(compress_routes(services.compress, bearer))
+        _include(api, compress_routes(services.compress, bearer))
         originals = OriginalsRoute(services.compress.service.originals, limiter, clock)
-        api.include_router(original_routes(originals, bearer))
+        _include(api, original_routes(originals, bearer))
     return larger
 
 

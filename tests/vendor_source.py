@@ -22,9 +22,9 @@ def found(module: str, path: str) -> ast.AST:
     """A class, function or variable by its dotted path within the module. Fails where it is not."""
     node: ast.AST = source(module)
     for name in path.split("."):
-        inner = [each for each in ast.walk(node) if name in _names(each)]
-        assert inner, f"{module} has no {path}"
-        node = inner[0]
+        inner = next((each for each in ast.walk(node) if name in _names(each)), None)
+        assert inner is not None, f"{module} has no {path}"
+        node = inner
     return node
 
 
