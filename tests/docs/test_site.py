@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,9 +10,10 @@ from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
+from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.integration.missing import cannot_run
+from tests.serve.playground.watched import chromium
 
 ROOT = Path(__file__).parents[2]
 SITE = ROOT / "var/site"
@@ -37,13 +37,8 @@ def site() -> Path:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    program = shutil.which("chromium")
-    if program is None:
-        cannot_run("install Chromium (Debian: chromium) to open the site in a browser")
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+    with chromium() as started:
         yield started
-        started.close()
 
 
 @pytest.fixture

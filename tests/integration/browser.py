@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import queue
 import shutil
 import subprocess
@@ -14,9 +13,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import pytest
+from tests.integration.missing import cannot_run
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 PAGE_S = 60
 HTML = """<!doctype html><meta charset=utf-8><script type=module>
 const given = %s;
@@ -26,24 +24,29 @@ run().then(report, (error) => report({failed: String(error)}));
 </script>"""
 
 
+def chromium_program() -> str:
+    """Its path, by whichever of its names it is installed."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    return next(filter(None, map(shutil.which, names)), None) or cannot_run(
+        "no chromium: apt-get install chromium"
+    )
+
+
+def headless(profile: Path) -> list[str]:
+    """The command of a browser that asks its makers for nothing."""
+    options = ("headless", "no-sandbox", "disable-gpu", "disable-dev-shm-usage")
+    quiet = ("disable-background-networking", "disable-component-update", f"user-data-dir={profile}")
+    return [chromium_program(), *(f"--{option}" for option in (*options, *quiet))]
+
+
 def result_of(script: str, origin: str, folder: Path, given: dict[str, Any]) -> Any:
     """What the body of an async function returns in a page of `origin` (a made-up host), which sees `given`."""
-    if CHROMIUM is None:
-        assert "CI" not in os.environ, "CI installs chromium for this"
-        pytest.skip("no chromium")
     results: queue.Queue[Any] = queue.Queue()
     html = (HTML % (json.dumps(given), script)).encode()
     with page_server(html, results) as port:
         host = origin.removeprefix("http://")
         command = [
-            CHROMIUM,
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-dev-shm-usage",
-            "--disable-background-networking",
-            "--disable-component-update",
-            f"--user-data-dir={folder / 'profile'}",
+            *headless(folder / "profile"),
             f"--host-resolver-rules=MAP {host} 127.0.0.1:{port}, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
             # Stays until it is ended.
             "--remote-debugging-port=0",

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -17,9 +15,9 @@ import pytest
 
 from models.fake_engine import FakeEngine
 from serve.http.openapi import FILES, PAGES
+from tests.integration.browser import headless
 from tests.serve.loopback_service import Running, service
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 # What a page must show of the service once its viewer has read /openapi.json.
 SHOWN = {"/docs": "/v1/chat/completions", "/redoc": "/v1/chat/completions"}
 
@@ -97,21 +95,11 @@ def test_our_own_scripts_name_no_site() -> None:
 @pytest.mark.integration
 @pytest.mark.parametrize("page", PAGES)
 def test_a_browser_without_internet_shows_the_service(running: Running, page: str, tmp_path: Path) -> None:
-    if CHROMIUM is None:
-        assert "CI" not in os.environ, "CI installs chromium for this"
-        pytest.skip("no chromium")
     log = tmp_path / "net.json"
     command = [
-        CHROMIUM,
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-dev-shm-usage",
-        f"--user-data-dir={tmp_path / 'profile'}",
+        *headless(tmp_path / "profile"),
         # Every name but the server's is unknown, as on a machine without internet.
         "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
-        "--disable-background-networking",
-        "--disable-component-update",
         "--enable-logging=stderr",
         f"--log-net-log={log}",
         "--virtual-time-budget=20000",
