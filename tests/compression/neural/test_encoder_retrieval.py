@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import pytest_asyncio
 
 from compression.neural.batching import CheckpointRefused
 from compression.neural.encoder import Encoder
@@ -20,6 +21,8 @@ from compression.workers.pooled_model import PooledModel, start_encoder
 from compression.workers.processes import WorkerCannotStart
 
 TEXTS = ("The cat sat on the mat.", "A kitten lies on a rug.", "Shares fell sharply today.")
+# One process serves the module.
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 PLAN = plan_of("encoder", workers=1, large_bytes=65536, max_waiting=8, deadline_s=60)
 
 
@@ -37,7 +40,7 @@ def bi(minilm: Path) -> EncoderSpec:
     return EncoderSpec("embed", str(minilm), None, 256, threads=1)
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def served(bi: EncoderSpec) -> AsyncIterator[PooledModel]:
     model = await start_encoder(bi, PLAN)
     yield model
