@@ -57,8 +57,8 @@ def test_a_route(tmp_path: Path) -> None:
     trial.write("serve/greetings/route.py", GREETING_ROUTE)
     imported = "from serve.greetings.route import greeting_routes"
     trial.insert("serve/api.py", imported, after="from serve.chat.service import")
-    included = "api.include_router(greeting_routes(callers.bearer))"
-    trial.insert("serve/api.py", included, after="api.include_router(chat_routes(")
+    included = "_include(api, greeting_routes(callers.bearer))"
+    trial.insert("serve/api.py", included, after="_include(api, chat_routes(")
     assert json.loads(trial.runs("-c", ASK_THE_ROUTE)) == [200, ["hello"], True, 403, True]
     rooms = "tests.test_architecture:test_the_page_has_every_room_in_its_layer_as_its_docstring_says"
     trial.replace(

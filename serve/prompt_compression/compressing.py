@@ -156,6 +156,9 @@ class BlockCompressor:
         found = outcome.shared.compression
         if found is None:
             return outcome
+        if outcome.id not in self.cache:
+            # Who had it made has left, or others had more room then.
+            self.cache.keep(outcome.id, outcome.shared, owner=caller.workspace_id)
         # What nobody has paid for is charged to the first request that uses it and is settled.
         return _finished(outcome, found, settings, is_cached=outcome.shared.is_paid)
 

@@ -124,6 +124,10 @@ class ResultCache:
         # Also what is being made, or was dropped while requests use it: they share it, and its charge.
         self._known: WeakValueDictionary[str, SharedResult] = WeakValueDictionary()
 
+    def __contains__(self, key: str) -> bool:
+        """Whether it is kept without a request that uses it."""
+        return key in self._owners
+
     def of(self, key: str) -> SharedResult:
         """The key's result, which may be yet to make."""
         found = self._known.get(key)

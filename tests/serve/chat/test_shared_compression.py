@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from random import Random
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest_asyncio
 
 from billing.errors import UsageNotRecorded
 from models.engine import EngineChunk, EngineRequest, TokenUsage
+from serve.prompt_compression.outcome import ResultCache, SharedResult
 from tests.serve.chat.test_compression import CALL, PASSAGES, agent
 from tests.serve.chat.test_priced_compression import PRICED
 from tests.serve.compressing import INPUT_NANO_USD, Compressing, compressing
@@ -119,6 +120,28 @@ async def test_who_leaves_pays_and_the_others_do_not(service: Compressing) -> No
         await task
     assert await charged(service) == [COST]
     assert said(second) == (0, True)
+
+
+async def test_what_was_made_for_who_left_at_that_moment_is_kept_for_who_pays(
+    service: Compressing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unkept: list[SharedResult] = []
+
+    def leave(cache: ResultCache, key: str, result: SharedResult, *, owner: str) -> None:
+        unkept.append(result)
+        monkeypatch.undo()
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(ResultCache, "keep", leave)
+    with suppress(asyncio.CancelledError):
+        await service.chat(agent(), compression=PRICED).run()
+    # It still unwinds, and holds what it made, when the next one comes.
+    assert unkept
+    await service.chat(agent(), compression=PRICED, max_tokens=6).run()
+    unkept.clear()
+    await service.chat(agent(), compression=PRICED, max_tokens=6).run()
+    assert len(service.model.started) == 1
+    assert await charged(service) == [COST]
 
 
 async def test_where_the_first_chat_costs_nothing_another_pays(service: Compressing) -> None:
