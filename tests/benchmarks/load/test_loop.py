@@ -22,7 +22,6 @@ async def test_a_closed_loop_keeps_its_number_of_clients_busy_and_throws_the_war
     assert server.most_busy == 3
     assert server.keys == {"Bearer a key"}
     assert 0 < len(run.samples) < len(server.requests)
-    assert run.seconds >= 0.79
     assert all(0 <= sample.done_s < run.seconds for sample in run.samples)
     assert all(sample.latency_ms >= 19 for sample in run.samples)
     assert run.tokens_per_s == pytest.approx(4 * run.requests_per_s)
