@@ -93,24 +93,34 @@ def test_models_for_texts_and_a_compressor_answer_from_the_gpu_that_they_share(g
         assert compressed.raise_for_status().json()["output"]
 
 
-def test_a_worker_killed_under_a_request_ends_it_with_an_error_and_its_engine_is_replaced(
-    gpus: Server,
-) -> None:
-    before = found(gpus, GROUP)
+def events_until_killed(server: Server, worker: psutil.Process) -> list[dict[str, Any]]:
+    """Events of a stream, whose first has the worker killed."""
+    events: list[dict[str, Any]] = []
     with (
-        gpus.client(timeout_s=AGAIN_S) as http,
+        server.client(timeout_s=AGAIN_S) as http,
         http.stream("POST", "/v1/chat/completions", json={**LONG, "model": GROUP}) as reply,
     ):
-        events = []
         for line in reply.iter_lines():
             if line.startswith("data: {"):
                 events.append(json.loads(line.removeprefix("data: ")))
-                if len(events) == 5:
-                    before.workers[1].send_signal(signal.SIGKILL)
-    assert events[-1]["error"]["type"] == "server_error"
-    after = answers_again(gpus, GROUP)
-    assert len(after.workers) == 2 and not {*before.all} & {*after.all}
-    gone(before.all)
+                if len(events) == 1:
+                    worker.send_signal(signal.SIGKILL)
+    return events
+
+
+def test_a_worker_killed_under_a_request_ends_it_with_an_error_and_its_engine_is_replaced(
+    gpus: Server,
+) -> None:
+    # A busy machine may have made the whole reply before this program gets to read its beginning.
+    for _ in range(3):
+        before = found(gpus, GROUP)
+        last = events_until_killed(gpus, before.workers[1])[-1]
+        after = answers_again(gpus, GROUP)
+        assert len(after.workers) == 2 and not {*before.all} & {*after.all}
+        gone(before.all)
+        if "error" in last:
+            break
+    assert last["error"]["type"] == "server_error"
 
 
 def test_a_killed_replica_leaves_neither_core_nor_worker_and_is_replaced(gpus: Server) -> None:
