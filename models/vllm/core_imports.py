@@ -3,8 +3,10 @@
 # ruff: noqa: E402, F401
 import gc
 
-# A fifth of the time would go to collections of garbage, which find none.
-gc.disable()
+# Full collections would take a fifth of the time and find nothing. The others keep what is imported together in memory:
+# without them the engine's steps take some 3% longer.
+thresholds = gc.get_threshold()
+gc.set_threshold(*thresholds[:2], 1_000_000)
 
 import torch._dynamo
 import torch._inductor.compile_fx
@@ -22,4 +24,4 @@ set_process_title("CoreForks")
 # A collection would write to every object, and so copy all the pages that forked processes share.
 gc.collect()
 gc.freeze()
-gc.enable()
+gc.set_threshold(*thresholds)
