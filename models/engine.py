@@ -1,7 +1,8 @@
 """The engine protocols, in a replica and for the service: requests in, bytes with the usage so far out.
 
 The engine's side builds the bytes, where the typed outputs are at hand; the service forwards them untouched
-and keeps the last usage, so that a caller who leaves is billed for what was generated.
+and keeps the last usage, so that a caller who leaves is billed for what was generated. What a prompt costs at most
+is bound from its bytes alone, for models of which that is proven.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from models.errors import EngineError, EngineFailed, EngineRejected, EngineTimedOut, EngineUnavailable
-from models.prompt_bound import PromptBound, PromptMaking
+from models.template.values import ROLE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,59 @@ class EngineRequest:
     def choices(self) -> int:
         """Choices of each prompt."""
         return int(self.options.get("n") or 1)
+
+
+# These put more into a prompt than its messages' texts, or parse them and print them again.
+REWRITING_OPTIONS = ("tools", "chat_template_kwargs", "reasoning_effort")
+PLAIN_FIELDS = frozenset({"role", "content"})
+
+
+@dataclass(frozen=True, slots=True)
+class PromptMaking:
+    """Template and tokenizer of a model: the template's source, whether it gets contents as lists (`parts`), and the
+    tokenizer's file."""
+
+    template: str
+    parts: bool
+    special_tokens: Mapping[str, str]
+    tokenizer: str
+
+
+@dataclass(frozen=True, slots=True)
+class PromptBound:
+    """Tokens for each byte of text, for each message, for each part of a content, and for each prompt."""
+
+    per_byte: int
+    per_message: int
+    per_part: int
+    fixed: int
+
+    def of(self, request: EngineRequest) -> int | None:
+        """A count that the prompt's tokens cannot pass; None for a request that is more than roles and texts."""
+        if any(name in request.options for name in REWRITING_OPTIONS):
+            return None
+        size = parts = 0
+        for message in request.messages:
+            if not message.keys() <= PLAIN_FIELDS or len(message["role"].encode()) > ROLE_BYTES:
+                return None
+            texts = _texts(message["content"])
+            if texts is None:
+                return None
+            size += sum(len(text.encode()) for text in texts)
+            parts += len(texts)
+        return (
+            self.per_byte * size
+            + self.per_message * len(request.messages)
+            + self.per_part * parts
+            + self.fixed
+        )
+
+
+def _texts(content: str | list[Mapping[str, Any]]) -> list[str] | None:
+    if isinstance(content, str):
+        return [content]
+    texts = [part["text"] for part in content if part["type"] == "text"]
+    return texts if len(texts) == len(content) else None
 
 
 @dataclass(frozen=True, slots=True)

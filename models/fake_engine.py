@@ -12,11 +12,10 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from itertools import chain, cycle, islice
 
-from models.engine import EngineChunk, EngineFault, EngineRequest, TokenUsage
+from models.engine import EngineChunk, EngineFault, EngineRequest, PromptBound, TokenUsage
 from models.engine_kinds import EngineSpec
 from models.errors import EngineError, EngineRejected
 from models.fake_forms import FAKE_FORMS, FakeForm
-from models.prompt_bound import PromptBound
 
 TEXT = "The quick brown fox jumps over the lazy dog while seven tired owls look on from their old tree."
 # The reply of a served fake: it says so, and cannot be mistaken for a model's.

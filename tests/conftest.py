@@ -127,7 +127,7 @@ THOROUGH = (
     "compression/flags",
     "models/test_restarting_engine.py",
     "serve/compress/test_messages.py",
-    "serve/mcp_server",
+    "serve/test_mcp.py",
     "serve/originals",
     "serve/processes/test_listener.py",
     "serve/tracing/test_traces.py",

@@ -27,8 +27,7 @@ from billing.ledger.price_list import PriceList
 from billing.ledger.recording import OfflineAllowance, Recorder, Replayed, WrittenOff, log_written_off, replay
 from billing.ledger.spool import Spool
 from billing.price import Cost, ModelPrice
-from billing.store.circuit_breaker import CircuitBreaker
-from billing.store.database import Database, RowWork, Work
+from billing.store.database import CircuitBreaker, Database, RowWork, Work
 from billing.usage import (
     Hold,
     Outcome,

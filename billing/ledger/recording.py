@@ -12,8 +12,7 @@ from billing.errors import AllowanceSpent, LedgerUnavailable, RowRefused, UsageN
 from billing.ledger import ledger_sql, price_list
 from billing.ledger.ledger_sql import Posting
 from billing.ledger.spool import Spool, SpooledEvent
-from billing.store.circuit_breaker import CircuitBreaker
-from billing.store.database import Database, RowWork, Work
+from billing.store.database import CircuitBreaker, Database, RowWork, Work
 from billing.usage import Hold, Settlement, UsageEvent, event_from_json
 
 

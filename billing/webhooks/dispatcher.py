@@ -10,7 +10,7 @@ from functools import partial
 
 from billing.errors import LedgerUnavailable
 from billing.store.database import Database, PatientWork
-from billing.webhooks import delivery_sql
+from billing.webhooks import outbox
 from billing.webhooks.endpoint import Attempt, Outcome, Result, SecretUnreadable, pause_after
 from billing.webhooks.sender import SecretBox, Sender
 
@@ -96,10 +96,10 @@ class Dispatcher:
 
     async def _claim(self, lane: Lane) -> tuple[str, str] | None:
         """The endpoint, and the name under which it is claimed."""
-        if not await self._database.read(partial(delivery_sql.anything_due, failing=lane.failing)):
+        if not await self._database.read(partial(outbox.anything_due, failing=lane.failing)):
             return None
         worker = secrets.token_hex(16)
-        claim = partial(delivery_sql.claim, worker=worker, lease_s=self.lease_s, failing=lane.failing)
+        claim = partial(outbox.claim, worker=worker, lease_s=self.lease_s, failing=lane.failing)
         found = await self._database.write(PatientWork(claim))
         return None if found is None else (found, worker)
 
@@ -109,7 +109,7 @@ class Dispatcher:
         try:
             for _ in range(MOST_IN_A_TURN):
                 take = partial(
-                    delivery_sql.next_attempt, endpoint_id=endpoint_id, worker=worker, lease_s=self.lease_s
+                    outbox.next_attempt, endpoint_id=endpoint_id, worker=worker, lease_s=self.lease_s
                 )
                 attempt = await self._database.write(PatientWork(take))
                 if attempt is None:
@@ -117,7 +117,7 @@ class Dispatcher:
                 if (await self._try(attempt)).result not in ("delivered", "refused"):
                     rest_s = REST_S
                     break
-            release = partial(delivery_sql.release, endpoint_id=endpoint_id, worker=worker, rest_s=rest_s)
+            release = partial(outbox.release, endpoint_id=endpoint_id, worker=worker, rest_s=rest_s)
             await self._database.write(PatientWork(release))
         except LedgerUnavailable as error:
             # What was sent and not recorded is sent again, with the same id, once the lease has ended.
@@ -132,9 +132,7 @@ class Dispatcher:
         except SecretUnreadable as error:
             outcome = Outcome("unreachable", error=str(error))
         pause_s = pause_after(attempt.attempts + 1, self._chance())
-        record = partial(
-            delivery_sql.record, attempt=attempt, outcome=outcome, pause_s=pause_s, actor="upkeep"
-        )
+        record = partial(outbox.record, attempt=attempt, outcome=outcome, pause_s=pause_s, actor="upkeep")
         state = await self._database.write(record)
         self._count(outcome.result)
         if outcome.result != "delivered":

@@ -37,7 +37,7 @@ from billing.store.dates import now_s, this_month
 from billing.store.schema import api_keys, projects, workspaces
 from billing.store.webhook_tables import limit_alerts
 from billing.usage import month_of
-from billing.webhooks import delivery_sql, outbox
+from billing.webhooks import outbox
 
 MOST = 10_000
 
@@ -335,10 +335,10 @@ class LimitWatch:
 async def tidy(database: Database, waiting: Callable[[int], None]) -> None:
     """Deletes what is old, and tells `waiting` how many deliveries wait. Raises `LedgerUnavailable`."""
     for _ in range(MOST_TURNS):
-        if await database.write(PatientWork(delivery_sql.tidy)) < delivery_sql.DELETED_AT_ONCE:
+        if await database.write(PatientWork(outbox.tidy)) < outbox.DELETED_AT_ONCE:
             break
     if await database.read(has_old_alerts):
         for _ in range(MOST_TURNS):
             if await database.write(PatientWork(forget_old_alerts)) < DELETED_AT_ONCE:
                 break
-    waiting(await database.read(delivery_sql.count_waiting))
+    waiting(await database.read(outbox.count_waiting))

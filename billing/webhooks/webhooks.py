@@ -17,7 +17,7 @@ from billing.store.database import Database
 from billing.store.dates import now_s
 from billing.store.schema import workspaces
 from billing.store.webhook_tables import webhook_deliveries, webhook_endpoints
-from billing.webhooks import delivery_sql, outbox, sender
+from billing.webhooks import outbox, sender
 from billing.webhooks.endpoint import (
     Delivery,
     DeliveryState,
@@ -221,12 +221,12 @@ class Webhooks:
     ) -> list[Delivery]:
         """The latest, newest first. Raises `UnknownAccount`."""
         return await self._database.read(
-            lambda c: delivery_sql.listed(c, endpoint=endpoint, workspace=workspace, state=state, limit=limit)
+            lambda c: outbox.listed(c, endpoint=endpoint, workspace=workspace, state=state, limit=limit)
         )
 
     async def redeliver(self, event_id: str, *, endpoint: str | None = None) -> list[Delivery]:
         """Sends an event again, with the id that it had. Raises `UnknownEvent`."""
-        return await self._database.write(lambda c: delivery_sql.redeliver(c, event_id, endpoint))
+        return await self._database.write(lambda c: outbox.redeliver(c, event_id, endpoint))
 
     async def test(self, endpoint_id: str) -> Delivery:
         """Sends it a `webhook.test`, whatever it takes otherwise."""
@@ -237,7 +237,7 @@ class Webhooks:
             event_id = outbox.write(
                 connection, "webhook.test", [found.id], workspace_id=found.workspace_id, data=data
             )
-            return delivery_sql.listed_of(connection, event_id)[0]
+            return outbox.listed_of(connection, event_id)[0]
 
         return await self._database.write(work)
 

@@ -24,9 +24,8 @@ from compression.neural.token_classifier import TokenClassifier
 from compression.pipeline.pipeline import pipeline_of
 from compression.pipeline.served import BuiltModel, LocalModel
 from compression.pipeline.spec import ModelSpec
-from compression.scorers.bm25 import BM25Scorer
 from compression.scorers.kinds import KINDS, Blend
-from compression.scorers.lexical import LexicalScorer, Scorer
+from compression.scorers.lexical import BM25Scorer, LexicalScorer, Scorer
 from compression.source.token_counter import TokenCounter
 from compression.source.units import Segmentation
 

@@ -1,7 +1,12 @@
-"""The embedded default: features of words and meaning into small trained networks, in numpy, on weights of our own."""
+"""Scorers by words, without torch: the embedded default and BM25.
+
+The default puts features of words and meaning into small trained networks, in numpy, on weights of our own.
+"""
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +21,7 @@ from compression.features.matrix import Context, extract, prepare
 from compression.features.meaning import TokenEmbeddings
 from compression.features.network import BadWeights, Network, beginning_with, read_arrays
 from compression.second_look.rounds import SecondLook, demoted, read_inputs
+from compression.source.text import content_terms, terms_in
 from compression.source.units import Segmentation
 
 
@@ -118,3 +124,55 @@ def chances(logits: Floats) -> list[float]:
     exact = np.clip(np.asarray(logits, np.float64), -_STEEPEST, _STEEPEST)
     scores: list[float] = (1.0 / (1.0 + np.exp(-exact))).tolist()
     return scores
+
+
+# Of BM25.
+_K1 = 1.2
+_B = 0.75
+
+
+class BM25Scorer:
+    """BM25 over units, each read together with the title of its document: the scorer that needs no training.
+
+    Robertson and Zaragoza, 2009. A score is the share of what a perfect match could reach, below 1.
+    """
+
+    def __init__(self, *, with_title: bool = True) -> None:
+        self._with_title = with_title
+
+    def score(self, query: str, text: Segmentation) -> Sequence[float]:
+        wanted = Counter(content_terms(query) or terms_in(query))
+        counts, lengths = self._read(wanted, text)
+        frequency: Counter[str] = Counter()
+        for found in counts:
+            frequency.update(found.keys())
+        idf = {
+            term: math.log(1 + (len(counts) - frequency[term] + 0.5) / (frequency[term] + 0.5))
+            for term in wanted
+        }
+        best = sum(idf[term] * times for term, times in wanted.items()) * (_K1 + 1)
+        if best <= 0:
+            return [0.0] * len(counts)
+        average = max(1.0, sum(lengths) / len(lengths))
+        scores = []
+        for found, length in zip(counts, lengths, strict=True):
+            norm = _K1 * (1 - _B + _B * length / average)
+            gained = sum(
+                idf[term] * wanted[term] * times * (_K1 + 1) / (times + norm) for term, times in found.items()
+            )
+            scores.append(gained / best)
+        return scores
+
+    def _read(self, wanted: Counter[str], text: Segmentation) -> tuple[list[dict[str, int]], list[int]]:
+        """How often each unit, with its title, has each wanted term; and how many terms it has."""
+        titles = {document.title: number for number, document in enumerate(text.documents)}
+        own = [terms_in(unit) for unit in text.texts()]
+        counts: list[dict[str, int]] = []
+        lengths: list[int] = []
+        for unit, found in enumerate(own):
+            title = text.documents[text.units[unit].document].title if self._with_title else None
+            read = found if title is None or unit in titles else found + own[title]
+            wanted_here = [term for term in read if term in wanted]
+            counts.append(Counter(wanted_here) if wanted_here else {})
+            lengths.append(len(read))
+        return counts, lengths

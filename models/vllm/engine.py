@@ -15,10 +15,9 @@ from pydantic import ValidationError
 from vllm.entrypoints.serve.engine.protocol import ErrorResponse
 from vllm.exceptions import GenerationError, GracefulHTTPError, VLLMClientError
 
-from models.engine import EngineChunk, EngineFault, EngineRequest, ReplyFormName
+from models.engine import EngineChunk, EngineFault, EngineRequest, PromptMaking, ReplyFormName
 from models.errors import GrammarTrialsBusy
 from models.grammar.trials import TrialTerms, TrialTurns
-from models.prompt_bound import PromptMaking
 from models.vllm import insides
 from models.vllm.counting_client import CountingClient, PromptMeters, meters_of, tokens_at_once, trials_of
 from models.vllm.faults import constrained_by, fault_of, located, refusal, unknown_form

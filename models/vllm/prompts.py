@@ -9,8 +9,7 @@ from typing import Any
 
 from vllm.renderers.hf import HfRenderer, resolve_chat_template, resolve_chat_template_content_format
 
-from models.engine import CONTINUES, EngineRequest
-from models.prompt_bound import PromptMaking
+from models.engine import CONTINUES, EngineRequest, PromptMaking
 from models.structured_outputs import constraint_of, engine_constraint
 
 # vLLM takes temperatures below 1e-5 for greedy sampling, and lifts those below 0.01 to that.

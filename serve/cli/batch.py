@@ -13,7 +13,7 @@ import typer
 
 from serve.cli.options import Json
 from serve.cli.server_access import KeyFile, Url, url_and_key
-from serve.client.errors import PithError
+from serve.client import PithError
 from serve.config.paths import DEFAULT_CONFIG, ConfigError
 from serve.operator.rows import as_table
 

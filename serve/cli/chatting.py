@@ -18,7 +18,7 @@ from serve.cli.compress import read_text
 from serve.cli.options import Config
 from serve.cli.output import printable
 from serve.cli.server_access import KeyFile, Url, hints, url_and_key
-from serve.client.errors import PithError
+from serve.client import PithError
 from serve.config.paths import DEFAULT_CONFIG, ConfigError
 
 if TYPE_CHECKING:

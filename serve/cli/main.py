@@ -13,7 +13,7 @@ from typer.main import get_command
 
 from billing.errors import BillingError
 from serve.cli.completion import offer_completions
-from serve.client.errors import PithError
+from serve.client import PithError
 from serve.config.paths import ConfigError
 from serve.metrics.installed import checkout_commit, recorded_commit
 

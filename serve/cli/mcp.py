@@ -22,6 +22,6 @@ def mcp(
     # Here, because the protocol's packages take half a second to import.
     from serve.cli.main import installed_version
     from serve.client.pith_client import PithClient
-    from serve.mcp_server.server import mcp_server
+    from serve.mcp_server import mcp_server
 
     mcp_server(PithClient(url, key), installed_version()).run("stdio")

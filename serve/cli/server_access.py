@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from serve.client.errors import PithError
+from serve.client import PithError
 from serve.config.paths import ConfigError
 
 if TYPE_CHECKING:

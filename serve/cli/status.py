@@ -14,7 +14,7 @@ import typer
 
 from serve.cli.options import Config, Json
 from serve.cli.server_access import base_url, checked_url, hints
-from serve.client.errors import PithError
+from serve.client import PithError
 from serve.config.paths import DEFAULT_CONFIG, ConfigError
 from serve.operator.rows import as_table
 

@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 
 import aiohttp
 
-from serve.client.errors import PithError
+from serve.client import PithError
 
 # Above pith's own deadline for a compression (`deadline_s`, 60), whose error says more than a timeout here.
 DEADLINE_S = 90.0

@@ -16,7 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, mo
 from pydantic_core import ErrorDetails, PydanticCustomError, from_json
 from starlette.requests import Request
 
-from models.options.json_size import values_in
+from models.options.messages import values_in
 
 MAX_ISSUES = 20
 MAX_INPUT_CHARS = 256

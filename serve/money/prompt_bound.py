@@ -9,7 +9,7 @@ from math import ceil, prod
 from pathlib import Path
 from typing import Any
 
-from models.prompt_bound import PromptBound, PromptMaking
+from models.engine import PromptBound, PromptMaking
 
 # How far Unicode's forms can lengthen UTF-8: U+1D160 becomes three letters of four bytes, and U+FDFA eleven times its
 # own. Upper bounds for lower case (U+023A) and BERT's (NFD, then lower case, then spaces around ideographs).

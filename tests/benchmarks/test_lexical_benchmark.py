@@ -10,7 +10,7 @@ from benchmarks.stages import OTHER, STAGES, shares
 from compression.build import load_counter
 from compression.pipeline.pipeline import Compressor, Pipeline
 from compression.pipeline.spec import CompressionSettings
-from compression.scorers.bm25 import BM25Scorer
+from compression.scorers.lexical import BM25Scorer
 
 
 def test_the_text_is_the_same_in_every_run_and_of_the_size_asked_for() -> None:

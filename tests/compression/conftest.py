@@ -11,8 +11,7 @@ import pytest
 from compression.pipeline.pipeline import Compressor, Pipeline
 from compression.pipeline.request import CompressionRequest, CompressionResult
 from compression.pipeline.spec import CompressionSettings
-from compression.scorers.bm25 import BM25Scorer
-from compression.scorers.lexical import LexicalScorer
+from compression.scorers.lexical import BM25Scorer, LexicalScorer
 from compression.source.token_counter import FakeCounter, TokenCounter, TokenizerCounter
 from compression.source.units import Segmentation
 

@@ -21,7 +21,7 @@ from compression.pipeline.pipeline import Compressor, Pipeline
 from compression.pipeline.request import CompressionRequest, CompressionResult
 from compression.pipeline.served import NO_TERMS, JobTerms
 from compression.pipeline.spec import CompressionSettings
-from compression.scorers.bm25 import BM25Scorer
+from compression.scorers.lexical import BM25Scorer
 from compression.source.token_counter import FakeCounter
 from tests.faults.engine import is_broken
 

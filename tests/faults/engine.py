@@ -8,10 +8,9 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Literal
 
-from models.engine import EngineChunk, EngineRequest
+from models.engine import EngineChunk, EngineRequest, PromptBound
 from models.errors import EngineFailed, EngineUnavailable
 from models.fake_engine import FakeEngine
-from models.prompt_bound import PromptBound
 
 Breakage = Literal["killed", "bug"]
 # A prompt that ends so gets words of this many letters.

@@ -64,7 +64,7 @@ async def _key(settings: Any) -> str:
 
 
 def _prompt_bound() -> Any:
-    from models.prompt_bound import PromptBound
+    from models.engine import PromptBound
 
     return PromptBound(per_byte=1, per_message=64, per_part=0, fixed=32)
 

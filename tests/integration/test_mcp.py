@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from tests.integration.running import Server
-from tests.serve.mcp_server.mcp_client import complaint, texts, tools
+from tests.serve.mcp_client import complaint, texts, tools
 
 QUERY = "What is the price of flight 17?"
 FLIGHTS = "\n\n".join(

@@ -33,7 +33,7 @@ from compression.pipeline.pipeline import Compressor, Pipeline
 from compression.pipeline.request import CompressionRequest, CompressionResult
 from compression.pipeline.served import NO_TERMS, CompressionModel, JobTerms, LocalModel
 from compression.pipeline.spec import CompressionSettings
-from compression.scorers.bm25 import BM25Scorer
+from compression.scorers.lexical import BM25Scorer
 from compression.source.token_counter import FakeCounter, TokenCounter
 from models.catalog import Catalog
 from models.fake_engine import FakeEngine

@@ -26,9 +26,8 @@ from billing.store.database import Database, FakeOutageDatabase, Work, open_data
 from billing.store.migration import upgrade
 from billing.webhooks.limit_alerts import Refusals
 from models.embedding_backends import RetrievalModel
-from models.engine import Engine, EngineChunk, EngineRequest
+from models.engine import Engine, EngineChunk, EngineRequest, PromptBound
 from models.fake_engine import FakeEngine
-from models.prompt_bound import PromptBound
 from serve.app import build_service, open_ledger
 from serve.batches.wiring import BatchRoom
 from serve.catalog.offered import catalog_of

@@ -7,8 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 from aiohttp import web
 
-from serve.client import pith_client
-from serve.client.errors import PithError
+from serve.client import PithError, pith_client
 from serve.client.pith_client import PithClient
 
 

@@ -20,9 +20,8 @@ from compression.pipeline.errors import CompressorFailed, CompressorOverloaded, 
 from compression.pipeline.request import CompressionRequest, CompressionResult
 from compression.pipeline.served import NO_TERMS, CompressionFault, JobTerms
 from models.embedding_backends import Computed, RetrievalJob
-from models.engine import EngineChunk, EngineFault, EngineRequest
+from models.engine import EngineChunk, EngineFault, EngineRequest, PromptBound
 from models.errors import EngineFailed, EngineTimedOut, EngineUnavailable
-from models.prompt_bound import PromptBound
 from serve.cluster.replicas.applications import BOUND_KEY
 from serve.cluster.replicas.pool import ReplicaClient, ReplicaGone, Replicas, ReplyBroken
 from serve.config.chat_models import ReplicaSettings, shares_of

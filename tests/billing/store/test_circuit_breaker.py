@@ -1,4 +1,4 @@
-"""`billing.store.circuit_breaker`: what one workspace's row does is no outage of the ledger."""
+"""`billing.store.database`: what one workspace's row does is no outage of the ledger."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from billing.webhooks import delivery_sql
+from billing.webhooks import outbox
 from billing.webhooks.endpoint import (
     InvalidEndpoint,
     TooManyEndpoints,
@@ -96,7 +96,7 @@ async def test_what_was_sent_is_kept_for_a_month_and_what_waits_for_longer(hooks
     hooks.receiver.before = lambda got: hooks.receiver.statuses.append(500 if got.path == "/bad" else 200)
     # One at a time, so that each gets the answer that is meant for it.
     await hooks.send(places=1)
-    await hooks.later(delivery_sql.KEPT_S - DAY_S)
+    await hooks.later(outbox.KEPT_S - DAY_S)
     await tidy(hooks.books.database, waiting.append)
     assert len(await hooks.webhooks.deliveries()) == 2
     await hooks.later(2 * DAY_S)

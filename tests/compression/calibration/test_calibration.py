@@ -20,8 +20,8 @@ from compression.calibration.signals import NAMES, OF_CHOICE, OF_TEXT, of_choice
 from compression.pipeline.pipeline import Compressor, Pipeline
 from compression.pipeline.request import CompressionRequest, CompressionResult
 from compression.pipeline.spec import CompressionSettings, ModelSpec
-from compression.scorers.bm25 import BM25Scorer
 from compression.scorers.kinds import Blend
+from compression.scorers.lexical import BM25Scorer
 from compression.segmentation import segment
 from compression.source.token_counter import FakeCounter
 from compression.tuning.artefact import Fitted, NoBars, entry_of, write

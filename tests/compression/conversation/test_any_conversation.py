@@ -18,8 +18,7 @@ from compression.neural.words import join_words, split_words
 from compression.pipeline.pipeline import Compressor, Pipeline
 from compression.pipeline.request import CompressionRequest
 from compression.pipeline.spec import CompressionSettings
-from compression.scorers.bm25 import BM25Scorer
-from compression.scorers.lexical import LexicalScorer
+from compression.scorers.lexical import BM25Scorer, LexicalScorer
 from compression.segmentation import SegmentationSettings, segment
 from compression.source.units import join
 from tests.compression.conftest import pith_mini

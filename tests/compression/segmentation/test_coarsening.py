@@ -12,7 +12,7 @@ from benchmarks.limits.inputs import HOSTILE, hostile_of
 from compression.pipeline.pipeline import Compressor, Pipeline
 from compression.pipeline.request import CompressionRequest, CompressionResult
 from compression.pipeline.spec import CompressionSettings
-from compression.scorers.bm25 import BM25Scorer
+from compression.scorers.lexical import BM25Scorer
 from compression.segmentation import SegmentationSettings, segment
 from compression.segmentation.segment import coarsened
 from compression.source.token_counter import FakeCounter

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from models.options.json_size import values_in
+from models.options.messages import values_in
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(alphabet='a",:[]{}\\\\\\u00e9\n', max_size=8),

@@ -14,8 +14,7 @@ import pytest
 import pytest_asyncio
 from anthropic.types import Message
 
-from models.engine import EngineChunk, EngineFault, EngineRequest
-from models.prompt_bound import PromptBound
+from models.engine import EngineChunk, EngineFault, EngineRequest, PromptBound
 from tests.models.vllm.started import started
 from tests.models.vllm.thinking import END_OF_THOUGHT, thinking_checkpoint
 from tests.serve.served import Served, model_document, serving

@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from billing.caller import ProjectLimits
-from models.prompt_bound import PromptBound
+from models.engine import PromptBound
 from serve.http.auth import RECHECK_AFTER_S
 from tests.serve.served import (
     INPUT_NANO_USD,

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Regex, Tokenizer, normalizers
 
-from models.engine import EngineRequest
-from models.prompt_bound import PromptBound
+from models.engine import EngineRequest, PromptBound
 from serve.money.prompt_bound import proven_bound
 
 FOLDER = Path(__file__).parents[3] / "models/embedded/tokenizer"

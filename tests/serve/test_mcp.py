@@ -20,7 +20,7 @@ from serve.cli.server_access import KEY_VARIABLE, key_of
 from serve.config.paths import ConfigError
 from tests.serve.compressing import CONTEXT, QUERY, ReadyModel, local_model
 from tests.serve.loopback_service import Running, service
-from tests.serve.mcp_server.mcp_client import complaint, texts, tools
+from tests.serve.mcp_client import complaint, texts, tools
 
 ORIGINAL = "The warranty ends after two years. It rained."
 SECRET_KEY = "pith_a_key"

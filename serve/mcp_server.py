@@ -1,4 +1,7 @@
-"""The tools that an agent may call. The only module that imports `mcp`, but for tests."""
+"""An MCP server over standard input and output: its tools ask a running pith over HTTP.
+
+The only module that imports `mcp`, but for tests.
+"""
 
 import json
 from collections.abc import Iterator
@@ -10,7 +13,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import CallToolResult, TextContent
 from pydantic import Field, ValidationError
 
-from serve.client.errors import PithError
+from serve.client import PithError
 from serve.client.pith_client import PithClient
 
 _INSTRUCTIONS = (

@@ -1,9 +1,0 @@
-"""The error of a client of pith."""
-
-
-class PithError(Exception):
-    """pith refused, failed or could not be reached. The message is for the caller; `status` is the answer's, if any."""
-
-    def __init__(self, message: str, status: int | None = None) -> None:
-        super().__init__(message)
-        self.status = status
