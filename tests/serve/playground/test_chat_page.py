@@ -13,7 +13,7 @@ from playwright.sync_api import expect
 
 from models.errors import EngineUnavailable
 from models.fake_engine import FakeEngine
-from serve import catalog
+from serve.catalog import offered
 from tests.serve.loopback_service import Running
 from tests.serve.playground.watched import Watched
 
@@ -98,7 +98,7 @@ def test_an_edited_question_takes_the_place_of_the_one_that_failed(chat: Watched
 def test_a_model_that_starts_says_so_and_for_how_long(
     chat: Watched, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(catalog, "TOLD_AGAIN_S", 0)
+    monkeypatch.setattr(offered, "TOLD_AGAIN_S", 0)
     engine.is_ready, engine.answers = False, False
     chat.page.locator("#chat-model").focus()
     first = chat.page.locator("#chat-model option").first
