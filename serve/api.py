@@ -38,7 +38,6 @@ from serve.dialects.openai.responses.stored_responses import StoredResponses
 from serve.http.auth import Authenticate, authenticator
 from serve.http.error_dialects import misplaced_response, response_of, right_base
 from serve.http.errors import STATUSES, Problem, http_problem, problem_of, unexpected_problem
-from serve.http.limits import REFUSALS, count_refusals, counted, rate_limit_headers
 from serve.http.middleware import (
     BodyLimitMiddleware,
     DialectPathMiddleware,
@@ -48,7 +47,7 @@ from serve.http.middleware import (
     open_to,
 )
 from serve.http.openapi import ServedModels, docs_routes, document_request_models, health_routes
-from serve.http.replies import PlainRoute
+from serve.http.replies import REFUSALS, PlainRoute, count_refusals, counted, rate_limit_headers
 from serve.metrics.installed import version_of
 from serve.metrics.request_watch import HttpMetrics, RequestWatchMiddleware, Watch
 from serve.money.prices import PriceBook

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from billing.rollups.partitions import following, make_month
-from billing.rollups.refill import refill
+from billing.rollups.usage_sums import refill
 from billing.store.database import Database
 
 Connection = Any

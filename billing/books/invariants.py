@@ -20,7 +20,7 @@ from sqlalchemy import (
 )
 
 from billing.rollups.event_sums import event_sums
-from billing.rollups.refill import KEY, SPANS, days_by_month, due_sums, stored_sums
+from billing.rollups.usage_sums import KEY, SPANS, days_by_month, due_sums, stored_sums
 from billing.store.database import Database, use_one_snapshot
 from billing.store.rollup_tables import SUMS, usage_days, usage_months
 from billing.store.schema import (

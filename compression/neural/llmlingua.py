@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any
 
-from compression.choosing.cutting import thin_out
+from compression.choosing.budget import thin_out
 from compression.neural.batching import CheckpointRefused, LLMLinguaUnavailable
 from compression.neural.checkpoints import find_checkpoint, read_json
 from compression.neural.models import network_errors_translated, steered

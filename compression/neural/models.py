@@ -10,8 +10,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from compression.choosing.assembly import Assembler
-from compression.choosing.budget import Choice
-from compression.choosing.cutting import CutAssembler, parts_of, plan_cuts
+from compression.choosing.budget import Choice, CutAssembler, parts_of, plan_cuts
 from compression.neural.batching import (
     Floats,
     Job,

@@ -29,7 +29,6 @@ from serve.account.response import (
     usage_query,
 )
 from serve.http.auth import Authenticate
-from serve.http.limits import rate_limit_headers
 from serve.http.openapi import (
     BEARER,
     RATE_LIMIT_HEADERS,
@@ -37,6 +36,7 @@ from serve.http.openapi import (
     REQUEST_ID_PARAMETER,
     error_responses,
 )
+from serve.http.replies import rate_limit_headers
 
 MAX_WAITING = 8
 

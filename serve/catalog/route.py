@@ -13,7 +13,6 @@ from billing.rate_limits.rate_limits import RateLimits
 from models.catalog import Catalog as ChatModels
 from models.catalog import ChatModel
 from serve.http.auth import Authenticate
-from serve.http.limits import rate_limit_headers
 from serve.http.openapi import (
     BEARER,
     RATE_LIMIT_HEADERS,
@@ -21,6 +20,7 @@ from serve.http.openapi import (
     REQUEST_ID_PARAMETER,
     error_responses,
 )
+from serve.http.replies import rate_limit_headers
 from serve.money.prices import PriceBook, document_cached_price, price_fields, price_of
 
 

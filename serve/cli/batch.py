@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from serve.cli.access import KeyFile, Url, url_and_key
 from serve.cli.options import Json
-from serve.cli.server_access import KeyFile, Url, url_and_key
 from serve.client import PithError
 from serve.config.paths import DEFAULT_CONFIG, ConfigError
 from serve.operator.rows import as_table

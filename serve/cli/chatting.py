@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from serve.cli.access import KeyFile, Url, hints, url_and_key
 from serve.cli.completion import chat_models
 from serve.cli.compress import read_text
 from serve.cli.options import Config
 from serve.cli.output import printable
-from serve.cli.server_access import KeyFile, Url, hints, url_and_key
 from serve.client import PithError
 from serve.config.paths import DEFAULT_CONFIG, ConfigError
 

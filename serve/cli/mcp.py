@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from serve.cli.server_access import KEY_VARIABLE, key_of
+from serve.cli.access import KEY_VARIABLE, key_of
 from serve.config.paths import ConfigError
 
 

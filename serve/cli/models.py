@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from serve.cli.access import checked_url, hints
 from serve.cli.options import Config, Json
 from serve.cli.output import show_rows
-from serve.cli.server_access import checked_url, hints
 from serve.config.paths import DEFAULT_CONFIG, ConfigError
 from serve.operator.rows import as_csv as csv_of
 

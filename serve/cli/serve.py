@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from billing.usage import now
-from serve.cli.server_access import base_url
+from serve.cli.access import base_url
 from serve.cluster.progress import Progress
 from serve.config.paths import DEFAULT_CONFIG, ConfigError
 

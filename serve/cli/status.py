@@ -12,8 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
+from serve.cli.access import base_url, checked_url, hints
 from serve.cli.options import Config, Json
-from serve.cli.server_access import base_url, checked_url, hints
 from serve.client import PithError
 from serve.config.paths import DEFAULT_CONFIG, ConfigError
 from serve.operator.rows import as_table
@@ -171,7 +171,7 @@ def spent_today(config: Path) -> Spent | None:
     """Requests and US dollars by model since midnight (UTC); None where the ledger cannot be read from here."""
     from billing.errors import BillingError
     from billing.usage import now
-    from serve.cli.ledger_access import on_books
+    from serve.cli.access import on_books
 
     midnight = now().replace(hour=0, minute=0, second=0, microsecond=0)
     try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from serve.cli.ledger_access import on_books
+from serve.cli.access import on_books
 from serve.cli.options import Config
 from serve.config.paths import DEFAULT_CONFIG, ConfigError
 

@@ -16,8 +16,8 @@ from billing.rate_limits.rate_limits import Admission, RateLimits
 from compression.pipeline.request import as_requests
 from compression.pipeline.served import JobTerms
 from serve.compress.service import CompressService, PreparedCompression, compressed_fields, json_response
-from serve.http.limits import client_of, rate_limit_headers
-from serve.http.replies import Client, WorkingReply
+from serve.http.auth import client_of
+from serve.http.replies import Client, WorkingReply, rate_limit_headers
 from serve.http.request_body import InvalidBody, Issue
 
 logger = logging.getLogger("pith.compress")

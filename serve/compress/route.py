@@ -15,7 +15,6 @@ from serve.compress.request import BatchCompressRequest, CompressMessagesRequest
 from serve.compress.response import BatchCompressResponse, CompressMessagesResponse, CompressResponse
 from serve.compress.service import CompressReply, CompressService
 from serve.http.auth import Authenticate, authenticated_json, authenticated_request
-from serve.http.limits import count_refusals
 from serve.http.openapi import (
     BEARER,
     RATE_LIMIT_HEADERS,
@@ -25,7 +24,7 @@ from serve.http.openapi import (
     json_body,
     metering_header,
 )
-from serve.http.replies import NDJSON
+from serve.http.replies import NDJSON, count_refusals
 from serve.http.request_body import check_shape, parse_body
 from serve.originals.originals import RETAIN_S_FIELD
 

@@ -17,8 +17,8 @@ from models.catalog import Catalog, ChatModel
 from models.errors import UnknownModel
 from serve.dialects.documentation import anthropic_operation, openai_operation
 from serve.http.auth import Authenticate
-from serve.http.limits import rate_limit_headers
 from serve.http.openapi import BEARER
+from serve.http.replies import rate_limit_headers
 from serve.money.prices import PriceBook, input_price_fields, price_fields
 from serve.retrieval.service import RetrievalModels
 

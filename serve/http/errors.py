@@ -51,7 +51,7 @@ from models.errors import (
     UnknownModel,
     UnsupportedOption,
 )
-from serve.http.limits import TooManyWrongKeys
+from serve.http.auth import MissingKey, TooManyWrongKeys
 from serve.http.request_body import InvalidBody
 
 RETRY_AFTER_S = 5
@@ -62,10 +62,6 @@ class WrongAdminKey(Exception):
 
     def __init__(self) -> None:
         super().__init__("the admin key is wrong")
-
-
-class MissingKey(Exception):
-    """The request has no bearer key."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
 """Replies that work while they are sent: cancelled when their client leaves, and sent in pieces as these are made;
-and their routes."""
+their routes, the headers of rate limits, and the refusals that these count."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -13,7 +13,10 @@ from fastapi.routing import APIRoute
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from serve.http.limits import begin_work
+from billing.caller import LimitState
+from compression.pipeline.errors import CompressionError, UnknownCompressionModel
+from models.errors import InvalidField, UnknownModel, UnsupportedOption
+from serve.http.request_body import InvalidBody
 
 
 class ClientGone(Exception):
@@ -126,3 +129,45 @@ def _plain(endpoint: Endpoint) -> ASGIApp:
         await response(scope, receive, send)
 
     return app
+
+
+def rate_limit_headers(state: LimitState) -> dict[str, str]:
+    """`x-ratelimit-*` for the limits that the project has; none for a project without limits."""
+    headers: dict[str, str] = {}
+    for name, window in (("requests", state.requests), ("tokens", state.tokens)):
+        if window is not None:
+            headers[f"x-ratelimit-limit-{name}"] = str(window.limit)
+            headers[f"x-ratelimit-remaining-{name}"] = str(window.remaining)
+            headers[f"x-ratelimit-reset-{name}"] = f"{window.reset_s:g}s"
+    return headers
+
+
+Count = Callable[[], Awaitable[None]]
+# What a body is refused with before its request is admitted.
+REFUSALS: tuple[type[Exception], ...] = (
+    InvalidBody,
+    InvalidField,
+    UnsupportedOption,
+    UnknownModel,
+    UnknownCompressionModel,
+    CompressionError,
+)
+_COUNT = "count_refusal"
+
+
+def count_refusals(request: Request, count: Count) -> None:
+    """From here on until `begin_work`, a refusal of the request's body is counted, or it would be free. `count`
+    raises where a limit is reached, and that is the answer then."""
+    setattr(request.state, _COUNT, count)
+
+
+def begin_work(scope: Scope) -> None:
+    """The request is about to be admitted, and counted by that."""
+    scope.get("state", {}).pop(_COUNT, None)
+
+
+async def counted(request: Request) -> None:
+    """Count a refusal of this request's body. Raises `RateLimited` and `LimitsUnavailable`."""
+    count: Count | None = getattr(request.state, _COUNT, None)
+    if count is not None:
+        await count()

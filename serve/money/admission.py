@@ -22,9 +22,8 @@ from billing.store.database import Work
 from billing.usage import Hold, MeteringStatus
 from billing.webhooks.limit_alerts import Refusals, RefusedLimit
 from models.errors import EngineRejected
-from serve.http.limits import rate_limit_headers
 from serve.http.openapi import METERING_HEADER
-from serve.http.replies import Client, WorkingReply
+from serve.http.replies import Client, WorkingReply, rate_limit_headers
 from serve.money.held_request import (
     AlsoWrite,
     ChargedPrompt,

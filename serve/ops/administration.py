@@ -18,9 +18,8 @@ from billing.ledger.spool import Spool
 from billing.store.database import Database
 from billing.store.private_files import FILE_MODE, make_file_private
 from serve.config.settings import Settings
-from serve.http.auth import bearer_key
-from serve.http.errors import MissingKey, WrongAdminKey
-from serve.http.limits import WrongKeys, client_of
+from serve.http.auth import MissingKey, WrongKeys, bearer_key, client_of
+from serve.http.errors import WrongAdminKey
 from serve.operator.operator import Operator
 
 FILE = "admin-key"

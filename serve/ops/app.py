@@ -17,8 +17,8 @@ from billing.ledger.spool import Spool
 from billing.store.database import open_database
 from billing.usage import now
 from serve.config.settings import Settings
-from serve.http.errors import MissingKey, WrongAdminKey, http_problem
-from serve.http.limits import TooManyWrongKeys
+from serve.http.auth import MissingKey, TooManyWrongKeys
+from serve.http.errors import WrongAdminKey, http_problem
 from serve.http.middleware import BodyLimitMiddleware, RequestIdMiddleware
 from serve.http.openapi import docs_routes
 from serve.http.server.bounds import is_loopback, ops_bounds

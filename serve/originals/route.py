@@ -17,7 +17,6 @@ from billing.caller import Caller
 from billing.errors import BillingError
 from billing.rate_limits.rate_limits import RateLimits
 from serve.http.auth import Authenticate
-from serve.http.limits import rate_limit_headers
 from serve.http.openapi import (
     BEARER,
     RATE_LIMIT_HEADERS,
@@ -25,7 +24,7 @@ from serve.http.openapi import (
     REQUEST_ID_PARAMETER,
     error_responses,
 )
-from serve.http.replies import Client, StreamedResponse, WorkingReply
+from serve.http.replies import Client, StreamedResponse, WorkingReply, rate_limit_headers
 from serve.http.request_body import InvalidBody, Issue
 from serve.originals.originals import ID, Originals, Slice
 

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from compression.choosing.budget import Choice
-from compression.choosing.cutting import CutAssembler, may_be_cut, parts_of
+from compression.choosing.budget import Choice, CutAssembler, may_be_cut, parts_of
 from compression.choosing.selection import SelectionSettings
 from compression.features.words import WORD, fold, grams, split
 from compression.neural.words import find_guards, group_words, join_words, split_words

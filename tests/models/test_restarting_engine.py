@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from models.engine import EngineChunk, EngineFault, EngineRequest, TokenUsage
-from models.restarting_engine import RestartingEngine
+from models.engine_kinds import RestartingEngine
 
 REQUEST = EngineRequest("r", "m", ({"role": "user", "content": "hi"},), 4, False, "salt", {})
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from mcp import Client, StdioServerParameters
 from mcp.types import CallToolResult, TextContent
 
-from serve.cli.server_access import KEY_VARIABLE
+from serve.cli.access import KEY_VARIABLE
 
 PITH = "from serve.cli.main import main; main()"
 

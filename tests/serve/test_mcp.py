@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from models.fake_engine import FakeEngine
+from serve.cli.access import KEY_VARIABLE, key_of
 from serve.cli.main import main
-from serve.cli.server_access import KEY_VARIABLE, key_of
 from serve.config.paths import ConfigError
 from tests.serve.compressing import CONTEXT, QUERY, ReadyModel, local_model
 from tests.serve.loopback_service import Running, service

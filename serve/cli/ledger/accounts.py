@@ -14,8 +14,8 @@ from billing.caller import MAX_WEIGHT, ProjectLimits
 from billing.price import NANO_PER_USD
 from billing.usage import now
 from serve.cli import output
+from serve.cli.access import on_accounts, on_books
 from serve.cli.completion import keys
-from serve.cli.ledger_access import on_accounts, on_books
 from serve.cli.options import (
     All,
     AProject,

@@ -12,7 +12,7 @@ import typer
 from billing.books.saving import COMPARED_BY, DIMENSIONS, LINES, MIN_CONVERSATIONS, Dimension
 from billing.price import NANO_PER_USD, exact_usd
 from billing.usage import now
-from serve.cli.ledger_access import on_books, tell_of_archive
+from serve.cli.access import on_books, tell_of_archive
 from serve.cli.options import AWorkspace, Config, Json, OfProject, OfWorkspace, Since, Until, period
 from serve.cli.output import show_rows
 from serve.config.paths import DEFAULT_CONFIG, ConfigError

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
 
 import typer
 
-from serve.cli.ledger_access import on_books, tell_of_archive
+from serve.cli.access import on_books, tell_of_archive
 from serve.cli.options import Config, OfProject, OfWorkspace, Since, Until, period
 from serve.config.paths import DEFAULT_CONFIG, ConfigError
 

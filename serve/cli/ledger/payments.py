@@ -12,8 +12,8 @@ import typer
 
 from billing.collections.collection import State
 from billing.errors import LedgerUnavailable
+from serve.cli.access import on_books
 from serve.cli.completion import workspaces
-from serve.cli.ledger_access import on_books
 from serve.cli.options import (
     AWorkspace,
     Config,

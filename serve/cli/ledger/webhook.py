@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from billing.webhooks.endpoint import DeliveryState
-from serve.cli.ledger_access import on_books
+from serve.cli.access import on_books
 from serve.cli.options import Config, Json, OfWorkspace
 from serve.cli.output import show_rows, show_secret
 from serve.config.paths import DEFAULT_CONFIG

@@ -18,8 +18,8 @@ from typing import Any, Protocol
 from pydantic_core import from_json, to_json
 
 from models.engine import EngineChunk, EngineFault, EngineRequest, ReplicaEngine, TokenUsage
+from models.engine_kinds import RestartingEngine
 from models.errors import EngineFailed
-from models.restarting_engine import RestartingEngine
 from serve.cluster.replicas.applications import BOUND_KEY
 from serve.fairness.places import Shares
 from serve.fairness.replica_turns import FairGeneration

@@ -23,9 +23,9 @@ from serve.chat.service import ChatService, terms_of_count
 from serve.dialects.anthropic.conversation import chat_turns, tool_options
 from serve.dialects.anthropic.request import AnthropicRequest, AnthropicThinking
 from serve.dialects.documentation import GENERATING, AnthropicMessage, TokenCount, anthropic_operation
-from serve.http.auth import MAX_KEY_LENGTH, Authenticate, authenticated_request, bearer_key
+from serve.http.auth import MAX_KEY_LENGTH, Authenticate, MissingKey, authenticated_request, bearer_key
 from serve.http.error_dialects import anthropic_body, anthropic_problem
-from serve.http.errors import MissingKey, Problem
+from serve.http.errors import Problem
 from serve.http.openapi import BEARER
 from serve.http.replies import Client, PlainRoute
 from serve.http.request_body import InvalidBody, Issue

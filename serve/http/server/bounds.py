@@ -21,9 +21,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from serve.config.server_settings import ServerSettings
 from serve.config.settings import Settings
 from serve.config.values import ANY, LOCALHOST, LOOPBACK, Network, parse_networks
+from serve.http.auth import is_in_networks
 from serve.http.error_dialects import response_of
 from serve.http.errors import Problem
-from serve.http.limits import is_in_networks
 from serve.http.middleware import RequestIdMiddleware, accept_request_id
 from serve.processes.connections import Connections
 from serve.processes.process_setup import files_to_spare

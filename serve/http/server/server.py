@@ -12,7 +12,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from serve.config.settings import Settings
-from serve.http.limits import client_of, is_in_networks, plain_address
+from serve.http.auth import client_of, is_in_networks, plain_address
 from serve.http.server.bounds import (
     LOOK_EVERY_S,
     BadHttp,

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compression.choosing.budget import Choice
-from compression.choosing.cutting import CutAssembler, apart, may_be_cut, parts_of, plan_cuts, thin_out
+from compression.choosing.budget import Choice, CutAssembler, apart, may_be_cut, parts_of, plan_cuts, thin_out
 from compression.choosing.selection import SelectionSettings
 from compression.segmentation import SegmentationSettings, segment
 from compression.source.token_counter import FakeCounter

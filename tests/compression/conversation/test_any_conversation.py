@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compression.choosing.budget import Choice
-from compression.choosing.cutting import CutAssembler, may_be_cut, parts_of
+from compression.choosing.budget import Choice, CutAssembler, may_be_cut, parts_of
 from compression.choosing.selection import SelectionSettings
 from compression.conversation import spans_by_message
 from compression.neural.words import join_words, split_words

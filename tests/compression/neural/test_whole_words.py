@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compression.choosing.cutting import share_budget
+from compression.choosing.budget import share_budget
 from compression.neural.words import find_guards, group_words, join_words, split_words
 
 

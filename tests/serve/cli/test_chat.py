@@ -19,9 +19,9 @@ import pytest
 import yaml
 
 from models.fake_engine import TEXT, FakeEngine
+from serve.cli.access import KEY_VARIABLE, url_and_key
 from serve.cli.main import main
 from serve.cli.serve import announce
-from serve.cli.server_access import KEY_VARIABLE, url_and_key
 from serve.cluster.progress import Progress
 from serve.config.paths import ConfigError
 from serve.config.settings import load_settings

@@ -21,7 +21,7 @@ from compression.pipeline.errors import (
 from compression.pipeline.served import JobTerms
 from compression.source.token_counter import FakeCounter
 from serve.compress.request import MAX_INCLUDED
-from serve.http.limits import client_of
+from serve.http.auth import client_of
 from tests.serve.compressing import (
     CONTEXT,
     DEMO_DEADLINE_S,

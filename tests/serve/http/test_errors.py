@@ -54,17 +54,16 @@ from models.errors import (
     UnsupportedOption,
 )
 from serve.chat.reply import event
+from serve.http.auth import MissingKey, TooManyWrongKeys
 from serve.http.errors import (
     RETRY_AFTER_S,
     STATUSES,
-    MissingKey,
     Problem,
     WrongAdminKey,
     http_problem,
     problem_of,
     unexpected_problem,
 )
-from serve.http.limits import TooManyWrongKeys
 from serve.http.request_body import InvalidBody, Issue
 
 NO_STATE = LimitState(requests=None, tokens=None)

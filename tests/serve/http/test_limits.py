@@ -16,9 +16,16 @@ from billing.accounts.keys import mint
 from billing.errors import InvalidKey
 from serve.config.settings import Settings
 from serve.config.values import parse_networks
-from serve.http.auth import bearer_key
-from serve.http.errors import MissingKey
-from serve.http.limits import AT_ONCE, MAX_CLIENTS, TooManyWrongKeys, WrongKeys, client_of, is_in_networks
+from serve.http.auth import (
+    AT_ONCE,
+    MAX_CLIENTS,
+    MissingKey,
+    TooManyWrongKeys,
+    WrongKeys,
+    bearer_key,
+    client_of,
+    is_in_networks,
+)
 from tests.serve.compressing import CONTEXT, QUERY, compressing
 from tests.serve.http.serving import Listening, detail, listening
 from tests.serve.served import Served, serving, settings_document
