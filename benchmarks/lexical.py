@@ -28,8 +28,8 @@ from benchmarks.load.text import QUERY, made_up
 from benchmarks.resident import peak_growth_bytes
 from benchmarks.stages import sampled, shares
 from compression.build import load_counter, plain_compressor
+from compression.pipeline.compression_model import CompressionRequest
 from compression.pipeline.pipeline import Compressor
-from compression.pipeline.request import CompressionRequest
 from compression.pipeline.spec import ModelSpec
 from compression.source.token_counter import TokenCounter
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from compression.pipeline.compression_model import BuiltModel, LocalModel
 from compression.pipeline.pipeline import Compressor, pipeline_of
-from compression.pipeline.served import BuiltModel, LocalModel
 from compression.pipeline.spec import ModelSpec
 from compression.scorers.kinds import KINDS
 from compression.scorers.lexical import Scorer

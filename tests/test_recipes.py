@@ -120,7 +120,7 @@ class ShortestFirst:
 COMPRESS = """
 import asyncio
 from compression.build import build_model
-from compression.pipeline.request import CompressionRequest
+from compression.pipeline.compression_model import CompressionRequest
 from serve.config.compression_models import CompressionModelSettings, spec_of
 
 settings = CompressionModelSettings(id="shortest", name="Shortest", blurb="For a trial.", kind="{kind}")

@@ -10,8 +10,8 @@ from benchmarks.limits.inputs import HOSTILE, hostile_of
 from benchmarks.limits.row import Row, Work
 from benchmarks.load.text import made_up
 from compression.build import load_counter
+from compression.pipeline.compression_model import CompressionRequest
 from compression.pipeline.pipeline import Compressor, Pipeline
-from compression.pipeline.request import CompressionRequest
 from compression.pipeline.spec import CompressionSettings
 from compression.scorers.lexical import LexicalScorer
 

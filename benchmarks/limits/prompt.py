@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from benchmarks.limits.row import Row, Work
-from compression.pipeline.request import Receipt
+from compression.pipeline.compression_model import Receipt
 from compression.source.units import Slice
 from models.catalog import Capabilities
 from models.options.messages import MAX_PARTS, MAX_REQUEST_PARTS, engine_messages

@@ -17,7 +17,7 @@ from benchmarks.evaluation.minilm import encoder_checkpoint
 from benchmarks.quality.scoring import Outcome, Told, judge
 
 if TYPE_CHECKING:
-    from compression.pipeline.served import BuiltModel
+    from compression.pipeline.compression_model import BuiltModel
     from compression.pipeline.spec import ModelSpec
 
 PROCESSES = 2
@@ -54,8 +54,8 @@ class _Worker:
 
     def run(self, task: Task) -> Outcome:
         """Raises `CannotCompress`, which crosses a process as an error with fields of its own does not."""
+        from compression.pipeline.compression_model import CompressionRequest
         from compression.pipeline.errors import CompressionError
-        from compression.pipeline.request import CompressionRequest
 
         request = CompressionRequest(task.case.query, task.case.context, task.ratio, keep=task.keep)
         try:

@@ -25,7 +25,7 @@ from benchmarks.load.report import table
 from benchmarks.savings.conversation import Conversation, Message, conversations
 from benchmarks.savings.interval import bootstrap
 from compression.build import load_counter, plain_compressor
-from compression.pipeline.request import CompressionRequest
+from compression.pipeline.compression_model import CompressionRequest
 from compression.pipeline.spec import ModelSpec
 from serve.prompt_compression.blocks import Block, find_blocks
 

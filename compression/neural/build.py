@@ -21,8 +21,8 @@ from compression.neural.models import (
 )
 from compression.neural.networks import Placement
 from compression.neural.token_classifier import TokenClassifier
+from compression.pipeline.compression_model import BuiltModel, LocalModel
 from compression.pipeline.pipeline import pipeline_of
-from compression.pipeline.served import BuiltModel, LocalModel
 from compression.pipeline.spec import ModelSpec
 from compression.scorers.kinds import KINDS, Blend
 from compression.scorers.lexical import BM25Scorer, LexicalScorer, Scorer

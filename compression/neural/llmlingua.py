@@ -14,9 +14,9 @@ from compression.neural.batching import CheckpointRefused, LLMLinguaUnavailable
 from compression.neural.checkpoints import find_checkpoint, read_json
 from compression.neural.models import network_errors_translated, steered
 from compression.neural.networks import Placement
+from compression.pipeline.compression_model import CompressionRequest, CompressionResult
 from compression.pipeline.errors import RefusedRequest
 from compression.pipeline.pipeline import Pipeline
-from compression.pipeline.request import CompressionRequest, CompressionResult
 from compression.scorers.lexical import Scorer
 from compression.source.units import Slice
 

@@ -21,6 +21,7 @@ from compression.neural.batching import (
     QueryTooLong,
 )
 from compression.neural.token_classifier import TokenClassifier
+from compression.pipeline.compression_model import BoundedModel, CompressionRequest, CompressionResult, done
 from compression.pipeline.errors import (
     CompressorFailed,
     CompressorOverloaded,
@@ -28,8 +29,6 @@ from compression.pipeline.errors import (
     RefusedRequest,
 )
 from compression.pipeline.pipeline import Pipeline, Prepared
-from compression.pipeline.request import CompressionRequest, CompressionResult
-from compression.pipeline.served import BoundedModel, done
 from compression.scorers.kinds import Blend
 from compression.scorers.lexical import LexicalScorer, Scorer, chances
 from compression.source.units import Segmentation

@@ -17,8 +17,7 @@ from compression.choosing.diversity import diversify
 from compression.choosing.protection import protect
 from compression.choosing.selection import SelectionSettings
 from compression.flags import Evidence, check
-from compression.pipeline.errors import NotCalibrated, ScoresMismatch
-from compression.pipeline.request import (
+from compression.pipeline.compression_model import (
     CompressionRequest,
     CompressionResult,
     Receipt,
@@ -28,6 +27,7 @@ from compression.pipeline.request import (
     check_request,
     check_units,
 )
+from compression.pipeline.errors import NotCalibrated, ScoresMismatch
 from compression.pipeline.spec import CompressionSettings, ModelSpec
 from compression.salience import is_record, read_salience, worths
 from compression.scorers.kinds import KINDS

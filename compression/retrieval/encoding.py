@@ -13,8 +13,8 @@ from compression.neural.checkpoints import find_checkpoint
 from compression.neural.encoder import Encoder
 from compression.neural.models import network_errors_translated
 from compression.neural.networks import Placement
+from compression.pipeline.compression_model import done
 from compression.pipeline.errors import RefusedRequest
-from compression.pipeline.served import done
 from compression.retrieval.job import Answer, EncoderSpec, RetrievalJob
 from compression.retrieval.plain import check_lengths, little_endian, shortened
 

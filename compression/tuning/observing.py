@@ -17,8 +17,8 @@ from compression.calibration.estimate import NO_ESTIMATE, Calibration, Estimate,
 from compression.calibration.signals import NAMES, of_choice, of_text
 from compression.choosing.budget import budget_for
 from compression.choosing.selection import SelectionSettings
+from compression.pipeline.compression_model import CompressionRequest, CompressionResult
 from compression.pipeline.pipeline import Pipeline
-from compression.pipeline.request import CompressionRequest, CompressionResult
 from compression.pipeline.spec import CompressionSettings, ModelSpec
 from compression.scorers.kinds import KINDS
 from compression.source.token_counter import TokenCounter

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from compression.conversation import fault_in
-from compression.pipeline.request import CompressionResult
+from compression.pipeline.compression_model import CompressionResult
 from compression.tuning.observing import Question
 
 _MEMBERS = frozenset({"query", "input", "messages", "evidence", "answers"})

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 from msgspec.msgpack import Decoder, Encoder
 
-from compression.pipeline.request import CompressionRequest, CompressionResult
-from compression.pipeline.served import CompressionFault
+from compression.pipeline.compression_model import CompressionFault, CompressionRequest, CompressionResult
 from compression.retrieval.job import Answer, RetrievalJob
 
 # Bytes of the payload, and the number of its job.

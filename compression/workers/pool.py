@@ -8,13 +8,13 @@ import itertools
 import logging
 from collections import Counter
 
+from compression.pipeline.compression_model import JobTerms
 from compression.pipeline.errors import (
     CompressionTimedOut,
     CompressorFailed,
     CompressorOverloaded,
     CompressorUnavailable,
 )
-from compression.pipeline.served import JobTerms
 from compression.workers.lanes import Job, Lane, LaneName, PoolObserver, PoolPlan, Replaced
 from compression.workers.processes import Processes, Start, WorkerProcess
 

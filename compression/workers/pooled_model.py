@@ -3,9 +3,14 @@
 import logging
 from typing import Any
 
+from compression.pipeline.compression_model import (
+    NO_TERMS,
+    CompressionRequest,
+    CompressionResult,
+    JobTerms,
+    check_texts,
+)
 from compression.pipeline.errors import CompressorFailed
-from compression.pipeline.request import CompressionRequest, CompressionResult, check_texts
-from compression.pipeline.served import NO_TERMS, JobTerms
 from compression.pipeline.spec import ModelSpec
 from compression.retrieval.job import Answer, EncoderSpec, RetrievalJob
 from compression.scorers.kinds import KINDS

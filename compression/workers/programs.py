@@ -9,8 +9,14 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from compression.build import build_model, load_counter, plain_compressor, plain_scorer
-from compression.pipeline.request import CompressionRequest
-from compression.pipeline.served import UNEXPECTED, CompressionFault, as_value, done, fault_of
+from compression.pipeline.compression_model import (
+    UNEXPECTED,
+    CompressionFault,
+    CompressionRequest,
+    as_value,
+    done,
+    fault_of,
+)
 from compression.pipeline.spec import ModelSpec
 from compression.retrieval.job import EncoderSpec
 from compression.retrieval.plain import PlainRetrieval

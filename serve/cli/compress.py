@@ -15,7 +15,7 @@ from serve.cli.completion import compression_models
 from serve.config.paths import DEFAULT_CONFIG, ConfigError
 
 if TYPE_CHECKING:
-    from compression.pipeline.request import CompressionRequest, CompressionResult
+    from compression.pipeline.compression_model import CompressionRequest, CompressionResult
     from serve.compress.service import KeptFields
     from serve.config.compression_models import CompressionModelSettings
 
@@ -55,7 +55,7 @@ def compress_file(
     """
     from rich.console import Console
 
-    from compression.pipeline.request import CompressionRequest
+    from compression.pipeline.compression_model import CompressionRequest
     from serve.cli.compression_view import report, show, span_table
     from serve.config.settings import load_anchored
 

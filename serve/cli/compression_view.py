@@ -4,7 +4,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from compression.pipeline.request import CompressionResult, Receipt
+from compression.pipeline.compression_model import CompressionResult, Receipt
 from serve.cli.output import printable
 from serve.compress.service import KeptFields
 

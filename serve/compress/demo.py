@@ -13,8 +13,7 @@ from starlette.types import Send
 from billing.caller import Caller, LimitState, ProjectLimits
 from billing.errors import RateLimited
 from billing.rate_limits.rate_limits import Admission, RateLimits
-from compression.pipeline.request import as_requests
-from compression.pipeline.served import JobTerms
+from compression.pipeline.compression_model import JobTerms, as_requests
 from serve.compress.service import CompressService, PreparedCompression, compressed_fields, json_response
 from serve.http.auth import client_of
 from serve.http.replies import Client, WorkingReply, rate_limit_headers

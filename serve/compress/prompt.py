@@ -17,7 +17,7 @@ from billing.accounts.keys import require_models
 from billing.caller import Caller
 from billing.usage import MeteringStatus, Outcome
 from compression.flags import Flag
-from compression.pipeline.request import Receipt
+from compression.pipeline.compression_model import Receipt
 from serve.compress.request import CompressMessagesRequest
 from serve.compress.response import CompressMessagesResponse
 from serve.compress.service import ROUTE, json_response, use_receipt

@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field, PlainValidator, ValidationInfo, field_va
 from pydantic_core import PydanticCustomError, PydanticKnownError
 
 from compression.conversation import fault_in
-from compression.pipeline.request import (
+from compression.pipeline.compression_model import (
     LONGEST_SIZED_BYTES,
     MAX_SIZES,
     MOST_SIZED_UNITS,

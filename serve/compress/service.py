@@ -14,15 +14,15 @@ from starlette.responses import Response
 from billing.caller import Caller
 from billing.usage import MeteringStatus
 from compression.conversation import spans_by_message
-from compression.pipeline.errors import CompressionError, CompressorFailed, InputTooLarge, RefusedRequest
-from compression.pipeline.request import (
+from compression.pipeline.compression_model import (
     LONGEST_SIZED_BYTES,
     CompressionRequest,
     CompressionResult,
+    JobTerms,
     Receipt,
     Sized,
 )
-from compression.pipeline.served import JobTerms
+from compression.pipeline.errors import CompressionError, CompressorFailed, InputTooLarge, RefusedRequest
 from compression.source.units import Slice
 from models.engine import TokenUsage
 from serve.compress.request import Asked, CompressInput, request_of, retain_s_of, wants_spans

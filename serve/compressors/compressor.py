@@ -19,9 +19,8 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from compression.pipeline.compression_model import NO_TERMS, CompressionModel, JobTerms, Receipt
 from compression.pipeline.errors import CompressionTimedOut, UnknownCompressionModel
-from compression.pipeline.request import Receipt
-from compression.pipeline.served import NO_TERMS, CompressionModel, JobTerms
 from compression.scorers.kinds import KINDS
 from serve.config.compression_models import CompressionSettingsSection, spec_of
 from serve.http.request_body import RequestShape

@@ -10,8 +10,8 @@ from billing.errors import BillingDisabled, ClockBehind, InvalidKey, LedgerUnava
 from billing.price import Cost
 from billing.usage import MeteringStatus, PromptCompression, Saving
 from compression.flags import CODES
+from compression.pipeline.compression_model import Receipt
 from compression.pipeline.errors import CompressorOverloaded
-from compression.pipeline.request import Receipt
 from models.engine import TokenUsage
 from serve.http.errors import STATUSES, problem_of
 from serve.metrics.background import OriginalMetrics

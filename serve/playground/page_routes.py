@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from billing.ledger.price_list import PriceList
-from compression.pipeline.request import LONGEST_SIZED_BYTES, MAX_SIZES, as_requests
+from compression.pipeline.compression_model import LONGEST_SIZED_BYTES, MAX_SIZES, as_requests
 from compression.scorers.kinds import KINDS
 from models.catalog import Catalog, ChatModel
 from serve.config.compression_models import CompressionModelSettings

@@ -13,6 +13,7 @@ from typing import Any
 
 from billing.caller import Caller
 from billing.errors import BillingError
+from compression.pipeline.compression_model import CompressionRequest, CompressionResult, JobTerms
 from compression.pipeline.errors import (
     CompressionError,
     CompressionTimedOut,
@@ -21,8 +22,6 @@ from compression.pipeline.errors import (
     CompressorUnavailable,
     InputTooLarge,
 )
-from compression.pipeline.request import CompressionRequest, CompressionResult
-from compression.pipeline.served import JobTerms
 from models.errors import EngineError, EngineRejected
 from serve.compressors.compressor import AT_ONCE, ServedCompressor
 from serve.metrics.charged_requests import Reason

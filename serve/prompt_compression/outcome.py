@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 from weakref import WeakValueDictionary
 
-from compression.pipeline.request import Receipt
+from compression.pipeline.compression_model import Receipt
 from models.engine import TokenUsage
 from serve.metrics.charged_requests import BlockEnd, Reason
 from serve.money.held_request import ChargedPrompt

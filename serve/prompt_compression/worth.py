@@ -8,7 +8,7 @@ compression's, in the receipt's.
 from dataclasses import dataclass
 
 from billing.price import PICO_PER_NANO, WHOLE_PPM, ModelPrice
-from compression.pipeline.request import Receipt
+from compression.pipeline.compression_model import Receipt
 
 # Each of the three costs that are compared is rounded to a nano-dollar by itself.
 ROUNDING_PICO_USD = 2 * PICO_PER_NANO

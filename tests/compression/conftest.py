@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from compression.pipeline.compression_model import CompressionRequest, CompressionResult
 from compression.pipeline.pipeline import Compressor, Pipeline
-from compression.pipeline.request import CompressionRequest, CompressionResult
 from compression.pipeline.spec import CompressionSettings
 from compression.scorers.lexical import BM25Scorer, LexicalScorer
 from compression.source.token_counter import FakeCounter, TokenCounter, TokenizerCounter

@@ -13,9 +13,9 @@ from compression.choosing.budget import Choice, CutAssembler, may_be_cut, parts_
 from compression.choosing.selection import SelectionSettings
 from compression.features.words import WORD, fold, grams, split
 from compression.neural.words import find_guards, group_words, join_words, split_words
+from compression.pipeline.compression_model import CompressionRequest, CompressionResult
 from compression.pipeline.errors import NotText
 from compression.pipeline.pipeline import Compressor, Pipeline
-from compression.pipeline.request import CompressionRequest, CompressionResult
 from compression.pipeline.spec import CompressionSettings
 from compression.scorers.lexical import LexicalScorer
 from compression.segmentation import segment

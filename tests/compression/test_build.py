@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from compression.build import TokenizerUnavailable, build_model, load_counter
+from compression.pipeline.compression_model import CompressionRequest, CompressionResult, LocalModel
 from compression.pipeline.errors import CompressorOverloaded
-from compression.pipeline.request import CompressionRequest, CompressionResult
-from compression.pipeline.served import LocalModel
 from compression.pipeline.spec import CompressionSettings, ModelSpec
 from compression.scorers.kinds import KINDS, Blend
 from tests.compression.conftest import TOKENIZER

@@ -17,8 +17,8 @@ from benchmarks.limits.inputs import HOSTILE, hostile_of
 from compression.choosing.assembly import GapMarker
 from compression.choosing.selection import Selection, SelectionSettings
 from compression.conversation import spans_by_message
+from compression.pipeline.compression_model import CompressionRequest
 from compression.pipeline.pipeline import Compressor
-from compression.pipeline.request import CompressionRequest
 from compression.segmentation import segment
 from compression.source.units import Slice
 

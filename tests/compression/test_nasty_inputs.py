@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from benchmarks.limits.inputs import HOSTILE
-from compression.pipeline.request import CompressionResult
+from compression.pipeline.compression_model import CompressionResult
 from compression.segmentation import segment
 
 Compress = Callable[..., CompressionResult]

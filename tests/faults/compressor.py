@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
 
+from compression.pipeline.compression_model import NO_TERMS, CompressionRequest, CompressionResult, JobTerms
 from compression.pipeline.errors import (
     CompressionTimedOut,
     CompressorFailed,
@@ -18,8 +19,6 @@ from compression.pipeline.errors import (
     CompressorUnavailable,
 )
 from compression.pipeline.pipeline import Compressor, Pipeline
-from compression.pipeline.request import CompressionRequest, CompressionResult
-from compression.pipeline.served import NO_TERMS, JobTerms
 from compression.pipeline.spec import CompressionSettings
 from compression.scorers.lexical import BM25Scorer
 from compression.source.token_counter import FakeCounter

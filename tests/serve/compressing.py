@@ -29,9 +29,15 @@ from billing.price import ModelPrice
 from billing.rate_limits.counters import MemoryCounters
 from billing.rate_limits.rate_limits import RateLimits
 from billing.store.database import open_database
+from compression.pipeline.compression_model import (
+    NO_TERMS,
+    CompressionModel,
+    CompressionRequest,
+    CompressionResult,
+    JobTerms,
+    LocalModel,
+)
 from compression.pipeline.pipeline import Compressor, Pipeline
-from compression.pipeline.request import CompressionRequest, CompressionResult
-from compression.pipeline.served import NO_TERMS, CompressionModel, JobTerms, LocalModel
 from compression.pipeline.spec import CompressionSettings
 from compression.scorers.lexical import BM25Scorer
 from compression.source.token_counter import FakeCounter, TokenCounter

@@ -12,7 +12,7 @@ from benchmarks.evaluation.suites import catalogue, traces
 from benchmarks.evaluation.suites.families import FAMILIES, family_of
 from benchmarks.evaluation.suites.logs import cases as logs
 from benchmarks.training.calibration.logs import log_cases
-from compression.pipeline.request import CompressionResult
+from compression.pipeline.compression_model import CompressionResult
 from compression.source.units import Slice
 from compression.tuning.observing import Question
 

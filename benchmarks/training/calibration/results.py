@@ -16,7 +16,7 @@ from benchmarks.evaluation.retrieval import HardPassages
 from benchmarks.evaluation.suites.traces import Message, Trace, calls_of, holds_value, needed_values, trace
 from benchmarks.training.calibration.made_results import made_results
 from compression.conversation.queries import QueryReader, Said, arguments_of
-from compression.pipeline.request import CompressionResult
+from compression.pipeline.compression_model import CompressionResult
 from compression.tuning.observing import Question
 
 SHORTEST = 400  # characters; shorter results are sent whole

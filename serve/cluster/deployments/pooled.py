@@ -7,8 +7,13 @@ from typing import Any
 
 from ray import serve
 
-from compression.pipeline.request import CompressionRequest, CompressionResult
-from compression.pipeline.served import CompressionFault, JobTerms, as_value
+from compression.pipeline.compression_model import (
+    CompressionFault,
+    CompressionRequest,
+    CompressionResult,
+    JobTerms,
+    as_value,
+)
 from models.embedding_backends import Computed, RetrievalJob
 from models.engine import EngineFault
 from serve.cluster.deployments.deployment_options import at_most, pooled_options

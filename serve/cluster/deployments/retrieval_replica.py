@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Protocol
 
+from compression.pipeline.compression_model import JobTerms
 from compression.pipeline.errors import (
     CompressionError,
     CompressionTimedOut,
@@ -12,7 +13,6 @@ from compression.pipeline.errors import (
     CompressorUnavailable,
     TextTooLong,
 )
-from compression.pipeline.served import JobTerms
 from compression.retrieval.job import Answer, EncoderSpec
 from compression.retrieval.job import RetrievalJob as WorkerJob
 from compression.workers.lanes import plan_of

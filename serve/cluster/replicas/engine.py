@@ -16,9 +16,14 @@ from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, 
 from ray.serve.handle import DeploymentHandle, DeploymentResponse
 from ray.serve.schema import ReplicaState
 
+from compression.pipeline.compression_model import (
+    NO_TERMS,
+    CompressionFault,
+    CompressionRequest,
+    CompressionResult,
+    JobTerms,
+)
 from compression.pipeline.errors import CompressorFailed, CompressorOverloaded, CompressorUnavailable
-from compression.pipeline.request import CompressionRequest, CompressionResult
-from compression.pipeline.served import NO_TERMS, CompressionFault, JobTerms
 from models.embedding_backends import Computed, RetrievalJob
 from models.engine import EngineChunk, EngineFault, EngineRequest, PromptBound
 from models.errors import EngineFailed, EngineTimedOut, EngineUnavailable

@@ -13,7 +13,7 @@ from benchmarks.training.calibration.logs import log_cases
 from benchmarks.training.calibration.questions import question_of, share_kept
 from benchmarks.training.calibration.report import FIGURES, PAGE, publish
 from compression.calibration.signals import NAMES
-from compression.pipeline.request import CompressionResult, Receipt
+from compression.pipeline.compression_model import CompressionResult, Receipt
 from compression.source.units import Slice
 from compression.tuning.artefact import NoBars, entry_of
 from compression.tuning.observing import RATIOS, Observed

@@ -17,8 +17,8 @@ from compression.calibration.calibration import BadCalibration, Calibrated, kept
 from compression.calibration.context import MOST_PLACES, Ranges, kind_of, places, read, scripts_of, units_with
 from compression.calibration.fitting import Curves, Rows, calibration_error, promises, rates
 from compression.calibration.signals import NAMES, OF_CHOICE, OF_TEXT, of_choice, of_text
+from compression.pipeline.compression_model import CompressionRequest, CompressionResult
 from compression.pipeline.pipeline import Compressor, Pipeline
-from compression.pipeline.request import CompressionRequest, CompressionResult
 from compression.pipeline.spec import CompressionSettings, ModelSpec
 from compression.scorers.kinds import Blend
 from compression.scorers.lexical import BM25Scorer

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compression.choosing.diversity import diversify
+from compression.pipeline.compression_model import CompressionRequest
 from compression.pipeline.pipeline import Compressor, Pipeline
-from compression.pipeline.request import CompressionRequest
 from compression.pipeline.spec import CompressionSettings
 from compression.salience import read_salience
 from compression.segmentation import segment

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from compression.build import plain_compressor
 from compression.choosing.assembly import MARK, GapMarker
 from compression.conversation import fault_in
+from compression.pipeline.compression_model import CompressionRequest, CompressionResult
 from compression.pipeline.pipeline import Compressor, Pipeline
-from compression.pipeline.request import CompressionRequest, CompressionResult
 from compression.pipeline.spec import CompressionSettings, ModelSpec
 from compression.segmentation import segment
 from compression.source.token_counter import FakeCounter

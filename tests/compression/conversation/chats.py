@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from compression.conversation import spans_by_message
-from compression.pipeline.request import CompressionResult
+from compression.pipeline.compression_model import CompressionResult
 from compression.source.units import Segmentation
 
 IDS = st.sampled_from(["call_1", "call_2", "call_3"])

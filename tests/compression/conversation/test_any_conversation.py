@@ -14,8 +14,8 @@ from compression.choosing.budget import Choice, CutAssembler, may_be_cut, parts_
 from compression.choosing.selection import SelectionSettings
 from compression.conversation import spans_by_message
 from compression.neural.words import join_words, split_words
+from compression.pipeline.compression_model import CompressionRequest
 from compression.pipeline.pipeline import Compressor, Pipeline
-from compression.pipeline.request import CompressionRequest
 from compression.pipeline.spec import CompressionSettings
 from compression.scorers.lexical import BM25Scorer, LexicalScorer
 from compression.segmentation import SegmentationSettings, segment

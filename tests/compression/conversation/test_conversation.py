@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from compression.conversation import fault_in, is_conversation, spans_by_message
-from compression.pipeline.request import CompressionResult
+from compression.pipeline.compression_model import CompressionResult
 from compression.source.units import Slice
 from tests.compression.conversation.chats import answer, call, is_conversation_still
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from compression.pipeline.request import CompressionResult
+from compression.pipeline.compression_model import CompressionResult
 from compression.pipeline.spec import CompressionSettings
 from compression.segmentation import SegmentationSettings, segment
 from tests.compression.conversation.chats import answer, call

@@ -12,7 +12,7 @@ from benchmarks.limits.inputs import hostile_of
 from compression.calibration.estimate import Estimate
 from compression.choosing.protection import protect
 from compression.flags import CODES, Evidence, Flag, FlagSettings, check
-from compression.pipeline.request import CompressionResult
+from compression.pipeline.compression_model import CompressionResult
 from compression.pipeline.spec import CompressionSettings
 from compression.segmentation import segment
 from compression.source.units import Segmentation, Slice

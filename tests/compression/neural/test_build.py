@@ -20,6 +20,12 @@ from compression.neural.batching import CheckpointRefused, Floats, Job, NeuralSe
 from compression.neural.llmlingua import LLMLingua2
 from compression.neural.models import Running, ScoredModel
 from compression.neural.networks import Placement
+from compression.pipeline.compression_model import (
+    BuiltModel,
+    CompressionModel,
+    CompressionRequest,
+    CompressionResult,
+)
 from compression.pipeline.errors import (
     CompressorFailed,
     CompressorOverloaded,
@@ -27,8 +33,6 @@ from compression.pipeline.errors import (
     RefusedRequest,
 )
 from compression.pipeline.pipeline import Pipeline
-from compression.pipeline.request import CompressionRequest, CompressionResult
-from compression.pipeline.served import BuiltModel, CompressionModel
 from compression.pipeline.spec import CompressionSettings, ModelSpec
 from compression.scorers.kinds import Blend
 from compression.scorers.lexical import LexicalScorer

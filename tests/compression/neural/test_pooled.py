@@ -12,9 +12,8 @@ import psutil
 import pytest
 
 from compression.build import build_model
+from compression.pipeline.compression_model import CompressionRequest, JobTerms
 from compression.pipeline.errors import CompressionTimedOut
-from compression.pipeline.request import CompressionRequest
-from compression.pipeline.served import JobTerms
 from compression.pipeline.spec import ModelSpec
 from compression.workers.lanes import plan_of
 from compression.workers.pooled_model import PooledModel, start_model

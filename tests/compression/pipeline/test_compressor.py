@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from compression.choosing.budget import budget_for
 from compression.choosing.protection import Protection
 from compression.choosing.selection import SelectionSettings
+from compression.pipeline.compression_model import CompressionRequest, CompressionResult, check_request
 from compression.pipeline.errors import (
     EmptyInput,
     InputTooLarge,
@@ -22,7 +23,6 @@ from compression.pipeline.errors import (
     ScoresMismatch,
 )
 from compression.pipeline.pipeline import Compressor, Pipeline
-from compression.pipeline.request import CompressionRequest, CompressionResult, check_request
 from compression.pipeline.spec import CompressionSettings
 from compression.source.token_counter import FakeCounter, TokenizerCounter
 from compression.source.units import Segmentation

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from compression.build import load_counter, plain_compressor
+from compression.pipeline.compression_model import MOST_SIZED_UNITS, CompressionRequest, Size
 from compression.pipeline.errors import NeitherRatioNorKeep, RatioOutOfRange, RefusedRequest
 from compression.pipeline.pipeline import Compressor
-from compression.pipeline.request import MOST_SIZED_UNITS, CompressionRequest, Size
 from compression.workers.messages import Compress, Compressed, done_of, job_of, packed
 from serve.config.compression_models import spec_of
 from serve.config.settings import load_settings

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compression.build import plain_compressor
+from compression.pipeline.compression_model import CompressionRequest, Receipt
 from compression.pipeline.pipeline import Compressor, Pipeline, calibration_of
-from compression.pipeline.request import CompressionRequest, Receipt
 from compression.pipeline.spec import ModelSpec
 from compression.scorers.lexical import LexicalScorer
 from compression.source.token_counter import TokenCounter

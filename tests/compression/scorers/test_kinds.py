@@ -9,7 +9,7 @@ from typing import Any, get_args
 import pytest
 
 from compression.build import build_model, build_scoring
-from compression.pipeline.request import CompressionRequest
+from compression.pipeline.compression_model import CompressionRequest
 from compression.pipeline.spec import ModelSpec
 from compression.scorers.kinds import KINDS, Kind, ScorerKind
 from compression.segmentation import segment

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.limits.inputs import HOSTILE, hostile_of
+from compression.pipeline.compression_model import CompressionRequest, CompressionResult
 from compression.pipeline.pipeline import Compressor, Pipeline
-from compression.pipeline.request import CompressionRequest, CompressionResult
 from compression.pipeline.spec import CompressionSettings
 from compression.scorers.lexical import BM25Scorer
 from compression.segmentation import SegmentationSettings, segment

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compression.pipeline.request import CompressionResult
+from compression.pipeline.compression_model import CompressionResult
 from compression.segmentation import SegmentationSettings, segment
 from compression.source.units import Segmentation
 from tests.compression.segmentation.invariants import check

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from compression.pipeline.compression_model import CompressionRequest
 from compression.pipeline.pipeline import Compressor
-from compression.pipeline.request import CompressionRequest
 from compression.salience import read_salience
 from compression.segmentation import segment
 from tests.compression.segmentation.invariants import check

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from compression.pipeline.compression_model import CompressionRequest
 from compression.pipeline.pipeline import Compressor
-from compression.pipeline.request import CompressionRequest
 from compression.segmentation import segment
 
 NOTE = "The parcel was left with a neighbour who lives on the second floor, and nobody signed for it. "

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from msgspec import DecodeError
 
-from compression.pipeline.served import done
+from compression.pipeline.compression_model import done
 from compression.workers.messages import Compress, job_of
 from compression.workers.programs import work_in_turn, work_together
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 
-from compression.pipeline.served import NO_TERMS, JobTerms
+from compression.pipeline.compression_model import NO_TERMS, JobTerms
 from compression.workers.fork_server import Program, Spawner
 from compression.workers.lanes import LanePlan, PoolPlan, Replaced
 from compression.workers.pool import Pool

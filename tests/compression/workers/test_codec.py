@@ -13,6 +13,13 @@ from hypothesis import strategies as st
 
 from compression.calibration.estimate import Calibration
 from compression.flags import Example, Flag
+from compression.pipeline.compression_model import (
+    CompressionFault,
+    CompressionRequest,
+    CompressionResult,
+    Receipt,
+    UnitScore,
+)
 from compression.pipeline.errors import (
     CompressionTimedOut,
     CompressorFailed,
@@ -20,8 +27,6 @@ from compression.pipeline.errors import (
     CompressorUnavailable,
     RefusedRequest,
 )
-from compression.pipeline.request import CompressionRequest, CompressionResult, Receipt, UnitScore
-from compression.pipeline.served import CompressionFault
 from compression.source.units import Slice
 from compression.workers.messages import (
     Compress,

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from compression.pipeline.compression_model import JobTerms
 from compression.pipeline.errors import CompressorFailed, CompressorOverloaded
-from compression.pipeline.served import JobTerms
 from compression.workers.lanes import LanePlan, PoolPlan
 from compression.workers.pool import Pool
 from compression.workers.processes import WorkerCannotStart

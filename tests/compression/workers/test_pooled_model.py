@@ -11,8 +11,8 @@ import psutil
 import pytest
 
 from compression.build import build_model, load_counter
+from compression.pipeline.compression_model import CompressionRequest
 from compression.pipeline.errors import CompressionError, CompressorFailed
-from compression.pipeline.request import CompressionRequest
 from compression.pipeline.spec import ModelSpec
 from compression.retrieval.job import RetrievalJob
 from compression.workers.lanes import plan_of

@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from compression.pipeline.compression_model import JobTerms
 from compression.pipeline.errors import CompressionTimedOut, CompressorFailed, CompressorUnavailable
-from compression.pipeline.served import JobTerms
 from compression.workers.messages import done_of
 from compression.workers.processes import WorkerCannotStart
 from tests.compression.workers.acting import BROKEN, IN_TURN, TOGETHER, eventually

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from compression.pipeline.compression_model import CompressionResult, Receipt
 from compression.pipeline.errors import (
     CompressionTimedOut,
     CompressorFailed,
     CompressorOverloaded,
     CompressorUnavailable,
 )
-from compression.pipeline.request import CompressionResult, Receipt
 from tests.serve.chat.test_compression import PASSAGES, agent, sent
 from tests.serve.chat.test_priced_compression import PRICED, by_model
 from tests.serve.compressing import Compressing, compressing

@@ -17,7 +17,7 @@ import yaml
 from rich.console import Console
 
 from compression.flags import Example, Flag
-from compression.pipeline.request import CompressionResult, Receipt, UnitScore
+from compression.pipeline.compression_model import CompressionResult, Receipt, UnitScore
 from compression.source.units import Slice
 from serve.cli.compress import document
 from serve.cli.compression_view import show

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from compression.pipeline.served import CompressionModel, as_value
+from compression.pipeline.compression_model import CompressionModel, as_value
 from models.fake_engine import FakeEngine
 from serve.cluster.replicas.applications import BOUND_KEY
 from serve.cluster.replicas.pool import ReplicaClient

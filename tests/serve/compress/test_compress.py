@@ -12,13 +12,13 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from billing.caller import ProjectLimits
+from compression.pipeline.compression_model import JobTerms
 from compression.pipeline.errors import (
     CompressionTimedOut,
     CompressorFailed,
     CompressorOverloaded,
     CompressorUnavailable,
 )
-from compression.pipeline.served import JobTerms
 from compression.source.token_counter import FakeCounter
 from serve.compress.request import MAX_INCLUDED
 from serve.http.auth import client_of

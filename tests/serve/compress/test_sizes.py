@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from compression.pipeline import request as sizes_of_texts
-from compression.pipeline.request import LONGEST_SIZED_BYTES
+from compression.pipeline import compression_model as sizes_of_texts
+from compression.pipeline.compression_model import LONGEST_SIZED_BYTES
 from tests.serve.compressing import (
     CONTEXT,
     LONGEST_INPUT_BYTES,

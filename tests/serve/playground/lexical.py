@@ -6,9 +6,8 @@ import asyncio
 from functools import cached_property
 
 from compression.build import load_counter, plain_compressor
+from compression.pipeline.compression_model import NO_TERMS, CompressionRequest, CompressionResult, JobTerms
 from compression.pipeline.pipeline import Compressor
-from compression.pipeline.request import CompressionRequest, CompressionResult
-from compression.pipeline.served import NO_TERMS, JobTerms
 from compression.source.token_counter import TokenCounter
 from serve.config.compression_models import spec_of
 from serve.config.settings import load_settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compression.pipeline.request import Receipt
+from compression.pipeline.compression_model import Receipt
 from serve.prompt_compression.outcome import ENTRY_BYTES, Compression, ResultCache, content_key
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from billing.caller import NO_LIMITS, Caller
 from billing.price import ModelPrice, cost
-from compression.pipeline.request import Receipt
+from compression.pipeline.compression_model import Receipt
 from models.engine import TokenUsage
 from serve.prompt_compression.blocks import Block
 from serve.prompt_compression.compressed_chat import CompressedChat, PreparedPrompt

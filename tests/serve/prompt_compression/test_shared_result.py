@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from compression.pipeline.request import Receipt
+from compression.pipeline.compression_model import Receipt
 from serve.prompt_compression.outcome import Compression, SharedResult
 
 MADE = Compression(("kept",), Receipt(10, 3, 0.3, 1.0, "words", ()))

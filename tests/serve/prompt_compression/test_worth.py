@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from billing.price import WHOLE_PPM, ModelPrice, cost
-from compression.pipeline.request import Receipt
+from compression.pipeline.compression_model import Receipt
 from serve.prompt_compression.worth import BESIDE_TOKENS, BlockTokens, Worth
 
 

@@ -7,6 +7,7 @@ from typing import cast
 
 import pytest
 
+from compression.pipeline.compression_model import NO_TERMS, JobTerms
 from compression.pipeline.errors import (
     CompressionTimedOut,
     CompressorFailed,
@@ -15,7 +16,6 @@ from compression.pipeline.errors import (
     RefusedRequest,
     TextTooLong,
 )
-from compression.pipeline.served import NO_TERMS, JobTerms
 from compression.retrieval.job import Answer
 from compression.retrieval.job import RetrievalJob as WorkerJob
 from compression.workers.pooled_model import PooledModel
