@@ -29,7 +29,7 @@ COMMANDS = (
     "serve --help",
     "usage --help",
     "compress --help",
-    "config check configs/embedded.yaml",
+    "config check configs/cpu.yaml",
     "models",
     "TAB after `pith us`",
     "TAB after `pith compress --model `",

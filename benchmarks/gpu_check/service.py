@@ -27,7 +27,7 @@ ENGINES: dict[str, dict[str, Any]] = {
     "cuda": {"dtype": "bfloat16", "max_num_seqs": 64, "gpu_memory_utilization": 0.4},
     "cpu": {
         "dtype": "float32",
-        "enforce_eager": True,
+        "args": {"enforce_eager": True},
         "max_num_seqs": 64,
         "distributed_executor_backend": "vllm.v1.executor.uniproc_executor.UniProcExecutor",
     },

@@ -51,7 +51,8 @@ def read_engine(config: Path, checkpoints: Path) -> Engine:
     except (KeyError, IndexError, TypeError) as error:
         raise SystemExit(f"--config {config}: no model to measure ({error!r})") from error
     # pith's own, which vLLM's server does not know.
-    given = {name: value for name, value in model.get("engine", {}).items() if name != "spin_s"}
+    own = {name: value for name, value in model.get("engine", {}).items() if name not in ("spin_s", "args")}
+    given = {**model.get("engine", {}).get("args", {}), **own}
     arguments = {**given, "max_model_len": length, "load_format": "safetensors"}
     return Engine(name, located(checkpoint, checkpoints), arguments, model.get("environment", {}))
 

@@ -45,7 +45,8 @@ def config_with(config: Path, folder: Path, name: str, *, block_size: int | None
         "input_usd_per_mtok": prices.input, "cached_input_usd_per_mtok": prices.cached_input,
         "output_usd_per_mtok": prices.output, "minimum_request_usd": prices.minimum,
     }  # fmt: skip
-    model["engine"] |= {"hf_overrides": {"max_position_embeddings": CONTEXT_LENGTH}}
+    given = model["engine"].get("args", {})
+    model["engine"]["args"] = {**given, "hf_overrides": {"max_position_embeddings": CONTEXT_LENGTH}}
     if block_size:
         model["engine"]["block_size"] = block_size
     compressor["price_usd_per_mtok_input"] = prices.compression

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import shlex
 from collections.abc import Sequence
 from enum import StrEnum
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -90,17 +92,42 @@ def check(
 
     settings = load_anchored(file)
     check_folders(settings.models)
+    unchecked = check_engine_args(settings)
     nodes = node or settings.nodes
     fits, said = fit_of(settings, nodes) if nodes else (True, "")
     others = [model.id for model in settings.retrieval_models]
     models = ", ".join([*(model.id for model in settings.models), *others])
     typer.echo(f"{file}: valid; serves {models}")
-    for line in unpinned_revisions(settings):
+    for line in [*unchecked, *unpinned_revisions(settings)]:
         typer.echo(f"warning: {line}", err=True)
     if said:
         typer.echo(said)
     if not fits:
         raise SystemExit(1)
+
+
+def check_engine_args(settings: Settings) -> list[str]:
+    """Asks vLLM's class of arguments, which takes seconds to import: only where a model has `engine.args`. Returns a
+    line for each model where vLLM is not installed. Raises `ConfigError`."""
+    given = {model.id: model.engine.args for model in settings.engine_models if model.engine.args}
+    if not given:
+        return []
+    if find_spec("vllm") is None:
+        return [
+            f"models.{model}.engine.args: names and types not checked, since vLLM is not installed here"
+            for model in given
+        ]
+    # What it tells of this machine while it is imported is for those who start it.
+    logging.disable(logging.WARNING)
+    try:
+        from models.vllm.arguments import problems_of
+
+        problems = [f"models.{model}.{each}" for model, args in given.items() for each in problems_of(args)]
+    finally:
+        logging.disable(logging.NOTSET)
+    if problems:
+        raise ConfigError("; ".join(problems))
+    return []
 
 
 def fit_of(settings: Settings, nodes: Sequence[str]) -> tuple[bool, str]:

@@ -201,7 +201,7 @@ class ModelSettings(Section):
             return self
         engine = self.engine
         several = (engine.tensor_parallel_size or 1) * (engine.pipeline_parallel_size or 1) > 1
-        if self.accelerator.kind != "gpu" or several or (engine.data_parallel_size or 1) > 1:
+        if self.accelerator.kind != "gpu" or several:
             raise ValueError("accelerator.share below 1 is for an engine on one GPU")
         if engine.kind == VLLM:
             check_share(self.accelerator, engine.kv_cache_memory_bytes, engine.gpu_memory_utilization)

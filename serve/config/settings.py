@@ -229,7 +229,10 @@ def _problem(issue: Any, document: Mapping[str, Any]) -> str:
         " ".join(".".join(str(part) for part in place_in_file(issue["loc"], document)).split()) or "the file"
     )
     if issue["type"] == "extra_forbidden":
-        return f"{where}: unknown key"
+        # Of a chat model: those of other kinds have been sorted out.
+        is_engine = issue["loc"][0] == "models" and issue["loc"][2:-1] == ("engine",)
+        also = "; arguments of vLLM's stand in engine.args" if is_engine else ""
+        return f"{where}: unknown key{also}"
     return f"{where}: {issue['msg'].removeprefix('Value error, ')}"
 
 

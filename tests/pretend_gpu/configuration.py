@@ -107,8 +107,11 @@ def _stand_in(model: dict[str, Any], folders: Mapping[str, Path]) -> dict[str, A
     model = {**model, "context_length": CONTEXT, "environment": {VARIABLE: model["id"], **ENVIRONMENT}}
     for key in ("revision", "size", "weights_gb"):
         model.pop(key, None)
-    engine = model["engine"] = {**model["engine"], "dtype": "float32", "enforce_eager": True}
+    engine = model["engine"] = {**model["engine"], "dtype": "float32"}
     engine["kv_cache_memory_bytes"] = 2**27
+    eager = {"enforce_eager": True}
+    # An embedding or rerank model has it as a key of its own.
+    engine |= eager if "kind" in model else {"args": {**engine.get("args", {}), **eager}}
     if model.get("kind", "chat") == "chat":
         model["checkpoint"] = CHECKPOINTS[model["id"]]
         # The parsers of the models' own dialects look for tokens that the stand-ins lack.

@@ -61,6 +61,10 @@ class VLLMChatReplica(ChatReplica):
         with importing():
             from serve.cluster.ray_insides.ray_serve_llm import serve_adapters, unstarted_server
 
+        if model.engine.args:
+            from models.vllm.arguments import check
+
+            check(model.engine.args)
         metrics = open_replica_metrics(terms.counts_in, model.id)
         families = metrics.families if metrics is not None and counts_engine else None
         if families is not None:

@@ -43,8 +43,8 @@ def n_grams() -> dict[str, Any]:
         for _, language, body in fences(PAGE.read_text(encoding="utf-8"))
         if language == "yaml"
     ]
-    engines = [yaml.safe_load(block)["models"][0]["engine"] for block in blocks]
-    (found,) = (engine["speculative_config"] for engine in engines if "speculative_config" in engine)
+    engines = [yaml.safe_load(block)["models"][0]["engine"].get("args", {}) for block in blocks]
+    (found,) = (args["speculative_config"] for args in engines if "speculative_config" in args)
     return dict(found)
 
 

@@ -24,7 +24,7 @@ from serve.money.ledger_setup import open_accounts
 from tests.integration.running import free_port
 from tests.migrated import migrated_file
 from tests.serve.cli.commands import Done
-from tests.serve.served import settings_document
+from tests.serve.served import model_document, settings_document
 
 KEY = re.compile(r"pith_[a-z0-9]{16}_[A-Za-z0-9]{43}")
 
@@ -92,6 +92,24 @@ def test_a_good_configuration_is_called_valid(pith: Pith, config: Path) -> None:
     done = pith("config", "check", config)
     assert (done.code, done.err) == (0, "")
     assert done.out == f"{config}: valid; serves alpha, beta, gamma, delta\n"
+
+
+def test_where_vllm_is_not_installed_its_arguments_are_said_to_be_unchecked(
+    pith: Pith, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As the import system has it for a module that may not be imported.
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    document = settings_document(tmp_path, models=[model_document("alpha", engine={"args": {"seed": 1}})])
+    path = tmp_path / "with-args.yaml"
+    path.write_text(yaml.safe_dump(document))
+    done = pith("config", "check", path)
+    assert (done.code, done.out) == (0, f"{path}: valid; serves alpha\n")
+    assert "models.alpha.engine.args: names and types not checked" in done.err
+    document["models"][0]["engine"]["args"] = {"data_parallel_rpc_port": 1}
+    path.write_text(yaml.safe_dump(document))
+    assert (
+        "engine.args.data_parallel_rpc_port: copies of a model" in pith("config", "check", path).complaint()
+    )
 
 
 @pytest.mark.parametrize(

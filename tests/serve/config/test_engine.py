@@ -18,10 +18,11 @@ from serve.cluster.lineup import warn_of_fake_engines
 from serve.cluster.progress import Progress
 from serve.config.chat_models import ModelSettings
 from serve.config.compression_models import spec_of
-from serve.config.engine import CPU_BLOCKS, QUANTIZATIONS, WITH_A_MODEL, EngineSettings
+from serve.config.engine import CPU_BLOCKS, WITH_A_MODEL, EngineSettings
+from serve.config.engine_args import CONNECTORS, REFUSED
 from serve.config.settings import Settings, load_settings, unpinned_revisions
 from tests.serve.served import model_document, settings_document
-from tests.vendor_source import source, text
+from tests.vendor_source import found, source, text
 
 CONFIGS = sorted((Path(__file__).parents[3] / "configs").glob("*.yaml"))
 
@@ -87,20 +88,64 @@ def model(*, kind: str = "gpu", environment: dict[str, str] | None = None, **eng
     return ModelSettings.model_validate(model_document("alpha", **fields))
 
 
+TRANSFER = {"kv_connector": "OffloadingConnector", "kv_role": "kv_both"}
+REFUSALS: list[tuple[dict[str, Any], str]] = [
+    ({"data_parallel_size": 2}, "engine.args.data_parallel_size: copies of a model are replicas here"),
+    ({"model": "org/other"}, "engine.args.model: pith sets it from models.*.checkpoint"),
+    ({"max_model_len": 1}, "pith sets it from models.*.context_length"),
+    ({"trust_remote_code": False}, "engine.args.trust_remote_code: code is never loaded"),
+    ({"scheduler_cls": "theirs.Scheduler"}, "pith decides whose turn it is"),
+    ({"worker_cls": "theirs.Worker"}, "engine.args.worker_cls: code is never loaded"),
+    ({"reasoning_parser_plugin": "x.py"}, "engine.args.reasoning_parser_plugin: code is never loaded"),
+    ({"master_port": 1}, "engine.args.master_port: engines listen nowhere"),
+    ({"master_addr": "h"}, "engine.args.master_addr: engines listen nowhere"),
+    ({"download_dir": "/tmp"}, "engine.args.download_dir: an engine writes, and reads, nothing"),
+    ({"compilation_config": {"cache_dir": "/tmp"}}, "engine.args.compilation_config.cache_dir: an engine"),
+    ({"additional_config": {"a": [{"port": 1}]}}, "engine.args.additional_config.a.0.port: engines listen"),
+    ({"kv_events_config": {"enable_kv_cache_events": True}}, "engine.args.kv_events_config: events carry"),
+    ({"kv_transfer_config": "x"}, "kv_transfer_config: must be a mapping"),
+    ({"kv_transfer_config": {**TRANSFER, "kv_ip": "::"}}, "kv_transfer_config.kv_ip: engines listen nowhere"),
+    ({"kv_transfer_config": {**TRANSFER, "kv_role": "kv_producer"}}, "kv_role: must be kv_both"),
+    ({"kv_transfer_config": {**TRANSFER, "kv_connector": "NixlConnector"}}, "not 'NixlConnector'"),
+    (
+        {"kv_transfer_config": {**TRANSFER, "kv_connector_extra_config": {"lmcache.mp.host": "h"}}},
+        "engine.args.kv_transfer_config.kv_connector_extra_config.lmcache.mp.host: engines listen nowhere",
+    ),
+]
+
+
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"quantization": "fp9"}, "engine.quantization: vLLM has no 'fp9'"),
-        ({"data_parallel_size": 2}, "engine.data_parallel_size: copies of a model are replicas here"),
-        ({"kind": "cpu", "kv_offloading_size": 4}, "kv_offloading_size: vLLM moves a cache out of a GPU's"),
-        ({"kv_offloading_backend": "native"}, "has no effect without engine.kv_offloading_size"),
-        ({"kv_offloading_size": 4, "enable_prefix_caching": False}, "needs the prefix cache"),
-        ({"speculative_config": {}}, "names no method"),
-        ({"speculative_config": {"method": "ngram"}}, "num_speculative_tokens: must be a positive integer"),
-        ({"speculative_config": {**NGRAM, "num_speculative_tokens": 0}}, "must be a positive integer"),
-        ({"speculative_config": {**NGRAM, "num_speculative_tokens": True}}, "must be a positive integer"),
-        ({"speculative_config": {**NGRAM, "method": "eagle3"}}, "eagle3 needs a checkpoint of its own"),
-        ({"speculative_config": {**NGRAM, "trust_remote_code": True}}, "is never run"),
+        ({"distributed_executor_backend": "theirs.Executor", "kind": "cpu"}, "distributed_executor_backend"),
+        *[({"args": given}, words) for given, words in REFUSALS],
+        (
+            {"kind": "cpu", "args": {"kv_offloading_size": 4}},
+            "kv_offloading_size: vLLM moves a cache out of a GPU's",
+        ),
+        (
+            {"args": {"kv_offloading_backend": "native"}},
+            "has no effect without engine.args.kv_offloading_size",
+        ),
+        ({"args": {"kv_offloading_size": 4, "enable_prefix_caching": False}}, "needs the prefix cache"),
+        ({"args": {"speculative_config": {}}}, "names no method"),
+        (
+            {"args": {"speculative_config": {"method": "ngram"}}},
+            "num_speculative_tokens: must be a positive integer",
+        ),
+        (
+            {"args": {"speculative_config": {**NGRAM, "num_speculative_tokens": 0}}},
+            "must be a positive integer",
+        ),
+        (
+            {"args": {"speculative_config": {**NGRAM, "num_speculative_tokens": True}}},
+            "must be a positive integer",
+        ),
+        (
+            {"args": {"speculative_config": {**NGRAM, "method": "eagle3"}}},
+            "eagle3 needs a checkpoint of its own",
+        ),
+        ({"args": {"speculative_config": {**NGRAM, "trust_remote_code": True}}}, "code is never loaded"),
         ({"kind": "cpu", "environment": {"VLLM_CPU_KVCACHE_SPACE": "0.5"}}, "a whole number of GiB"),
         ({"kind": "cpu", "block_size": 16}, "engine.block_size: must be a multiple of 32 on CPUs"),
     ],
@@ -122,12 +167,16 @@ def test_replicas_on_vllm_have_no_bound_by_node_and_others_may() -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"speculative_config": NGRAM},
-        {"kind": "cpu", "speculative_config": NGRAM},
-        {"speculative_config": {"method": "eagle3", "model": "org/head", "num_speculative_tokens": 3}},
-        {"quantization": "fp8", "kv_cache_dtype": "fp8"},
-        {"kv_offloading_size": 64, "kv_offloading_backend": "lmcache"},
-        {"tensor_parallel_size": 4, "pipeline_parallel_size": 2, "data_parallel_size": 1},
+        {"args": {"speculative_config": NGRAM}},
+        {"kind": "cpu", "args": {"speculative_config": NGRAM}},
+        {
+            "args": {
+                "speculative_config": {"method": "eagle3", "model": "org/head", "num_speculative_tokens": 3}
+            }
+        },
+        {"args": {"quantization": "fp8"}, "kv_cache_dtype": "fp8"},
+        {"args": {"kv_offloading_size": 64, "kv_offloading_backend": "lmcache"}},
+        {"tensor_parallel_size": 4, "pipeline_parallel_size": 2, "args": {"enable_expert_parallel": True}},
         {"kind": "cpu", "environment": {"VLLM_CPU_KVCACHE_SPACE": "2"}, "block_size": 64},
         {"block_size": 16},
     ],
@@ -153,11 +202,31 @@ def test_blocks_on_cpus_are_those_that_the_pinned_vllm_takes() -> None:
 
 
 def test_the_methods_are_those_of_the_pinned_vllm() -> None:
-    assert literal("vllm.model_executor.layers.quantization", "QuantizationMethods") == QUANTIZATIONS
     methods = literal("vllm.config.speculative", "SpeculativeMethod")
     methods |= literal("vllm.config.speculative", "EagleModelTypes")
     assert {*WITH_A_MODEL, "ngram"} <= methods
-    assert literal("vllm.config.cache", "KVOffloadingBackend") == {"native", "lmcache"}
+
+
+def test_what_is_refused_by_name_is_an_argument_of_the_pinned_vllm() -> None:
+    for class_name in ("EngineArgs", "AsyncEngineArgs"):
+        body = found("vllm.engine.arg_utils", class_name)
+        assert isinstance(body, ast.ClassDef)
+        names = {ast.unparse(each.target) for each in body.body if isinstance(each, ast.AnnAssign)}
+        if class_name == "EngineArgs":
+            engine = names
+    assert set(REFUSED) <= engine | names
+
+
+def test_connectors_are_those_of_the_pinned_vllm() -> None:
+    factory = "vllm.distributed.kv_transfer.kv_connector.factory"
+    names = {node.value for node in ast.walk(source(factory)) if isinstance(node, ast.Constant)}
+    assert set(CONNECTORS) <= names
+
+
+def test_arguments_in_args_reach_vllm_and_an_own_key_may_not_be_doubled() -> None:
+    assert EngineSettings(dtype="auto", args={"seed": 1}).vllm_arguments() == {"dtype": "auto", "seed": 1}
+    with pytest.raises(ValidationError, match=r"args\.dtype: is a key of engine: write engine\.dtype"):
+        model(args={"dtype": "auto"})
 
 
 COMMIT = "8b3219a92973c328a8e22fadcfa821b5dc75636a"
