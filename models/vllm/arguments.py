@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import is_dataclass
 from difflib import get_close_matches
 from functools import cache
 from typing import Any, get_type_hints
 
+import vllm.config
 import vllm.config.quantization
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from vllm.config.speculative import SpeculativeConfig
-from vllm.engine import arg_utils
+from vllm.config.utils import get_attr_docs
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.model_executor.layers.quantization import QuantizationMethods
-from vllm.utils.argparse_utils import FlexibleArgumentParser
 from vllm.version import __version__
 
 
@@ -77,12 +78,7 @@ def _issues(error: TypeError | ValueError) -> list[tuple[list[str], str]]:
 
 @cache
 def _help() -> dict[str, str]:
-    """The first sentence of vLLM's help on each argument. vLLM reads it from its own source, and only where it was
-    asked for help on the command line."""
-    before, arg_utils.NEEDS_HELP = arg_utils.NEEDS_HELP, True
-    try:
-        parser = AsyncEngineArgs.add_cli_args(FlexibleArgumentParser())
-    finally:
-        arg_utils.NEEDS_HELP = before
-    texts = {action.dest: " ".join((action.help or "").split()) for action in parser._actions}
-    return {name: text.split(". ")[0].rstrip(".") for name, text in texts.items() if text}
+    """The first sentence of vLLM's help on each argument, from the classes that it goes into by the same name."""
+    classes = [each for each in vars(vllm.config).values() if is_dataclass(each) and isinstance(each, type)]
+    texts = {name: " ".join(text.split()) for each in classes for name, text in get_attr_docs(each).items()}
+    return {name: text.split(". ")[0].rstrip(".") for name, text in texts.items()}

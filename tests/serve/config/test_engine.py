@@ -124,6 +124,10 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
             "kv_offloading_size: vLLM moves a cache out of a GPU's",
         ),
         (
+            {"kind": "cpu", "args": {"kv_transfer_config": TRANSFER}},
+            "vLLM moves a cache out of a GPU's memory",
+        ),
+        (
             {"args": {"kv_offloading_backend": "native"}},
             "has no effect without engine.args.kv_offloading_size",
         ),
