@@ -230,6 +230,10 @@ class ReplicaEngine(Protocol):
         Something comes at least every half second, if only an empty chunk. Closing the iterator aborts the generation.
         """
 
+    def pause(self, request: EngineRequest, paused: bool) -> None:
+        """Let a request that runs give its places to one that waits, or (False) keep them from now on. A paused one
+        goes on where it was when there is room for it, and its reply is the same. Nothing, where the engine cannot."""
+
     async def count_tokens(
         self, request: EngineRequest, *, beyond_context: bool = False
     ) -> int | EngineFault:

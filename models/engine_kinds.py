@@ -106,6 +106,9 @@ class RestartingEngine:
     ) -> int | EngineFault:
         return await (await self._living()).count_tokens(request, beyond_context=beyond_context)
 
+    def pause(self, request: EngineRequest, paused: bool) -> None:
+        self._engine.pause(request, paused)
+
     async def stop(self) -> None:
         await self._engine.stop()
 

@@ -179,6 +179,9 @@ class FakeReplicaEngine:
         except EngineError as error:
             yield EngineFault.of(error)
 
+    def pause(self, request: EngineRequest, paused: bool) -> None:
+        """It has as many places as it is asked for."""
+
     async def count_tokens(
         self, request: EngineRequest, *, beyond_context: bool = False
     ) -> int | EngineFault:

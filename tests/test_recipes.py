@@ -218,12 +218,11 @@ from serve.cluster.replicas.pool import ReplicaClient
 from serve.cluster.replicas.port import ADDRESS_KEY, Address
 from serve.cluster.deployments.chat import Replica
 from serve.config.chat_models import EngineSettings
-from serve.fairness.places import Shares
 
 async def main():
     given = EngineSettings(kind="echo", options={"greeting": "hello"})
     engine = await start_engine(given.kind, EngineSpec("m", "checkpoint", 100, 0.03, given.options))
-    replica, client = Replica(engine, lambda: None, shares=Shares(1, 1), give_up=lambda: None), ReplicaClient()
+    replica, client = Replica(engine, lambda: None, give_up=lambda: None), ReplicaClient()
     await replica.open("127.0.0.1")
     asked = EngineRequest("1", "m", ({"role": "user", "content": "world"},), 5, False, "salt")
     address = Address(**replica.metadata()[ADDRESS_KEY])

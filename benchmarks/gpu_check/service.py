@@ -80,7 +80,7 @@ def configuration(checkpoint: Path, device: str) -> dict[str, Any]:
         "accelerator": {"kind": "gpu" if device == "cuda" else "cpu"},
         "environment": ENVIRONMENTS[device],
         # One project asks, and vLLM alone has no shares.
-        "replicas": {"min": 1, "max": 1, "project_share": 1.0},
+        "replicas": {"min": 1, "max": 1},
     }
     kept = ("state_dir", "server", "ops", "ray", "billing", "demo")
     return {**{name: whole[name] for name in kept}, "models": [model]}

@@ -11,6 +11,7 @@ from vllm.exceptions import GenerationError
 from models.engine import EngineRequest, TokenUsage
 from models.grammar.trials import GrammarTrials, Kind, TrialTerms, TrialTurns
 from models.vllm.insides import StructuredOutputOptions, any_whitespace, ended_choices, grammar_key, states_of
+from models.vllm.lending import PAUSED, RUNS
 
 
 def _future() -> asyncio.Future[None]:
@@ -207,6 +208,8 @@ class CountingClient:
         self.meters: dict[str, UsageMeter] = {}
         # What each is part of.
         self.requests: dict[str, EngineRequest] = {}
+        # Ids of what is paused.
+        self.paused: set[str] = set()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
@@ -238,6 +241,7 @@ class CountingClient:
         # Here vLLM has made one grammar of the request's schema or tools, and the engine has not seen it.
         await self._try_grammar(sampling_params, request)
         meter.hand_over(prompt, sampling_params)
+        options["priority"] = PAUSED if request_id in self.paused else RUNS
         if request.trace_headers:
             options["trace_headers"] = request.trace_headers
         generating = self._client.generate(prompt, sampling_params, request_id, **options)
@@ -245,6 +249,15 @@ class CountingClient:
             async for output in outputs:
                 meter.count(output)
                 yield output
+
+    async def pause(self, engine_ids: Sequence[str], paused: bool) -> None:
+        """See `models.engine.ReplicaEngine.pause`. One that the engine has not seen begins as it is to be by then."""
+        change = self.paused.update if paused else self.paused.difference_update
+        change(engine_ids)
+        known = [state.request_id for one in engine_ids for state in states_of(self._client, one)]
+        if known:
+            priority = PAUSED if paused else RUNS
+            await self._client.engine_core.call_utility_async("set_priorities", known, priority)
 
     async def close(self) -> None:
         """End what tries grammars, and the engine."""

@@ -7,6 +7,7 @@ the typed outputs beneath it, so no event is parsed to be counted.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Protocol
@@ -26,6 +27,7 @@ from models.vllm.openai_forms import ChatForm, CompletionForm
 from models.vllm.prompts import prompt_making
 from models.vllm.response_form import ResponseForm
 
+logger = logging.getLogger("pith.engine")
 RESTART_S = 10
 WARM_UP = ({"role": "user", "content": "Hello."},)
 WARM_UP_OPTIONS: tuple[dict[str, Any], ...] = (
@@ -54,6 +56,7 @@ class VLLMEngine:
         self._forms = forms_of(serving_chat, self._client, coalesce_s=coalesce_s)
         self._gathers = coalesce_s > 0
         self._counting_turns = asyncio.Lock()
+        self._telling: set[asyncio.Task[None]] = set()
 
     @property
     def places(self) -> int:
@@ -98,6 +101,7 @@ class VLLMEngine:
             for external_id in external_ids:
                 self._client.meters.pop(external_id, None)
                 self._client.requests.pop(external_id, None)
+                self._client.paused.discard(external_id)
 
     def _broken(self, request: EngineRequest, meter: PromptMeters) -> EngineFault:
         """The meaning of vLLM's exception, which is the same for its own death, for a grammar that it cannot handle,
@@ -108,6 +112,19 @@ class VLLMEngine:
             reason = "to the end: its grammar takes too long to follow" if begun else "to this schema"
             return EngineFault("rejected", f"the engine cannot hold a reply {reason}", field)
         return EngineFault("failed", "the engine failed while it worked on this request")
+
+    def pause(self, request: EngineRequest, paused: bool) -> None:
+        form = self._forms.get(request.form)
+        if form is None or self.dead:
+            return
+        telling = asyncio.create_task(self._client.pause(form.engine_ids(request), paused))
+        self._telling.add(telling)
+        telling.add_done_callback(self._told)
+
+    def _told(self, telling: asyncio.Task[None]) -> None:
+        self._telling.discard(telling)
+        if not telling.cancelled() and (error := telling.exception()) and not self.dead:
+            logger.error("vLLM could not be told whose places are owed: %s", error)
 
     async def count_tokens(
         self, request: EngineRequest, *, beyond_context: bool = False

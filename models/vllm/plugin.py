@@ -9,6 +9,7 @@ import time
 from typing import Any
 
 from models.engine_kinds import SPIN_VARIABLE
+from models.vllm.lending import lend_places
 
 # While there is work, a reader looks by itself this often: a notification may be lost where a subscription is new.
 LOOK_AGAIN_MS = 5
@@ -21,6 +22,7 @@ def register() -> None:
     """Raises `ValueError` where the variable is no number."""
     unlink_open_queues()
     give_up_slow_grammars()
+    lend_places()
     if (spin_s := os.environ.get(SPIN_VARIABLE)) is not None:
         spin_at_most(float(spin_s))
 

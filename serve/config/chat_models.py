@@ -15,7 +15,6 @@ from models.engine_kinds import ENGINE_LIMITS, SPIN_VARIABLE, VLLM, WORKER_SHARE
 from serve.config.engine import AcceleratorSettings, EngineSettings, check_share, problems_of
 from serve.config.paths import ConfigError, folder_of
 from serve.config.values import ReplicaCounts, Section, with_files
-from serve.fairness.places import Shares
 
 Price = Annotated[Decimal, Field(ge=0, le=1_000_000, max_digits=15, decimal_places=6)]
 # Keys of a model that an adapter has of its base: they are the same process. A shorter context of its own would be no
@@ -86,16 +85,6 @@ class ReplicaSettings(ReplicaCounts):
     max_queued_requests: int = Field(
         1024, ge=-1, description="Requests that wait in each ingress; above: 503."
     )
-    project_share: float = Field(
-        0.5,
-        gt=0,
-        le=1,
-        description="Share of an engine's places (`engine.max_num_seqs`) that one project of weight 1 gets when no "
-        "other project is active; the rest stays free for newcomers. 1: all of them.",
-    )
-    contended_share: float | None = Field(
-        None, gt=0, le=1, description="The same while other projects are active; default: `project_share`."
-    )
     routing: Literal["prefix_cache", "round_robin"] = Field(
         "prefix_cache",
         description="Which replica gets a request: one that has the prompt's beginning cached, or the next one.",
@@ -107,19 +96,6 @@ class ReplicaSettings(ReplicaCounts):
     placement_strategy: Literal["PACK", "STRICT_PACK", "SPREAD", "STRICT_SPREAD"] | None = Field(
         None, description="Ray placement of the engine's workers."
     )
-
-    @model_validator(mode="after")
-    def _shares_ordered(self) -> ReplicaSettings:
-        if self.contended_share is not None and self.contended_share > self.project_share:
-            raise ValueError(
-                f"contended_share ({self.contended_share}) is above project_share ({self.project_share})"
-            )
-        return self
-
-
-def shares_of(replicas: ReplicaSettings) -> Shares:
-    """Shares of an engine's places that one project may hold."""
-    return Shares(replicas.project_share, replicas.contended_share or replicas.project_share)
 
 
 class AdapterSettings(Section):

@@ -1,1 +1,1 @@
-"""Places on engines, shared fairly between projects: which request is next, and how much one project may hold."""
+"""Places on engines, shared fairly between projects: who is next, how much one may hold, and what is paused."""

@@ -9,7 +9,8 @@ from typing import Protocol
 
 from models.engine import EngineChunk, EngineFault, EngineRequest
 from models.errors import GrammarTrialsBusy
-from serve.fairness.places import Claim, FairPlaces, Shares, claim_of
+from serve.fairness.places import FairPlaces
+from serve.fairness.queue import Claim, Place, claim_of
 
 Generate = Callable[[EngineRequest], AsyncGenerator[EngineChunk | EngineFault, None]]
 
@@ -30,12 +31,20 @@ class FairGeneration:
     """An engine that runs `places` sequences at once. A request that waits sends nothing, so its client can give up."""
 
     def __init__(
-        self, generate: Generate, *, places: int, shares: Shares, observer: TurnObserver | None = None
+        self,
+        generate: Generate,
+        *,
+        places: int,
+        pause: Callable[[EngineRequest, bool], None] | None = None,
+        observer: TurnObserver | None = None,
     ) -> None:
+        """`pause` is that of `models.engine.ReplicaEngine`; None: the engine cannot."""
         self._generate = generate
+        self._pause = pause
         self._observer = observer
         self._all = places
-        self._places = FairPlaces(lambda: places, shares=shares)
+        self._running: dict[Place, EngineRequest] = {}
+        self._places = FairPlaces(lambda: places, on_pause=None if pause is None else self._on_pause)
 
     async def generate(self, request: EngineRequest) -> AsyncGenerator[EngineChunk | EngineFault, None]:
         """Yield what the engine does, once there is room for the request."""
@@ -43,9 +52,11 @@ class FairGeneration:
         if request.choices > most:
             yield EngineFault("rejected", f"at most {most} choices of a prompt with this model", "n")
             return
-        claim = claim_of(request, places=request.places(self._all))
-        await self._enter(claim)
+        place = await self._enter(claim_of(request, places=request.places(self._all)))
         used_tokens = 0
+        self._running[place] = request
+        if place.paused:
+            self._on_pause(place)
         try:
             async with aclosing(self._generate(request)) as items:
                 async for item in items:
@@ -53,23 +64,34 @@ class FairGeneration:
                         used_tokens = item.usage.total_tokens
                     yield item
         finally:
-            self._places.leave(claim, used_tokens=used_tokens)
+            del self._running[place]
+            self._places.leave(place, used_tokens=used_tokens)
             if self._observer is not None:
                 self._observer.end()
 
-    async def _enter(self, claim: Claim) -> None:
+    def _on_pause(self, place: Place) -> None:
+        request = self._running.get(place)
+        if request is not None and self._pause is not None:
+            self._pause(request, place.paused is not None)
+
+    async def _enter(self, claim: Claim) -> Place:
         observer = self._observer
         if observer is None:
-            await self._places.enter(claim)
-            return
+            return _taken(await self._places.enter(claim))
         asked = perf_counter()
         observer.wait()
         try:
-            await self._places.enter(claim)
+            place = _taken(await self._places.enter(claim))
         except BaseException:
             observer.give_up()
             raise
         observer.begin(perf_counter() - asked)
+        return place
+
+
+def _taken(place: Place | None) -> Place:
+    assert place is not None, "an engine always has places"
+    return place
 
 
 # Of one project: so many of its grammars may wait, each for half a second at most.
@@ -82,7 +104,7 @@ class FairTrials:
     """The `models.grammar.trials.TrialTurns` of a replica, by the queue in which requests wait for its engine."""
 
     def __init__(self) -> None:
-        self._place = FairPlaces(lambda: 1, shares=Shares(alone=1, contended=1))
+        self._place = FairPlaces(lambda: 1)
         self._waiting: Counter[str] = Counter()
 
     @asynccontextmanager
@@ -95,7 +117,7 @@ class FairTrials:
             raise GrammarTrialsBusy("too many grammars of this project wait to be compiled")
         self._waiting[project_id] += 1
         try:
-            await self._place.enter(claim)
+            place = _taken(await self._place.enter(claim))
         finally:
             self._waiting[project_id] -= 1
             self._waiting += Counter()
@@ -104,4 +126,4 @@ class FairTrials:
             yield
         finally:
             took_ms = int((perf_counter() - began) * 1000)
-            self._place.leave(claim, used_tokens=min(took_ms, LONGEST_MS))
+            self._place.leave(place, used_tokens=min(took_ms, LONGEST_MS))

@@ -16,7 +16,6 @@ from models.engine import EngineFault, EngineRequest, ReplicaEngine
 from models.engine_kinds import EngineSpec, start_engine
 from serve.cluster.ray_insides.ray_serve import PortCheck
 from serve.cluster.replicas.port import Ports, Replica
-from serve.fairness.places import Shares
 from serve.logs.outlet import LogPlan, begin_logs
 from serve.metrics.counts import ReplicaMetrics, open_replica_metrics
 from serve.processes.process_setup import prepare_interpreter
@@ -24,10 +23,9 @@ from serve.processes.process_setup import prepare_interpreter
 
 @dataclass(frozen=True, slots=True)
 class ReplicaTerms:
-    """`shares`: what one project may hold of the engine. `on_loopback`: no other machine may reach the replica.
+    """`on_loopback`: no other machine may reach the replica.
     `ports`: those that it may listen on. `counts_in`: the server's folder of metrics."""
 
-    shares: Shares
     on_loopback: bool
     ports: Ports
     counts_in: Path | None
@@ -52,9 +50,7 @@ class ChatReplica:
         metrics: ReplicaMetrics | None,
     ) -> None:
         self._ports = PortCheck(on_loopback=terms.on_loopback)
-        self._replica = Replica(
-            engine, start_again, shares=terms.shares, give_up=exit_at_once, metrics=metrics
-        )
+        self._replica = Replica(engine, start_again, give_up=exit_at_once, metrics=metrics)
         prepare_interpreter()
         await self._replica.open(ray.util.get_node_ip_address(), terms.ports)
 

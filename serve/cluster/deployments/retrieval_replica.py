@@ -20,7 +20,8 @@ from compression.workers.pooled_model import PooledModel, start_encoder
 from models.embedding_backends import Computed, RetrievalJob, RetrievalReplica, RetrievalSpec, start_backend
 from models.engine import EngineFault
 from serve.config.retrieval_models import RetrievalModelSettings, spec_of_retrieval
-from serve.fairness.places import Claim, FairPlaces, QueueFull, Shares
+from serve.fairness.places import FairPlaces, QueueFull
+from serve.fairness.queue import Claim
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +55,7 @@ class InTurn:
         """`room`: bytes of texts that run at once, or a single larger request. `most`: how many run and wait; above it
         the project with the longest line loses its newest."""
         self._engine = engine
-        self._places = FairPlaces(lambda: room, shares=Shares(1, 1))
+        self._places = FairPlaces(lambda: room)
         self._most = most
         self._running = 0
 
@@ -64,7 +65,7 @@ class InTurn:
         try:
             if not self._places.max_waiting:
                 raise QueueFull
-            await self._places.enter(claim)
+            place = await self._places.enter(claim)
         except QueueFull:
             return EngineFault("unavailable", "as much is waiting for this model as may wait")
         self._running += 1
@@ -72,7 +73,8 @@ class InTurn:
             return await self._engine.compute(job, payer=payer)
         finally:
             self._running -= 1
-            self._places.leave(claim, used_tokens=job.size)
+            if place is not None:
+                self._places.leave(place, used_tokens=job.size)
 
     def check(self) -> None:
         self._engine.check()

@@ -20,7 +20,7 @@ from models.vllm.core_process import fork_cores, importing, start_forking
 from serve.cluster.deployments.chat import ChatReplica, ReplicaTerms
 from serve.cluster.deployments.deployment_options import at_most, chat_options
 from serve.config.capacity.placement import placement_group, worker_bundle
-from serve.config.chat_models import ModelSettings, adapter_source, lora_arguments, max_rank_of, shares_of
+from serve.config.chat_models import ModelSettings, adapter_source, lora_arguments, max_rank_of
 from serve.config.server_settings import TracingSettings
 from serve.config.settings import Settings
 from serve.fairness.replica_turns import FairTrials
@@ -144,8 +144,7 @@ def build_model(
     coalesce_s = settings.server.coalesce_ms / 1000
     spec = EngineSpec(model.id, checkpoint, model.context_length, coalesce_s, model.engine.options, adapters)
     options = chat_options(model, longest_s=settings.server.longest_request_s)
-    shares, on_loopback = shares_of(model.replicas), not settings.ray.address
-    terms = ReplicaTerms(shares, on_loopback, settings.ray.replica_ports, metrics_folder(settings), logs)
+    terms = ReplicaTerms(not settings.ray.address, settings.ray.replica_ports, metrics_folder(settings), logs)
     if ENGINE_KINDS[model.engine.kind].module is not None:
         resources = _resources(model)
         shell = serve.deployment(ChatReplica, **options, **at_most(per_node), ray_actor_options=resources)
@@ -200,6 +199,8 @@ def llm_config(
             "max_model_len": model.context_length,
             "load_format": "safetensors",
             "trust_remote_code": False,
+            # What is paused waits behind all others (`models.vllm.lending`).
+            "scheduling_policy": "priority",
             # They cost time for each token.
             "disable_log_stats": not counts and tracing is None,
             **({"otlp_traces_endpoint": tracing.traces_url} if tracing is not None else {}),

@@ -29,7 +29,7 @@ from models.engine import EngineChunk, EngineFault, EngineRequest, PromptBound
 from models.errors import EngineFailed, EngineTimedOut, EngineUnavailable
 from serve.cluster.replicas.applications import BOUND_KEY
 from serve.cluster.replicas.pool import ReplicaClient, ReplicaGone, Replicas, ReplyBroken
-from serve.config.chat_models import ReplicaSettings, shares_of
+from serve.config.chat_models import ReplicaSettings
 from serve.config.server_settings import ServerSettings
 from serve.fairness.places import QueueFull
 
@@ -167,8 +167,7 @@ class RayEngine:
         server: ServerSettings,
         waits: Waits = nullcontext,
     ) -> None:
-        most, shares = replicas.max_queued_requests, shares_of(replicas)
-        self._replicas = Replicas(handle, max_queued=most, shares=shares, waits=waits)
+        self._replicas = Replicas(handle, max_queued=replicas.max_queued_requests, waits=waits)
         self._client = client
         self._counting = handle.options(method_name="count_tokens")
         self._server = server

@@ -23,7 +23,8 @@ from serve.cluster.replicas.port import (
     is_last,
     read_frame,
 )
-from serve.fairness.places import Claim, FairPlaces, Shares, claim_of
+from serve.fairness.places import FairPlaces
+from serve.fairness.queue import Claim, Place, claim_of
 
 if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle
@@ -156,15 +157,13 @@ class Lease:
 
 
 class Replicas:
-    """To be made and used in one event loop. `max_queued` requests may wait; -1: any number. One project may hold
-    its share of the places, as `FairPlaces` has it; `waits` counts one that waits."""
+    """To be made and used in one event loop. `max_queued` requests may wait; -1: any number. They take
+    turns as `FairPlaces` has it; `waits` counts one that waits."""
 
-    def __init__(
-        self, handle: DeploymentHandle, *, max_queued: int, shares: Shares, waits: Waits = nullcontext
-    ) -> None:
+    def __init__(self, handle: DeploymentHandle, *, max_queued: int, waits: Waits = nullcontext) -> None:
         self._waits = waits
         self._handle = RoutedHandle(handle)
-        self._places = FairPlaces(self._room, shares=shares, max_waiting=max_queued)
+        self._places = FairPlaces(self._room, max_waiting=max_queued, on_pause=_left_to_the_replica)
 
     @property
     def _router(self) -> ReplicaRouter | None:
@@ -191,8 +190,7 @@ class Replicas:
 
         Raises `QueueFull`, and what a call through a Ray Serve handle raises.
         """
-        claim = claim_of(request, places=1)
-        await self._enter(claim)
+        place = await self._enter(claim_of(request, places=1))
         lease: Lease | None = None
         try:
             lease = await self._choose(request)
@@ -202,7 +200,7 @@ class Replicas:
             finally:
                 self._end(lease.replica_id)
         finally:
-            self._places.leave(claim, used_tokens=lease.used_tokens if lease else 0)
+            self._places.leave(place, used_tokens=lease.used_tokens if lease else 0)
 
     async def _choose(self, request: EngineRequest) -> Lease:
         running = self._router.curr_replicas if self._router else {}
@@ -217,20 +215,20 @@ class Replicas:
         if self._router is not None:
             self._router.on_replica_actor_died(lease.replica_id)
 
-    async def _enter(self, claim: Claim) -> None:
+    async def _enter(self, claim: Claim) -> Place:
         """Take a place, when its project's turn comes."""
-        if self._room() and self._places.try_enter(claim):
-            return
+        if self._room() and (place := self._places.try_enter(claim)):
+            return place
         with self._waits():
             while True:
                 if self._room() == 0:
                     # Through Ray's own queue, which makes the controller start a replica.
                     await self._handle.wake()
-                elif self._places.try_enter(claim) or await self._turn(claim):
-                    return
+                elif place := self._places.try_enter(claim) or await self._turn(claim):
+                    return place
 
-    async def _turn(self, claim: Claim) -> bool:
-        """Wait for a place, or (False) until no replica runs any more."""
+    async def _turn(self, claim: Claim) -> Place | None:
+        """Wait for a place, or (None) until no replica runs any more."""
         self._handle.count_waiting(1)
         try:
             return await self._places.wait(claim)
@@ -246,6 +244,10 @@ class Replicas:
         if self._router is not None:
             self._router.end(replica_id)
         self._handle.count_running(replica_id, -1)
+
+
+def _left_to_the_replica(place: Place) -> None:
+    """Which pauses what runs, by the turns of all HTTP processes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,6 @@ from models.engine import EngineChunk, EngineFault, EngineRequest, ReplicaEngine
 from models.engine_kinds import RestartingEngine
 from models.errors import EngineFailed
 from serve.cluster.replicas.applications import BOUND_KEY
-from serve.fairness.places import Shares
 from serve.fairness.replica_turns import FairGeneration
 from serve.metrics.counts import ReplicaMetrics
 from serve.money.prompt_bound import proven_bound
@@ -261,7 +260,6 @@ class Replica:
         engine: ReplicaEngine,
         start_again: Callable[[], Awaitable[ReplicaEngine]] | None,
         *,
-        shares: Shares,
         give_up: Callable[[], None],
         metrics: ReplicaMetrics | None = None,
     ) -> None:
@@ -271,7 +269,9 @@ class Replica:
         self._bound = asdict(bound) if bound is not None else None
         restarted = {} if metrics is None else {"restarted": metrics.restart}
         self._engine = RestartingEngine(engine, start_again, give_up=give_up, **restarted)
-        fair = FairGeneration(self._engine.generate, places=engine.places, shares=shares, observer=metrics)
+        fair = FairGeneration(
+            self._engine.generate, places=engine.places, pause=self._engine.pause, observer=metrics
+        )
         self._port = ReplicaPort(fair.generate)
 
     async def open(self, host: str, ports: Ports = None) -> None:

@@ -31,6 +31,7 @@ def test_without_the_variable_they_wait_as_vllm_has_it(monkeypatch: pytest.Monke
     monkeypatch.setattr(plugin, "unlink_open_queues", lambda: None)
     monkeypatch.setattr(plugin, "spin_at_most", lambda spin_s: pytest.fail(f"spins for {spin_s}"))
     monkeypatch.setattr(plugin, "give_up_slow_grammars", lambda: None)
+    monkeypatch.setattr(plugin, "lend_places", lambda: None)
     plugin.register()
 
 
@@ -84,6 +85,7 @@ def queues(monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Callable[[], None]]:
 
 
 @pytest.mark.integration
+@pytest.mark.filterwarnings("ignore")
 def test_a_queue_that_both_sides_have_open_has_no_name_that_could_outlive_them(
     queues: tuple[Any, Callable[[], None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,6 +107,7 @@ def test_a_queue_that_both_sides_have_open_has_no_name_that_could_outlive_them(
 
 
 @pytest.mark.integration
+@pytest.mark.filterwarnings("ignore")
 def test_no_message_is_lost_on_a_reader_that_sleeps(
     queues: tuple[Any, Callable[[], None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,6 +155,7 @@ def test_what_follows_a_grammar_is_what_is_relied_on() -> None:
 
 
 @pytest.mark.integration
+@pytest.mark.filterwarnings("ignore")
 def test_a_grammar_that_takes_longer_from_token_to_token_is_given_up() -> None:
     import xgrammar
     from vllm.v1.structured_output.backend_xgrammar import XgrammarGrammar

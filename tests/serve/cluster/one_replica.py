@@ -18,7 +18,6 @@ from serve.cluster.replicas.pool import ReplicaClient
 from serve.cluster.replicas.port import ADDRESS_KEY, ReplicaPort
 from serve.config.chat_models import ReplicaSettings
 from serve.config.server_settings import ServerSettings
-from serve.fairness.places import Shares
 from serve.fairness.replica_turns import FairGeneration
 
 with warnings.catch_warnings():
@@ -26,7 +25,6 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
     from serve.cluster.replicas.engine import RayCompressor, RayEngine
 
-SHARES = Shares(1, 1)
 REPLICA = "the only one"
 
 
@@ -56,7 +54,7 @@ class FakeEngineHandle:
 @asynccontextmanager
 async def engine_behind_a_port(engine: FakeEngine) -> AsyncIterator[RayEngine]:
     """What the API is given for a model, when the replica's side is `engine`."""
-    fair = FairGeneration(engine.generate, places=4, shares=SHARES)
+    fair = FairGeneration(engine.generate, places=4)
     port, client = ReplicaPort(fair.generate), ReplicaClient()
     address = await port.open("127.0.0.1")
     bound = engine.prompt_bound()
@@ -66,7 +64,7 @@ async def engine_behind_a_port(engine: FakeEngine) -> AsyncIterator[RayEngine]:
             "model:alpha",
             handle,  # type: ignore[arg-type]
             client,
-            replicas=ReplicaSettings(max_queued_requests=4, project_share=SHARES.alone),
+            replicas=ReplicaSettings(max_queued_requests=4),
             server=ServerSettings(
                 start_wait_s=5, stall_s=5, progress_s=5, longest_request_s=5, retry_after_s=1
             ),

@@ -18,7 +18,6 @@ from serve.cluster.deployments.retrieval_replica import InTurn
 from serve.cluster.replicas.applications import BOUND_KEY
 from serve.cluster.replicas.pool import ReplicaClient
 from serve.cluster.replicas.port import ADDRESS_KEY, Address, Replica
-from serve.fairness.places import Shares
 
 REQUEST = EngineRequest("id", "model", ({"role": "user", "content": "two words"},), 16, False, "salt")
 
@@ -35,7 +34,7 @@ async def served(kind: str, given: EngineSpec) -> AsyncIterator[tuple[Replica, R
         raise AssertionError("the engine has not died")
 
     engine = await start_engine(kind, given)
-    replica = Replica(engine, start, shares=Shares(1, 1), give_up=lambda: None)
+    replica = Replica(engine, start, give_up=lambda: None)
     client = ReplicaClient()
     try:
         async with asyncio.timeout(60):
@@ -70,7 +69,7 @@ async def test_a_replica_whose_engine_is_dead_is_not_healthy() -> None:
     async def start() -> FakeReplicaEngine:
         return engine
 
-    replica = Replica(engine, start, shares=Shares(1, 1), give_up=lambda: None)
+    replica = Replica(engine, start, give_up=lambda: None)
     replica.check()
     engine.dead = True
     with pytest.raises(EngineFailed):

@@ -15,7 +15,7 @@ import pytest
 from models.engine import EngineRequest
 from serve.cluster.replicas.pool import BLOCK_CHARS, BLOCKS, Replicas, SentPrefixes, beginnings, pick
 from serve.cluster.replicas.port import ADDRESS_KEY
-from serve.fairness.places import QueueFull, Shares
+from serve.fairness.places import QueueFull
 from serve.metrics.background import WaitingMetrics
 from tests.serve.metrics.readings import counting
 
@@ -87,7 +87,7 @@ class FakeRay:
 
 
 def replicas_of(ray: FakeRay, max_queued: int = 10) -> Replicas:
-    return Replicas(ray, max_queued=max_queued, shares=Shares(1, 1))  # type: ignore[arg-type]
+    return Replicas(ray, max_queued=max_queued)  # type: ignore[arg-type]
 
 
 async def others_run() -> None:
@@ -116,7 +116,6 @@ async def test_a_request_is_counted_as_waiting_until_it_has_a_place() -> None:
     replicas = Replicas(
         ray,  # type: ignore[arg-type]
         max_queued=10,
-        shares=Shares(1, 1),
         waits=WaitingMetrics(counts).of("alpha"),
     )
 

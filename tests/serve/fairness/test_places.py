@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serve.fairness.places import ACTIVE_S, Claim, FairPlaces, QueueFull, Shares
+from serve.fairness.places import FairPlaces, QueueFull
+from serve.fairness.queue import Claim, Place
+from tests.serve.fairness.schedules import simulate
 
 
 def claim(project: str, *, weight: int = 1, places: int = 1, tokens: int = 100) -> Claim:
@@ -27,9 +29,12 @@ class Crowd:
     """Requests that wait for places or hold them."""
 
     places: FairPlaces
-    entered: list[Claim] = field(default_factory=list)
+    entered: list[Place] = field(default_factory=list)
     refused: list[Claim] = field(default_factory=list)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    ended: set[Place] = field(default_factory=set)
+    # Places that were paused or went on.
+    told: list[Place] = field(default_factory=list)
 
     async def add(self, *claims: Claim) -> None:
         for each in claims:
@@ -38,19 +43,31 @@ class Crowd:
 
     async def _enter(self, each: Claim) -> None:
         try:
-            await self.places.enter(each)
+            place = await self.places.enter(each)
         except QueueFull:
             self.refused.append(each)
         else:
-            self.entered.append(each)
+            assert place is not None
+            self.entered.append(place)
 
-    async def end(self, each: Claim, used_tokens: int | None = None) -> None:
-        self.places.leave(each, used_tokens=each.tokens if used_tokens is None else used_tokens)
+    async def end(self, place: Place, used_tokens: int | None = None) -> None:
+        self.ended.add(place)
+        self.places.leave(place, used_tokens=place.claim.tokens if used_tokens is None else used_tokens)
         await others_run()
+
+    def running(self) -> dict[str, int]:
+        running: Counter[str] = Counter()
+        for place in self.held():
+            if place.paused is None:
+                running[place.claim.project_id] += place.claim.places
+        return dict(running)
+
+    def held(self) -> list[Place]:
+        return [place for place in self.entered if place not in self.ended]
 
     @property
     def order(self) -> str:
-        return "".join(each.project_id for each in self.entered)
+        return "".join(each.claim.project_id for each in self.entered)
 
     async def close(self) -> None:
         for task in self.tasks:
@@ -58,9 +75,15 @@ class Crowd:
         await asyncio.gather(*self.tasks, return_exceptions=True)
 
 
-def crowd(room: int, *, share: float = 1.0, contended: float | None = None, max_waiting: int = -1) -> Crowd:
-    shares = Shares(share, contended or share)
-    return Crowd(FairPlaces(lambda: room, shares=shares, max_waiting=max_waiting))
+def crowd(room: int, *, max_waiting: int = -1) -> Crowd:
+    return Crowd(FairPlaces(lambda: room, max_waiting=max_waiting))
+
+
+def lending(room: int) -> Crowd:
+    """Where what runs can be paused."""
+    here = crowd(room)
+    here.places = FairPlaces(lambda: room, on_pause=here.told.append)
+    return here
 
 
 async def test_a_project_that_comes_to_a_full_engine_waits_for_one_place_and_not_behind_another_projects_line() -> (
@@ -75,40 +98,75 @@ async def test_a_project_that_comes_to_a_full_engine_waits_for_one_place_and_not
     await here.close()
 
 
-async def test_a_project_leaves_places_free_for_one_that_comes_next() -> None:
-    here = crowd(64, share=0.25)
-    await here.add(*[claim("a") for _ in range(64)])
-    assert here.order == "a" * 16
-    await here.add(claim("b"))
-    assert here.order[-1] == "b"
+async def test_a_project_that_is_alone_has_all_places_and_gives_back_what_a_newcomer_is_owed() -> None:
+    here = lending(64)
+    await here.add(*[claim("a") for _ in range(70)])
+    assert here.order == "a" * 64
+    await here.add(*[claim("b") for _ in range(40)])
+    assert here.running() == {"a": 32, "b": 32}
+    # The newest go first.
+    assert here.told == list(reversed(here.entered[32:64]))
     await here.close()
 
 
-async def test_places_that_one_project_may_not_hold_are_not_lost_to_others() -> None:
-    here = crowd(64, share=0.25)
-    for project in "abcdefghij":
-        await here.add(*[claim(project) for _ in range(64)])
-    held = Counter(here.order)
-    # By the rule, ten projects leave less than a quarter free; the last to come has its places, too.
-    assert sum(held.values()) >= 48 and min(held.values()) >= 1
+async def test_what_is_paused_goes_on_before_anything_new_of_its_project_the_oldest_first() -> None:
+    here = lending(4)
+    await here.add(*[claim("a") for _ in range(6)], claim("b"), claim("b"))
+    old, newer = here.entered[2], here.entered[3]
+    assert (old.paused, newer.paused) != (None, None) and here.running() == {"a": 2, "b": 2}
+    here.told.clear()
+    await here.end(here.entered[0])
+    await here.end(here.entered[1])
+    assert here.told == [old, newer] and here.order == "aaaabb"
     await here.close()
 
 
-async def test_beside_another_project_one_may_hold_less_until_the_other_has_been_away_for_a_while() -> None:
-    clock = asyncio.get_running_loop()
-    here = crowd(64, share=0.5, contended=0.25)
-    await here.add(*[claim("a") for _ in range(64)])
-    assert here.order == "a" * 32
-    await here.add(claim("b"))
-    assert here.order[-1] == "b"
-    await here.end(here.entered[-1])
-    for number in range(20):
-        await here.end(here.entered[number])
-    # Down to 16 of 64, and each that ends makes room for one of its own.
-    assert Counter(here.order)["a"] == 32 + 4
-    later, clock.time = clock.time() + 2 * ACTIVE_S, lambda: later  # type: ignore[method-assign]
-    await here.end(here.entered[20])
-    assert Counter(here.order)["a"] - 21 == 32
+async def test_shares_are_by_weight() -> None:
+    here = lending(64)
+    await here.add(*[claim("a", weight=3) for _ in range(64)])
+    await here.add(*[claim("b") for _ in range(64)])
+    assert here.running() == {"a": 48, "b": 16}
+    await here.close()
+
+
+async def test_every_project_has_a_place_where_there_are_as_many_as_places() -> None:
+    here = lending(8)
+    for project in "abcdefgh":
+        await here.add(*[claim(project) for _ in range(8)])
+    assert here.running() == dict.fromkeys("abcdefgh", 1)
+    await here.add(claim("i"))
+    assert len(here.running()) == 8
+    await here.end(next(place for place in here.entered if place.paused is None))
+    assert here.running()["i"] == 1
+    await here.close()
+
+
+async def test_what_a_project_does_not_ask_for_is_lent_to_the_others() -> None:
+    here = lending(12)
+    await here.add(claim("a"), *[claim("b") for _ in range(20)], *[claim("c") for _ in range(20)])
+    running = here.running()
+    assert running["a"] == 1 and running["b"] + running["c"] == 11 and running["c"] >= 4
+    await here.close()
+
+
+async def test_what_was_paused_may_end_before_it_goes_on() -> None:
+    here = lending(2)
+    await here.add(claim("a"), claim("a"), claim("b"))
+    paused = here.entered[1]
+    assert paused.paused
+    await here.end(paused)
+    await here.end(here.entered[2])
+    assert here.running() == {"a": 1} and len(here.told) == 1
+    await here.close()
+
+
+async def test_a_large_claim_takes_back_as_many_places_as_it_needs() -> None:
+    here = lending(8)
+    await here.add(*[claim("a") for _ in range(8)], claim("b", places=3))
+    assert here.running() == {"a": 5, "b": 3}
+    await here.add(claim("c", places=4))
+    # More than the others hold above their shares: it waits for those that end, and is next.
+    assert here.running() == {"a": 5, "b": 3}
     await here.close()
 
 
@@ -128,7 +186,7 @@ async def test_who_used_less_than_it_asked_for_is_next_sooner() -> None:
     await here.add(*[claim("a") for _ in range(20)], *[claim("b") for _ in range(20)])
     for number in range(22):
         ended = here.entered[number]
-        await here.end(ended, used_tokens=10 if ended.project_id == "a" else 100)
+        await here.end(ended, used_tokens=10 if ended.claim.project_id == "a" else 100)
     found = Counter(here.order[1:23])
     assert found["a"] > 2 * found["b"] > 0
     await here.close()
@@ -186,7 +244,7 @@ async def test_at_the_bound_the_project_with_the_longest_line_gets_no_more_in() 
 
 
 async def test_where_nobody_may_wait_nobody_does() -> None:
-    places = FairPlaces(lambda: 1, shares=Shares(1, 1), max_waiting=0)
+    places = FairPlaces(lambda: 1, max_waiting=0)
     await places.enter(claim("a"))
     with pytest.raises(QueueFull):
         await places.enter(claim("b"))
@@ -194,23 +252,24 @@ async def test_where_nobody_may_wait_nobody_does() -> None:
 
 async def test_without_any_room_all_who_wait_are_told() -> None:
     rooms = [1]
-    places = FairPlaces(lambda: rooms[0], shares=Shares(1, 1))
+    places = FairPlaces(lambda: rooms[0])
     await places.enter(claim("a"))
     waiting = [asyncio.create_task(places.enter(claim(name))) for name in "ab"]
     await others_run()
     rooms[0] = 0
     places.let_in()
-    assert await asyncio.gather(*waiting) == [False, False]
+    assert await asyncio.gather(*waiting) == [None, None]
 
 
 @pytest.mark.parametrize("its_turn_has_come", [False, True])
 async def test_who_goes_while_waiting_leaves_nothing_behind(its_turn_has_come: bool) -> None:
     here = crowd(1)
     await here.add(claim("a"))
+    (held,) = here.entered
     going = asyncio.create_task(here.places.enter(claim("b", places=1)))
     await others_run()
     if its_turn_has_come:
-        here.places.leave(claim("a"), used_tokens=1)
+        here.places.leave(held, used_tokens=1)
     going.cancel()
     await asyncio.gather(going, return_exceptions=True)
     if not its_turn_has_come:
@@ -233,6 +292,10 @@ async def test_who_waited_behind_a_large_request_that_goes_is_let_in() -> None:
     await here.close()
 
 
+async def test_no_simulated_schedule_starves_a_request_or_a_project() -> None:
+    assert await simulate(200, seed=1) > 0
+
+
 steps = st.lists(
     st.one_of(
         st.tuples(st.just("add"), st.sampled_from("abc"), st.integers(1, 3), st.integers(1, 4)),
@@ -243,35 +306,33 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=60)
-@given(room=st.integers(1, 8), share=st.sampled_from([0.2, 0.5, 1.0]), steps=steps)
-def test_no_order_of_events_loses_a_place_or_gives_one_twice(
-    room: int, share: float, steps: list[tuple[str, object, int, int]]
+@settings(max_examples=120)
+@given(room=st.integers(1, 8), pausing=st.booleans(), steps=steps)
+def test_no_order_of_events_loses_a_place_gives_one_twice_or_starves_anybody(
+    room: int, pausing: bool, steps: list[tuple[str, object, int, int]]
 ) -> None:
-    asyncio.run(_play(room, share, steps))
+    asyncio.run(_play(room, pausing, steps))
 
 
-async def _play(room: int, share: float, steps: list[tuple[str, object, int, int]]) -> None:
-    here = crowd(room, share=share)
-    running: list[Claim] = []
+async def _play(room: int, pausing: bool, steps: list[tuple[str, object, int, int]]) -> None:
+    here = lending(room) if pausing else crowd(room)
     for kind, what, first, second in steps:
+        held = here.held()
         if kind == "add":
             await here.add(claim(str(what), weight=first, places=second))
-        elif kind == "end" and running:
-            await here.end(running.pop(int(str(what)) % len(running)), used_tokens=first)
+        elif kind == "end" and held:
+            await here.end(held[int(str(what)) % len(held)], used_tokens=first)
         elif kind == "cancel" and here.tasks:
             task = here.tasks[int(str(what)) % len(here.tasks)]
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
             await others_run()
-        running += here.entered
-        here.entered.clear()
-        held = sum(each.places for each in running)
-        assert held <= room or len(running) == 1
-    while running:
-        await here.end(running.pop())
-        running += here.entered
-        here.entered.clear()
-    # With nobody left who runs, nobody is left who waits.
-    assert len(here.places) == 0
+        running = [place for place in here.held() if place.paused is None]
+        assert sum(place.claim.places for place in running) <= room or len(running) == 1
+        # Whoever waits finds the places taken, unless it is a large one's turn.
+        assert running or not here.held()
+    while running := [place for place in here.held() if place.paused is None]:
+        await here.end(running[-1])
+    # With nobody left who runs, nobody is left who waits or is paused.
+    assert len(here.places) == 0 and not here.held()
     await here.close()

@@ -11,7 +11,8 @@ import pytest
 from models.engine import EngineChunk, EngineFault, EngineRequest
 from models.errors import EngineFailed
 from models.fake_engine import FakeEngine
-from serve.fairness.places import QUIET_S, Claim, FairPlaces, QueueFull, Shares, claim_of
+from serve.fairness.places import QUIET_S, FairPlaces, QueueFull
+from serve.fairness.queue import Claim, Place, claim_of
 from serve.fairness.replica_turns import FairGeneration
 
 REQUEST = EngineRequest("id", "model", ({"role": "user", "content": "hi"},), 4, True, "salt", project_id="a")
@@ -27,8 +28,8 @@ async def others_run() -> None:
         await asyncio.sleep(0)
 
 
-def fair_over(engine: FakeEngine, *, places: int = 1, share: float = 1) -> FairGeneration:
-    return FairGeneration(engine.generate, places=places, shares=Shares(share, share))
+def fair_over(engine: FakeEngine, *, places: int = 1) -> FairGeneration:
+    return FairGeneration(engine.generate, places=places)
 
 
 async def test_who_waits_has_not_reached_the_engine_and_follows_when_its_turn_comes() -> None:
@@ -132,7 +133,7 @@ class CountedTurns:
 async def test_each_request_is_observed_until_it_ends_or_gives_up() -> None:
     gate, turns = asyncio.Event(), CountedTurns()
     engine = FakeEngine(token_s=1, sleep=lambda _: gate.wait())
-    fair = FairGeneration(engine.generate, places=1, shares=Shares(1, 1), observer=turns)
+    fair = FairGeneration(engine.generate, places=1, observer=turns)
     running = asyncio.create_task(run(fair, REQUEST))
     await others_run()
     waiting = asyncio.create_task(run(fair, REQUEST))
@@ -145,66 +146,62 @@ async def test_each_request_is_observed_until_it_ends_or_gives_up() -> None:
     assert turns.told == ["waits", "begins", "waits", "gives up", "ends"]
 
 
-ALONE = Shares(alone=1, contended=1)
-
-
 def claim(project: str, *, background: bool = False) -> Claim:
     request = EngineRequest("id", "m", (), 10, False, "salt", project_id=project, background=background)
     return claim_of(request, places=1)
 
 
-async def waiting(places: FairPlaces, asked: Claim) -> asyncio.Task[bool]:
+async def waiting(places: FairPlaces, asked: Claim) -> asyncio.Task[Place | None]:
     task = asyncio.create_task(places.enter(asked))
     await asyncio.sleep(0)
     return task
 
 
 async def test_it_waits_until_nobody_else_does_however_long_it_has_waited() -> None:
-    places = FairPlaces(lambda: 1, shares=ALONE)
-    assert places.try_enter(claim("a"))
+    places = FairPlaces(lambda: 1)
+    held = places.try_enter(claim("a"))
     line = await waiting(places, claim("a", background=True))
-    first, second = await waiting(places, claim("a")), await waiting(places, claim("a"))
-    places.leave(claim("a"), used_tokens=10)
-    assert await first and not line.done()
-    places.leave(claim("a"), used_tokens=10)
-    assert await second and not line.done()
-    places.leave(claim("a"), used_tokens=10)
+    for other in [await waiting(places, claim("a")), await waiting(places, claim("a"))]:
+        assert held is not None
+        places.leave(held, used_tokens=10)
+        held = await other
+        assert not line.done()
+    assert held is not None
+    places.leave(held, used_tokens=10)
     assert await line
 
 
-async def test_it_is_not_begun_while_another_waits_for_its_share() -> None:
-    places = FairPlaces(lambda: 4, shares=Shares(alone=0.25, contended=0.25))
+async def test_it_is_not_begun_while_another_waits() -> None:
+    places = FairPlaces(lambda: 4)
     assert places.try_enter(claim("a"))
-    held_back = await waiting(places, claim("a"))
-    assert not held_back.done()
+    large = await waiting(places, replace(claim("a"), places=4))
+    assert not large.done()
     assert not places.try_enter(claim("b", background=True))
-    held_back.cancel()
-    await asyncio.gather(held_back, return_exceptions=True)
+    large.cancel()
+    await asyncio.gather(large, return_exceptions=True)
     assert places.try_enter(claim("b", background=True))
 
 
 @pytest.mark.parametrize(("room", "most"), [(4, 1), (64, 2), (256, 8)])
 async def test_beside_others_it_has_few_places_and_alone_all_of_them(room: int, most: int) -> None:
-    places = FairPlaces(lambda: room, shares=ALONE)
-    assert places.try_enter(claim("a"))
+    paused: list[Place] = []
+    places = FairPlaces(lambda: room, on_pause=paused.append)
+    held = places.try_enter(claim("a"))
+    assert held is not None
     lines = [claim(str(number), background=True) for number in range(room)]
-    assert [places.try_enter(line) for line in lines].count(True) == most
-    places.leave(claim("a"), used_tokens=1)
+    assert sum(places.try_enter(line) is not None for line in lines) == most
+    places.leave(held, used_tokens=1)
     # The next one may come at any moment.
     assert not places.try_enter(lines[0])
     places._last_seen -= QUIET_S
-    assert [places.try_enter(line) for line in lines].count(True) == room - most
-    assert not places.try_enter(claim("a"))
-
-
-async def test_it_makes_nobodys_share_smaller() -> None:
-    places = FairPlaces(lambda: 10, shares=Shares(alone=0.9, contended=0.1))
-    assert places.try_enter(claim("b", background=True))
-    assert all(places.try_enter(claim("a")) for _ in range(8))
+    assert sum(places.try_enter(claim("z", background=True)) is not None for _ in lines) == room - most
+    # All but a few are taken back for whoever is waited for.
+    assert places.try_enter(claim("a"))
+    assert [place.claim.project_id for place in paused] == ["z:background"]
 
 
 async def test_in_a_full_queue_it_gives_way_first() -> None:
-    places = FairPlaces(lambda: 1, shares=ALONE, max_waiting=1)
+    places = FairPlaces(lambda: 1, max_waiting=1)
     assert places.try_enter(claim("a"))
     line = await waiting(places, claim("a", background=True))
     other = await waiting(places, claim("a"))
@@ -214,3 +211,22 @@ async def test_in_a_full_queue_it_gives_way_first() -> None:
         await places.enter(claim("b", background=True))
     other.cancel()
     await asyncio.gather(other, return_exceptions=True)
+
+
+async def test_an_engine_is_told_whom_to_pause_and_who_goes_on() -> None:
+    engine, told = FakeEngine(answers=False), []
+    fair = FairGeneration(
+        engine.generate, places=2, pause=lambda request, paused: told.append((request.request_id, paused))
+    )
+    tasks = {
+        name: asyncio.create_task(run(fair, replace(REQUEST, request_id=name, project_id=name[0])))
+        for name in ("a1", "a2", "b1")
+    }
+    await others_run()
+    assert len(engine.requests) == 3 and told == [("a2", True)]
+    tasks["b1"].cancel()
+    await others_run()
+    assert told == [("a2", True), ("a2", False)]
+    for task in tasks.values():
+        task.cancel()
+    await asyncio.gather(*tasks.values(), return_exceptions=True)
