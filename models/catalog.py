@@ -54,6 +54,8 @@ class ChatModel:
     capabilities: Capabilities = field(default_factory=Capabilities)
     # The model whose engines serve it, where it is an adapter.
     adapter_of: str | None = None
+    # The adapter's, from which an engine loads it that was started without it.
+    adapter_folder: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,8 @@ class EngineRequest:
     # The name under which the caller gave the limit, for an engine's error about it. None: the caller gave none, and
     # `max_tokens` only caps what the prompt leaves of the context.
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] | None = "max_tokens"
+    # Of an adapter that the engine may have been started without.
+    adapter_folder: str = ""
     # Who shares the engine's places: a project, and its weight relative to others.
     project_id: str = ""
     project_weight: int = 1

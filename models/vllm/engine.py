@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any, Protocol
 
 from pydantic import ValidationError
@@ -81,6 +82,10 @@ class VLLMEngine:
         if form is None:
             yield unknown_form(request)
             return
+        if (fault := await self._load_adapter(request)) is not None:
+            yield fault
+            return
+        request = within_its_adapter(request)
         external_ids = form.engine_ids(request)
         # Who wants each token by itself gathers none.
         at_once = tokens_at_once(request, len(self._client.meters)) if self._gathers else 1
@@ -133,12 +138,26 @@ class VLLMEngine:
         form = self._forms.get(request.form)
         if form is None:
             return unknown_form(request)
+        if (fault := await self._load_adapter(request)) is not None:
+            return fault
         turns = self._counting_turns if beyond_context else None
         try:
             counted = await form.count_tokens(request, turns=turns)
         except (VLLMClientError, ValidationError, ValueError) as error:
             return refusal(error, request)
         return located(fault_of(counted), request) if isinstance(counted, ErrorResponse) else counted
+
+    async def _load_adapter(self, request: EngineRequest) -> EngineFault | None:
+        """The request's adapter, where it has come since this engine was started; a fault where it cannot be."""
+        if not request.adapter_folder:
+            return None
+        folder = request.adapter_folder
+        error = await insides.load_adapter(self._serving, request.model_id, folder)
+        if error is None:
+            return None
+        said = error.error.message
+        logger.error("%s: the adapter in %s cannot be loaded: %s", request.model_id, folder, said)
+        return EngineFault("failed", f"{request.model_id}: the adapter cannot be loaded")
 
     async def warm_up(self) -> None:
         """Answer once greedily and once sampled under a grammar, so that no caller waits for what loads lazily."""
@@ -151,6 +170,13 @@ class VLLMEngine:
 
     async def stop(self) -> None:
         await self._client.close()
+
+
+def within_its_adapter(request: EngineRequest) -> EngineRequest:
+    """The same, apart in the prefix cache from an adapter that had its name before: vLLM's cache knows it by that."""
+    if not request.adapter_folder:
+        return request
+    return replace(request, cache_salt=f"{request.cache_salt}:{request.adapter_folder}")
 
 
 class Form(Protocol):

@@ -22,6 +22,7 @@ from vllm.entrypoints.openai.completion.serving import OpenAIServingCompletion
 from vllm.entrypoints.openai.models.protocol import LoRAModulePath
 from vllm.entrypoints.openai.responses.serving import OpenAIServingResponses
 from vllm.entrypoints.serve.engine.protocol import ErrorResponse
+from vllm.entrypoints.serve.lora.protocol import LoadLoRAAdapterRequest, UnloadLoRAAdapterRequest
 from vllm.exceptions import VLLMError
 from vllm.parser.abstract_parser import DelegatingParser
 from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
@@ -275,6 +276,27 @@ def lora_modules(folders: Mapping[str, Path]) -> list[LoRAModulePath]:
     """The argument by which vLLM's OpenAI layer loads adapters when it starts (`.init_static_loras`), and finds each by
     its name, which is what a request asks for as `model`. Without it there are no adapters."""
     return [LoRAModulePath(name=name, path=str(folder)) for name, folder in folders.items()]
+
+
+async def load_adapter(serving_chat: Any, name: str, folder: str) -> ErrorResponse | None:
+    """Let vLLM's OpenAI layer find this adapter by its name from now on (`OpenAIServingModels.lora_requests`, `.load_`
+    and `.unload_lora_adapter`); an error where it cannot be loaded.
+
+    One that comes back under a name from another folder gets another number: requests under way keep theirs.
+    """
+    models = serving_chat.models
+    known = models.lora_requests.get(name)
+    if known is not None and known.lora_path == folder:
+        return None
+    if known is not None:
+        await models.unload_lora_adapter(UnloadLoRAAdapterRequest(lora_name=name))
+    asked = LoadLoRAAdapterRequest(lora_name=name, lora_path=folder)
+    failed = await models.load_lora_adapter(asked)
+    loaded = models.lora_requests.get(name)
+    # Another request may have had it loaded meanwhile.
+    if loaded is not None and loaded.lora_path == folder:
+        return None
+    return failed if isinstance(failed, ErrorResponse) else None
 
 
 class MetricFamilies(Protocol):

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from models.catalog import Capabilities, Catalog, ChatModel
 from models.engine import Engine
 from serve.compressors.compressor import RunningModel
-from serve.config.chat_models import ModelSettings
+from serve.config.chat_models import ModelSettings, adapter_source, has_room
 from serve.config.settings import Settings
 
 # For so long an answer is told again (asking seven models of Ray took 0.26 s), and so long is one waited for.
@@ -42,7 +42,13 @@ def _chat_model(model: ModelSettings, is_default: bool) -> ChatModel:
             chat_template_kwargs=frozenset(capabilities.chat_template_kwargs),
         ),
         adapter_of=model.adapter.of if model.adapter is not None else None,
+        adapter_folder=_adapter_folder(model),
     )
+
+
+def _adapter_folder(model: ModelSettings) -> str:
+    folder = adapter_source(model).folder if model.adapter is not None and has_room(model) else None
+    return "" if folder is None else str(folder.resolve())
 
 
 def readiness(

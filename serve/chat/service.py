@@ -74,6 +74,7 @@ class ChatService:
             max_tokens=model.context_length if asked.token_limit is None else asked.token_limit,
             stream=asked.stream,
             cache_salt=caller.workspace_id,
+            adapter_folder=model.adapter_folder,
             options=options,
             project_id=caller.project_id,
             project_weight=caller.limits.weight,

@@ -76,6 +76,7 @@ GROUPS = {
         Verb("serve", "serve.cli.serve:serve", "Start the server and serve until Ctrl-C."),
         Verb("status", "serve.cli.status:status", "How a running server does: models, load, spend."),
         Verb("reload", "serve.cli.control:reload", "Put changed settings or new code in force while it runs."),
+        Verb("adapter", "serve.cli.adapters:adapter_commands", "Adapters of a server that runs."),
         Verb("drain", "serve.cli.control:drain", "Empty a node of the Ray cluster, so that it may be stopped."),
         Verb("stop", "serve.cli.control:stop", "Stop pith on a Ray cluster; Ray runs on."),
     ),

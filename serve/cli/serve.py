@@ -39,6 +39,7 @@ def serve(
     from serve.catalog.offered import catalog_of
     from serve.cluster.launch import run_server
     from serve.cluster.progress import StartError
+    from serve.config.added_adapters import with_added
     from serve.config.settings import load_anchored, unpinned_revisions
     from serve.logs.outlet import DRAIN_S, begin_logs
     from serve.money.ledger_setup import prepare_ledger
@@ -46,7 +47,7 @@ def serve(
     progress, config = Progress(), config.absolute()
 
     def read(file: Path | None = None) -> Settings:
-        return with_ops_port(with_address(load_anchored(file or config), host, port), ops_port)
+        return with_added(with_ops_port(with_address(load_anchored(file or config), host, port), ops_port))
 
     settings = read()
     require_cluster(settings, attach=attach)

@@ -32,6 +32,7 @@ from serve.cluster.reloader import Reloader, reload_on_sighup
 from serve.cluster.replicas.applications import SETTLE_S
 from serve.config.settings import Settings
 from serve.logs.outlet import outlet_of_process, relay, take_others
+from serve.operator.adapters import ServedAdapters
 from serve.processes.control import control_socket
 from serve.processes.coordinator import Coordinator, open_coordinator
 from serve.processes.process_setup import (
@@ -89,6 +90,7 @@ def run_server(
             after,
             anew=not attach,
             in_force=lambda: reloaders[0].lineup.settings if reloaders else settings,
+            adapters=lambda: reloaders[0].adapters if reloaders else None,
         )
         folder = after.enter_context(own_folder(settings))
         after.enter_context(relay(folder / LOGS_SOCKET, counted_lines(settings)))
@@ -147,7 +149,12 @@ def open_own_coordinator(settings: Settings, folder: Path, until: ExitStack) -> 
 
 
 def open_ops_port(
-    settings: Settings, until: ExitStack, *, anew: bool, in_force: Callable[[], Settings]
+    settings: Settings,
+    until: ExitStack,
+    *,
+    anew: bool,
+    in_force: Callable[[], Settings],
+    adapters: Callable[[], ServedAdapters | None],
 ) -> Callable[[], None]:
     """Serve `/metrics` and the admin API. Returns what is to be called now and then. Raises `StartError`."""
     from serve.cluster.deployments.ops import collectors_of
@@ -155,7 +162,7 @@ def open_ops_port(
     from serve.ops.app import open_ops
 
     try:
-        served = partial(open_ops, in_force=in_force)
+        served = partial(open_ops, in_force=in_force, adapters=adapters)
         return until.enter_context(ops_port(settings, served, *collectors_of(settings), anew=anew))
     except OSError as error:
         ops = settings.ops

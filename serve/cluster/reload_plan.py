@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 from billing.price import ModelPrice
 from serve.catalog.offered import catalog_of
 from serve.cluster.replicas.applications import compressor_app, model_app, retrieval_app
+from serve.config.chat_models import ModelSettings, adapter_source, has_room
 from serve.config.settings import Settings
 from serve.money.ledger_setup import prices_of
 
@@ -140,7 +141,7 @@ class Plan:
 def plan_of(old: Settings, new: Settings, *, code: Code) -> Plan:
     """From what is in force to what is wanted."""
     changes = differences(old, new)
-    before, after = _started_with(old), _started_with(new)
+    before, after = _started_with(old, beside=new), _started_with(new, beside=old)
     started = [app for app, given in after.items() if code == "all" or before.get(app) != given]
     return Plan(
         changes,
@@ -162,15 +163,20 @@ def listed_prices(settings: Settings) -> list[ModelPrice]:
     return sorted(listed, key=lambda price: price.model_id)
 
 
-def _started_with(settings: Settings) -> Mapping[str, Any]:
-    """What the processes of each application are started with."""
+def _started_with(settings: Settings, *, beside: Settings) -> Mapping[str, Any]:
+    """What the processes of each application are started with, as far as only a start can change from it to what
+    `beside` says."""
     server = settings.server
     of_all = (server.coalesce_ms, server.longest_request_s)
     chat = {
         model_app(model.id): (
             _own(model),
             of_all,
-            [(one.id, one.adapter) for one in settings.adapters_of(model.id)],
+            [
+                (one.id, one.adapter)
+                for one in settings.adapters_of(model.id)
+                if not _comes_or_goes(one, model, beside)
+            ],
         )
         for model in settings.engine_models
     }
@@ -181,6 +187,13 @@ def _started_with(settings: Settings) -> Mapping[str, Any]:
     return {**chat, **compressors, **texts}
 
 
+def _comes_or_goes(adapter: ModelSettings, base: ModelSettings, beside: Settings) -> bool:
+    """Whether it is in one of the two alone and running engines do without it, or load it when it is asked for. One of
+    the hub is fetched when an engine starts."""
+    known = {model.id for model in beside.adapters_of(base.id)}
+    return has_room(base) and adapter.id not in known and adapter_source(adapter).folder is not None
+
+
 def _own(model: Any) -> Any:
     return model.model_dump(exclude=set(OF_THE_CATALOG))
 
@@ -188,13 +201,14 @@ def _own(model: Any) -> Any:
 @dataclass(frozen=True, slots=True)
 class Asked:
     """`config`: the file; None: the one that the server was started from. `actor`: who asks, for the audit log.
-    `within_s`: what does not run by then is given up, and with it the whole reload."""
+    `within_s`: what does not run by then is given up, and with it the whole reload. `action`: its name there."""
 
     actor: str
     config: Path | None = None
     dry_run: bool = False
     code: Code = "none"
     within_s: float = WITHIN_S
+    action: str = "server.reload"
 
     def request(self) -> dict[str, Any]:
         """As it is sent; the server finds out by itself who asks."""

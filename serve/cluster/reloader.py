@@ -13,8 +13,8 @@ import subprocess
 import sys
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -32,6 +32,7 @@ from serve.config.paths import ConfigError
 from serve.config.settings import Settings, unpinned_revisions
 from serve.config.values import parse_node
 from serve.money.ledger_setup import put_in_force
+from serve.operator.adapters import Change, NotInForce, ServedAdapters
 from serve.processes.control import Tell
 
 IN_FORCE, NOT_DONE, WRONG = 0, 1, 2
@@ -110,6 +111,9 @@ class Reloader:
 
     def answer(self, request: Mapping[str, Any], actor: str, tell: Tell) -> None:
         """A request on the control socket."""
+        if "adapter" in request:
+            tell(self.adapters.answer(request["adapter"], actor))
+            return
         try:
             asked = asked_by(actor, request)
         except ValueError as error:
@@ -136,24 +140,44 @@ class Reloader:
     def reload(self, asked: Asked, say: Callable[[str], None]) -> tuple[Plan, int | None]:
         """Return when the new configuration is in force in every process, with the version of its prices; None where
         nothing was done. Raises `ConfigError`, `ReloadRefused`, and what a start raises."""
+        with self._alone():
+            return self._put(self._read(asked.config), asked, say)
+
+    @property
+    def adapters(self) -> ServedAdapters:
+        return ServedAdapters(lambda: self.lineup.settings, self._put_in_force)
+
+    def _put_in_force(self, change: Change, actor: str, action: str) -> None:
+        """As a reload does. Raises `NotInForce`, what `change` raises, and `BillingError`."""
+        try:
+            with self._alone(), change(self.lineup.settings) as settings:
+                self._put(settings, Asked(actor, action=action), lambda line: None)
+        except (ReloadRefused, StartError, BrokenCode) as error:
+            raise NotInForce(f"the server goes on as before: {error}") from error
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Raises `ReloadRefused`."""
         if self._is_closed.is_set():
             raise ReloadRefused("the server is stopping")
         if not self._one_at_a_time.acquire(blocking=False):
             raise ReloadRefused("another reload is under way")
         try:
-            settings = self._read(asked.config)
-            plan = plan_of(self.lineup.settings, settings, code=asked.code)
-            tell = Both(self._run.progress, say)
-            for line in (*plan.lines(), *(f"warning: {line}" for line in unpinned_revisions(settings))):
-                tell.say(line)
-            self._require(plan, settings)
-            if plan.is_empty:
-                tell.say("nothing changes")
-            if plan.is_empty or asked.dry_run:
-                return plan, None
-            return plan, self._carry_out(plan, settings, asked, self._run.telling(tell))
+            yield
         finally:
             self._one_at_a_time.release()
+
+    def _put(self, settings: Settings, asked: Asked, say: Callable[[str], None]) -> tuple[Plan, int | None]:
+        plan = plan_of(self.lineup.settings, settings, code=asked.code)
+        tell = Both(self._run.progress, say)
+        for line in (*plan.lines(), *(f"warning: {line}" for line in unpinned_revisions(settings))):
+            tell.say(line)
+        self._require(plan, settings)
+        if plan.is_empty:
+            tell.say("nothing changes")
+        if plan.is_empty or asked.dry_run:
+            return plan, None
+        return plan, self._carry_out(plan, settings, asked, self._run.telling(tell))
 
     def _require(self, plan: Plan, settings: Settings) -> None:
         """Raises `ReloadRefused`, `ConfigError`, `BrokenCode` or `StartError`."""
@@ -186,8 +210,8 @@ class Reloader:
             undo.callback(run.remove, [new.places[app] for app in plan.started])
             run.deploy_models(new, plan.started, checkpoints)
             run.wait(new.kept_up(plan.started), go_on)
-            version = _publish(settings, actor, "server.reload", details)
-            undo.callback(_publish, old.settings, actor, "server.reload_undone", {})
+            version = _publish(settings, actor, asked.action, details)
+            undo.callback(_publish, old.settings, actor, f"{asked.action}_undone", {})
             undo.callback(run.remove, [new.ingress])
             run.progress.begin("starting HTTP processes")
             run.deploy_ingress(new)

@@ -220,9 +220,10 @@ def with_their_bases(models: Sequence[ModelSettings]) -> list[ModelSettings]:
     hosts = {model.adapter.of for model in models if model.adapter is not None}
     for model in models:
         given = [name for name in LORA_KEYS if getattr(model.engine, name) is not None]
-        if given and model.adapter is None and model.id not in hosts:
+        if given and model.adapter is None and model.id not in hosts and not has_room(model):
             raise ValueError(
-                f"{model.id}: engine.{given[0]} is for a model that has an adapter, and it has none"
+                f"{model.id}: engine.{given[0]} is for a model that has an adapter, and it has none; "
+                "engine.max_loras makes room for those that come later"
             )
     return completed
 
@@ -239,6 +240,11 @@ def _completed(model: ModelSettings, by_id: Mapping[str, ModelSettings]) -> Mode
     return model.model_copy(update=given)
 
 
+def has_room(base: ModelSettings) -> bool:
+    """Whether its engines take adapters while they run, and so are started with room whether there are any or not."""
+    return base.engine.max_loras is not None
+
+
 def adapter_source(model: ModelSettings) -> AdapterSource:
     """The source of an entry that is an adapter."""
     assert model.adapter is not None
@@ -252,7 +258,7 @@ def max_rank_of(base: ModelSettings) -> int:
 
 def lora_arguments(base: ModelSettings, adapters: int) -> dict[str, Any]:
     """vLLM's arguments for so many adapters: places in a batch, and how many stay in the machine's memory."""
-    if not adapters:
+    if not adapters and not has_room(base):
         return {}
     max_loras = base.engine.max_loras or min(adapters, MAX_LORAS)
     return {

@@ -67,7 +67,10 @@ class EngineSettings(Section):
     reasoning_parser: str | None = None
     chat_template: str | None = None
     max_loras: int | None = Field(
-        None, ge=1, description="Adapters of this model in one batch; default: all of them, at most 8."
+        None,
+        ge=1,
+        description="Adapters of this model in one batch; default: all of them, at most 8. Where it is given, a reload "
+        "adds and removes adapters in folders without starting the engines again.",
     )
     max_cpu_loras: int | None = Field(
         None,

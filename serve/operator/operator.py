@@ -26,6 +26,7 @@ from billing.webhooks.webhooks import Webhooks
 from serve.config.settings import Settings
 from serve.operator import accounts as views
 from serve.operator import books, money
+from serve.operator.adapters import ServedAdapters
 from serve.operator.view import Record
 
 
@@ -41,6 +42,8 @@ class Operator:
     spool: Spool
     pepper: Callable[[], bytes]
     clock: Callable[[], datetime]
+    # None: not in the process that has started the server.
+    adapters: ServedAdapters | None = None
 
     @property
     def now(self) -> datetime:

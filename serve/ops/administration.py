@@ -20,6 +20,7 @@ from billing.store.private_files import FILE_MODE, make_file_private
 from serve.config.settings import Settings
 from serve.http.auth import MissingKey, WrongKeys, bearer_key, client_of
 from serve.http.errors import WrongAdminKey
+from serve.operator.adapters import ServedAdapters
 from serve.operator.operator import Operator
 
 FILE = "admin-key"
@@ -96,11 +97,19 @@ class Ledgers:
     spool: Spool
     pepper: bytes
     clock: Callable[[], datetime]
+    adapters: Callable[[], ServedAdapters | None] = lambda: None
 
     def operator(self, actor: str) -> Operator:
         """With the settings that are in force now."""
         return Operator(
-            actor, self.in_force(), self.database, self.patient, self.spool, lambda: self.pepper, self.clock
+            actor,
+            self.in_force(),
+            self.database,
+            self.patient,
+            self.spool,
+            lambda: self.pepper,
+            self.clock,
+            self.adapters(),
         )
 
     async def close(self) -> None:

@@ -32,6 +32,7 @@ from billing.webhooks.endpoint import InvalidEndpoint, TooManyEndpoints, Unknown
 from billing.webhooks.endpoint import UnknownEvent as UnknownWebhookEvent
 from serve.http.errors import STATUSES, Problem, http_problem, problem_of, unexpected_problem
 from serve.http.openapi import REQUEST_ID_HEADER, ErrorBody
+from serve.operator.adapters import NotInForce, OfTheConfiguration, UnknownAdapter
 from serve.operator.view import View
 from serve.ops.idempotency import AnswerNotKept, IdempotencyKeyReused
 from serve.ops.reconciling import AnotherRuns, UnknownJob
@@ -97,6 +98,9 @@ OPERATORS: Mapping[type[Exception], tuple[int, str]] = {
     InvalidAdjustment: (422, "invalid_field"),
     InvalidEndpoint: (422, "invalid_field"),
     BadDefault: (422, "invalid_field"),
+    UnknownAdapter: (404, "adapter_not_found"),
+    OfTheConfiguration: (409, "adapter_of_configuration"),
+    NotInForce: (409, "not_in_force"),
     ValueError: (422, "invalid_field"),
 }
 

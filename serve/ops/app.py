@@ -25,7 +25,9 @@ from serve.http.server.bounds import is_loopback, ops_bounds
 from serve.http.server.server import PithServer, config_within
 from serve.metrics.ops_port import scrape_app
 from serve.money.ledger_setup import REPORT_TIMEOUT_S, read_pepper
+from serve.operator.adapters import ServedAdapters
 from serve.ops.account_routes import key_routes, project_routes, webhook_routes, workspace_routes
+from serve.ops.adapter_routes import adapter_routes
 from serve.ops.administration import FILE, AdminKeys, Gate, Ledgers, make_admin_key
 from serve.ops.answers import answer_errors, error_responses, problem
 from serve.ops.book_routes import archive_routes, book_routes, export_routes, reconciliation_routes
@@ -34,6 +36,7 @@ from serve.ops.money_routes import adjustment_routes, collection_routes, spool_r
 from serve.ops.reconciling import Reconciling
 from serve.processes.listener import BACKLOG, Listener, bound_socket
 
+Adapters = Callable[[], ServedAdapters | None]
 VERSION = "1.0.0"
 MAX_BODY_BYTES = 64 * 1024
 DESCRIPTION = """What the `pith` command does, over HTTP, on the ops port alone.
@@ -48,16 +51,17 @@ def create_ops(
     registry: CollectorRegistry,
     admin_key_file: Path | None,
     in_force: Callable[[], Settings] | None = None,
+    adapters: Adapters = lambda: None,
 ) -> ASGIApp:
     """`/metrics` of `registry`; without `admin_key_file` nothing else. Serve it with its lifespan. `in_force` gives the
-    settings as a reload has left them."""
+    settings as a reload has left them, `adapters` what changes those that are served."""
     scrapes, reconciling = Scrapes(registry), Reconciling()
     ledgers: list[Ledgers] = []
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         if admin_key_file is not None:
-            ledgers.append(open_ledgers(settings, in_force or (lambda: settings)))
+            ledgers.append(open_ledgers(settings, in_force or (lambda: settings), adapters))
         yield
         await reconciling.stop()
         for one in ledgers:
@@ -87,7 +91,7 @@ def create_ops(
     return RequestIdMiddleware(served)
 
 
-def open_ledgers(settings: Settings, in_force: Callable[[], Settings]) -> Ledgers:
+def open_ledgers(settings: Settings, in_force: Callable[[], Settings], adapters: Adapters) -> Ledgers:
     """The databases that the settings name. Nothing is connected yet."""
     url = settings.billing.database_url
     return Ledgers(
@@ -97,6 +101,7 @@ def open_ledgers(settings: Settings, in_force: Callable[[], Settings]) -> Ledger
         Spool(settings.billing.spool_path),
         read_pepper(settings.state_dir),
         now,
+        adapters,
     )
 
 
@@ -110,6 +115,7 @@ def _include_admin(api: FastAPI, reconciling: Reconciling) -> None:
         project_routes(kept),
         key_routes(kept),
         webhook_routes(kept),
+        adapter_routes(kept),
         book_routes(),
         reconciliation_routes(reconciling),
         archive_routes(),
@@ -190,16 +196,21 @@ STOP_S = 5
 
 
 def open_ops(
-    settings: Settings, registry: CollectorRegistry, *, in_force: Callable[[], Settings] | None = None
+    settings: Settings,
+    registry: CollectorRegistry,
+    *,
+    in_force: Callable[[], Settings] | None = None,
+    adapters: Adapters = lambda: None,
 ) -> Callable[[], None]:
-    """Listen; returns what ends it. `in_force` gives the settings as a reload has left them.
+    """Listen; returns what ends it. `in_force` gives the settings as a reload has left them, `adapters` what changes
+    those that are served.
 
     Raises `OSError` where it cannot listen, or cannot make the admin key.
     """
     sock = bound_socket(settings.ops.host, settings.ops.port, shared=False)
     try:
         sock.listen(BACKLOG)
-        app = create_ops(settings, registry, admin_key_file(settings), in_force)
+        app = create_ops(settings, registry, admin_key_file(settings), in_force, adapters)
     except BaseException:
         sock.close()
         raise

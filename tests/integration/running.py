@@ -187,6 +187,8 @@ def write_config(
     idles["replicas"] = {**idles["replicas"], "idle_s": IDLE_S}
     if adapter is not None:
         config["models"].insert(4, adapter_entry(adapter))
+        # For one that comes while it runs.
+        config["models"][0]["engine"] = {**config["models"][0]["engine"], "max_loras": 2}
     config |= also or {}
     path = state_dir / "config.yaml"
     path.write_text(yaml.safe_dump(config))

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import anthropic
 import httpx
 import openai
 import pytest
+import yaml
 
-from tests.integration.running import Server
+from benchmarks.training.chat_models.adapter import make_adapter
+from tests.integration.running import Server, adapter_entry
+from tests.integration.test_reload import traffic
 
-BASE, ADAPTER = "pith-mini", "pith-mini-loud"
+BASE, ADAPTER, LATE = "pith-mini", "pith-mini-loud", "pith-mini-late"
 # Anthropic's package has no such parameter any more; the interface has.
 COLD = {"temperature": 0}
 ASK: list[Any] = [{"role": "user", "content": "Tell me about the river, and then about the sea behind it."}]
@@ -86,3 +90,36 @@ def test_usage_names_the_adapter_and_has_its_cost(http: httpx.Client) -> None:
     requests, spent = before.get(ADAPTER, (0, Decimal(0)))
     after = used()
     assert after[ADAPTER] == (requests + 1, spent + cost) and after.get(BASE) == before.get(BASE)
+
+
+def test_an_adapter_comes_and_goes_while_requests_run_and_its_bases_engine_stays(
+    server: Server, http: httpx.Client
+) -> None:
+    make_adapter(server.state_dir / "adapters/late")
+    key = (server.state_dir / "admin-key").read_text().strip()
+    port = yaml.safe_load(server.config.read_text())["ops"]["port"]
+    admin = httpx.Client(
+        base_url=f"http://127.0.0.1:{port}/admin/v1", headers={"Authorization": f"Bearer {key}"}, timeout=300
+    )
+    new = {"id": LATE, "of": BASE, "source": "late", "price": adapter_entry(Path())["price"]}
+    with admin, traffic(server, BASE) as load:
+        load.more(8)
+        added = admin.post("/adapters", json=new)
+        assert added.status_code == 201, added.text
+        late = reply(http, LATE)
+        assert late["model"] == LATE and content(late) != content(reply(http, BASE))
+        assert content(late) == content(reply(http, ADAPTER))
+        assert LATE in {model["id"] for model in http.get("/v1/models").json()}
+        tokens = late["usage"]["prompt_tokens"] * Decimal("1.5") + late["usage"]["completion_tokens"] * 6
+        charged = Decimal(str(late["service"]["billing"]["request_cost_usd"]))
+        assert charged == max(tokens / 10**6, Decimal("0.0001"))
+        load.more(8)
+        assert admin.delete(f"/adapters/{LATE}").status_code == 200
+        ask = {"messages": ASK, "max_tokens": 1}
+        refused, unknown = (
+            http.post("/v1/chat/completions", json={"model": model, **ask}) for model in (LATE, "nobody")
+        )
+        assert refused.status_code == unknown.status_code != 200
+        assert content(reply(http, ADAPTER)) == content(late)
+        load.more(8)
+    assert not load.wrong and set(load.statuses) == {200}

@@ -236,9 +236,9 @@ def _config_of(model: ModelSettings) -> Mapping[str, Any]:
 def _adapters_gb(model: ModelSettings, adapters: int) -> float:
     """Places of adapters, which vLLM sets aside at the largest rank: of attention and of a dense MLP. 0 where the shape
     of the base is unknown."""
-    if not adapters:
-        return 0.0
     arguments = lora_arguments(model, adapters)
+    if not arguments:
+        return 0.0
     try:
         fields = _config_of(model)
         fields = fields.get("text_config", fields)

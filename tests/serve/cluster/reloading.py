@@ -26,6 +26,7 @@ from serve.cluster.lineup import Lineup, first_lineup
 from serve.cluster.progress import Says, StartError
 from serve.cluster.reload_plan import Asked
 from serve.cluster.reloader import Reloader
+from serve.config.added_adapters import with_added
 from serve.config.settings import Settings, load_settings
 from serve.money.ledger_setup import prepare_ledger
 from serve.processes.control import control_socket
@@ -187,7 +188,7 @@ def reloading(folder: Path, port: int, *, known: Callable[[], str] = newest_revi
     file.write_text(yaml.safe_dump(document))
 
     def read(path: Path | None) -> Settings:
-        return load_settings(path or file)
+        return with_added(load_settings(path or file))
 
     settings = read(None)
     (folder / "pith.db").write_bytes(asyncio.run(migrated_file()))

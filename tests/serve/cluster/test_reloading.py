@@ -154,6 +154,28 @@ def test_an_adapter_that_comes_goes_or_changes_needs_its_bases_engine_anew(
     assert (plan.started, plan.removed) == (started, ())
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "started"),
+    [
+        ((), (LOUD,), ()),
+        ((LOUD,), (), ()),
+        ((LOUD,), (adapters.adapter_document("b"),), ()),
+        ((LOUD,), ({**LOUD, "adapter": {"of": "alpha", "source": "./other"}},), ("model:alpha",)),
+        ((), ({**LOUD, "adapter": {"of": "alpha", "source": "acme/loud"}},), ("model:alpha",)),
+    ],
+)
+def test_an_engine_with_room_takes_adapters_while_it_runs(
+    before: tuple[Any, ...], after: tuple[Any, ...], started: tuple[str, ...], tmp_path: Path
+) -> None:
+    room = {"engine": {"max_loras": 2}}
+    old, new = (
+        Settings.model_validate(adapters.document(tmp_path, *each, **room)) for each in (before, after)
+    )
+    plan = plan_of(old, new, code="none")
+    assert (plan.started, plan.removed) == (started, ())
+    assert any(change.key.startswith("models") for change in plan.changes)
+
+
 def test_the_order_of_models_is_a_difference_without_new_processes(tmp_path: Path) -> None:
     def edit(document: dict[str, Any]) -> None:
         document["models"][:2] = document["models"][1::-1]

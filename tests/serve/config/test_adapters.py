@@ -104,9 +104,27 @@ def test_what_vllm_would_refuse_of_its_engine_is_refused(
 
 
 def test_places_for_adapters_where_there_are_none_are_refused(tmp_path: Path) -> None:
-    assert "alpha: engine.max_loras is for a model that has an adapter" in refusal(
-        tmp_path, engine={"max_loras": 2}
-    )
+    said = refusal(tmp_path, engine={"max_lora_rank": 32})
+    assert "alpha: engine.max_lora_rank is for a model that has an adapter" in said
+    assert "engine.max_loras makes room" in said
+
+
+def test_an_engine_with_room_is_started_with_it_before_there_is_an_adapter(tmp_path: Path) -> None:
+    base = settings(tmp_path, engine={"max_loras": 2}).models[0]
+    assert lora_arguments(base, 0) == {
+        "enable_lora": True,
+        "max_loras": 2,
+        "max_cpu_loras": 2,
+        "max_lora_rank": 16,
+    }
+
+
+def test_an_adapter_that_engines_take_while_they_run_has_its_folder_in_the_catalog(tmp_path: Path) -> None:
+    given = adapter_document()
+    assert catalog_of(settings(tmp_path, given)).get("loud").adapter_folder == ""
+    with_room = settings(tmp_path, given, engine={"max_loras": 2}).anchored(tmp_path)
+    assert catalog_of(with_room).get("loud").adapter_folder == f"{tmp_path}/loud"
+    assert catalog_of(with_room).get("alpha").adapter_folder == ""
 
 
 def test_all_adapters_have_a_place_unless_they_are_many(tmp_path: Path) -> None:
