@@ -71,7 +71,7 @@ def _asked(config: Path, port: int | None, verb: str, of: Any) -> list[dict[str,
         answer = list(ask(folder, {"adapter": {"verb": verb, "of": of}}))
     except NoServer as error:
         raise ConfigError(str(error)) from error
-    told = answer[-1] if answer else {"exit": 1, "error": "the server ended before it had answered"}
+    told: Any = answer[-1] if answer else {"exit": 1, "error": "the server ended before it had answered"}
     if "error" in told:
         typer.echo(f"pith: {told['error']}", err=True)
         raise SystemExit(told["exit"])

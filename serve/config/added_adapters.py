@@ -47,8 +47,8 @@ def with_entries(settings: Settings, entries: Sequence[Entry]) -> Settings:
     """The same with these among its models. Raises `ValueError`."""
     if not entries:
         return settings
-    own = (*settings.models, *settings.compression.models, *settings.retrieval_models)
-    taken = {model.id for model in own}
+    taken = {model.id for model in settings.models} | {model.id for model in settings.compression.models}
+    taken |= {model.id for model in settings.retrieval_models}
     added: list[ModelSettings] = []
     for entry in entries:
         added.append(_checked(entry))
