@@ -29,7 +29,6 @@ def test_both_sides_run_one_model_with_the_same_arguments(device: str, tmp_path:
     file.write_text(yaml.safe_dump(configuration(tmp_path / "random", device)))
     (model,) = load_settings(file).models
     assert model.accelerator.kind == ("gpu" if device == "cuda" else "cpu")
-    assert model.replicas.project_share == 1
     bare = read_engine(file, tmp_path)
     assert bare.arguments == {
         **model.engine.vllm_arguments(),
