@@ -62,17 +62,13 @@ REFUSED: Mapping[str, str] = {
     "ec_transfer_config": _ALONE,
     "weight_transfer_config": "weights are the checkpoint's, whose tokens are sold under its name",
 }
-# By pattern, at any depth: an argument of an argument may open a port too.
-PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
-    (re.compile(pattern), reason)
-    for pattern, reason in (
-        (r"_.*", "is vLLM's own"),
-        (r"data_parallel_.*", _COPIES),
-        (r"trust_remote_code|.*_cls|.*_plugin|.*module_path", _CODE),
-        (r"(.*[._])?(host|port|ports|ip|addr|address|url|endpoint)", _ADDRESS),
-        (r"(.*[._])?(path|dir|directory|folder)", _PATH),
-    )
-)
+# By how a name begins or ends, at any depth: an argument of an argument may open a port too.
+BEGINNINGS = {"_": "is vLLM's own", "data_parallel_": _COPIES}
+ENDS = {"trust_remote_code": _CODE, "_cls": _CODE, "_plugin": _CODE, "module_path": _CODE}
+LAST_WORDS = {
+    **dict.fromkeys(["host", "port", "ports", "ip", "addr", "address", "url", "endpoint"], _ADDRESS),
+    **dict.fromkeys(["path", "dir", "directory", "folder"], _PATH),
+}
 # Those that keep the cache of an engine for itself, and workspaces apart in it.
 CONNECTORS = ("OffloadingConnector", "SimpleCPUOffloadConnector", "LMCacheMPConnector")
 
@@ -85,22 +81,26 @@ def refusals(given: Mapping[str, Any], own: frozenset[str]) -> Iterator[str]:
         elif reason := REFUSED.get(name):
             yield f"engine.args.{name}: {reason}"
         else:
-            yield from _by_pattern(f"engine.args.{name}", name, value)
+            yield from _by_name(f"engine.args.{name}", name, value)
     if (transfer := given.get("kv_transfer_config")) is not None:
         yield from _of_transfer(transfer)
 
 
-def _by_pattern(where: str, name: str, value: Any) -> Iterator[str]:
-    for pattern, reason in PATTERNS:
-        if pattern.fullmatch(name):
-            yield f"{where}: {reason}"
-            return
-    if isinstance(value, Mapping):
+def _by_name(where: str, name: str, value: Any) -> Iterator[str]:
+    if reason := _reason_of(name):
+        yield f"{where}: {reason}"
+    elif isinstance(value, Mapping):
         for inner, below in value.items():
-            yield from _by_pattern(f"{where}.{inner}", str(inner), below)
+            yield from _by_name(f"{where}.{inner}", str(inner), below)
     elif isinstance(value, list):
         for at, below in enumerate(value):
-            yield from _by_pattern(f"{where}.{at}", "", below)
+            yield from _by_name(f"{where}.{at}", "", below)
+
+
+def _reason_of(name: str) -> str | None:
+    begins = (reason for beginning, reason in BEGINNINGS.items() if name.startswith(beginning))
+    ends = (reason for end, reason in ENDS.items() if name.endswith(end))
+    return next(begins, None) or next(ends, None) or LAST_WORDS.get(re.split(r"[._]", name)[-1])
 
 
 def _of_transfer(given: Any) -> Iterator[str]:

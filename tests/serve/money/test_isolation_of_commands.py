@@ -75,6 +75,10 @@ OF_ALL = {
     "models": "reads no ledger",
     "chat": "asks a running server, with a key",
     "config check": "reads no ledger",
+    **{
+        f"adapter {verb}": "asks a running server what it offers to all, or to change that"
+        for verb in ("add", "remove", "list")
+    },
 }
 
 

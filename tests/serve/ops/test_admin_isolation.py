@@ -59,6 +59,9 @@ NARROWED: dict[str, dict[str, Any] | None] = {
 }
 OF_ALL = {
     "POST workspaces": "makes a new one",
+    "GET adapters": "lists what is offered to all",
+    "POST adapters": "offers a model to all",
+    "DELETE adapters/{adapter}": "offers it to nobody any more",
     "GET workspaces": "lists all workspaces",
     "GET collections/export": "hands all collections to another program",
     "POST reconciliations": "proves that all books agree",
