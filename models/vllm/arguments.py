@@ -1,4 +1,4 @@
-"""What vLLM's own class of arguments says of those in a configuration: names, types, and its help."""
+"""Check of a configuration's arguments by vLLM's own class of them: names, types, and its help."""
 
 from __future__ import annotations
 

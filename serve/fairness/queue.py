@@ -101,6 +101,9 @@ class FairQueue:
         self.background_running = 0
         # What the last project to go had been served: where the next one starts when the queue is empty.
         self._floor = 0.0
+        # Projects in the foreground, and their weights.
+        self._foreground = 0
+        self._weight = 0
 
     @property
     def is_empty(self) -> bool:
@@ -110,11 +113,6 @@ class FairQueue:
         """The number of those that wait to begin."""
         return self._waiting - self._paused
 
-    @property
-    def waiting_ahead(self) -> int:
-        """The number of those that wait in the foreground."""
-        return self._ahead
-
     def running_of(self, project_id: str) -> int:
         """The places that a project holds."""
         project = self._projects.get(project_id)
@@ -122,17 +120,17 @@ class FairQueue:
 
     def share_of(self, claim: Claim, room: int) -> int:
         """The places of `room` that the claim's project is owed beside the others that have requests."""
-        return _share(room, claim.weight, self._weights_with(claim))
+        return _share(room, claim.weight, *self._all_with(claim))
 
     def loans(self, claim: Claim, room: int, *, background: int) -> Iterator[Place]:
         """Places that others hold beyond their shares, those of the project furthest above its own first. Of each
         project in the background, all beyond `background` places come before."""
-        weights = self._weights_with(claim)
+        number, weight = self._all_with(claim)
         borrowed: list[tuple[bool, float, Place]] = []
         for project_id, project in self._projects.items():
             if project_id == claim.project_id:
                 continue
-            share = background if project.background else _share(room, project.weight, weights)
+            share = background if project.background else _share(room, project.weight, number, weight)
             above = project.running - share
             for place in project.above(share):
                 borrowed.append((project.background, above / project.weight, place))
@@ -211,14 +209,12 @@ class FairQueue:
             self.remove(place.paused)
         self._forget_if_idle(place.claim.project_id, project)
 
-    def _weights_with(self, claim: Claim) -> list[int]:
-        """Of all projects that have requests, once the claim's is one of them."""
-        others = (
-            project.weight
-            for project_id, project in self._projects.items()
-            if not project.background and project_id != claim.project_id
-        )
-        return [claim.weight, *others]
+    def _all_with(self, claim: Claim) -> tuple[int, int]:
+        """The number of projects that have requests, and their weight, once the claim's is one of them."""
+        project = self._projects.get(claim.project_id)
+        if project is None:
+            return self._foreground + 1, self._weight + claim.weight
+        return self._foreground, self._weight + claim.weight - project.weight
 
     def _next_number(self) -> int:
         self._asked += 1
@@ -253,14 +249,18 @@ class FairQueue:
         project = self._projects.get(claim.project_id)
         if project is None:
             least = min((each.served for each in self._projects.values()), default=self._floor)
-            project = self._projects[claim.project_id] = _Project(least, claim.weight, claim.background)
+            project = self._projects[claim.project_id] = _Project(least, 0, claim.background)
+            self._foreground += not claim.background
         # An operator may have changed it.
+        self._weight += 0 if claim.background else claim.weight - project.weight
         project.weight = claim.weight
         return project
 
     def _forget_if_idle(self, project_id: str, project: _Project) -> None:
         if project_id in self._projects and not project.running and not project.waiting:
             del self._projects[project_id]
+            self._foreground -= not project.background
+            self._weight -= 0 if project.background else project.weight
             self._floor = project.served if not self._projects else self._floor
 
 
@@ -274,6 +274,6 @@ def claim_of(request: EngineRequest, *, places: int) -> Claim:
     return Claim(request.project_id, request.project_weight, places, tokens)
 
 
-def _share(room: int, weight: int, weights: list[int]) -> int:
+def _share(room: int, weight: int, projects: int, of_weight: int) -> int:
     """One place for each project, and the rest by weight: together no more than there are, if there are so many."""
-    return 1 + max(0, room - len(weights)) * weight // sum(weights)
+    return 1 + max(0, room - projects) * weight // of_weight

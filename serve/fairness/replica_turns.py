@@ -55,9 +55,9 @@ class FairGeneration:
         place = await self._enter(claim_of(request, places=request.places(self._all)))
         used_tokens = 0
         self._running[place] = request
-        if place.paused:
-            self._on_pause(place)
         try:
+            if place.paused:
+                self._on_pause(place)
             async with aclosing(self._generate(request)) as items:
                 async for item in items:
                     if isinstance(item, EngineChunk):
