@@ -136,7 +136,9 @@ class Workshop:
             raise CannotRun("--before does not name a checkout")
         folder = self.folder / "pith-before"
         folder.mkdir(parents=True, exist_ok=True)
-        return pith_server(self.config, folder, self.engine.model, self.before)
+        # Keys of a configuration change: that checkout has a file of its own in the same place, unless it is elsewhere.
+        own = self.before / self.config
+        return pith_server(own if own.exists() else self.config, folder, self.engine.model, self.before)
 
     def ray(self, name: str, flags: dict[str, str]) -> Server:
         port = free_port()
