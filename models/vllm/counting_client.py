@@ -100,8 +100,22 @@ class UsageMeter:
         return min(state.num_cached_tokens or 0 for state in self.states.values())
 
 
-# Requests of one replica for each token more that a stream's come together, up to a bound.
-CROWD, MOST_AT_ONCE = 32, 8
+# Other requests of one replica for each token more that a stream's come together, up to a bound.
+CROWD, MOST_AT_ONCE = 16, 8
+# So many tokens that come together are given as long to become one piece as two by themselves, up to a bound.
+PER_INTERVAL, MOST_INTERVALS = 2, 3
+
+
+@dataclass(frozen=True, slots=True)
+class Gathering:
+    """The bounds on the events of one stream: its `tokens` come together, and its pieces every `interval_s`. The first
+    and the last are never kept waiting."""
+
+    tokens: int = 1
+    interval_s: float = 0.0
+
+
+ONE_BY_ONE = Gathering()
 
 
 @dataclass(slots=True)
@@ -110,6 +124,8 @@ class PromptMeters:
 
     parts: Mapping[str, UsageMeter]
     handed_over: asyncio.Future[None]
+    # From one piece of a stream to the next.
+    interval_s: float
     # For an echo alone the engine generates a token, which nobody gets.
     is_echo_alone: bool
     # Of the whole reply, once vLLM has told it.
@@ -143,15 +159,26 @@ class PromptMeters:
         )
 
 
-def tokens_at_once(request: EngineRequest, others: int) -> int:
-    """Tokens of a stream that come together where the replica has so many `others`: one by one each costs its event
-    loop a tenth of a millisecond. A parser of calls reads them one by one, as vLLM tests it."""
-    one_by_one = not request.stream or bool(request.options.get("tools"))
-    return 1 if one_by_one else min(MOST_AT_ONCE, 1 + others // CROWD)
+def gathering_of(request: EngineRequest, others: int, coalesce_s: float) -> Gathering:
+    """The gathering of a request's stream where the replica has so many `others`: each event costs its event loop, and
+    the ingress', a tenth of a millisecond. Without `coalesce_s` none is gathered.
+
+    A parser of calls reads tokens one by one, as vLLM tests it.
+    """
+    if not request.stream or not coalesce_s:
+        return ONE_BY_ONE
+    crowd = min(MOST_AT_ONCE, 1 + others // CROWD)
+    intervals = min(MOST_INTERVALS, max(1, crowd // PER_INTERVAL))
+    return Gathering(1 if request.options.get("tools") else crowd, coalesce_s * intervals)
 
 
 def meters_of(
-    request: EngineRequest, engine_ids: Sequence[str], client: Any, *, places: int, at_once: int = 1
+    request: EngineRequest,
+    engine_ids: Sequence[str],
+    client: Any,
+    *,
+    places: int,
+    gathering: Gathering = ONE_BY_ONE,
 ) -> PromptMeters:
     """The meters of a request that the engine has under these ids."""
     handed_over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -163,11 +190,11 @@ def meters_of(
             max(1, request.max_tokens),
             handed_over=handed_over,
             turns=turns,
-            tokens_at_once=at_once,
+            tokens_at_once=gathering.tokens,
         )
         for engine_id in engine_ids
     }
-    return PromptMeters(parts, handed_over, is_echo_alone=request.max_tokens == 0)
+    return PromptMeters(parts, handed_over, gathering.interval_s, is_echo_alone=request.max_tokens == 0)
 
 
 # The grammars that a caller's schemas become. What else there is, callers cannot ask for.

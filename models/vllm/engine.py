@@ -21,7 +21,7 @@ from models.engine import EngineChunk, EngineFault, EngineRequest, PromptMaking,
 from models.errors import GrammarTrialsBusy
 from models.grammar.trials import TrialTerms, TrialTurns
 from models.vllm import insides
-from models.vllm.counting_client import CountingClient, PromptMeters, meters_of, tokens_at_once, trials_of
+from models.vllm.counting_client import CountingClient, PromptMeters, gathering_of, meters_of, trials_of
 from models.vllm.faults import constrained_by, fault_of, located, refusal, unknown_form
 from models.vllm.message_form import MessageForm
 from models.vllm.openai_forms import ChatForm, CompletionForm
@@ -54,8 +54,8 @@ class VLLMEngine:
         self._client = CountingClient(engine_client, trials_of(engine_client, trial_turns, trial_terms))
         self._serving = serving_chat
         insides.refuse_what_cannot_be_rendered(serving_chat)
-        self._forms = forms_of(serving_chat, self._client, coalesce_s=coalesce_s)
-        self._gathers = coalesce_s > 0
+        self._forms = forms_of(serving_chat, self._client)
+        self._coalesce_s = coalesce_s
         self._counting_turns = asyncio.Lock()
         self._telling: set[asyncio.Task[None]] = set()
 
@@ -87,9 +87,8 @@ class VLLMEngine:
             return
         request = within_its_adapter(request)
         external_ids = form.engine_ids(request)
-        # Who wants each token by itself gathers none.
-        at_once = tokens_at_once(request, len(self._client.meters)) if self._gathers else 1
-        meter = meters_of(request, external_ids, self._client, places=self.places, at_once=at_once)
+        gathering = gathering_of(request, len(self._client.meters), self._coalesce_s)
+        meter = meters_of(request, external_ids, self._client, places=self.places, gathering=gathering)
         self._client.meters |= meter.parts
         self._client.requests |= dict.fromkeys(external_ids, request)
         try:
@@ -196,13 +195,13 @@ class Form(Protocol):
         """The prompt's tokens as `pieces` would have them read; `turns` as in `models.vllm.insides.prompt_tokens`."""
 
 
-def forms_of(serving_chat: Any, client: Any, *, coalesce_s: float) -> Mapping[ReplyFormName, Form]:
+def forms_of(serving_chat: Any, client: Any) -> Mapping[ReplyFormName, Form]:
     """The forms that this engine offers. `client` is what is called in the engine's place."""
     insides.read_right(serving_chat)
     insides.read_whole_replies(serving_chat)
     return {
-        "chat": ChatForm(serving_chat, client, coalesce_s=coalesce_s),
-        "completion": CompletionForm(serving_chat, client, coalesce_s=coalesce_s),
-        "message": MessageForm(serving_chat, client, coalesce_s=coalesce_s),
-        "response": ResponseForm(serving_chat, client, coalesce_s=coalesce_s),
+        "chat": ChatForm(serving_chat, client),
+        "completion": CompletionForm(serving_chat, client),
+        "message": MessageForm(serving_chat, client),
+        "response": ResponseForm(serving_chat, client),
     }

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+from vllm import envs
 from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorProm
 from vllm.entrypoints.anthropic.serving import AnthropicServingMessages
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
@@ -270,6 +271,12 @@ def start_cores_with(context: Callable[[], Any]) -> None:
     if not callable(getattr(utils, "get_mp_context", None)):
         raise RuntimeError("vllm.v1.engine.utils.get_mp_context is gone: engine cores cannot be forked")
     utils.get_mp_context = context
+
+
+def read_environment_once() -> None:
+    """vLLM looks its settings up in the process's environment each time it needs one, dozens of times a request, until
+    it is told that they stay (`vllm.envs.enable_envs_cache`), as its cores are."""
+    envs.enable_envs_cache()
 
 
 def lora_modules(folders: Mapping[str, Path]) -> list[LoRAModulePath]:

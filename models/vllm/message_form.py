@@ -43,8 +43,8 @@ WITH_USAGE = {"stream_options": {"include_usage": True}}
 class MessageForm(ChatForm):
     """The `models.vllm.engine.Form` of messages."""
 
-    def __init__(self, serving_chat: Any, client: Any, *, coalesce_s: float) -> None:
-        super().__init__(serving_chat, client, coalesce_s=coalesce_s)
+    def __init__(self, serving_chat: Any, client: Any) -> None:
+        super().__init__(serving_chat, client)
         self._converters = insides.message_converters()
 
     def pieces(
@@ -57,9 +57,7 @@ class MessageForm(ChatForm):
             message = WholeMessage(request)
             reading = read_to_its_end(creating, events.read, message.add)
             return completed(reading, meter, write=lambda _: message.written(events.closing()))
-        return streamed(
-            creating, meter, read=events.read, coalesce_s=self._coalesce_s, closing=events.closing
-        )
+        return streamed(creating, meter, read=events.read, closing=events.closing)
 
 
 class MessageEvents:

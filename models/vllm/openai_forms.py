@@ -27,10 +27,9 @@ CHOICE_FIELDS = ("index", "text", "logprobs", "finish_reason", "stop_reason")
 class ChatForm:
     """The `models.vllm.engine.Form` of chat completions."""
 
-    def __init__(self, serving_chat: Any, client: Any, *, coalesce_s: float) -> None:
+    def __init__(self, serving_chat: Any, client: Any) -> None:
         self._serving = serving_chat
         insides.replace_engine_client(client, serving_chat)
-        self._coalesce_s = coalesce_s
         self._reasons = insides.tells_reasoning(serving_chat)
 
     def engine_ids(self, request: EngineRequest) -> Sequence[str]:
@@ -49,7 +48,7 @@ class ChatForm:
         if not request.stream:
             return completed(creating, meter, write=partial(_written, meter))
         read = openai_events(meter, tells_usage="stream_options" in request.options)
-        return streamed(creating, meter, read=read, coalesce_s=self._coalesce_s)
+        return streamed(creating, meter, read=read)
 
     async def count_tokens(
         self, request: EngineRequest, *, turns: asyncio.Lock | None
@@ -82,9 +81,8 @@ def reply_bytes(reply: ChatCompletionResponse) -> bytes:
 class CompletionForm:
     """The `models.vllm.engine.Form` of completions."""
 
-    def __init__(self, serving_chat: Any, client: Any, *, coalesce_s: float) -> None:
+    def __init__(self, serving_chat: Any, client: Any) -> None:
         self._serving = insides.serving_completion(serving_chat, client)
-        self._coalesce_s = coalesce_s
 
     def engine_ids(self, request: EngineRequest) -> Sequence[str]:
         return [insides.completion_engine_id(request.request_id, at) for at in range(len(request.prompts))]
@@ -97,7 +95,7 @@ class CompletionForm:
         if not request.stream:
             return completed(creating, meter, write=completion_bytes)
         read = openai_events(meter, tells_usage="stream_options" in request.options)
-        return streamed(creating, meter, read=read, coalesce_s=self._coalesce_s)
+        return streamed(creating, meter, read=read)
 
     async def count_tokens(
         self, request: EngineRequest, *, turns: asyncio.Lock | None

@@ -32,10 +32,9 @@ async def streamed(
     meter: PromptMeters,
     *,
     read: Read,
-    coalesce_s: float,
     closing: Callable[[], bytes] = bytes,
 ) -> AsyncGenerator[EngineChunk | EngineFault, None]:
-    """The pieces of a reply in server-sent events, the first at once, later ones every `coalesce_s`.
+    """The pieces of a reply in server-sent events, the first at once, later ones every `meter.interval_s`.
 
     `creating` is vLLM's, `read` makes our events of its events; `closing` gives the last piece once all were read.
     """
@@ -44,7 +43,7 @@ async def streamed(
         yield fault_of(reply)
         return
     pieces = coalesce(
-        read(reply), interval_s=coalesce_s, heartbeat_s=HEARTBEAT_S, sign_of_life=meter.handed_over
+        read(reply), interval_s=meter.interval_s, heartbeat_s=HEARTBEAT_S, sign_of_life=meter.handed_over
     )
     async with aclosing(pieces):
         async for piece in pieces:

@@ -34,8 +34,8 @@ class ResponseForm(ChatForm):
     functions that are called otherwise in the prompt: that name, to `[namespace, name]`.
     """
 
-    def __init__(self, serving_chat: Any, client: Any, *, coalesce_s: float) -> None:
-        super().__init__(serving_chat, client, coalesce_s=coalesce_s)
+    def __init__(self, serving_chat: Any, client: Any) -> None:
+        super().__init__(serving_chat, client)
         self._layer = insides.responses_layer(serving_chat, client)
 
     def engine_ids(self, request: EngineRequest) -> Sequence[str]:
@@ -55,9 +55,7 @@ class ResponseForm(ChatForm):
         if not request.stream:
             reading = read_to_its_end(creating, read, lambda _: None)
             return completed(reading, meter, write=lambda _: orjson.dumps(events.ended))
-        return streamed(
-            creating, meter, read=read, coalesce_s=self._coalesce_s, closing=lambda: events.closing
-        )
+        return streamed(creating, meter, read=read, closing=lambda: events.closing)
 
     async def _created(self, request: EngineRequest) -> Any:
         chat = ChatCompletionRequest(**vllm_fields(request))

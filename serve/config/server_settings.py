@@ -119,7 +119,11 @@ class ServerSettings(Section):
         10, ge=1, description="Seconds named by Retry-After when an engine is unavailable."
     )
     coalesce_ms: int = Field(
-        30, ge=0, le=1000, description="Milliseconds over which streamed tokens are gathered."
+        30,
+        ge=0,
+        le=1000,
+        description="Milliseconds over which streamed tokens are gathered; up to three times as long where a replica "
+        "has many streams; 0: each is sent by itself.",
     )
     drain_s: float = Field(5, ge=0, description="Seconds that running requests get when the server stops.")
 

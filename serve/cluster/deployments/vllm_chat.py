@@ -91,6 +91,7 @@ class VLLMChatReplica(ChatReplica):
 
     async def _warmed_up(self) -> VLLMEngine:
         from models.vllm.engine import VLLMEngine
+        from models.vllm.insides import read_environment_once
         from serve.cluster.ray_insides.ray_serve_llm import started_engine
 
         started = started_engine(self._server)
@@ -103,6 +104,7 @@ class VLLMChatReplica(ChatReplica):
             trial_terms=TrialTerms(cpu_s=self._grammar_s),
         )
         await engine.warm_up()
+        read_environment_once()
         return engine
 
     async def _start_again(self) -> VLLMEngine:

@@ -96,8 +96,8 @@ async def test_a_grammar_that_fails_its_trial_is_refused_and_the_engine_is_left_
     monkeypatch.setattr(GrammarTrials, "check", check)
     client = FakeEngineClient()
 
-    def chat_alone(serving: Any, client: Any, *, coalesce_s: float) -> Any:
-        return {"chat": ChatForm(serving, client, coalesce_s=coalesce_s)}
+    def chat_alone(serving: Any, client: Any) -> Any:
+        return {"chat": ChatForm(serving, client)}
 
     # The other forms take along more of vLLM's layer than this fake has.
     monkeypatch.setattr("models.vllm.engine.forms_of", chat_alone)

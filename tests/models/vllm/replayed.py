@@ -144,7 +144,7 @@ class ReplayedReplies:
             **template,
             **parsers,
         )
-        self.forms = forms_of(serving, self.client, coalesce_s=0)
+        self.forms = forms_of(serving, self.client)
 
     async def data(self, request: EngineRequest) -> bytes:
         """All that a caller gets."""

@@ -221,6 +221,10 @@ def test_engine_cores_are_started_from_the_context_that_is_replaced() -> None:
     assert "from vllm.utils.system_utils import get_mp_context" in imports
 
 
+def test_the_environment_is_kept_once_vllm_is_told_that_it_stays() -> None:
+    assert "functools.cache(__getattr__)" in text("vllm.envs", "enable_envs_cache")
+
+
 def test_a_dead_engine_says_so_and_can_be_shut_down() -> None:
     client = "vllm.v1.engine.async_llm"
     assert "engine_core.resources.engine_dead" in text(client, "AsyncLLM.errored")

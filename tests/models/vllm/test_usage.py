@@ -171,14 +171,23 @@ async def test_tokens_of_a_stream_that_are_not_handed_out_yet_are_counted(tmp_pa
 
 
 async def test_a_crowd_of_streams_has_its_tokens_several_at_a_time() -> None:
-    from models.vllm.counting_client import meters_of, tokens_at_once
+    from models.vllm.counting_client import Gathering, gathering_of, meters_of
 
     plain = EngineRequest("r", "m", ({"role": "user", "content": "hi"},), 9, stream=True, cache_salt="s")
-    assert [tokens_at_once(plain, others) for others in (0, 31, 32, 100, 10_000)] == [1, 1, 2, 4, 8]
-    for other in (replace(plain, options={"tools": [{}]}), replace(plain, stream=False)):
-        assert tokens_at_once(other, 10_000) == 1
+    crowds = [gathering_of(plain, others, 0.03) for others in (0, 15, 16, 63, 10_000)]
+    assert [gathering.tokens for gathering in crowds] == [1, 1, 2, 4, 8]
+    assert [round(gathering.interval_s, 3) for gathering in crowds] == [0.03, 0.03, 0.03, 0.06, 0.09]
+    # Calls are parsed token by token; who asked for each event by itself gets it.
+    assert gathering_of(replace(plain, options={"tools": [{}]}), 10_000, 0.03) == Gathering(1, 0.09)
+    assert (
+        gathering_of(plain, 10_000, 0.0)
+        == gathering_of(replace(plain, stream=False), 10_000, 0.03)
+        == Gathering()
+    )
     for at_once, wanted in ((1, None), (3, 3)):
-        (meter,) = meters_of(plain, ["r"], None, places=4, at_once=at_once).parts.values()
+        together = meters_of(plain, ["r"], None, places=4, gathering=Gathering(at_once, 0.5))
+        assert together.interval_s == 0.5
+        (meter,) = together.parts.values()
         params = SimpleNamespace(max_tokens=9, n=1, stream_interval=None)
         meter.hand_over({"prompt_token_ids": PROMPT}, params)
         assert params.stream_interval == wanted
