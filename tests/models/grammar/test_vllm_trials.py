@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -40,6 +41,8 @@ class FakeRenderer:
     """Nothing is rendered."""
 
     render_chat = render_completion = None
+    # As vLLM has it: the renderer within has the threads.
+    renderer = SimpleNamespace(_executor=ThreadPoolExecutor())
 
 
 class FakeServing:

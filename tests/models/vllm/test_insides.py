@@ -180,6 +180,15 @@ def test_a_prompt_is_tokenized_by_a_method_that_can_be_replaced() -> None:
     assert "None if prompt_token_ids is None else len(prompt_token_ids)" in length
 
 
+def test_what_is_done_to_a_prompt_is_given_to_the_threads_that_a_short_one_passes_by() -> None:
+    base, hf, inputs = "vllm.renderers.base", "vllm.renderers.hf", "vllm.v1.engine.input_processor"
+    assert "self._executor = ThreadPoolExecutor(" in text(base, "BaseRenderer.__init__")
+    assert "make_async(self._tokenize_prompt, executor=self._executor)" in text(base, "BaseRenderer.__init__")
+    assert "make_async(safe_apply_chat_template, executor=self._executor)" in text(hf, "HfRenderer.__init__")
+    wrapped = "make_async(self.process_inputs, executor=self.renderer._executor)"
+    assert wrapped in text(inputs, "InputProcessor.__init__")
+
+
 def test_what_makes_a_prompt_is_where_it_is_looked_for() -> None:
     renderer = text("vllm.renderers.online_renderer", "OnlineRenderer.__init__")
     for name in (

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +18,15 @@ from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer
 from tokenizers.pre_tokenizers import ByteLevel, Sequence, Split
 
-from models.vllm.prompts import PIECE_CHARS, pieces_of, without_a_limit
+from models.engine import EngineRequest
+from models.vllm.prompts import (
+    PIECE_CHARS,
+    SHORT_CHARS,
+    note_length,
+    pieces_of,
+    render_short_prompts_at_once,
+    without_a_limit,
+)
 
 ROOT = Path(__file__).parents[3]
 EMBEDDED = ROOT / "models/embedded/tokenizer/tokenizer.json"
@@ -135,6 +146,35 @@ async def test_a_count_that_is_given_up_reads_no_further() -> None:
     with pytest.raises(asyncio.CancelledError):
         await counting
     assert online.renderer.given == [] and not turns.locked()
+
+
+def asked(content: object, **options: object) -> EngineRequest:
+    return EngineRequest("r", "m", ({"role": "user", "content": content},), 9, False, "s", options)
+
+
+async def test_a_short_prompt_needs_no_thread_and_any_other_does_not_stand_in_the_event_loop() -> None:
+    online = SimpleNamespace(renderer=SimpleNamespace(_executor=ThreadPoolExecutor(1)))
+    render_short_prompts_at_once(SimpleNamespace(online_renderer=online))
+    threads, here = online.renderer._executor, threading.get_ident()
+    loop = asyncio.get_running_loop()
+
+    async def thread_of(request: EngineRequest) -> int:
+        note_length(request)
+        return await loop.run_in_executor(threads, threading.get_ident)
+
+    assert await asyncio.create_task(thread_of(asked("hi"))) == here
+    others = [
+        asked("a" * SHORT_CHARS + "b"),
+        asked([{"type": "text", "text": "hi"}]),
+        asked("hi", tools=[{}]),
+    ]
+    for other in [*others, asked("hi", response_format={"type": "json_object"})]:
+        assert await asyncio.create_task(thread_of(other)) != here
+
+    note_length(asked("hi"))
+    with pytest.raises(ZeroDivisionError):
+        await loop.run_in_executor(threads, divmod, 1, 0)
+    threads.shutdown()
 
 
 async def test_what_is_no_text_is_left_to_the_engine() -> None:
