@@ -52,11 +52,13 @@ class Clock:
 
 
 async def exchange(
-    session: aiohttp.ClientSession, call: Call, body: bytes, *, clock: Clock, due_s: float
+    session: aiohttp.ClientSession, call: Call, body: bytes, *, clock: Clock, due_s: float, key: str = ""
 ) -> Sample:
-    """Send one request. Raises `Failed` for any reply but a whole one that succeeded."""
+    """Send one request, with this key instead of the session's. Raises `Failed` for any reply but a whole one that
+    succeeded."""
+    headers = {**JSON_BODY, **bearer(key)} if key else JSON_BODY
     try:
-        async with session.post(call.path, data=body, headers=JSON_BODY) as response:
+        async with session.post(call.path, data=body, headers=headers) as response:
             if response.status != 200:
                 text = (await response.text())[:EXCERPT]
                 raise Failed(f"POST {call.path}: {response.status} {text}")
@@ -68,6 +70,11 @@ async def exchange(
     except (aiohttp.ClientError, TimeoutError) as error:
         raise Failed(f"POST {call.path}: {type(error).__name__} {error}") from error
     return Sample(due_s, 1000 * (done_s - due_s), figures(call, reply), arrivals)
+
+
+def bearer(key: str) -> dict[str, str]:
+    """The header that authorizes a request; none without a key."""
+    return {"Authorization": f"Bearer {key}"} if key else {}
 
 
 async def read_events(

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import aiohttp
 
-from benchmarks.load.exchange import Call, Clock, Failed, exchange
+from benchmarks.load.exchange import Call, Clock, Failed, bearer, exchange
 from benchmarks.load.processes import Cpu
 from benchmarks.load.sample import Run, Sample
 
@@ -20,15 +20,17 @@ TIMEOUT_S = 120
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A server that listens, and the key that it wants ("" for none)."""
+    """A server that listens, and the key that it wants ("" for none). With those of other projects it is asked in
+    turn."""
 
     url: str
     key: str = ""
+    other_keys: tuple[str, ...] = ()
 
     def session(self) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
             self.url,
-            headers={"Authorization": f"Bearer {self.key}"} if self.key else {},
+            headers=bearer(self.key),
             connector=aiohttp.TCPConnector(limit=0),
             timeout=aiohttp.ClientTimeout(total=TIMEOUT_S),
         )
@@ -56,14 +58,18 @@ class Load:
     clock: Clock = field(default_factory=lambda: Clock(time.perf_counter()))
     samples: list[Sample] = field(default_factory=list)
     on_done: Callable[[Sample], None] = lambda sample: None
+    other_keys: tuple[str, ...] = ()
     bodies: Iterator[bytes] = field(init=False)
+    keys: Iterator[str] = field(init=False)
 
     def __post_init__(self) -> None:
         self.bodies = itertools.cycle(self.call.bodies)
+        # Without one of its own a request has the session's.
+        self.keys = itertools.cycle(("", *self.other_keys))
 
     async def send(self, due_s: float) -> None:
-        body = next(self.bodies)
-        sample = await exchange(self.session, self.call, body, clock=self.clock, due_s=due_s)
+        body, key = next(self.bodies), next(self.keys)
+        sample = await exchange(self.session, self.call, body, clock=self.clock, due_s=due_s, key=key)
         self.samples.append(sample)
         self.on_done(sample)
 
@@ -132,7 +138,7 @@ async def measure(
     in the warm-up too: what is fast because it refuses is no figure."""
     cpu = cpu or Cpu(lambda: [])
     async with target.session() as session:
-        load = Load(session, call, window, on_done=on_done)
+        load = Load(session, call, window, on_done=on_done, other_keys=target.other_keys)
         driver = asyncio.create_task(pattern.drive(load))
         try:
             await _until(load, window.warm_up_s, driver)

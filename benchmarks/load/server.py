@@ -15,8 +15,8 @@ import time
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from pathlib import Path
 
 import aiohttp
@@ -51,6 +51,8 @@ class Server:
     folder: Path
     url: str
     key: Callable[[], str] = lambda: ""
+    # Makes so many keys, each of a project of its own; () where it has none.
+    other_keys: Callable[[int], tuple[str, ...]] = lambda count: ()
     start_s: float = 300.0
     metrics_url: str = ""
     mark: str = field(default_factory=lambda: secrets.token_hex(8))
@@ -59,6 +61,10 @@ class Server:
     @property
     def target(self) -> Target:
         return Target(self.url, self.key())
+
+    def target_of(self, projects: int) -> Target:
+        """The same, asked with keys of so many projects in turn."""
+        return replace(self.target, other_keys=self.other_keys(projects - 1))
 
     @property
     def log(self) -> Path:
@@ -175,24 +181,29 @@ def pith_server(config: Path, folder: Path, model: str, checkout: Path = ROOT) -
     def key() -> str:
         return demo_key.read_text(encoding="utf-8").strip() if demo_key.is_file() else ""
 
+    @cache
+    def other_keys(count: int) -> tuple[str, ...]:
+        return tuple(new_key(folder, f"load-{count}-{number}", checkout=checkout) for number in range(count))
+
     url, environment = f"http://127.0.0.1:{port}", {"PYTHONPATH": str(checkout)}
     metrics_url = f"http://127.0.0.1:{ops_port}/metrics"
-    return Server("pith", model, command, environment, folder, url, key, metrics_url=metrics_url)
+    return Server("pith", model, command, environment, folder, url, key, other_keys, metrics_url=metrics_url)
 
 
-def new_key(folder: Path, workspace: str, *, compression: str | None = None) -> str:
+def new_key(folder: Path, workspace: str, *, compression: str | None = None, checkout: Path = ROOT) -> str:
     """A key of a workspace of its own on the ledger of the `pith_server` in `folder`, whose chats are compressed so
     by default. Raises `CannotRun`."""
+    run = partial(_run_pith, folder, checkout)
     for words in (("workspace", "create", workspace), ("project", "create", workspace, "main")):
-        _run_pith(folder, *words)
+        run(*words)
     if compression:
-        _run_pith(folder, "project", "set", f"{workspace}/main", "--compression", compression)
-    return str(orjson.loads(_run_pith(folder, "key", "create", f"{workspace}/main"))["key"])
+        run("project", "set", f"{workspace}/main", "--compression", compression)
+    return str(orjson.loads(run("key", "create", f"{workspace}/main"))["key"])
 
 
-def _run_pith(folder: Path, *words: str) -> str:
-    command = [*pith_command(ROOT), *words, "--config", str(folder / CONFIG_COPY), "--json"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+def _run_pith(folder: Path, checkout: Path, *words: str) -> str:
+    command = [*pith_command(checkout), *words, "--config", str(folder / CONFIG_COPY), "--json"]
+    environment = {**os.environ, "PYTHONPATH": str(checkout)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     if done.returncode:
         raise CannotRun(f"pith {' '.join(words)} failed: {done.stderr.strip()[-LAST_CHARACTERS:]}")

@@ -48,6 +48,7 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--kinds", type=_some_of(KINDS), default=KINDS, help="default: json,sse")
     parser.add_argument("--clients", type=counts, default=(1, 16, 64), help="default: 1,16,64")
+    parser.add_argument("--projects", type=count, default=1, help="whose keys pith is asked with in turn")
     parser.add_argument("--warm-up", type=positive, default=1.5, help="seconds before each measurement")
     parser.add_argument("--seconds", type=positive, default=5.0, help="of each measurement")
     parser.add_argument("--rounds", type=count, default=3, help="measurements of each, in turns")
@@ -112,7 +113,7 @@ async def measured(options: argparse.Namespace, sides: dict[str, Side], absent: 
         task = progress.add_task("", total=len(steps))
         runner = Runner(
             sides, window, options.stop_idle, lambda text: progress.update(task, description=text),
-            Comparison(absent=dict(absent)),
+            options.projects, Comparison(absent=dict(absent)),
         )  # fmt: skip
         try:
             return await runner.run(steps, advance=lambda: progress.advance(task))

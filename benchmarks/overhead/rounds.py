@@ -60,6 +60,7 @@ class Runner:
     window: Window
     stop_idle: bool
     tell: Callable[[str], None]
+    projects: int = 1
     result: Comparison = field(default_factory=Comparison)
     current: Side | None = None
 
@@ -85,9 +86,8 @@ class Runner:
             return
         call = scenario.call(side.front.model)
         try:
-            run = await measure(
-                side.front.target, call, Closed(scenario.clients), self.window, cpu=Cpu(side.processes)
-            )
+            target = side.front.target_of(self.projects)
+            run = await measure(target, call, Closed(scenario.clients), self.window, cpu=Cpu(side.processes))
         except Failed as error:
             raise Failed(f"{side.name}, {scenario}: {error}") from error
         self.result.runs.setdefault(side.name, {}).setdefault(scenario, []).append(run)

@@ -27,6 +27,12 @@ async def test_a_closed_loop_keeps_its_number_of_clients_busy_and_throws_the_war
     assert run.tokens_per_s == pytest.approx(4 * run.requests_per_s)
 
 
+async def test_the_keys_of_several_projects_take_turns() -> None:
+    async with FakeServer(token_s=0.001).listening() as server:
+        await measure(Target(server.url, "a", ("b", "c")), JSON, Closed(1), WINDOW)
+    assert server.keys == {"Bearer a", "Bearer b", "Bearer c"}
+
+
 async def test_an_open_loop_sends_on_time_however_slow_the_server_and_counts_the_wait() -> None:
     async with FakeServer(token_s=0.02).listening() as server:
         run = await measure(Target(server.url), JSON, Open(100), WINDOW)
