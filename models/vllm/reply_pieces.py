@@ -151,7 +151,8 @@ async def coalesce(
     heartbeat_s: float,
     sign_of_life: asyncio.Future[None] | None = None,
 ) -> AsyncGenerator[bytes, None]:
-    """Yield the bytes of `source`, joined: the first piece at once, later ones at most every `interval_s`.
+    """Yield the bytes of `source`, joined: the first piece at once, later ones at most every `interval_s`, in step with
+    all others of that interval, so that two processes wake up once for many streams.
 
     When nothing came for `heartbeat_s`, or when `sign_of_life` is done before anything came, an empty piece is yielded,
     so that a listener can tell a slow source from a dead one. What `source` raises is raised after the pieces before
@@ -182,12 +183,17 @@ async def coalesce(
                 if not gathered:
                     break
                 continue
-            await asyncio.wait((task,), timeout=interval_s)
+            await asyncio.wait((task,), timeout=_until_next(interval_s))
         await task
     finally:
         if not task.done():
             task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+def _until_next(interval_s: float) -> float:
+    """Seconds until the next multiple of the interval, by the event loop's clock."""
+    return interval_s - asyncio.get_running_loop().time() % interval_s if interval_s else 0.0
 
 
 async def _gather(source: AsyncIterator[bytes], gathered: list[bytes], arrived: asyncio.Event) -> None:

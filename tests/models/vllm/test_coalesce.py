@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from models.vllm.reply_pieces import coalesce
+from tests.simulation.loop import SimulatedLoop
 
-NEVER_S = 1000.0
+NEVER_S = 1e9
 SOON_S = 5.0
 
 
@@ -241,3 +243,30 @@ def test_no_byte_is_lost_doubled_or_moved(
         return found, False
 
     assert asyncio.run(read()) == (b"".join(piece for piece, _ in schedule), fails)
+
+
+def test_streams_of_one_interval_send_their_pieces_at_the_same_moments() -> None:
+    sent_at: dict[str, list[float]] = {}
+
+    async def read(name: str, begin_s: float) -> None:
+        await asyncio.sleep(begin_s)
+
+        async def tokens() -> AsyncGenerator[bytes, None]:
+            for _ in range(9):
+                yield b"."
+                await asyncio.sleep(0.7)
+
+        loop = asyncio.get_running_loop()
+        async for piece in coalesce(tokens(), interval_s=2.0, heartbeat_s=NEVER_S):
+            if piece:
+                sent_at.setdefault(name, []).append(round(loop.time(), 3))
+
+    async def both() -> None:
+        await asyncio.gather(read("early", 0.3), read("late", 1.5))
+
+    loop = SimulatedLoop(Random(1))
+    loop.run_until_complete(both())
+    loop.close()
+    # The first at once, and any that nothing came before; what is left at the end; and in between every two seconds,
+    # whenever a stream began.
+    assert sent_at == {"early": [0.3, 2.0, 4.0, 6.0], "late": [1.5, 2.2, 4.0, 6.0, 7.8]}
