@@ -42,6 +42,7 @@ HERE = Path(__file__).parent
 TEST_OF_TODAY = timedelta(seconds=30)
 # Sweeps of many inputs, and tests that start many processes or sockets: too long, together, for the fast lane.
 THOROUGH = (
+    "benchmarks/gpu_check/test_bare_machine.py",
     "benchmarks/gpu_check/test_gpu_check.py",
     "benchmarks/ledger",
     "benchmarks/limits",

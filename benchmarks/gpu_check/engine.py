@@ -9,7 +9,6 @@ import os
 import random
 import statistics
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu_check.checkpoint import CONTEXT, SHAPES, made_apart
-from benchmarks.gpu_check.measured import arguments, tell
+from benchmarks.gpu_check.measured import Attempts, arguments, tell
 from benchmarks.training.chat_models.adapter import make_adapter
 
 MIB_IN_MB = 2**20 / 1e6
@@ -81,15 +80,12 @@ def main() -> None:
     options = arguments()
     folder = made_apart(options.folder / "random", options.device)
     make_adapter(options.folder / "adapter", base=folder)
-    failed = []
+    attempts = Attempts()
     for variant in VARIANTS:
         if options.device == "cuda" or variant.feature in TRIED:
-            try:
+            with attempts.at(variant.feature):
                 asyncio.run(measure(variant, folder, options))
-            except Exception as error:
-                failed.append(f"{variant.feature}: {type(error).__name__} {error}")
-    if failed:
-        sys.exit(f"no figures, or not all: {'; '.join(failed)}")
+    attempts.conclude()
 
 
 async def measure(variant: Variant, checkpoint: Path, options: argparse.Namespace) -> None:
@@ -185,16 +181,19 @@ def memory(engine: Any, options: argparse.Namespace) -> dict[str, float]:
     tokens = cache.num_gpu_blocks * cache.block_size
     found = {"cache_tokens": tokens}
     if options.device == "cuda":
-        cache_mb = tokens * SHAPES[options.device].cache_bytes / 1e6
-        found |= {"cache_mb": cache_mb, "other_mb": used_mb() - cache_mb}
+        cache_mb, used = tokens * SHAPES[options.device].cache_bytes / 1e6, used_mb()
+        found |= {"cache_mb": cache_mb} | ({} if used is None else {"other_mb": used - cache_mb})
     return found
 
 
-def used_mb() -> float:
-    """On the first GPU, by every process."""
+def used_mb() -> float | None:
+    """On the first GPU, by every process; None where nvidia-smi does not say."""
     gpu = os.environ.get(VISIBLE, "0").split(",")[0]
     query = ["nvidia-smi", "-i", gpu, "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
-    said = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout
+    try:
+        said = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
     return float(said.split()[0]) * MIB_IN_MB
 
 

@@ -4,14 +4,15 @@ weights of a base network's shape, so quality is not told."""
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu_check.measured import arguments, median_s, tell
+from benchmarks.gpu_check.measured import Attempts, arguments, median_s, tell
 from benchmarks.sample_checkpoints import config_of, make_checkpoint, train_tokenizer
 from benchmarks.token_classifier import Ours, load_original, run_original, text_of
+from compression.neural.batching import Windows
 from compression.neural.encoder import Encoder
 from compression.neural.networks import Dtype, Placement
 
@@ -24,30 +25,42 @@ SIZES: dict[str, tuple[int, int, tuple[int, ...], int, int]] = {
 # Tokens of a batch: with few, a GPU's time is that of starting its kernels.
 TOKEN_BUDGETS = {"cuda": tuple(2**power for power in range(10, 17)), "cpu": (1024, 4096)}
 QUERY = "What did the committee decide?"
+# In the place of figures, of a batch that the GPU has no memory for.
+TOO_MUCH = "not enough memory"
 
 
 def main() -> None:
     options = arguments("classifier", "llmlingua", "encoder")
-    {"classifier": classifier, "llmlingua": llmlingua, "encoder": encoder}[options.kind](options)
+    attempts = Attempts()
+    {"classifier": classifier, "llmlingua": llmlingua, "encoder": encoder}[options.kind](options, attempts)
+    attempts.conclude()
 
 
-def classifier(options: argparse.Namespace) -> None:
+def sweep(device: str) -> Iterator[tuple[int, Dtype]]:
+    """Both precisions of a budget before the next: a part that its limit ends has pairs to compare."""
+    for budget in TOKEN_BUDGETS[device]:
+        for dtype in DTYPES:
+            yield budget, dtype
+
+
+def classifier(options: argparse.Namespace, attempts: Attempts) -> None:
     folder = checkpoint(options)
-    for dtype in DTYPES:
-        for budget in TOKEN_BUDGETS[options.device]:
+    for budget, dtype in sweep(options.device):
+        with attempts.at(f"{dtype}, {budget} tokens a batch"):
             ours = Ours(folder, dtype, None, device=options.device, token_budget=budget)
             each(options, dtype, counter(ours.classifier.tokenizer), ours.run, batch_tokens=budget)
 
 
-def llmlingua(options: argparse.Namespace) -> None:
+def llmlingua(options: argparse.Namespace, attempts: Attempts) -> None:
     """In its own precision, float32; it has no batches over requests."""
-    folder = checkpoint(options)
-    original = load_original(folder, device=options.device)
-    count = counter(Ours(folder, "float32", None).classifier.tokenizer)
-    each(options, "float32", count, lambda texts: run_original(original, texts))
+    with attempts.at("float32"):
+        folder = checkpoint(options)
+        original = load_original(folder, device=options.device)
+        count = counter(Ours(folder, "float32", None).classifier.tokenizer)
+        each(options, "float32", count, lambda texts: run_original(original, texts))
 
 
-def encoder(options: argparse.Namespace) -> None:
+def encoder(options: argparse.Namespace, attempts: Attempts) -> None:
     """A cross-encoder, which sees each text with the query."""
     from transformers import AutoModelForSequenceClassification
 
@@ -57,9 +70,11 @@ def encoder(options: argparse.Namespace) -> None:
     folder = options.folder / "encoder"
     AutoModelForSequenceClassification.from_config(config).save_pretrained(str(folder))
     tokenizer.save_pretrained(str(folder))
-    for dtype in DTYPES:
-        found = Encoder.load(str(folder), Placement(options.device, dtype))
-        each(options, dtype, counter(found.tokenizer), partial(found.compare, QUERY))
+    for budget, dtype in sweep(options.device):
+        with attempts.at(f"{dtype}, {budget} tokens a batch"):
+            placed = Placement(options.device, dtype)
+            found = Encoder.load(str(folder), placed, windows=Windows(token_budget=budget))
+            each(options, dtype, counter(found.tokenizer), partial(found.compare, QUERY), batch_tokens=budget)
 
 
 def counter(tokenizer: Any) -> Callable[[str], int]:
@@ -82,25 +97,27 @@ def each(
     """A row for each number of inputs at once."""
     import torch
 
-    _, _, batches, tokens, rounds = SIZES[options.device]
-    on_gpu = options.device == "cuda"
+    _, _, batches, tokens, _ = SIZES[options.device]
     for inputs in batches:
         texts = [text_of(tokens, at, count) for at in range(inputs)]
-        if on_gpu:
-            torch.cuda.reset_peak_memory_stats()
-        done = torch.cuda.synchronize if on_gpu else int
-        took_s = median_s(partial(run, texts), rounds=rounds, done=done)
         total = sum(map(count, texts))
-        tell(
-            options,
-            dtype=dtype,
-            **shown,
-            inputs=inputs,
-            tokens=total,
-            tokens_per_s=total / took_s,
-            latency_ms=took_s * 1000,
-            memory_mb=torch.cuda.max_memory_allocated() / 1e6 if on_gpu else "",
-        )
+        known = {"dtype": dtype, **shown, "inputs": inputs, "tokens": total}
+        try:
+            tell(options, **known, **figures(options.device, partial(run, texts), total))
+        except torch.OutOfMemoryError:
+            torch.cuda.empty_cache()
+            tell(options, **known, tokens_per_s=TOO_MUCH)
+
+
+def figures(device: str, work: Callable[[], object], tokens: int) -> dict[str, float]:
+    import torch
+
+    on_gpu, rounds = device == "cuda", SIZES[device][-1]
+    if on_gpu:
+        torch.cuda.reset_peak_memory_stats()
+    took_s = median_s(work, rounds=rounds, done=torch.cuda.synchronize if on_gpu else int)
+    found = {"tokens_per_s": tokens / took_s, "latency_ms": took_s * 1000}
+    return found | ({"memory_mb": torch.cuda.max_memory_allocated() / 1e6} if on_gpu else {})
 
 
 if __name__ == "__main__":

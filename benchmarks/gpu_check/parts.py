@@ -14,7 +14,8 @@ NETWORKS, ENGINE, SERVICE = (
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """`module` is run with `words`; `packages` must be installed."""
+    """`module` is run with `words`; `packages` must be installed. `starts_sessions`: of processes that do not end with
+    it, and that psutil finds."""
 
     name: str
     about: str
@@ -22,31 +23,34 @@ class Part:
     words: tuple[str, ...]
     limit_s: float
     packages: tuple[str, ...] = ()
+    starts_sessions: bool = False
 
-    def skipped(self) -> str:
+    def skipped(self, device_lacks: str = "") -> str:
         """Why it is not run; empty where it is."""
         missing = [name for name in self.packages if find_spec(name) is None]
-        return f"not installed: {', '.join(missing)}" if missing else ""
+        return f"not installed: {', '.join(missing)}" if missing else device_lacks
 
 
+NEEDED = ("torch", "transformers")
 PARTS = (
-    Part("classifier", "the token classifier", NETWORKS, ("classifier",), 150, ("torch",)),
+    Part("classifier", "the token classifier", NETWORKS, ("classifier",), 150, NEEDED),
     Part(
         "llmlingua",
         "PromptCompressor on the same checkpoint",
         NETWORKS,
         ("llmlingua",),
         150,
-        ("torch", "llmlingua"),
+        (*NEEDED, "llmlingua"),
     ),
-    Part("encoder", "the encoder", NETWORKS, ("encoder",), 120, ("torch",)),
-    Part("engine", "vLLM by itself, by feature", ENGINE, (), 540, ("torch", "transformers", "vllm")),
+    Part("encoder", "the encoder", NETWORKS, ("encoder",), 120, NEEDED),
+    Part("engine", "vLLM by itself, by feature", ENGINE, (), 540, (*NEEDED, "vllm", "psutil"), True),
     Part(
         "service",
         "`pith serve` beside vLLM's server",
         SERVICE,
         (),
         480,
-        ("torch", "transformers", "vllm", "ray"),
+        (*NEEDED, "vllm", "ray", "psutil"),
+        True,
     ),
 )

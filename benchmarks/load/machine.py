@@ -12,8 +12,6 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import Distribution
 from pathlib import Path
 
-import psutil
-
 Facts = Mapping[str, str]
 PACKAGES = (
     "pith",
@@ -47,9 +45,9 @@ def without_keys(words: Sequence[str]) -> list[str]:
 
 
 def machine() -> str:
-    memory = psutil.virtual_memory()
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return (
-        f"{psutil.cpu_count()} cores ({processor()}), {memory.total / 2**30:.0f} GiB, "
+        f"{os.cpu_count()} cores ({processor()}), {memory / 2**30:.0f} GiB, "
         f"{platform.system()} {platform.release()}"
     )
 
@@ -65,10 +63,13 @@ def versions(packages: Sequence[str], venv: Path | None = None) -> list[str]:
 
 def commit() -> str:
     """Of this checkout, and whether it has changes that no commit has."""
-    asked = subprocess.run(
-        ["git", "describe", "--always", "--dirty"],
-        cwd=Path(__file__).parent, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    try:
+        asked = subprocess.run(
+            ["git", "describe", "--always", "--dirty"],
+            cwd=Path(__file__).parent, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+    except FileNotFoundError:
+        return "unknown: git is not installed"
     return asked.stdout.strip() or "not a git checkout"
 
 

@@ -132,7 +132,7 @@ def _install_python(name: str, folder: Path) -> None:
     command += ["--require-hashes", "--only-binary=:all:", *uv_options(settings)]
     _run([*command, "--requirement", str(LOCKS / f"{name}.txt")], given)
     for package in _linked(name):
-        _link(package, next(folder.glob("lib/python*/site-packages")))
+        link(package, next(folder.glob("lib/python*/site-packages")))
 
 
 def _linked(name: str) -> list[str]:
@@ -140,7 +140,7 @@ def _linked(name: str) -> list[str]:
     return found[1].split() if found else []
 
 
-def _link(package: str, site: Path) -> None:
+def link(package: str, site: Path) -> None:
     """Links each folder and module of this environment's package into the packages of another one."""
     distribution = metadata.distribution(package)
     for top in {file.parts[0] for file in distribution.files or ()} - {".."}:

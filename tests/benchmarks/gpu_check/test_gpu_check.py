@@ -3,74 +3,105 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import time
+from argparse import Namespace
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
 import pytest
+import torch
 
-from benchmarks.gpu_check.__main__ import MARK, Outcome, arguments, main, markdown, run, wait
+from benchmarks.gpu_check.__main__ import main
 from benchmarks.gpu_check.checkpoint import SHAPES
 from benchmarks.gpu_check.engine import TRIED
-from benchmarks.gpu_check.parts import PARTS, Part
-
-ROOT = Path(__file__).resolve().parents[3]
-
-
-def test_all_parts_together_take_less_than_25_minutes() -> None:
-    assert sum(part.limit_s for part in PARTS) <= 25 * 60 - 30
+from benchmarks.gpu_check.measured import Attempts
+from benchmarks.gpu_check.networks import TOO_MUCH, each
+from benchmarks.gpu_check.parts import Part
+from benchmarks.gpu_check.record import Outcome, Record
+from benchmarks.gpu_check.running import follow, whole_rows
 
 
-def test_the_page_has_each_part_with_its_limit() -> None:
-    page = (ROOT / "docs/gpu.md").read_text(encoding="utf-8")
-    for part in PARTS:
-        (row,) = (line for line in page.splitlines() if line.startswith(f"| `{part.name}` |"))
-        assert row.endswith(f"| {part.limit_s:.0f} s |")
-    assert f"{sum(part.limit_s for part in PARTS):,.0f}\nseconds in all" in page
-
-
-def test_what_is_not_installed_is_a_reason_and_no_failure() -> None:
-    part = Part("p", "", "m", (), 1, ("json", "no_such_package"))
-    assert part.skipped() == "not installed: no_such_package"
-    outcome = run(part, arguments(["--device", "cpu"]))
-    assert (outcome.state, outcome.reason, outcome.rows) == ("skipped", part.skipped(), [])
+def shell(command: str, limit_s: float, *, starts_sessions: bool = False) -> str:
+    """Why a part that is this command failed."""
+    part = Part("p", "", "", (), limit_s, starts_sessions=starts_sessions)
+    return follow(["sh", "-c", command], subprocess.DEVNULL, part, lambda: None)
 
 
 @pytest.mark.parametrize(
     ("command", "limit_s", "reason"),
     [
-        ("exit 0", 30, ""),
-        ("exit 3", 30, "exit status 3"),
+        ("exit 0", 60, ""),
+        ("exit 3", 60, "exit status 3"),
         ("sleep 60 & sleep 60", 0.1, "not done after 0.1 s"),
     ],
 )
-def test_a_part_ends_within_its_limit_with_all_that_it_started(
-    command: str, limit_s: float, reason: str
-) -> None:
-    process = subprocess.Popen(["sh", "-c", command], start_new_session=True)
-    assert wait(process, limit_s, "no such mark") == reason
-    assert process.poll() is not None
+def test_a_part_ends_within_its_limit(command: str, limit_s: float, reason: str) -> None:
+    assert shell(command, limit_s) == reason
 
 
-def test_what_a_part_started_in_sessions_of_their_own_ends_with_it(tmp_path: Path) -> None:
-    number = tmp_path / "pid"
-    command = f"setsid sh -c 'echo $$ > {number}; exec sleep 60' & until [ -s {number} ]; do sleep 0.01; done; sleep 60"
-    process = subprocess.Popen(["sh", "-c", command], start_new_session=True, env={**os.environ, MARK: "m"})
-    deadline = time.monotonic() + 100
-    while not (number.is_file() and number.read_text().strip()):
+@pytest.mark.parametrize("apart", [False, True])
+def test_what_a_part_started_ends_with_it(tmp_path: Path, apart: bool) -> None:
+    number, setsid = tmp_path / "pid", "setsid" if apart else ""
+    started = (
+        f"{setsid} sh -c 'echo $$ > {number}; exec sleep 60' & until [ -s {number} ]; do sleep 0.01; done"
+    )
+    assert shell(f"{started}; exit 5", 60, starts_sessions=apart) == "exit status 5"
+    deadline = time.monotonic() + 30
+    while runs(int(number.read_text())):
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    started = psutil.Process(int(number.read_text()))
-    assert wait(process, 0.1, "m") == "not done after 0.1 s"
-    assert not started.is_running() or started.status() == psutil.STATUS_ZOMBIE
 
 
-def test_figures_are_tables_that_can_be_pasted() -> None:
+def runs(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_an_attempt_that_fails_stops_no_other_and_is_said_at_the_end() -> None:
+    attempts, done = Attempts(), []
+    for what in ("one", "two"):
+        with attempts.at(what):
+            done.append(what)
+            raise ValueError(f"no {what}")
+    with pytest.raises(
+        SystemExit, match="no figures, or not all: one: ValueError no one; two: ValueError no two"
+    ):
+        attempts.conclude()
+    assert done == ["one", "two"]
+
+
+def test_a_batch_that_the_gpu_has_no_memory_for_is_a_row_and_the_next_is_tried(tmp_path: Path) -> None:
+    def run(texts: Sequence[str]) -> None:
+        if len(texts) == 1:
+            raise torch.OutOfMemoryError
+
+    options = Namespace(device="cpu", rows=tmp_path / "rows")
+    each(options, "float32", lambda text: len(text.split()), run, batch_tokens=1024)
+    first, second = whole_rows(options.rows)
+    known = {"dtype": "float32", "batch_tokens": 1024}
+    assert first == {**known, "inputs": 1, "tokens": 40, "tokens_per_s": TOO_MUCH}
+    assert (second["inputs"], second["tokens_per_s"] > 0) == (2, True)
+
+
+def test_a_row_is_taken_when_it_is_whole(tmp_path: Path) -> None:
+    file = tmp_path / "rows"
+    assert whole_rows(file) == []
+    file.write_text('{"ms": 1}\n{"ms"')
+    assert whole_rows(file) == [{"ms": 1}]
+
+
+def test_figures_are_tables_that_can_be_pasted(tmp_path: Path) -> None:
     rows = [{"what": "JSON", "clients": 1, "ms": 12.345}, {"what": "SSE", "tokens_per_s": 12345.6}]
     failed = Outcome("engine", "vLLM alone", "failed", 9.0, "exit status 1: a | b")
-    text = markdown({"device": "H100"}, [Outcome("service", "HTTP", "done", 61.2, "", rows), failed])
+    record = Record(tmp_path / "new/found", {"device": "H100"})
+    record.outcomes += [Outcome("service", "HTTP", "done", 61.2, "", rows), failed]
+    record.write()
+    text = record.out.with_suffix(".md").read_text()
+    assert {file.name for file in record.out.parent.iterdir()} == {"found.json", "found.md"}
     assert "| what | clients | ms | tokens_per_s |" in text
     assert "| JSON | 1 | 12.3 |  |" in text and "| SSE |  |  | 12,346 |" in text
     assert "| engine | vLLM alone | 9 | failed: exit status 1: a \\| b |" in text
@@ -94,7 +125,7 @@ def test_a_part_measures_on_this_machine(tmp_path: Path) -> None:
     out = tmp_path / "found"
     assert main(["--device", "cpu", "--parts", "encoder", "--out", str(out)]) == 0
     (part,) = json.loads(out.with_suffix(".json").read_text())["parts"]
-    assert (part["state"], len(part["rows"])) == ("done", 4)
+    assert (part["state"], len(part["rows"])) == ("done", 8)
     assert {row["dtype"] for row in part["rows"]} == {"float32", "bfloat16"}
     assert "a trial of the code" in json.loads(out.with_suffix(".json").read_text())["facts"]["device"]
     assert all(row["tokens_per_s"] > 0 for row in part["rows"])
