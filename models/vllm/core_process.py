@@ -101,9 +101,11 @@ def importing() -> Iterator[None]:
 
 
 def fork_cores() -> None:
-    """From now on the cores of this process's engines are forked. Imports vLLM."""
+    """From now on the cores of this process's engines are forked, and no other interpreter is started on the way to
+    them. Imports vLLM."""
     with importing():
-        from models.vllm.insides import start_cores_with
+        from models.vllm.insides import inspect_models_here, start_cores_with
 
     context = start_forking()
     start_cores_with(lambda: context)
+    inspect_models_here()

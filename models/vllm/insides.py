@@ -279,6 +279,18 @@ def read_environment_once() -> None:
     envs.enable_envs_cache()
 
 
+def inspect_models_here() -> None:
+    """Look at a model's class in this process (`vllm.model_executor.models.registry._run_in_subprocess`). vLLM has an
+    interpreter of its own import vLLM and the class, so as not to touch a GPU, and keeps what it saw in the user's
+    folder of caches. Without this the first start of an installation, and each with such a folder that is empty or
+    cannot be written, takes six seconds longer."""
+    from vllm.model_executor.models import registry
+
+    if not callable(getattr(registry, "_run_in_subprocess", None)):
+        raise RuntimeError("vllm.model_executor.models.registry._run_in_subprocess is gone")
+    registry._run_in_subprocess = lambda look: look()
+
+
 def lora_modules(folders: Mapping[str, Path]) -> list[LoRAModulePath]:
     """The argument by which vLLM's OpenAI layer loads adapters when it starts (`.init_static_loras`), and finds each by
     its name, which is what a request asks for as `model`. Without it there are no adapters."""

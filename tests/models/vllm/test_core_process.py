@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing.context
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -53,3 +54,24 @@ def test_vllm_sets_for_a_cpu_engine_what_is_foreseen() -> None:
     assert sets.count("os.environ['LD_PRELOAD'] = ld_preload_str") == 2
     for part in ("libgomp*.so*", "libtcmalloc_minimal*.so*", "libtcmalloc.so*", "torch.libs"):
         assert part in sets
+
+
+@pytest.mark.integration
+@pytest.mark.filterwarnings("ignore")
+def test_no_other_interpreter_is_started_to_look_at_a_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from vllm.model_executor.models import registry
+
+    from models.vllm.insides import inspect_models_here
+
+    monkeypatch.setenv("VLLM_CACHE_ROOT", str(tmp_path))
+    monkeypatch.setattr(registry, "_run_in_subprocess", registry._run_in_subprocess)
+    monkeypatch.setattr(registry, "_SUBPROCESS_COMMAND", ["false"])
+    model = registry.ModelRegistry.models["LlamaForCausalLM"]
+    with pytest.raises(RuntimeError):
+        model.inspect_model_cls()
+    inspect_models_here()
+    assert model.inspect_model_cls().architecture == "LlamaForCausalLM"
+    # It is kept all the same, for starts that find it.
+    assert len([*tmp_path.glob("modelinfos/*.json")]) == 1

@@ -234,6 +234,13 @@ def test_the_environment_is_kept_once_vllm_is_told_that_it_stays() -> None:
     assert "functools.cache(__getattr__)" in text("vllm.envs", "enable_envs_cache")
 
 
+def test_a_model_is_looked_at_by_the_function_that_is_replaced() -> None:
+    registry = "vllm.model_executor.models.registry"
+    look = text(registry, "_LazyRegisteredModel.inspect_model_cls")
+    assert look.count("_run_in_subprocess(lambda: _ModelInfo.from_model_cls(self.load_model_cls()))") == 1
+    assert parameters(registry, "_run_in_subprocess") == ["fn"]
+
+
 def test_a_dead_engine_says_so_and_can_be_shut_down() -> None:
     client = "vllm.v1.engine.async_llm"
     assert "engine_core.resources.engine_dead" in text(client, "AsyncLLM.errored")
