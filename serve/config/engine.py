@@ -134,6 +134,11 @@ def problems_of(engine: EngineSettings, environment: Mapping[str, str], *, on_cp
     for name in ("kv_offloading_size", "kv_transfer_config"):
         if args.get(name) is not None and on_cpus:
             yield f"engine.args.{name}: vLLM moves a cache out of a GPU's memory alone; accelerator.kind is cpu"
+    if args.get("enable_expert_parallel") and on_cpus:
+        yield (
+            "engine.args.enable_expert_parallel: vLLM's kernels for CPUs take every expert for their own, and compute "
+            "with the wrong ones or crash; accelerator.kind is cpu"
+        )
     if args.get("kv_offloading_backend") is not None and args.get("kv_offloading_size") is None:
         yield "engine.args.kv_offloading_backend: has no effect without engine.args.kv_offloading_size"
     if args.get("enable_prefix_caching") is False and args.get("kv_offloading_size") is not None:

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
+from serve.config.engine import EngineSettings
 from serve.config.settings import load_settings
 from tests.command_blocks import fences
+from tests.pretend_gpu.engine_configurations import made_of
 
 pytestmark = [
     pytest.mark.integration,
@@ -26,15 +28,14 @@ def said_of(given: dict[str, Any]) -> list[str]:
     return list(problems_of(given))
 
 
-def blocks() -> list[dict[str, Any]]:
-    """`engine.args` of each block of the page that has them."""
+def models_of_the_page() -> list[dict[str, Any]]:
+    """The first model of each block."""
     documents = [yaml.safe_load("\n".join(body)) for _, language, body in fences(PAGE) if language == "yaml"]
-    engines = [document["models"][0]["engine"] for document in documents]
-    return [engine["args"] for engine in engines if "args" in engine]
+    return [document["models"][0] for document in documents]
 
 
 def test_every_block_of_the_page_is_taken() -> None:
-    given = blocks()
+    given = [model["engine"]["args"] for model in models_of_the_page() if "args" in model["engine"]]
     assert [said_of(each) for each in given] == [[] for _ in given]
     names = {name for each in given for name in each}
     assert {
@@ -43,6 +44,26 @@ def test_every_block_of_the_page_is_taken() -> None:
         "speculative_config",
         "kv_offloading_size",
     } <= names
+
+
+def test_on_a_pretend_gpu_vllm_makes_of_every_block_what_the_page_says(tmp_path: Path) -> None:
+    on_gpus = [model for model in models_of_the_page() if model.get("accelerator", {}).get("kind") == "gpu"]
+    found = made_of([EngineSettings(**model["engine"]).vllm_arguments() for model in on_gpus], tmp_path)
+    said = {
+        model["blurb"].split(",")[0].rstrip("."): each for model, each in zip(on_gpus, found, strict=True)
+    }
+    offload = {"connector": "OffloadingConnector", "role": "kv_both"}
+    assert said["Long conversations that come back"].items() >= offload.items()
+    again = said["What is loaded back in vain is computed again"]
+    assert again.items() >= {**offload, "policy": "recompute"}.items()
+    # It is in no lock.
+    assert said.pop("What many engines of a machine have computed") == {
+        "refused": "No module named 'lmcache'"
+    }
+    layers = said["Layers over two machines"]
+    assert layers.items() >= {"workers": 8, "expert_parallel": True}.items()
+    assert said["Weights and cache of 8 bits"]["quantization"] == "fp8"
+    assert not [each["refused"] for each in said.values() if "refused" in each]
 
 
 @pytest.mark.parametrize("file", ["configs/embedded.yaml", "deploy/pith.yaml"])

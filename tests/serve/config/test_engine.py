@@ -128,6 +128,10 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
             "vLLM moves a cache out of a GPU's memory",
         ),
         (
+            {"kind": "cpu", "args": {"enable_expert_parallel": True}},
+            "enable_expert_parallel: vLLM's kernels for CPUs take every expert for their own",
+        ),
+        (
             {"args": {"kv_offloading_backend": "native"}},
             "has no effect without engine.args.kv_offloading_size",
         ),
