@@ -23,7 +23,7 @@ SIZES: dict[str, tuple[int, int, tuple[int, ...], int, int]] = {
     "cpu": (2, 48, (1, 2), 40, 1),
 }
 # Tokens of a batch: with few, a GPU's time is that of starting its kernels.
-TOKEN_BUDGETS = {"cuda": tuple(2**power for power in range(10, 17)), "cpu": (1024, 4096)}
+TOKEN_BUDGETS = {"cuda": tuple(2**power for power in range(10, 17)), "cpu": (64, 128)}
 QUERY = "What did the committee decide?"
 # In the place of figures, of a batch that the GPU has no memory for.
 TOO_MUCH = "not enough memory"
@@ -43,12 +43,20 @@ def sweep(device: str) -> Iterator[tuple[int, Dtype]]:
             yield budget, dtype
 
 
+def filling(device: str, budget: int) -> tuple[int, ...]:
+    """Inputs at once that need more than half of such a batch: fewer are batched as with half the budget."""
+    _, _, batches, tokens, _ = SIZES[device]
+    smallest = budget == TOKEN_BUDGETS[device][0]
+    return tuple(inputs for inputs in batches if smallest or inputs * tokens > budget // 2)
+
+
 def classifier(options: argparse.Namespace, attempts: Attempts) -> None:
     folder = checkpoint(options)
     for budget, dtype in sweep(options.device):
         with attempts.at(f"{dtype}, {budget} tokens a batch"):
             ours = Ours(folder, dtype, None, device=options.device, token_budget=budget)
-            each(options, dtype, counter(ours.classifier.tokenizer), ours.run, batch_tokens=budget)
+            at_once = filling(options.device, budget)
+            each(options, dtype, counter(ours.classifier.tokenizer), ours.run, at_once, batch_tokens=budget)
 
 
 def llmlingua(options: argparse.Namespace, attempts: Attempts) -> None:
@@ -57,7 +65,7 @@ def llmlingua(options: argparse.Namespace, attempts: Attempts) -> None:
         folder = checkpoint(options)
         original = load_original(folder, device=options.device)
         count = counter(Ours(folder, "float32", None).classifier.tokenizer)
-        each(options, "float32", count, lambda texts: run_original(original, texts))
+        each(options, "float32", count, lambda texts: run_original(original, texts), SIZES[options.device][2])
 
 
 def encoder(options: argparse.Namespace, attempts: Attempts) -> None:
@@ -74,7 +82,8 @@ def encoder(options: argparse.Namespace, attempts: Attempts) -> None:
         with attempts.at(f"{dtype}, {budget} tokens a batch"):
             placed = Placement(options.device, dtype)
             found = Encoder.load(str(folder), placed, windows=Windows(token_budget=budget))
-            each(options, dtype, counter(found.tokenizer), partial(found.compare, QUERY), batch_tokens=budget)
+            at_once, run = filling(options.device, budget), partial(found.compare, QUERY)
+            each(options, dtype, counter(found.tokenizer), run, at_once, batch_tokens=budget)
 
 
 def counter(tokenizer: Any) -> Callable[[str], int]:
@@ -92,13 +101,14 @@ def each(
     dtype: str,
     count: Callable[[str], int],
     run: Callable[[Sequence[str]], object],
+    at_once: Sequence[int],
     **shown: int,
 ) -> None:
     """A row for each number of inputs at once."""
     import torch
 
-    _, _, batches, tokens, _ = SIZES[options.device]
-    for inputs in batches:
+    tokens = SIZES[options.device][3]
+    for inputs in at_once:
         texts = [text_of(tokens, at, count) for at in range(inputs)]
         total = sum(map(count, texts))
         known = {"dtype": dtype, **shown, "inputs": inputs, "tokens": total}

@@ -16,18 +16,21 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 
-from benchmarks.gpu_check.networks import SIZES, sweep
+from benchmarks.gpu_check.networks import SIZES, filling, sweep
 from tests.clients.environments import link
 
 ROOT = Path(__file__).resolve().parents[3]
 LIMIT_S = 300
 # Of a part, on a CPU.
-ROWS = len([*sweep("cpu")]) * len(SIZES["cpu"][2])
+ROWS = sum(len(filling("cpu", budget)) for budget, _ in sweep("cpu"))
 
 
 def test_batches_of_a_gpu_are_swept_from_1024_to_65536_tokens_in_both_precisions() -> None:
     budgets = [1024, 2048, 4096, 8192, 16384, 32768, 65536]
     assert [*sweep("cuda")] == [(budget, dtype) for budget in budgets for dtype in ("float32", "bfloat16")]
+    _, _, batches, _, _ = SIZES["cuda"]
+    assert filling("cuda", budgets[0]) == batches
+    assert all(batches[-1] in filling("cuda", budget) for budget in budgets)
 
 
 def brought_by(*packages: str) -> set[str]:
