@@ -219,6 +219,10 @@ class ReplicaEngine(Protocol):
         """Sequences that it works on at once."""
 
     @property
+    def cache_tokens(self) -> int | None:
+        """Tokens that its prefix cache holds, 0 where it has none; None where it cannot say."""
+
+    @property
     def dead(self) -> bool:
         """Its health, looked at ten times a second: whether it can never answer again, and another must be started."""
 

@@ -171,6 +171,10 @@ class FakeReplicaEngine:
     dead: bool = False
     prompt_making: None = None
 
+    @property
+    def cache_tokens(self) -> int:
+        return self.engine.prefix_cache.most * self.engine.prefix_cache.block
+
     async def generate(self, request: EngineRequest) -> AsyncGenerator[EngineChunk | EngineFault, None]:
         try:
             async with aclosing(self.engine.generate(request)) as chunks:

@@ -191,7 +191,7 @@ from models.engine import EngineChunk, TokenUsage
 
 
 class EchoEngine:
-    places, dead, prompt_making = 8, False, None
+    places, cache_tokens, dead, prompt_making = 8, None, False, None
 
     def __init__(self, spec):
         self.greeting = spec.options["greeting"]

@@ -10,11 +10,14 @@ from itertools import pairwise
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a reply says of itself: tokens made (a chat) or taken in (a compression), ratio, the server's own time."""
+    """What a reply says of itself: tokens made (a chat) or taken in (a compression), ratio, the server's own time, and
+    the prompt's tokens with those of them that were found in a cache."""
 
     tokens: int
     ratio: float | None = None
     server_ms: float | None = None
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import orjson
 import ray
 from ray import serve
 from ray.serve.llm import LLMConfig, build_openai_app
+from ray.serve.llm.request_router import PrefixCacheAffinityRouter
 
 from benchmarks.overhead.engine import copy_of
 
@@ -17,12 +18,19 @@ LOGICAL_CPUS = 16
 OBJECT_STORE_BYTES = 128 * 10**6
 
 
-def config(engine: dict[str, Any], *, kind: str | None) -> LLMConfig:
+def config(
+    engine: dict[str, Any], *, kind: str | None, replicas: int = 1, prefix_aware: bool = False
+) -> LLMConfig:
+    """`prefix_aware`: its replicas are chosen by Ray's own router for that, which is given no arguments."""
+    routed = {"request_router_config": {"request_router_class": PrefixCacheAffinityRouter}}
     return LLMConfig(
         model_loading_config={"model_id": engine["model"], "model_source": engine["checkpoint"]},
         engine_kwargs=engine["arguments"],
         accelerator_config={"kind": kind} if kind else None,
-        deployment_config={"autoscaling_config": {"min_replicas": 1, "max_replicas": 1}},
+        deployment_config={
+            "autoscaling_config": {"min_replicas": replicas, "max_replicas": replicas},
+            **(routed if prefix_aware else {}),
+        },
         runtime_env={"env_vars": engine["environment"]},
         log_engine_metrics=False,
     )
@@ -34,6 +42,10 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--models", type=int, default=1, help="copies to keep up, each an application")
     parser.add_argument("--kind", default="cpu", help="of accelerator; '' for a GPU")
+    parser.add_argument("--replicas", type=int, default=1, help="of the first model")
+    parser.add_argument(
+        "--prefix-aware", action="store_true", help="choose among them by Ray's own router for that"
+    )
     options = parser.parse_args()
     # No dashboard: it would cost this side alone.
     ray.init(
@@ -45,7 +57,8 @@ def main() -> None:
     )
     serve.start(http_options={"host": "127.0.0.1", "port": options.port})
     kind = options.kind or None
-    serve.run(build_openai_app({"llm_configs": [config(options.engine, kind=kind)]}))
+    first = config(options.engine, kind=kind, replicas=options.replicas, prefix_aware=options.prefix_aware)
+    serve.run(build_openai_app({"llm_configs": [first]}))
     # Not in one application: direct streaming is for one model in each.
     for number in range(2, options.models + 1):
         name = copy_of(options.engine["model"], number)

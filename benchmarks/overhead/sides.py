@@ -140,13 +140,13 @@ class Workshop:
         own = self.before / self.config
         return pith_server(own if own.exists() else self.config, folder, self.engine.model, self.before)
 
-    def ray(self, name: str, flags: dict[str, str]) -> Server:
+    def ray(self, name: str, flags: dict[str, str], *more: str) -> Server:
         port = free_port()
         command = [sys.executable, "-m", "benchmarks.overhead.ray_llm", "--port", str(port)]
         described = orjson.dumps(self.engine).decode()
         ports = {name: str(free_port()) for name in HAPROXY_PORTS} if RAY_FAST.keys() <= flags.keys() else {}
         environment = {"RAY_USAGE_STATS_ENABLED": "0", **flags, **ports}
-        words = ["--engine", described, "--models", str(self.models)]
+        words = ["--engine", described, "--models", str(self.models), *more]
         return self.server(name, [*command, *words], port, environment)
 
     def litellm(self, upstream: Server, *, database_url: str) -> Server:

@@ -65,6 +65,10 @@ class VLLMEngine:
         return insides.places(self._client)
 
     @property
+    def cache_tokens(self) -> int | None:
+        return insides.cache_tokens(self._client)
+
+    @property
     def prompt_making(self) -> PromptMaking | None:
         return prompt_making(self._serving)
 

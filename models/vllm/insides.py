@@ -252,6 +252,13 @@ def places(engine_client: Any) -> int:
     return int(engine_client.vllm_config.scheduler_config.max_num_seqs)
 
 
+def cache_tokens(engine_client: Any) -> int | None:
+    """Tokens that the prefix cache holds, as the engine's core has measured its memory. Without it a replica would take
+    for cached what has long made way."""
+    config = engine_client.vllm_config.cache_config
+    return config.kv_cache_size_tokens if config.enable_prefix_caching else 0
+
+
 def any_whitespace(engine_client: Any) -> bool:
     """True where vLLM's JSON grammars allow free whitespace: a trial that does otherwise tries another grammar."""
     return not engine_client.vllm_config.structured_outputs_config.disable_any_whitespace

@@ -46,6 +46,8 @@ class Routed:
         self.router = ReplicaRouter(DeploymentID("model", "app"), DeploymentHandleSource.REPLICA)
         self.router.initialize_state(routing=routing)
         self.replicas = [replica(f"replica-{number}") for number in range(count)]
+        if self.router.caches is not None:
+            self.router.caches.run([each.replica_id for each in self.replicas], 0.0)
 
     async def ranks(self, *arguments: object) -> list[list[str]]:
         chosen = await self.router.choose_replicas(self.replicas, pending(*arguments))
@@ -75,6 +77,17 @@ async def test_a_replica_that_is_too_busy_loses_its_conversations() -> None:
     for _ in range(SLACK + 1):
         routed.router.end(busy.replica_id)
     assert not routed.router.load
+
+
+async def test_a_prompt_goes_to_the_replica_that_has_told_that_it_is_cached_there() -> None:
+    routed = Routed("prefix_cache")
+    from serve.cluster.replicas.beginnings import beginnings
+
+    for each in routed.replicas:
+        routed.router.caches[each.replica_id].told = set(beginnings(request(LONG)))
+        assert await routed.first(LONG) == each.name
+        routed.router.caches[each.replica_id].told.clear()
+        routed.router.caches[each.replica_id].on_the_way.clear()
 
 
 async def test_round_robin_takes_the_replicas_in_turn() -> None:

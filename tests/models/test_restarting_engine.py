@@ -19,6 +19,7 @@ class FakeMortalEngine:
 
     places = 1
     prompt_making = None
+    cache_tokens = None
 
     def __init__(self, name: bytes) -> None:
         self.name = name

@@ -83,16 +83,17 @@ def _start(settings: Settings, counts: Counts, places: Places, run_folder: Path 
     from serve.cluster.replicas.pool import ReplicaClient
 
     client = ReplicaClient()
+    engines = _engines(settings, counts, places, client)
     service = start_service(
         with_address(settings, ray.util.get_node_ip_address()),
-        engines=_engines(settings, counts, places, client),
+        engines=engines,
         compressors=_compressors(settings, places),
         retrievers=_retrievers(settings, places),
         database=open_database(settings.billing.database_url),
         run_folder=run_folder,
         counts=counts,
     )
-    service.closing.append(client.close)
+    service.closing += [*(engines[model.id].close for model in settings.engine_models), client.close]
     return service
 
 

@@ -167,7 +167,7 @@ class RayEngine:
         server: ServerSettings,
         waits: Waits = nullcontext,
     ) -> None:
-        self._replicas = Replicas(handle, max_queued=replicas.max_queued_requests, waits=waits)
+        self._replicas = Replicas(handle, client, max_queued=replicas.max_queued_requests, waits=waits)
         self._client = client
         self._counting = handle.options(method_name="count_tokens")
         self._server = server
@@ -221,6 +221,10 @@ class RayEngine:
                 except ReplicaGone:
                     # It has died, and Ray has not noticed yet.
                     self._replicas.lost(lease)
+
+    async def close(self) -> None:
+        """Ask no replica any more what it has cached."""
+        await self._replicas.close()
 
     def prompt_bound(self) -> PromptBound | None:
         """The bound that the first replica to run has said; all of a model's have its tokenizer and its template."""

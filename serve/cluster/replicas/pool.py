@@ -1,26 +1,29 @@
-"""Requests to replicas: the connections to their ports, and the choice of one with a free place."""
+"""Requests to replicas: the connections to their ports, a place on one of them, and what they tell of their caches."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
-import zlib
-from collections import OrderedDict, defaultdict, deque
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager, nullcontext
+import time
+from collections import defaultdict, deque
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from errno import EADDRNOTAVAIL, EMFILE, ENFILE, ENOBUFS, ENOMEM
 from typing import TYPE_CHECKING, Any
 
 from models.engine import EngineChunk, EngineFault, EngineRequest
 from serve.cluster.ray_insides.ray_serve import RoutedHandle, replica_id_of
+from serve.cluster.replicas.known_caches import KnownCache, KnownCaches
 from serve.cluster.replicas.port import (
     ADDRESS_KEY,
     READ_AHEAD_BYTES,
     Address,
     WrongToken,
     asked_bytes,
+    asked_what_is_cached,
     is_last,
+    read_cached,
     read_frame,
 )
 from serve.fairness.places import FairPlaces
@@ -36,6 +39,8 @@ CONNECT_S = 5.0
 KEEP_ALIVE_S = 60.0
 # A machine that vanishes closes nothing: the kernel asks after it, and after this time gives the connection up.
 VANISHED_S = 5
+# A replica that has stopped telling what it has cached is asked again after this time.
+ASK_AGAIN_S = 1.0
 # Without these on this side, no connection is made even to a healthy replica.
 OUT_OF_RESOURCES = (EMFILE, ENFILE, ENOBUFS, ENOMEM, EADDRNOTAVAIL)
 
@@ -93,6 +98,21 @@ class ReplicaClient:
             if not is_done:
                 line.writer.transport.abort()
 
+    async def cached(self, address: Address) -> AsyncGenerator[tuple[Sequence[int], Sequence[int]], None]:
+        """Yield the keys of all beginnings that the replica has cached, and from then on those that are added and those
+        that are dropped, on a connection of its own. Raises as `generate` does."""
+        line = await _connected(address)
+        try:
+            line.writer.write(asked_what_is_cached(address.token))
+            while True:
+                yield await read_cached(line.reader)
+        except WrongToken:
+            raise ReplicaGone(f"{address.host}:{address.port} is another replica's") from None
+        except (asyncio.IncompleteReadError, OSError) as error:
+            raise ReplyBroken(str(error)) from error
+        finally:
+            line.writer.transport.abort()
+
     def _kept(self, address: Address) -> _Line | None:
         idle, now = self._idle[address], asyncio.get_running_loop().time()
         while idle:
@@ -141,10 +161,43 @@ def give_up_on_a_vanished_machine(connection: socket.socket) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
-# About the tokens of two of vLLM's blocks; it caches whole blocks only.
-BLOCK_CHARS = 128
-BLOCKS = 256
-REMEMBERED = 100_000
+class CacheWatch:
+    """Asks replicas what they have in their caches, and keeps what they tell. To be used in one event loop."""
+
+    def __init__(self, client: ReplicaClient) -> None:
+        self._client = client
+        self._caches = KnownCaches()
+        self._asking: dict[Any, asyncio.Task[None]] = {}
+
+    def follow(self, caches: KnownCaches, replicas: Mapping[Any, Address]) -> None:
+        """From now on ask these, which run, and no others; `caches` has what they tell."""
+        gone = self._asking.keys() if caches is not self._caches else self._asking.keys() - replicas.keys()
+        for replica_id in list(gone):
+            self._asking.pop(replica_id).cancel()
+        self._caches = caches
+        for replica_id in replicas.keys() - self._asking.keys():
+            asking = self._ask(caches[replica_id], replicas[replica_id])
+            self._asking[replica_id] = asyncio.create_task(asking)
+
+    async def _ask(self, cache: KnownCache, address: Address) -> None:
+        while True:
+            try:
+                async with aclosing(self._client.cached(address)) as told:
+                    all_of_it, _ = await anext(told)
+                    cache.told = set(all_of_it)
+                    async for added, dropped in told:
+                        cache.change(added, dropped, time.monotonic())
+            except (ReplicaGone, ReplyBroken):
+                # It has ended, which Ray is going to say, or will be asked again.
+                cache.told = set()
+            await asyncio.sleep(ASK_AGAIN_S)
+
+    async def close(self) -> None:
+        asking = list(self._asking.values())
+        self._asking.clear()
+        for task in asking:
+            task.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
 
 
 @dataclass(slots=True)
@@ -160,17 +213,34 @@ class Replicas:
     """To be made and used in one event loop. `max_queued` requests may wait; -1: any number. They take
     turns as `FairPlaces` has it; `waits` counts one that waits."""
 
-    def __init__(self, handle: DeploymentHandle, *, max_queued: int, waits: Waits = nullcontext) -> None:
+    def __init__(
+        self, handle: DeploymentHandle, client: ReplicaClient, *, max_queued: int, waits: Waits = nullcontext
+    ) -> None:
         self._waits = waits
         self._handle = RoutedHandle(handle)
         self._places = FairPlaces(self._room, max_waiting=max_queued, on_pause=_left_to_the_replica)
+        self._watch = CacheWatch(client)
 
     @property
     def _router(self) -> ReplicaRouter | None:
         router: ReplicaRouter | None = self._handle.router
-        if router is not None:
-            router.on_change = self._places.let_in
+        if router is not None and router.on_change != self._changed:
+            router.on_change = self._changed
+            self._changed()
         return router
+
+    def _changed(self) -> None:
+        """Other replicas run than before."""
+        router = self._handle.router
+        running = router.curr_replicas
+        if router.caches is not None:
+            # One alone is never chosen by what it has.
+            watched = running if len(running) > 1 else {}
+            self._watch.follow(router.caches, {name: _address(replica) for name, replica in watched.items()})
+        self._places.let_in()
+
+    async def close(self) -> None:
+        await self._watch.close()
 
     def _room(self) -> int:
         """How many requests the running replicas may have at once."""
@@ -206,9 +276,9 @@ class Replicas:
         running = self._router.curr_replicas if self._router else {}
         if len(running) == 1:
             ((replica_id, only),) = running.items()
-            return Lease(Address(**only.replica_metadata[ADDRESS_KEY]), replica_id)
+            return Lease(_address(only), replica_id)
         async with self._handle.choose(request) as chosen:
-            return Lease(Address(**chosen.replica_metadata[ADDRESS_KEY]), replica_id_of(chosen))
+            return Lease(_address(chosen), replica_id_of(chosen))
 
     def lost(self, lease: Lease) -> None:
         """Nothing listens there any more: no request goes to that replica until Ray names it again."""
@@ -246,80 +316,10 @@ class Replicas:
         self._handle.count_running(replica_id, -1)
 
 
+def _address(replica: Any) -> Address:
+    """Of one that runs, or that was chosen."""
+    return Address(**replica.replica_metadata[ADDRESS_KEY])
+
+
 def _left_to_the_replica(place: Place) -> None:
     """Which pauses what runs, by the turns of all HTTP processes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Beginnings:
-    """A prompt's beginnings: a key for each, a block longer each time, and the first one's text.
-
-    There is no key for a prompt shorter than a block. Workspaces never share a key, as they never share the cache;
-    nor do a model and its adapters.
-    """
-
-    keys: Sequence[int]
-    first: bytes
-
-
-def beginnings(request: EngineRequest) -> Beginnings:
-    text = "".join(f"{message.get('role')}:{message.get('content')};" for message in request.messages)
-    text += "".join(f"{prompt};" for prompt in request.prompts[:1])
-    found: list[int] = []
-    so_far = hash((request.cache_salt, request.model_id))
-    for start in range(0, min(len(text) - BLOCK_CHARS + 1, BLOCKS * BLOCK_CHARS), BLOCK_CHARS):
-        so_far = hash((so_far, text[start : start + BLOCK_CHARS]))
-        found.append(so_far)
-    return Beginnings(found, (request.cache_salt + text[:BLOCK_CHARS]).encode())
-
-
-class SentPrefixes:
-    """Remembers which replicas were sent which beginnings, the last `REMEMBERED` of them."""
-
-    def __init__(self, remembered: int = REMEMBERED) -> None:
-        self._remembered = remembered
-        self._replicas: OrderedDict[int, set[str]] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._replicas)
-
-    def note(self, keys: Sequence[int], replica: str) -> None:
-        """`replica` was sent a prompt with these beginnings."""
-        # The longest first, so that the shorter, which more prompts share, are forgotten last.
-        for key in reversed(keys):
-            self._replicas.setdefault(key, set()).add(replica)
-            self._replicas.move_to_end(key)
-        while len(self._replicas) > self._remembered:
-            self._replicas.popitem(last=False)
-
-    def match(self, keys: Sequence[int], replicas: Iterable[str]) -> dict[str, int]:
-        """For each replica, how many blocks of the prompt it was sent before."""
-        lengths = dict.fromkeys(replicas, 0)
-        alive = set(lengths)
-        for length, key in enumerate(keys, 1):
-            alive &= self._replicas.get(key, set())
-            if not alive:
-                break
-            lengths.update(dict.fromkeys(alive, length))
-        return lengths
-
-    def forget(self, gone: Iterable[str]) -> None:
-        """These replicas have ended, and their caches with them."""
-        names = set(gone)
-        for key in [key for key, holders in self._replicas.items() if holders & names]:
-            self._replicas[key] -= names
-            if not self._replicas[key]:
-                del self._replicas[key]
-
-
-def pick(prompt: Beginnings, lengths: dict[str, int], loads: dict[str, int], *, slack: int) -> str:
-    """The replica that has most of the prompt, unless it has over `slack` requests more than the least busy one.
-
-    `lengths` and `loads` have the same keys: blocks in the cache, and requests in flight. Where both are equal, the
-    prompt's beginning decides, by rendezvous hashing: ingress processes that never speak to one another agree.
-    """
-    most = min(loads.values()) + slack
-    candidates = [name for name, load in loads.items() if load <= most]
-    return max(
-        candidates, key=lambda name: (lengths[name], -loads[name], zlib.crc32(prompt.first + name.encode()))
-    )

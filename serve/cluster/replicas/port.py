@@ -1,6 +1,7 @@
 """One replica of a chat model, whatever its engine, and its private port, which the ingress alone may reach.
 
-On the port the replica's token and a request as JSON go in, and frames of the reply come out.
+On the port the replica's token and a request as JSON go in, and frames of the reply come out. A token without a
+request asks what the replica has in its prefix cache: frames of keys come out, until the connection is closed.
 """
 
 import asyncio
@@ -9,7 +10,8 @@ import hmac
 import logging
 import secrets
 import socket
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from array import array
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, dataclass
 from struct import Struct
@@ -21,6 +23,8 @@ from models.engine import EngineChunk, EngineFault, EngineRequest, ReplicaEngine
 from models.engine_kinds import RestartingEngine
 from models.errors import EngineFailed
 from serve.cluster.replicas.applications import BOUND_KEY
+from serve.cluster.replicas.beginnings import beginnings
+from serve.cluster.replicas.cache_contents import CacheContents, TooSlow
 from serve.fairness.replica_turns import FairGeneration
 from serve.metrics.counts import ReplicaMetrics
 from serve.money.prompt_bound import proven_bound
@@ -35,8 +39,12 @@ TOKEN_BYTES = 32
 ASKED = Struct(f"!{TOKEN_BYTES}sI")
 # Kind, tokens of prompt, completion, cache and reasoning, bytes that follow.
 HEAD = Struct("!BIIIII")
-_CHUNK, _LAST_CHUNK, _FAULT, _REFUSAL = range(4)
+_CHUNK, _LAST_CHUNK, _FAULT, _REFUSAL, _CACHED = range(5)
 REFUSAL = HEAD.pack(_REFUSAL, 0, 0, 0, 0, 0)
+# A key of a prompt's beginning, as the machines of a cluster write them.
+KEY = "I"
+# An ingress is told of changes at once, and then no sooner than this: many at a time cost it less.
+TELL_EVERY_S = 0.05
 # Under this key Ray's handles know a replica's address.
 ADDRESS_KEY = "pith_port"
 # From the accept to the token; an ingress sends it with its request, at once.
@@ -65,8 +73,14 @@ def asked_bytes(request: EngineRequest, token: str) -> bytes:
     return ASKED.pack(token.encode(), len(raw)) + raw
 
 
+def asked_what_is_cached(token: str) -> bytes:
+    """The question what a replica has cached."""
+    return ASKED.pack(token.encode(), 0)
+
+
 async def read_size(source: Source, token: str) -> int:
-    """Bytes of the next request that follow, for `read_request`. Raises `WrongToken`, and what `source` raises."""
+    """Bytes of the next request that follow, for `read_request`; 0: it is asked what is cached. Raises `WrongToken`,
+    and what `source` raises."""
     given, size = ASKED.unpack(await source.readexactly(ASKED.size))
     if not hmac.compare_digest(given, token.encode()):
         raise WrongToken
@@ -106,6 +120,21 @@ async def read_frame(source: Source) -> EngineChunk | EngineFault:
     return EngineChunk(data, TokenUsage(*tokens), finished=kind == _LAST_CHUNK)
 
 
+def cached_frame(added: Sequence[int], dropped: Sequence[int]) -> bytes:
+    """Keys of beginnings that are cached, and of those that are not any more."""
+    data = array(KEY, added).tobytes() + array(KEY, dropped).tobytes()
+    return HEAD.pack(_CACHED, len(added), len(dropped), 0, 0, len(data)) + data
+
+
+async def read_cached(source: Source) -> tuple[Sequence[int], Sequence[int]]:
+    """Keys added and keys dropped. Raises `WrongToken`, and what `source` raises."""
+    kind, added, _, _, _, size = HEAD.unpack(await source.readexactly(HEAD.size))
+    if kind == _REFUSAL:
+        raise WrongToken
+    keys = array(KEY, await source.readexactly(size))
+    return keys[:added], keys[added:]
+
+
 @dataclass(frozen=True, slots=True)
 class Address:
     """The address of a replica's port, and its token."""
@@ -116,10 +145,15 @@ class Address:
 
 
 class ReplicaPort:
-    """Serves `generate`, one request after another on a connection. Closing a connection ends its generation."""
+    """Serves `generate`, one request after another on a connection. Closing a connection ends its generation.
 
-    def __init__(self, generate: Generate) -> None:
+    What has been read of prompts is kept in `contents`, which is told to everyone who asks.
+    """
+
+    def __init__(self, generate: Generate, contents: CacheContents | None = None) -> None:
         self._generate = generate
+        # One that is empty is false.
+        self._contents = CacheContents() if contents is None else contents
         self._token = secrets.token_hex(TOKEN_BYTES // 2)
         self._acceptor: Acceptor | None = None
         self._lines: dict[_Line, asyncio.Task[None]] = {}
@@ -149,7 +183,7 @@ class ReplicaPort:
         return asyncio.StreamReaderProtocol(asyncio.StreamReader(READ_AHEAD_BYTES), self._connected)
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        line = _Line(reader, writer, self._generate)
+        line = _Line(reader, writer, self._generate, self._contents)
         place = self._strangers.open(None, lambda _: writer.transport.abort())
         self._lines[line] = asyncio.create_task(self._serve(line, place))
         if self._is_closing:
@@ -185,13 +219,19 @@ class _Line:
     """One connection."""
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, generate: Generate
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        generate: Generate,
+        contents: CacheContents,
     ) -> None:
         self._reader = reader
         self._writer = writer
         self._generate = generate
+        self._contents = contents
         self._answering: asyncio.Task[None] | None = None
         self._is_ending = False
+        self._is_telling = False
 
     async def serve(self, token: str, known: Callable[[], None]) -> None:
         """Until the other side closes it, or is a stranger: `known` is called when it has sent the token."""
@@ -207,7 +247,8 @@ class _Line:
                     return
                 if self._answering is not None:
                     await self._answering
-                self._answering = asyncio.create_task(self._answer(raw))
+                self._is_telling = size == 0
+                self._answering = asyncio.create_task(self._tell() if self._is_telling else self._answer(raw))
                 # During a reply too: the end of the stream means that the ingress has left.
                 size = await read_size(self._reader, token)
         except WrongToken:
@@ -220,17 +261,40 @@ class _Line:
 
     def end_when_idle(self) -> None:
         self._is_ending = True
-        if self._answering is None or self._answering.done():
+        if self._is_telling or self._answering is None or self._answering.done():
+            self._writer.close()
+
+    async def _tell(self) -> None:
+        """What is cached, and what becomes of it, until the ingress leaves."""
+        try:
+            with self._contents.listener() as changes:
+                while True:
+                    self._writer.write(cached_frame(*await changes.next()))
+                    await self._writer.drain()
+                    await asyncio.sleep(TELL_EVERY_S)
+        except (OSError, TooSlow):
+            # It has left, or asks again.
+            pass
+        finally:
             self._writer.close()
 
     async def _answer(self, raw: bytes) -> None:
         """Any failure closes the connection, so that the ingress does not take the reply for complete."""
-        is_whole = False
+        is_whole = is_read = False
         try:
-            async with aclosing(self._generate(read_request(raw))) as items:
+            request = read_request(raw)
+            async with aclosing(self._generate(request)) as items:
                 async for item in items:
                     self._writer.write(frame(item))
                     is_whole = is_last(item)
+                    if (
+                        not is_read
+                        and isinstance(item, EngineChunk)
+                        and (item.usage.completion_tokens or is_whole)
+                    ):
+                        # The first token comes when the whole prompt is read; from then on it is cached.
+                        is_read = True
+                        self._contents.read(beginnings(request), item.usage)
                     if is_whole:
                         return
                     await self._writer.drain()
@@ -267,12 +331,17 @@ class Replica:
         bound = proven_bound(making) if making is not None else None
         # Of every engine that follows too: template and tokenizer stay.
         self._bound = asdict(bound) if bound is not None else None
-        restarted = {} if metrics is None else {"restarted": metrics.restart}
-        self._engine = RestartingEngine(engine, start_again, give_up=give_up, **restarted)
+        self._contents, self._metrics = CacheContents(engine.cache_tokens), metrics
+        self._engine = RestartingEngine(engine, start_again, give_up=give_up, restarted=self._restarted)
         fair = FairGeneration(
             self._engine.generate, places=engine.places, pause=self._engine.pause, observer=metrics
         )
-        self._port = ReplicaPort(fair.generate)
+        self._port = ReplicaPort(fair.generate, self._contents)
+
+    def _restarted(self) -> None:
+        self._contents.clear()
+        if self._metrics is not None:
+            self._metrics.restart()
 
     async def open(self, host: str, ports: Ports = None) -> None:
         """Take requests on a free port of `host`, of `ports` if they are given. Raises `OSError`."""

@@ -1,6 +1,7 @@
 """Ranking of a model's replicas by Ray Serve: by the prompt that they have cached, and by load."""
 
 import itertools
+import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Literal
@@ -8,7 +9,8 @@ from typing import Literal
 from ray.serve.request_router import FIFOMixin, PendingRequest, ReplicaID, RequestRouter, RunningReplica
 
 from models.engine import EngineRequest
-from serve.cluster.replicas.pool import SentPrefixes, beginnings, pick
+from serve.cluster.replicas.beginnings import beginnings
+from serve.cluster.replicas.known_caches import KnownCaches
 
 # Requests that a replica may have above the least busy one, before its cache no longer counts.
 SLACK = 8
@@ -17,7 +19,8 @@ SLACK = 8
 class ReplicaRouter(FIFOMixin, RequestRouter):
     """A `ray.serve.request_router.RequestRouter`, one in each process that has a handle.
 
-    Loads are this process's own requests in flight, which `begin` and `end` count.
+    Loads are this process's own requests in flight, which `begin` and `end` count. `caches` is what replicas tell of
+    theirs; None where nobody asks.
     """
 
     def initialize_state(self, routing: Literal["prefix_cache", "round_robin"]) -> None:
@@ -25,7 +28,7 @@ class ReplicaRouter(FIFOMixin, RequestRouter):
         self._round_robin = itertools.count() if routing == "round_robin" else None
         self.load: Counter[ReplicaID] = Counter()
         self.on_change: Callable[[], None] = lambda: None
-        self._sent = SentPrefixes()
+        self.caches = KnownCaches() if routing == "prefix_cache" else None
 
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
@@ -40,18 +43,20 @@ class ReplicaRouter(FIFOMixin, RequestRouter):
             return [[replica] for replica in candidate_replicas[first:] + candidate_replicas[:first]]
         by_load = sorted(candidate_replicas, key=lambda replica: self.load[replica.replica_id])
         request = next(iter(pending_request.args), None) if pending_request is not None else None
-        if not isinstance(request, EngineRequest):
+        if self.caches is None or not isinstance(request, EngineRequest):
             return [[replica] for replica in by_load]
-        best = self._best(request, by_load)
+        best = self._best(self.caches, request, by_load)
         return [[best], *([replica] for replica in by_load if replica is not best)]
 
-    def _best(self, request: EngineRequest, replicas: list[RunningReplica]) -> RunningReplica:
-        prompt = beginnings(request)
-        names = {replica.replica_id.unique_id: replica for replica in replicas}
-        loads = {name: self.load[replica.replica_id] for name, replica in names.items()}
-        best = pick(prompt, self._sent.match(prompt.keys, names), loads, slack=SLACK)
-        self._sent.note(prompt.keys, best)
-        return names[best]
+    def _best(
+        self, caches: KnownCaches, request: EngineRequest, replicas: list[RunningReplica]
+    ) -> RunningReplica:
+        keys, now_s = beginnings(request), time.monotonic()
+        by_id = {replica.replica_id: replica for replica in replicas}
+        loads = {replica_id: self.load[replica_id] for replica_id in by_id}
+        best = caches.pick(keys, loads, slack=SLACK, now_s=now_s)
+        caches[best].send(keys, now_s)
+        return by_id[best]
 
     def begin(self, replica_id: ReplicaID) -> None:
         """A request goes to this replica."""
@@ -65,16 +70,14 @@ class ReplicaRouter(FIFOMixin, RequestRouter):
 
     def update_replicas(self, replicas: list[RunningReplica]) -> None:
         """Ray says which replicas run."""
-        before = set(self.curr_replicas)
         super().update_replicas(replicas)
-        self._forget(before - set(self.curr_replicas))
-        self.on_change()
+        self._changed()
 
     def on_replica_actor_died(self, replica_id: ReplicaID) -> None:
         super().on_replica_actor_died(replica_id)
-        self._forget({replica_id})
-        self.on_change()
+        self._changed()
 
-    def _forget(self, gone: set[ReplicaID]) -> None:
-        if gone:
-            self._sent.forget(replica_id.unique_id for replica_id in gone)
+    def _changed(self) -> None:
+        if self.caches is not None:
+            self.caches.run(self.curr_replicas, time.monotonic())
+        self.on_change()

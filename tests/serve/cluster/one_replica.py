@@ -42,7 +42,9 @@ class FakeEngineHandle:
     def _router(self) -> Any:
         replica = SimpleNamespace(max_ongoing_requests=4, replica_metadata=self.metadata)
         ignore = lambda *arguments: None  # noqa: E731
-        router = SimpleNamespace(curr_replicas={REPLICA: replica}, on_change=ignore, begin=ignore, end=ignore)
+        router = SimpleNamespace(
+            curr_replicas={REPLICA: replica}, on_change=ignore, begin=ignore, end=ignore, caches=None
+        )
         counts = SimpleNamespace(
             inc_num_running_requests_for_replica=ignore, dec_num_running_requests_for_replica=ignore
         )
