@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from models.engine import EngineRequest
+from serve.cluster.replicas.beginnings import beginnings
 
 pytestmark = pytest.mark.integration
 
@@ -54,13 +56,18 @@ class Routed:
         return [[each.name for each in rank] for rank in chosen]
 
     async def first(self, text: str) -> str:
-        return (await self.ranks(request(text)))[0][0]
+        """Where a prompt is sent."""
+        keys = beginnings(request(text))
+        name = (await self.ranks(keys))[0][0]
+        if self.router.caches is not None:
+            self.router.caches.send(Id(name), keys, time.monotonic())
+        return name
 
 
 async def test_a_conversation_stays_on_its_replica_and_others_are_ranked_behind() -> None:
     routed = Routed("prefix_cache")
     home = await routed.first(LONG)
-    ranks = await routed.ranks(request(LONG + "And then? " * 30))
+    ranks = await routed.ranks(beginnings(request(LONG + "And then? " * 30)))
     assert ranks[0] == [home]
     assert sorted(name for rank in ranks for name in rank) == ["replica-0", "replica-1", "replica-2"]
 
@@ -81,8 +88,6 @@ async def test_a_replica_that_is_too_busy_loses_its_conversations() -> None:
 
 async def test_a_prompt_goes_to_the_replica_that_has_told_that_it_is_cached_there() -> None:
     routed = Routed("prefix_cache")
-    from serve.cluster.replicas.beginnings import beginnings
-
     for each in routed.replicas:
         routed.router.caches[each.replica_id].told = set(beginnings(request(LONG)))
         assert await routed.first(LONG) == each.name
@@ -102,5 +107,5 @@ async def test_round_robin_takes_the_replicas_in_turn() -> None:
 
 @pytest.mark.parametrize("routing", ["prefix_cache", "round_robin"])
 async def test_one_replica_is_the_choice_and_a_call_without_a_request_is_ranked(routing: str) -> None:
-    assert await Routed(routing, count=1).ranks(request(LONG)) == [["replica-0"]]
-    assert len(await Routed(routing).ranks()) == 3
+    assert await Routed(routing, count=1).ranks([1, 2]) == [["replica-0"]]
+    assert len(await Routed(routing).ranks()) == len(await Routed(routing).ranks(request(LONG))) == 3

@@ -174,9 +174,9 @@ class RoutedHandle:
         """Return when a replica runs, which Ray starts where none does."""
         await self._handle.remote()
 
-    def choose(self, request: Any) -> AbstractAsyncContextManager[Any]:
+    def choose(self, beginnings: list[int]) -> AbstractAsyncContextManager[Any]:
         """The replica that the router ranks first and that has room; `replica_id_of` tells which."""
-        chosen: AbstractAsyncContextManager[Any] = self._handle.choose_replica(request, _reserve=False)
+        chosen: AbstractAsyncContextManager[Any] = self._handle.choose_replica(beginnings, _reserve=False)
         return chosen
 
     def count_waiting(self, change: int) -> None:

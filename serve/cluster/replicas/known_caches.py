@@ -77,6 +77,11 @@ class KnownCaches:
             for replica in replicas
         }
 
+    def send(self, replica: Hashable, keys: Sequence[int], now_s: float) -> None:
+        """A prompt with these beginnings goes to a replica, which may have ended by now."""
+        if (cache := self._caches.get(replica)) is not None:
+            cache.send(keys, now_s)
+
     def pick(self, keys: Sequence[int], loads: Mapping[Replica, int], *, slack: int, now_s: float) -> Replica:
         """The replica that has the least to read for this prompt, where what each has read lately counts too; none that
         has over `slack` requests in flight (`loads`) more than the least busy one.

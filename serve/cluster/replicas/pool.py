@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from models.engine import EngineChunk, EngineFault, EngineRequest
 from serve.cluster.ray_insides.ray_serve import RoutedHandle, replica_id_of
+from serve.cluster.replicas.beginnings import beginnings
 from serve.cluster.replicas.known_caches import KnownCache, KnownCaches
 from serve.cluster.replicas.port import (
     ADDRESS_KEY,
@@ -273,12 +274,18 @@ class Replicas:
             self._places.leave(place, used_tokens=lease.used_tokens if lease else 0)
 
     async def _choose(self, request: EngineRequest) -> Lease:
-        running = self._router.curr_replicas if self._router else {}
+        router = self._router
+        running = router.curr_replicas if router else {}
         if len(running) == 1:
             ((replica_id, only),) = running.items()
             return Lease(_address(only), replica_id)
-        async with self._handle.choose(request) as chosen:
-            return Lease(_address(chosen), replica_id_of(chosen))
+        caches = router.caches if router else None
+        keys = beginnings(request) if caches is not None else []
+        async with self._handle.choose(keys) as chosen:
+            lease = Lease(_address(chosen), replica_id_of(chosen))
+        if caches is not None:
+            caches.send(lease.replica_id, keys, time.monotonic())
+        return lease
 
     def lost(self, lease: Lease) -> None:
         """Nothing listens there any more: no request goes to that replica until Ray names it again."""

@@ -8,8 +8,6 @@ from typing import Literal
 
 from ray.serve.request_router import FIFOMixin, PendingRequest, ReplicaID, RequestRouter, RunningReplica
 
-from models.engine import EngineRequest
-from serve.cluster.replicas.beginnings import beginnings
 from serve.cluster.replicas.known_caches import KnownCaches
 
 # Requests that a replica may have above the least busy one, before its cache no longer counts.
@@ -20,7 +18,7 @@ class ReplicaRouter(FIFOMixin, RequestRouter):
     """A `ray.serve.request_router.RequestRouter`, one in each process that has a handle.
 
     Loads are this process's own requests in flight, which `begin` and `end` count. `caches` is what replicas tell of
-    theirs; None where nobody asks.
+    theirs, by which a call is ranked whose argument is a list of a prompt's beginnings; None where nobody asks.
     """
 
     def initialize_state(self, routing: Literal["prefix_cache", "round_robin"]) -> None:
@@ -42,21 +40,13 @@ class ReplicaRouter(FIFOMixin, RequestRouter):
             first = next(self._round_robin) % len(candidate_replicas)
             return [[replica] for replica in candidate_replicas[first:] + candidate_replicas[:first]]
         by_load = sorted(candidate_replicas, key=lambda replica: self.load[replica.replica_id])
-        request = next(iter(pending_request.args), None) if pending_request is not None else None
-        if self.caches is None or not isinstance(request, EngineRequest):
+        keys = next(iter(pending_request.args), None) if pending_request is not None else None
+        if self.caches is None or not isinstance(keys, list):
+            # A call that generates nothing.
             return [[replica] for replica in by_load]
-        best = self._best(self.caches, request, by_load)
-        return [[best], *([replica] for replica in by_load if replica is not best)]
-
-    def _best(
-        self, caches: KnownCaches, request: EngineRequest, replicas: list[RunningReplica]
-    ) -> RunningReplica:
-        keys, now_s = beginnings(request), time.monotonic()
-        by_id = {replica.replica_id: replica for replica in replicas}
-        loads = {replica_id: self.load[replica_id] for replica_id in by_id}
-        best = caches.pick(keys, loads, slack=SLACK, now_s=now_s)
-        caches[best].send(keys, now_s)
-        return by_id[best]
+        loads = {replica.replica_id: self.load[replica.replica_id] for replica in by_load}
+        best = self.caches.pick(keys, loads, slack=SLACK, now_s=time.monotonic())
+        return [[replica] for replica in sorted(by_load, key=lambda replica: replica.replica_id != best)]
 
     def begin(self, replica_id: ReplicaID) -> None:
         """A request goes to this replica."""

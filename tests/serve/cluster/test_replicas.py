@@ -6,13 +6,15 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from models.engine import EngineRequest
+from serve.cluster.replicas.beginnings import beginnings
+from serve.cluster.replicas.known_caches import KnownCaches
 from serve.cluster.replicas.pool import ReplicaClient, Replicas
 from serve.cluster.replicas.port import ADDRESS_KEY
 from serve.fairness.places import QueueFull
@@ -36,7 +38,7 @@ class FakeRay:
     woken: int = 0
     on_change: Callable[[], None] = lambda: None
     is_initialized: bool = True
-    caches: None = None
+    caches: KnownCaches | None = None
 
     @property
     def curr_replicas(self) -> dict[str, Any]:
@@ -77,7 +79,7 @@ class FakeRay:
         self.set(started=2)
 
     @asynccontextmanager
-    async def choose_replica(self, request: EngineRequest, *, _reserve: bool) -> AsyncIterator[Any]:
+    async def choose_replica(self, keys: list[int], *, _reserve: bool) -> AsyncIterator[Any]:
         assert not _reserve
         name = min(self.replicas, key=lambda name: self.running[name])
         yield SimpleNamespace(_replica=SimpleNamespace(replica_id=name), replica_metadata=metadata(name))
@@ -109,6 +111,19 @@ async def test_ray_sees_each_request_on_its_replica_until_it_ends() -> None:
             await take(replicas, stack)
         assert ray.running == {"a": 3, "b": 3}
     assert ray.running.total() == 0
+
+
+async def test_a_prompt_is_on_its_way_to_the_replica_that_was_chosen() -> None:
+    caches = KnownCaches()
+    ray = FakeRay({"a": 4, "b": 4}, caches=caches)
+    caches.run(ray.replicas, 0.0)
+    replicas = replicas_of(ray)
+    asked = replace(REQUEST, messages=({"role": "user", "content": "a long question " * 50},))
+    async with replicas.lease(asked) as lease:
+        other = next(iter(ray.replicas.keys() - {lease.replica_id}))
+        assert caches[lease.replica_id].blocks_of(beginnings(asked)) == len(beginnings(asked)) > 0
+        assert caches[other].blocks_of(beginnings(asked)) == 0
+    await replicas.close()
 
 
 async def test_a_request_is_counted_as_waiting_until_it_has_a_place() -> None:
