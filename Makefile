@@ -78,7 +78,7 @@ bench-overhead: install ## pith compared with bare vLLM, Ray Serve LLM and LiteL
 	$(if $(findstring --sides,$(ARGS)),,$(LITELLM) $(BIN)/python || echo "make: LiteLLM is left out" >&2)
 	exec $(BIN)/python -m benchmarks.overhead $(ARGS)
 
-bench-prefix-cache: install ## routing by prefix against replicas in turn (ARGS="--replicas 2 --conversations 24")
+bench-prefix-cache: install ## routing by caches beside one big cache and Ray's own router (ARGS="--data FILE")
 	exec $(BIN)/python -m benchmarks.prefix_cache $(ARGS)
 
 bench-soak: install ## memory, open files and loop lag of `pith serve` under a fixed rate (ARGS="--requests 100000 --rate 50")

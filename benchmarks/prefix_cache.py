@@ -72,7 +72,7 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--config", type=Path, default=Path("configs/embedded.yaml"))
     parser.add_argument("--sides", type=lambda names: names.split(","), default=list(SIDES))
     parser.add_argument("--replicas", type=count, default=4)
-    parser.add_argument("--cache-tokens", type=count, default=16_640, help="that each replica's cache holds")
+    parser.add_argument("--cache-tokens", type=count, default=24_576, help="that each replica's cache holds")
     parser.add_argument("--data", type=Path, help="JSON lines of recorded sessions; absent: they are made up")
     parser.add_argument("--sessions", type=count, default=40)
     parser.add_argument("--turns", type=count, default=12, help="of a made-up session, about")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from models.engine import EngineRequest
-from serve.cluster.replicas.beginnings import beginnings
+from serve.cluster.replicas.cached_beginnings import beginnings
 
 pytestmark = pytest.mark.integration
 

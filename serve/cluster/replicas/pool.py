@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from models.engine import EngineChunk, EngineFault, EngineRequest
 from serve.cluster.ray_insides.ray_serve import RoutedHandle, replica_id_of
-from serve.cluster.replicas.beginnings import beginnings
+from serve.cluster.replicas.cached_beginnings import beginnings
 from serve.cluster.replicas.known_caches import KnownCache, KnownCaches
 from serve.cluster.replicas.port import (
     ADDRESS_KEY,

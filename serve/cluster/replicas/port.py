@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, dataclass
 from struct import Struct
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 from pydantic_core import from_json, to_json
 
@@ -23,8 +23,7 @@ from models.engine import EngineChunk, EngineFault, EngineRequest, ReplicaEngine
 from models.engine_kinds import RestartingEngine
 from models.errors import EngineFailed
 from serve.cluster.replicas.applications import BOUND_KEY
-from serve.cluster.replicas.beginnings import beginnings
-from serve.cluster.replicas.cache_contents import CacheContents, TooSlow
+from serve.cluster.replicas.cached_beginnings import CacheContents, TooSlow, beginnings
 from serve.fairness.replica_turns import FairGeneration
 from serve.metrics.counts import ReplicaMetrics
 from serve.money.prompt_bound import proven_bound
@@ -118,6 +117,13 @@ async def read_frame(source: Source) -> EngineChunk | EngineFault:
     if kind == _FAULT:
         return EngineFault(**from_json(data))
     return EngineChunk(data, TokenUsage(*tokens), finished=kind == _LAST_CHUNK)
+
+
+def prompt_is_read(item: EngineChunk | EngineFault, request: EngineRequest) -> TypeGuard[EngineChunk]:
+    """True from the first token on. Of several sequences the end tells how much all of them found."""
+    if isinstance(item, EngineFault):
+        return False
+    return item.finished or (request.sequences == 1 and item.usage.completion_tokens > 0)
 
 
 def cached_frame(added: Sequence[int], dropped: Sequence[int]) -> bytes:
@@ -287,12 +293,7 @@ class _Line:
                 async for item in items:
                     self._writer.write(frame(item))
                     is_whole = is_last(item)
-                    if (
-                        not is_read
-                        and isinstance(item, EngineChunk)
-                        and (item.usage.completion_tokens or is_whole)
-                    ):
-                        # The first token comes when the whole prompt is read; from then on it is cached.
+                    if not is_read and prompt_is_read(item, request):
                         is_read = True
                         self._contents.read(beginnings(request), item.usage)
                     if is_whole:

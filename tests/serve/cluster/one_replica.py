@@ -8,6 +8,7 @@ import warnings
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from types import SimpleNamespace
 from typing import Any
 
@@ -38,7 +39,7 @@ class FakeEngineHandle:
     def options(self, **options: object) -> FakeEngineHandle:
         return self
 
-    @property
+    @cached_property
     def _router(self) -> Any:
         replica = SimpleNamespace(max_ongoing_requests=4, replica_metadata=self.metadata)
         ignore = lambda *arguments: None  # noqa: E731

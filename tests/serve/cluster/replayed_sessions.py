@@ -2,19 +2,19 @@
 replayed: without Ray, sockets or time. Whatever is drawn by lot has a seed.
 
 The caches are as vLLM's, exact; pith's parts are the real ones, and hear from one another some requests late.
+`python -m tests.serve.cluster.replayed_sessions` prints hit rates as parts of what one cache of the same size finds.
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter, OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from models.engine import EngineRequest, TokenUsage
-from serve.cluster.replicas.beginnings import beginnings
-from serve.cluster.replicas.cache_contents import CacheContents, Changes
+from serve.cluster.replicas.cached_beginnings import BLOCK_BYTES, CacheContents, Changes, beginnings
 from serve.cluster.replicas.known_caches import KnownCaches
 
 CHARS_PER_TOKEN, BLOCK_TOKENS = 4, 16
@@ -32,18 +32,26 @@ class Cache:
     blocks: int
     kept: OrderedDict[int, None] = field(default_factory=OrderedDict)
 
+    def found(self, keys: Sequence[int]) -> int:
+        return next((at for at, key in enumerate(keys) if key not in self.kept), len(keys))
+
     def read(self, text: str) -> TokenUsage:
-        keys, so_far = [], 0
-        for end in range(BLOCK_CHARS, len(text), BLOCK_CHARS):
-            so_far = hash((so_far, text[end - BLOCK_CHARS : end]))
-            keys.append(so_far)
-        found = next((at for at, key in enumerate(keys) if key not in self.kept), len(keys))
+        keys = block_keys(text)
+        found = self.found(keys)
         for key in reversed(keys):
             self.kept[key] = None
             self.kept.move_to_end(key)
         while len(self.kept) > self.blocks:
             self.kept.popitem(last=False)
         return TokenUsage(len(text) // CHARS_PER_TOKEN, 1, found * BLOCK_TOKENS)
+
+
+def block_keys(text: str) -> list[int]:
+    keys, so_far = [], 0
+    for end in range(BLOCK_CHARS, len(text), BLOCK_CHARS):
+        so_far = hash((so_far, text[end - BLOCK_CHARS : end]))
+        keys.append(so_far)
+    return keys
 
 
 @dataclass(slots=True)
@@ -101,10 +109,28 @@ class Late:
                 process.caches[self.replica].change(added, dropped, now_s)
 
 
+def tell_exactly(
+    processes: Sequence[Process], caches: Mapping[str, Cache], keys: list[int], text: str
+) -> None:
+    """All processes know what all caches have of this prompt, at once."""
+    blocks = block_keys(text)
+    for name, cache in caches.items():
+        cached = keys[: cache.found(blocks) * BLOCK_CHARS // BLOCK_BYTES]
+        for process in processes:
+            process.caches[name].told = set(cached)
+            process.caches[name].on_the_way.clear()
+
+
 def routed(
-    prompts: Sequence[Messages], *, blocks: int, replicas: int = 4, processes: int = 2, steps_late: int = 2
+    prompts: Sequence[Messages],
+    *,
+    blocks: int,
+    replicas: int = 4,
+    processes: int = 2,
+    steps_late: int = 2,
+    exact: bool = False,
 ) -> Hits:
-    """The hits of so many replicas, which share the blocks."""
+    """The hits of so many replicas, which share the blocks. `exact`: nobody measures, and everybody knows."""
     rng = random.Random(0)
     names = [f"replica-{number}" for number in range(replicas)]
     caches = {name: Cache(blocks // replicas) for name in names}
@@ -115,6 +141,8 @@ def routed(
         late = [Late(name, until.enter_context(contents[name].listener()), steps_late) for name in names]
         for step, messages in enumerate(prompts):
             keys = beginnings(EngineRequest("id", "model", messages, 1, True, "salt"))
+            if exact:
+                tell_exactly(ingress, caches, keys, text_of(messages))
             replica = rng.choice(ingress).send(keys, step * STEP_S)
             usage = caches[replica].read(text_of(messages))
             contents[replica].read(keys, usage)
@@ -173,3 +201,23 @@ def replayed(found: Sequence[Messages], *, live: int, seed: int) -> list[Message
 def blocks_of(found: Sequence[Messages], *, live: int) -> int:
     """Blocks of so many whole sessions."""
     return live * sum(len(text_of(session)) for session in found) // len(found) // BLOCK_CHARS
+
+
+def main() -> None:
+    print("agents, caches: 1, 2, 4 processes; exact, 2 processes; 4 that are told nothing")
+    for applications in (1, 5, 120):
+        found = sessions(120, applications=applications, seed=1)
+        prompts, whole = replayed(found, live=24, seed=2), blocks_of(found, live=24)
+        for blocks in (whole, whole // 2):
+            most = in_one_cache(prompts, blocks=blocks).rate
+            rates = [
+                *(routed(prompts, blocks=blocks, processes=processes).rate for processes in (1, 2, 4)),
+                routed(prompts, blocks=blocks, exact=True).rate,
+                routed(prompts, blocks=blocks, processes=4, steps_late=len(prompts)).rate,
+            ]
+            share = f"{blocks / whole:.1f}"
+            print(applications, share, *(f"{rate / most:.3f}" for rate in rates))
+
+
+if __name__ == "__main__":
+    main()

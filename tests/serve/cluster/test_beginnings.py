@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from models.engine import EngineRequest
-from serve.cluster.replicas.beginnings import BLOCK_BYTES, MOST_KEYS, beginnings
+from serve.cluster.replicas.cached_beginnings import BLOCK_BYTES, MOST_KEYS, beginnings
 
 LONG = "You are a patient librarian who answers in one sentence. " * 20
 
@@ -71,7 +71,7 @@ def test_parts_of_a_content_and_prompts_of_tokens_are_told_apart() -> None:
 def test_every_process_has_the_same_keys() -> None:
     program = (
         "from models.engine import EngineRequest\n"
-        "from serve.cluster.replicas.beginnings import beginnings\n"
+        "from serve.cluster.replicas.cached_beginnings import beginnings\n"
         "asked = EngineRequest('id', 'model', ({'role': 'user', 'content': 'word ' * 200},), 16, True, 'workspace')\n"
         "print(beginnings(asked))"
     )

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from models.engine import TokenUsage
-from serve.cluster.replicas.cache_contents import CacheContents, Changes, TooSlow
+from serve.cluster.replicas.cached_beginnings import CacheContents, Changes, TooSlow
 
 
 def usage(prompt_tokens: int, cached_tokens: int = 0) -> TokenUsage:

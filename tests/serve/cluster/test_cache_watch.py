@@ -12,7 +12,7 @@ import pytest
 
 from models.engine import EngineRequest
 from models.fake_engine import FakeEngine, FakePrefixCache, FakeReplicaEngine
-from serve.cluster.replicas.beginnings import beginnings
+from serve.cluster.replicas.cached_beginnings import beginnings
 from serve.cluster.replicas.known_caches import KnownCaches
 from serve.cluster.replicas.pool import CacheWatch, ReplicaClient, ReplicaGone, ReplyBroken
 from serve.cluster.replicas.port import ADDRESS_KEY, Address, Replica
@@ -84,6 +84,32 @@ async def test_a_prompt_that_the_engine_refuses_is_not_told_as_cached() -> None:
         await ask(client, address, request())
         await ask(client, address, kept)
         await eventually(lambda: caches[f"{NAME} 0"].told == set(beginnings(kept)))
+
+
+async def test_a_prompt_is_cached_from_the_first_token_on_while_its_reply_goes_on() -> None:
+    slow = engine()
+    slow.engine.token_s = 3600
+    async with replica(slow) as (_, address), ingress(address) as (client, caches, _):
+        reply = client.generate(address, request())
+        while not (await anext(reply)).usage.completion_tokens:
+            assert not caches[f"{NAME} 0"].told
+        await eventually(lambda: caches[f"{NAME} 0"].told == set(beginnings(request())))
+        await reply.aclose()
+
+
+async def test_what_several_choices_found_is_known_at_the_end() -> None:
+    slow = engine()
+    slow.engine.token_s = 3600
+    several = request(options={"n": 2})
+    async with replica(slow) as (running, address), ingress(address) as (client, _, _):
+        reply = client.generate(address, several)
+        while not (await anext(reply)).usage.completion_tokens:
+            pass
+        assert len(running._contents) == 0
+        await reply.aclose()
+        slow.engine.token_s = 0
+        await ask(client, address, several)
+        assert len(running._contents) == len(beginnings(several))
 
 
 async def test_what_is_dropped_is_told_and_an_engine_that_was_started_again_has_nothing() -> None:

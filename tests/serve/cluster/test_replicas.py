@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from models.engine import EngineRequest
-from serve.cluster.replicas.beginnings import beginnings
+from serve.cluster.replicas.cached_beginnings import beginnings
 from serve.cluster.replicas.known_caches import KnownCaches
 from serve.cluster.replicas.pool import ReplicaClient, Replicas
 from serve.cluster.replicas.port import ADDRESS_KEY
