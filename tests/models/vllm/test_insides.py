@@ -65,6 +65,13 @@ def test_a_response_is_made_of_what_was_rendered() -> None:
     assert items.count("self._make_response_output_items(") == 1
 
 
+def test_the_core_tells_how_many_tokens_its_cache_holds() -> None:
+    for name in ("kv_cache_size_tokens", "enable_prefix_caching"):
+        assert found("vllm.config.cache", f"CacheConfig.{name}")
+    told = text("vllm.v1.engine.core_client", "MPClient._apply_ready_response")
+    assert "response.kv_cache_size_tokens" in told
+
+
 def test_a_chat_has_what_the_responses_are_made_with() -> None:
     chat = text(CHAT, "OpenAIServingChat.__init__")
     names = ("online_renderer", "chat_template", "chat_template_content_format", "enable_auto_tools")
