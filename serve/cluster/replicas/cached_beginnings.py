@@ -12,10 +12,11 @@ in the cache. What was read is cached; what is cached and used last goes last wh
 from __future__ import annotations
 
 import asyncio
+from array import array
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 from zlib import crc32
 
@@ -28,6 +29,8 @@ MOST_BYTES = 2**15
 MOST_KEYS = MOST_BYTES // BLOCK_BYTES
 # Of a prompt that is given as tokens.
 MOST_TOKENS = 2**12
+# Of a part of a content.
+MOST_FIELDS = 8
 # Whatever the engine has room for: a key takes some 100 bytes here and in each ingress.
 MOST_KNOWN = 100_000
 # Found in the cache are whole blocks, of up to 128 tokens, and a prompt's tokens are not spread evenly over its text.
@@ -62,25 +65,25 @@ def _messages(request: EngineRequest) -> Iterator[str]:
         if isinstance(content, str):
             yield content
         else:
-            yield from _strings(content)
+            for part in content or ():
+                yield from _strings(part)
         yield ";"
 
 
-def _strings(value: Any) -> Iterator[str]:
-    """All strings in it: of a content's parts, whatever they are."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for each in value.values():
-            yield from _strings(each)
-    elif isinstance(value, Sequence):
-        for each in value:
-            yield from _strings(each)
+def _strings(part: Mapping[str, Any]) -> Iterator[str]:
+    """The text of a part, or the address of its image: of its fields, and of what lies in them."""
+    yield ","
+    for value in islice(part.values(), MOST_FIELDS):
+        inner = islice(value.values(), MOST_FIELDS) if isinstance(value, Mapping) else (value,)
+        yield from (each for each in inner if isinstance(each, str))
 
 
 def _prompt(request: EngineRequest) -> Iterator[str]:
     for prompt in request.prompts[:1]:
-        yield prompt if isinstance(prompt, str) else str(prompt[:MOST_TOKENS])
+        if isinstance(prompt, str):
+            yield prompt
+        else:
+            yield array("I", (token % 2**32 for token in prompt[:MOST_TOKENS])).tobytes().decode("latin-1")
 
 
 class CacheContents:

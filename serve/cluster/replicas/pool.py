@@ -189,8 +189,8 @@ class CacheWatch:
                     async for added, dropped in told:
                         cache.change(added, dropped, time.monotonic())
             except (ReplicaGone, ReplyBroken):
-                # It has ended, which Ray is going to say, or will be asked again.
-                cache.told = set()
+                # It has ended, which Ray is going to say; else it still has what it has told.
+                pass
             await asyncio.sleep(ASK_AGAIN_S)
 
     async def close(self) -> None:

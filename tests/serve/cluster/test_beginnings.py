@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from models.engine import EngineRequest
-from serve.cluster.replicas.cached_beginnings import BLOCK_BYTES, MOST_KEYS, beginnings
+from serve.cluster.replicas.cached_beginnings import BLOCK_BYTES, MOST_KEYS, MOST_TOKENS, beginnings
 
 LONG = "You are a patient librarian who answers in one sentence. " * 20
 
@@ -66,6 +66,17 @@ def test_parts_of_a_content_and_prompts_of_tokens_are_told_apart() -> None:
     tokens = replace(request(), prompts=(tuple(range(1000)),))
     assert beginnings(tokens)[:3] == beginnings(replace(tokens, prompts=(tuple(range(2000)),)))[:3]
     assert not set(beginnings(tokens)) & set(beginnings(replace(tokens, prompts=(tuple(range(1, 1001)),))))
+
+
+def test_a_content_without_texts_and_tokens_of_any_size_are_read_no_further_either() -> None:
+    parts = [{"type": "input_audio", "input_audio": {"data": "x", "more": list(range(1000))}}] * 100_000
+    assert len(beginnings(request(parts))) == MOST_KEYS
+    wide = [{"type": "text", "text": LONG, **{f"field {number}": 1 for number in range(100_000)}}]
+    assert beginnings(request(wide))[:2] == beginnings(request([{"type": "text", "text": LONG}]))[:2]
+    assert (
+        len(beginnings(replace(request(), prompts=((10**5000,) * 100_000,))))
+        == MOST_TOKENS * 4 // BLOCK_BYTES
+    )
 
 
 def test_every_process_has_the_same_keys() -> None:
