@@ -25,7 +25,7 @@ from models.vllm.counting_client import CountingClient, PromptMeters, gathering_
 from models.vllm.faults import constrained_by, fault_of, located, refusal, unknown_form
 from models.vllm.message_form import MessageForm
 from models.vllm.openai_forms import ChatForm, CompletionForm
-from models.vllm.prompts import note_length, prompt_making, render_short_prompts_at_once
+from models.vllm.prompts import note_length, prompt_making
 from models.vllm.response_form import ResponseForm
 
 logger = logging.getLogger("pith.engine")
@@ -54,7 +54,7 @@ class VLLMEngine:
         self._client = CountingClient(engine_client, trials_of(engine_client, trial_turns, trial_terms))
         self._serving = serving_chat
         insides.refuse_what_cannot_be_rendered(serving_chat)
-        render_short_prompts_at_once(serving_chat)
+        insides.render_short_prompts_at_once(serving_chat)
         self._forms = forms_of(serving_chat, self._client)
         self._coalesce_s = coalesce_s
         self._counting_turns = asyncio.Lock()

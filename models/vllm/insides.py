@@ -34,7 +34,7 @@ from vllm.v1.structured_output.backend_types import StructuredOutputOptions
 from vllm.v1.structured_output.request import get_structured_output_key
 
 from models.errors import UnrenderablePrompt
-from models.vllm.prompts import one_at_a_time, without_a_limit
+from models.vllm.prompts import ShortAtOnce, one_at_a_time, without_a_limit
 from models.vllm.reply_reading import read_reply, reading_right
 
 __all__ = ["EngineDeadError", "EngineGenerateError", "StructuredOutputOptions"]
@@ -183,6 +183,12 @@ def refuse_what_cannot_be_rendered(serving_chat: Any) -> None:
     renderer.__class__ = type(kind.__name__, (kind,), methods)
     serving_chat.online_renderer = renderer
     logging.getLogger("vllm.renderers.hf").addFilter(_is_no_template_error)
+
+
+def render_short_prompts_at_once(serving_chat: Any) -> None:
+    """Let short prompts be rendered and tokenized in the event loop (`BaseRenderer._executor`). Without it each changes
+    threads three times."""
+    serving_chat.online_renderer.renderer._executor.__class__ = ShortAtOnce
 
 
 def _refusing(render: Callable[..., Any], field: str) -> Callable[..., Any]:

@@ -130,7 +130,7 @@ def _is_short(request: EngineRequest) -> bool:
     return True
 
 
-class _ShortAtOnce(ThreadPoolExecutor):
+class ShortAtOnce(ThreadPoolExecutor):
     """Threads that vLLM gives prompts to, which a short one need not wait for."""
 
     def submit(self, work: Callable[..., Any], /, *given: Any, **options: Any) -> Future[Any]:
@@ -142,11 +142,6 @@ class _ShortAtOnce(ThreadPoolExecutor):
         except Exception as error:
             done.set_exception(error)
         return done
-
-
-def render_short_prompts_at_once(serving_chat: Any) -> None:
-    """Let short prompts be rendered in the event loop (`BaseRenderer._executor`): three changes of threads fewer."""
-    serving_chat.online_renderer.renderer._executor.__class__ = _ShortAtOnce
 
 
 def without_a_limit(online_renderer: Any, turns: asyncio.Lock) -> Any:

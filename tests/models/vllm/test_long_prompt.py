@@ -19,14 +19,7 @@ from tokenizers import Regex, Tokenizer
 from tokenizers.pre_tokenizers import ByteLevel, Sequence, Split
 
 from models.engine import EngineRequest
-from models.vllm.prompts import (
-    PIECE_CHARS,
-    SHORT_CHARS,
-    note_length,
-    pieces_of,
-    render_short_prompts_at_once,
-    without_a_limit,
-)
+from models.vllm.prompts import PIECE_CHARS, SHORT_CHARS, note_length, pieces_of, without_a_limit
 
 ROOT = Path(__file__).parents[3]
 EMBEDDED = ROOT / "models/embedded/tokenizer/tokenizer.json"
@@ -153,6 +146,8 @@ def asked(content: object, **options: object) -> EngineRequest:
 
 
 async def test_a_short_prompt_needs_no_thread_and_any_other_does_not_stand_in_the_event_loop() -> None:
+    from models.vllm.insides import render_short_prompts_at_once
+
     online = SimpleNamespace(renderer=SimpleNamespace(_executor=ThreadPoolExecutor(1)))
     render_short_prompts_at_once(SimpleNamespace(online_renderer=online))
     threads, here = online.renderer._executor, threading.get_ident()
