@@ -65,7 +65,7 @@ def test_no_other_interpreter_is_started_to_look_at_a_model(
 
     from models.vllm.insides import inspect_models_here
 
-    monkeypatch.setenv("VLLM_CACHE_ROOT", str(tmp_path))
+    monkeypatch.setattr(registry._LazyRegisteredModel, "_get_cache_dir", staticmethod(lambda: tmp_path))
     monkeypatch.setattr(registry, "_run_in_subprocess", registry._run_in_subprocess)
     monkeypatch.setattr(registry, "_SUBPROCESS_COMMAND", ["false"])
     model = registry.ModelRegistry.models["LlamaForCausalLM"]
@@ -74,4 +74,4 @@ def test_no_other_interpreter_is_started_to_look_at_a_model(
     inspect_models_here()
     assert model.inspect_model_cls().architecture == "LlamaForCausalLM"
     # It is kept all the same, for starts that find it.
-    assert len([*tmp_path.glob("modelinfos/*.json")]) == 1
+    assert len([*tmp_path.glob("*.json")]) == 1
