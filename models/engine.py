@@ -252,6 +252,17 @@ class ReplicaEngine(Protocol):
         """End what it runs, also where it is dead already."""
 
 
+class SleepableEngine(ReplicaEngine, Protocol):
+    """One that can give up the memory of its GPUs for a while, so that another has it."""
+
+    async def sleep(self) -> None:
+        """Give it up, and return when it is free. What runs is paused, what is asked from now on waits, and both go on
+        after `wake`; the replies are the same. Prompts can be counted meanwhile."""
+
+    async def wake(self) -> None:
+        """Take it back, once it is free again, and return when the engine works."""
+
+
 class Engine(Protocol):
     """One model's engine as the HTTP service has it, wherever its replicas run."""
 

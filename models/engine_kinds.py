@@ -44,12 +44,14 @@ class EngineKind:
 
     module: str | None
     computes: bool = True
+    # Its engines are `models.engine.SleepableEngine`s, and models with them may take turns.
+    sleeps: bool = False
 
 
 VLLM, FAKE = "vllm", "fake"
 ENGINE_KINDS: dict[str, EngineKind] = {
-    VLLM: EngineKind(module=None),
-    FAKE: EngineKind(module="models.fake_engine", computes=False),
+    VLLM: EngineKind(module=None, sleeps=True),
+    FAKE: EngineKind(module="models.fake_engine", computes=False, sleeps=True),
 }
 
 

@@ -8,7 +8,7 @@ import asyncio
 import json
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, cycle, islice
 
@@ -20,6 +20,8 @@ from models.fake_forms import FAKE_FORMS, FakeForm
 TEXT = "The quick brown fox jumps over the lazy dog while seven tired owls look on from their old tree."
 # The reply of a served fake: it says so, and cannot be mistaken for a model's.
 SERVED_TEXT = "This is a fake engine for tests. It computes nothing: it says this text to everybody."
+# An engine says something every half second.
+SIGN_OF_LIFE_S = 0.4
 # Of `prompt_tokens` below: a message, and an empty text, are a token each; a part is written with four words.
 WORDS_ARE_TOKENS = PromptBound(per_byte=1, per_message=2, per_part=4, fixed=0)
 
@@ -164,24 +166,49 @@ class FakeEngine:
 
 @dataclass(kw_only=True)
 class FakeReplicaEngine:
-    """`engine` as the `models.engine.ReplicaEngine` of a replica."""
+    """`engine` as the `models.engine.SleepableEngine` of a replica, which takes `wake_s` to wake up."""
 
     engine: FakeEngine = field(default_factory=FakeEngine)
     places: int = 256
     dead: bool = False
     prompt_making: None = None
+    wake_s: float = 0
+    _awake: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self._awake.set()
 
     @property
     def cache_tokens(self) -> int:
         return self.engine.prefix_cache.most * self.engine.prefix_cache.block
 
     async def generate(self, request: EngineRequest) -> AsyncGenerator[EngineChunk | EngineFault, None]:
+        usage = TokenUsage()
         try:
             async with aclosing(self.engine.generate(request)) as chunks:
                 async for chunk in chunks:
+                    while not await self._is_awake():
+                        yield EngineChunk(b"", usage, finished=False)
+                    usage = chunk.usage
                     yield chunk
         except EngineError as error:
             yield EngineFault.of(error)
+
+    async def _is_awake(self) -> bool:
+        """Waits for it, and at most until it is time for a sign of life."""
+        if self._awake.is_set():
+            return True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SIGN_OF_LIFE_S):
+                await self._awake.wait()
+        return self._awake.is_set()
+
+    async def sleep(self) -> None:
+        self._awake.clear()
+
+    async def wake(self) -> None:
+        await asyncio.sleep(self.wake_s)
+        self._awake.set()
 
     def pause(self, request: EngineRequest, paused: bool) -> None:
         """It has as many places as it is asked for."""
@@ -199,9 +226,10 @@ class FakeReplicaEngine:
 
 
 async def start(spec: EngineSpec) -> FakeReplicaEngine:
-    """For `engine.kind: fake`; its `engine.options` are knobs of `FakeEngine`."""
+    """For `engine.kind: fake`; its `engine.options` are `wake_s` and the knobs of `FakeEngine`."""
     knobs = {"text": SERVED_TEXT, "context_length": spec.context_length, **spec.options}
-    return FakeReplicaEngine(engine=FakeEngine(**knobs))
+    wake_s = knobs.pop("wake_s", 0)
+    return FakeReplicaEngine(engine=FakeEngine(**knobs), wake_s=wake_s)
 
 
 def reply_pieces(text: str, request: EngineRequest) -> tuple[list[str], str]:

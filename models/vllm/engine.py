@@ -173,6 +173,14 @@ class VLLMEngine:
             async for _ in self.generate(request):
                 pass
 
+    async def sleep(self) -> None:
+        """Of an engine that was started with `enable_sleep_mode`. Weights go to the machine's memory; what runs stays,
+        without its KV cache; the prefix cache is lost."""
+        await self._client.sleep(level=1, mode="keep")
+
+    async def wake(self) -> None:
+        await self._client.wake_up()
+
     async def stop(self) -> None:
         await self._client.close()
 

@@ -64,8 +64,8 @@ def first_lineup(settings: Settings) -> Lineup:
 
 def applications_of(settings: Settings) -> Iterable[tuple[str, bool]]:
     """The applications that models need, and whether each has a replica at all times."""
-    for model in settings.engine_models:
-        yield model_app(model.id), model.replicas.min > 0
+    for group in settings.engine_groups:
+        yield model_app(group.name), group.first.replicas.min > 0
     for compressor in settings.compression.models:
         yield compressor_app(compressor.id), compressor.replicas.min > 0
     for texts in settings.retrieval_models:
@@ -124,9 +124,8 @@ class Run:
     def deploy_models(self, lineup: Lineup, apps: Collection[str], checkpoints: Mapping[str, str]) -> None:
         """Those of `apps`, which all start at the same time."""
         settings = lineup.settings
-        warn_of_fake_engines(
-            [model for model in settings.engine_models if model_app(model.id) in apps], self.progress
-        )
+        started = [group for group in settings.engine_groups if model_app(group.name) in apps]
+        warn_of_fake_engines([model for group in started for model in group.models], self.progress)
         for app, build in self.builds(settings, checkpoints).items():
             if app in apps:
                 on_demand = "" if lineup.kept_up([app]) else " (starts on its first request)"
@@ -144,14 +143,14 @@ class Run:
     def builds(self, settings: Settings, checkpoints: Mapping[str, str]) -> dict[str, Callable[[], Any]]:
         """Functions that make each application, by its name."""
         from serve.cluster.deployments.pooled import build_compressor, build_retrieval_model
-        from serve.cluster.deployments.vllm_chat import build_model
+        from serve.cluster.deployments.vllm_chat import build_models
 
         logs = settings.logs.plan(self.folder / LOGS_SOCKET if self.folder else None)
         builds: dict[str, Callable[..., Any]] = {}
-        for model in settings.engine_models:
-            checkpoint, folder = checkpoints[model.id], self.folder
-            build = partial(build_model, model, settings, logs, checkpoint=checkpoint, run_folder=folder)
-            builds[model_app(model.id)] = build
+        for group in settings.engine_groups:
+            builds[model_app(group.name)] = partial(
+                build_models, group, settings, logs, checkpoints=checkpoints, run_folder=self.folder
+            )
         for compressor in settings.compression.models:
             builds[compressor_app(compressor.id)] = partial(build_compressor, compressor, settings, logs)
         for texts in settings.retrieval_models:

@@ -169,16 +169,17 @@ def _started_with(settings: Settings, *, beside: Settings) -> Mapping[str, Any]:
     server = settings.server
     of_all = (server.coalesce_ms, server.longest_request_s)
     chat = {
-        model_app(model.id): (
-            _own(model),
+        model_app(group.name): (
+            [_own(model) for model in group.models],
+            group.turns,
             of_all,
             [
                 (one.id, one.adapter)
-                for one in settings.adapters_of(model.id)
-                if not _comes_or_goes(one, model, beside)
+                for one in settings.adapters_of(group.first.id)
+                if not _comes_or_goes(one, group.first, beside)
             ],
         )
-        for model in settings.engine_models
+        for group in settings.engine_groups
     }
     compressors = {compressor_app(model.id): _own(model) for model in settings.compression.models}
     texts = {

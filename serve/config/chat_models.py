@@ -76,6 +76,11 @@ class SizeSettings(Section):
     activations_gb: float | None = Field(
         None, ge=0, description="Gigabytes of activations on each GPU; default: 4 on a GPU, 0.3 on CPUs."
     )
+    asleep_gb: float = Field(
+        2,
+        ge=0,
+        description="Gigabytes that it keeps of each GPU while it sleeps (`turns`): CUDA's context and graphs.",
+    )
 
 
 class ReplicaSettings(ReplicaCounts):

@@ -38,6 +38,7 @@ REFUSED: Mapping[str, str] = {
         "pith sets it from metrics.engines and tracing.engines",
     ),
     "otlp_traces_endpoint": "pith sets it from tracing",
+    "enable_sleep_mode": "pith sets it from turns",
     "enable_log_requests": "customers' prompts are not logged",
     "hf_token": "a secret has no place in a configuration: set HF_TOKEN in the server's environment",
     **dict.fromkeys(

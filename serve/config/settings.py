@@ -25,6 +25,7 @@ from serve.config.server_settings import (
     ServerSettings,
     TracingSettings,
 )
+from serve.config.turns import EngineGroup, TurnSettings, groups_of, problems_of_turns
 from serve.config.values import Section, parse_node, with_files
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -81,6 +82,9 @@ class Settings(Section):
     retrieval_models: list[RetrievalModelSettings] = Field(
         [], description="Set by `models`; no key of a file."
     )
+    turns: list[TurnSettings] = Field(
+        [], description="Chat models that take turns on the same GPUs; one of each entry is awake."
+    )
     compression: CompressionSettingsSection = CompressionSettingsSection()
     batches: BatchSettings = BatchSettings()
     responses: ResponseSettings = ResponseSettings()
@@ -126,6 +130,12 @@ class Settings(Section):
         return self
 
     @model_validator(mode="after")
+    def _turns_can_be_taken(self) -> Settings:
+        if problems := list(problems_of_turns(self.turns, self.models, self.server)):
+            raise ValueError("; ".join(problems))
+        return self
+
+    @model_validator(mode="after")
     def _shared_limits_need_shared_storage(self) -> Settings:
         joined = self.ray.address is not None
         if joined and self.server.ingress_replicas > 1 and self.billing.rate_limit_storage == IN_MEMORY:
@@ -145,6 +155,11 @@ class Settings(Section):
     def engine_models(self) -> list[ModelSettings]:
         """The chat models with engines of their own: all but adapters."""
         return [model for model in self.models if model.adapter is None]
+
+    @property
+    def engine_groups(self) -> list[EngineGroup]:
+        """The same by application: those that take turns are in one."""
+        return groups_of(self.engine_models, self.turns)
 
     def adapters_of(self, model_id: str) -> list[ModelSettings]:
         """The entries that the engines of this model serve beside it."""

@@ -209,39 +209,41 @@ Names = Sequence[str]
 class EngineFamily(Generic[C]):
     """A name; `labels` gives what is counted. vLLM asks for the name without `_total`, as `prometheus_client` does."""
 
-    def __init__(self, counts: Counts, child: type[C], family: Family) -> None:
+    def __init__(self, counts: Counts, child: type[C], family: Family, also: Mapping[str, str]) -> None:
         self._counts = counts
         self._child = child
         self._family = family
+        self._also = also
 
     def labels(self, *values: object, **named: object) -> C:
         given = dict(zip(self._family.labels, values, strict=False)) | named
         labels = {name: str(given[name]) for name in self._family.labels}
-        return self._child(self._counts, self._counts.series(self._family, labels))
+        return self._child(self._counts, self._counts.series(self._family, {**labels, **self._also}))
 
 
 class EngineFamilies:
-    """An engine's own, made with the arguments of `prometheus_client`'s classes."""
+    """An engine's own, made with the arguments of `prometheus_client`'s classes. `also`: labels of each."""
 
-    def __init__(self, counts: Counts) -> None:
+    def __init__(self, counts: Counts, also: Mapping[str, str] = NO_LABELS) -> None:
         self._counts = counts
+        self._also = also
 
     def counter(self, name: str, documentation: str, labelnames: Names = ()) -> EngineFamily[CounterChild]:
         family = Family(name.removesuffix("_total"), "counter", documentation, tuple(labelnames))
-        return EngineFamily(self._counts, CounterChild, family)
+        return EngineFamily(self._counts, CounterChild, family, self._also)
 
     def gauge(
         self, name: str, documentation: str, labelnames: Names = (), multiprocess_mode: str = ""
     ) -> EngineFamily[GaugeChild]:
         family = Family(name, "gauge", documentation, tuple(labelnames))
-        return EngineFamily(self._counts, GaugeChild, family)
+        return EngineFamily(self._counts, GaugeChild, family, self._also)
 
     def histogram(
         self, name: str, documentation: str, labelnames: Names = (), buckets: Sequence[float] = ()
     ) -> EngineFamily[HistogramChild]:
         bounds = tuple(float(bound) for bound in buckets if bound != float("inf"))
         family = Family(name, "histogram", documentation, tuple(labelnames), bounds)
-        return EngineFamily(self._counts, HistogramChild, family)
+        return EngineFamily(self._counts, HistogramChild, family, self._also)
 
 
 ENGINES = "engines"
@@ -252,7 +254,7 @@ class ReplicaMetrics:
     """Metrics of a chat model's replica; `families` is for the engine's own."""
 
     def __init__(self, counts: Counts, model_id: str, number: str) -> None:
-        self.families = EngineFamilies(counts)
+        self.families = EngineFamilies(counts, {"model": model_id})
         families = Families(counts)
         self._waiting = families.gauge("pith_replica_requests_waiting", model_id, number)
         self._running = families.gauge("pith_replica_requests_running", model_id, number)
@@ -278,17 +280,40 @@ class ReplicaMetrics:
         self._restarts.inc()
 
 
-def open_replica_metrics(folder: Path | None, model_id: str) -> ReplicaMetrics | None:
-    """This process's metrics, in the server's `folder` of metrics; None without one, or if nothing can be written."""
+class TurnMetrics:
+    """Metrics of the models of one replica that take turns on its GPUs."""
+
+    def __init__(self, counts: Counts, models: Iterable[str], number: str) -> None:
+        families = Families(counts)
+        self._awake = {model: families.gauge("pith_model_awake", model, number) for model in models}
+        self._swaps = {
+            model: families.histogram("pith_model_swap_seconds", model, number) for model in models
+        }
+
+    def woke(self, model: str, took_s: float) -> None:
+        for other, gauge in self._awake.items():
+            gauge.set(other == model)
+        if took_s:
+            self._swaps[model].observe(took_s)
+
+
+# By model; and of the turns of several.
+OpenMetrics = tuple[Mapping[str, ReplicaMetrics], TurnMetrics | None]
+
+
+def open_replica_metrics(folder: Path | None, models: Sequence[str]) -> OpenMetrics:
+    """This process's metrics by model, in the server's `folder` of metrics, and those of their turns, if there are
+    several; nothing without one, or if nothing can be written."""
     if folder is None:
-        return None
+        return {}, None
     try:
-        number = str(enrol(folder, CHAT_REPLICA, os.getpid(), model=model_id).number)
-        counts = Counts(folder / ENGINES, os.getpid(), {"model": model_id, "replica": number})
+        number = str(enrol(folder, CHAT_REPLICA, os.getpid(), model="+".join(models)).number)
+        counts = Counts(folder / ENGINES, os.getpid(), {"replica": number})
     except OSError as error:
         logger.error("this replica's metrics are not shown: no files for them in %s: %s", folder, error)
-        return None
-    return ReplicaMetrics(counts, model_id, number)
+        return {}, None
+    turns = TurnMetrics(counts, models, number) if len(models) > 1 else None
+    return {model: ReplicaMetrics(counts, model, number) for model in models}, turns
 
 
 def metrics_folder(settings: Settings) -> Path | None:

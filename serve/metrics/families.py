@@ -226,6 +226,15 @@ _ROWS = (
         "Engines that died and were started again in their replica.",
         *("model", "replica"),
     ),
+    # Of models that take turns on the same GPUs.
+    _gauge(
+        "pith_model_awake", "Whether the model has its turn: 1, or 0 while it sleeps.", "model", "replica"
+    ),
+    _histogram(
+        "pith_model_swap_seconds",
+        "Swaps: from the end of another model's turn until this one is awake.",
+        *("model", "replica"),
+    ),
     # Replicas as Ray has them.
     _gauge("pith_replicas_running", "Replicas that take requests.", "model"),
     _gauge("pith_replicas_wanted", "Replicas that run or are being started.", "model"),

@@ -19,7 +19,7 @@ import ray
 from ray import serve
 
 from serve.cluster.deployments.pooled import build_compressor
-from serve.cluster.deployments.vllm_chat import build_model
+from serve.cluster.deployments.vllm_chat import build_models
 from serve.cluster.ray_insides.ray_serve import RAY_ENVIRONMENT
 from serve.config.settings import Settings, load_settings
 from serve.config.values import Node, parse_node
@@ -46,8 +46,10 @@ def asked(application: Any) -> dict[str, Any]:
 
 def demands(settings: Settings) -> dict[str, dict[str, Any]]:
     models = {
-        f"model:{model.id}": asked(build_model(model, settings, checkpoint=model.checkpoint))
-        for model in settings.models
+        f"model:{group.name}": asked(
+            build_models(group, settings, checkpoints={model.id: model.checkpoint for model in group.models})
+        )
+        for group in settings.engine_groups
     }
     compressors = {
         f"compress:{model.id}": asked(build_compressor(model, settings))

@@ -1,14 +1,15 @@
-"""The deployment of one chat model: Ray Serve's shell around a replica and an engine that starts itself.
+"""The deployment of a chat model, or of several that take turns: Ray Serve's shell around a replica and engines that
+start themselves.
 
 vLLM is started by Ray Serve LLM instead: `serve.cluster.deployments.vllm_chat`.
 """
 
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import ray
 
@@ -16,8 +17,11 @@ from models.engine import EngineFault, EngineRequest, ReplicaEngine
 from models.engine_kinds import EngineSpec, start_engine
 from serve.cluster.ray_insides.ray_serve import PortCheck
 from serve.cluster.replicas.port import Ports, Replica
+from serve.cluster.replicas.shared import SharedReplica
+from serve.fairness.engine_turns import SleepableStart, start_one_after_another
+from serve.fairness.model_turns import TurnTerms
 from serve.logs.outlet import LogPlan, begin_logs
-from serve.metrics.counts import ReplicaMetrics, open_replica_metrics
+from serve.metrics.counts import OpenMetrics, open_replica_metrics
 from serve.processes.process_setup import prepare_interpreter
 
 
@@ -32,25 +36,43 @@ class ReplicaTerms:
     logs: LogPlan
 
 
+Start = Callable[[], Awaitable[ReplicaEngine]]
+
+
 class ChatReplica:
     """The shell that Ray Serve calls; requests go past it, to the replica's own port. Its logic is
-    `serve.cluster.replicas.port.Replica`."""
+    `serve.cluster.replicas.port.Replica`, or that of `serve.cluster.replicas.shared` for models that take turns."""
 
-    async def __init__(self, kind: str, spec: EngineSpec, terms: ReplicaTerms) -> None:  # type: ignore[misc]
+    async def __init__(  # type: ignore[misc]
+        self, kind: str, specs: Sequence[EngineSpec], turns: TurnTerms | None, terms: ReplicaTerms
+    ) -> None:
         begin_logs(terms.logs)
-        start = partial(start_engine, kind, spec)
-        metrics = open_replica_metrics(terms.counts_in, spec.model_id)
-        await self.open(await start(), start, terms, metrics)
+        starts = {spec.model_id: partial(start_engine, kind, spec) for spec in specs}
+        metrics = open_replica_metrics(terms.counts_in, [*starts])
+        await self.open(starts, next(iter(starts.values())), turns, terms, metrics)
 
     async def open(
         self,
-        engine: ReplicaEngine,
-        start_again: Callable[[], Awaitable[ReplicaEngine]] | None,
+        starts: Mapping[str, Start],
+        start_again: Start | None,
+        turns: TurnTerms | None,
         terms: ReplicaTerms,
-        metrics: ReplicaMetrics | None,
+        metrics: OpenMetrics,
     ) -> None:
+        """Start the engines, by their models, and take requests. `start_again` is for one that is alone."""
+        by_model, of_turns = metrics
+        if turns is None:
+            ((model, start),) = starts.items()
+            self._replica: Replica | SharedReplica = Replica(
+                await start(), start_again, give_up=exit_at_once, metrics=by_model.get(model)
+            )
+        else:
+            # The configuration has no others in turns (`models.engine_kinds.EngineKind.sleeps`).
+            engines = await start_one_after_another(cast(Mapping[str, SleepableStart], starts))
+            self._replica = SharedReplica(
+                engines, turns, give_up=exit_at_once, metrics=by_model, observer=of_turns
+            )
         self._ports = PortCheck(on_loopback=terms.on_loopback)
-        self._replica = Replica(engine, start_again, give_up=exit_at_once, metrics=metrics)
         prepare_interpreter()
         await self._replica.open(ray.util.get_node_ip_address(), terms.ports)
 

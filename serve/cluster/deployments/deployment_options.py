@@ -3,21 +3,21 @@
 from typing import Any
 
 from serve.cluster.replicas.applications import HEALTH_CHECK_PERIOD_S, HEALTH_CHECK_TIMEOUT_S, SETTLE_S
-from serve.config.chat_models import ModelSettings
 from serve.config.compression_models import CompressionModelSettings
 from serve.config.retrieval_models import RetrievalModelSettings
+from serve.config.turns import EngineGroup
 
 # Above what may wait in a replica: it refuses a request too many itself, instead of leaving it in Ray's queue.
 REFUSED_AT_ONCE = 64
 
 
-def chat_options(model: ModelSettings, *, longest_s: float) -> dict[str, Any]:
+def chat_options(group: EngineGroup, *, longest_s: float) -> dict[str, Any]:
     """`longest_s` is what a replica that is not needed any more gets to end its requests."""
     from serve.cluster.replicas.router import ReplicaRouter
 
-    replicas = model.replicas
+    replicas = group.first.replicas
     return {
-        "name": model.id.replace("/", "--"),
+        "name": group.name.replace("/", "--"),
         "autoscaling_config": {
             "min_replicas": replicas.min,
             "initial_replicas": replicas.min,

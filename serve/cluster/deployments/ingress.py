@@ -16,6 +16,7 @@ from serve.cluster.replicas.applications import (
     INGRESS_APP,
     SETTLE_S,
     Places,
+    bound_key,
     compressor_app,
     model_app,
     retrieval_app,
@@ -113,14 +114,16 @@ def _engines(
     waiting = WaitingMetrics(counts)
     engines = {
         model.id: RayEngine(
-            places[model_app(model.id)],
-            serve.get_app_handle(places[model_app(model.id)]),
+            places[model_app(group.name)],
+            serve.get_app_handle(places[model_app(group.name)]),
             client,
             replicas=model.replicas,
             server=settings.server,
             waits=waiting.of(model.id),
+            **({"bound_at": bound_key(model.id)} if group.turns else {}),
         )
-        for model in settings.engine_models
+        for group in settings.engine_groups
+        for model in group.models
     }
     # An adapter shares its base's replicas, and with them their places and their queue.
     return engines | {model.id: engines[model.adapter.of] for model in settings.models if model.adapter}

@@ -14,7 +14,7 @@ from serve.cluster.replicas.applications import (
     HEALTH_CHECK_PERIOD_S,
     HEALTH_CHECK_TIMEOUT_S,
     OPS_APP,
-    model_of,
+    models_of,
 )
 from serve.config.settings import Settings
 from serve.logs.outlet import begin_logs
@@ -71,15 +71,13 @@ def counts_of(applications: Mapping[str, Any]) -> Counts:
     """Running and wanted by model, of what is deployed: for a while a model may have two applications."""
     found: dict[str, tuple[int, int]] = {}
     for name, application in applications.items():
-        model = model_of(name)
-        if model is None:
-            continue
         states = [deployment.replica_states for deployment in application.deployments.values()]
         by_state = [(str(getattr(state, "value", state)), n) for each in states for state, n in each.items()]
         running = sum(n for state, n in by_state if state == RUNNING)
         wanted = sum(n for state, n in by_state if state != LEAVING)
-        others = found.get(model, (0, 0))
-        found[model] = others[0] + running, others[1] + wanted
+        for model in models_of(name):
+            others = found.get(model, (0, 0))
+            found[model] = others[0] + running, others[1] + wanted
     return found
 
 

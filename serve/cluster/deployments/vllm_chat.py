@@ -1,4 +1,4 @@
-"""The deployment of a chat model on vLLM, which Ray Serve LLM starts: it has no engine protocol of ours.
+"""The deployment of chat models on vLLM, which Ray Serve LLM starts: it has no engine protocol of ours.
 
 So this shell knows Ray Serve LLM's server, that the server's engine is vLLM, and how vLLM is started again. What it
 started answers by `models.engine.ReplicaEngine`, as every engine does. Ray Serve LLM and vLLM are imported in the
@@ -8,6 +8,7 @@ replica alone: that takes seconds, and whoever describes the deployment needs ne
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +24,11 @@ from serve.config.capacity.placement import placement_group, worker_bundle
 from serve.config.chat_models import ModelSettings, adapter_source, lora_arguments, max_rank_of
 from serve.config.server_settings import TracingSettings
 from serve.config.settings import Settings
+from serve.config.turns import EngineGroup
 from serve.fairness.replica_turns import FairTrials
-from serve.logs.outlet import LOGS, LogPlan, begin_logs, take_others
-from serve.metrics.counts import metrics_folder, open_replica_metrics
-from serve.processes.run_folder import teller
+from serve.logs.outlet import LOGS, LogPlan, Outlet, begin_logs, take_others
+from serve.metrics.counts import ReplicaMetrics, metrics_folder, open_replica_metrics
+from serve.processes.run_folder import Tell, teller
 
 if TYPE_CHECKING:
     from ray.serve.llm import LLMConfig
@@ -37,21 +39,21 @@ NOTHING_TO_FETCH = "serve.cluster.ray_insides.ray_serve_llm.NothingToFetch"
 
 
 class VLLMChatReplica(ChatReplica):
-    """A `ChatReplica` whose engine is the one that Ray Serve LLM's server has started."""
+    """A `ChatReplica` whose engines are those that Ray Serve LLM's servers have started."""
 
     async def __init__(  # type: ignore[misc]
         self,
-        model: ModelSettings,
-        spec: EngineSpec,
+        group: EngineGroup,
+        specs: Sequence[EngineSpec],
         terms: ReplicaTerms,
         *,
         counts_engine: bool,
         tracing: TracingSettings | None,
         run_folder: Path | None,
     ) -> None:
-        outlet, tell = begin_logs(terms.logs), teller(run_folder, model.id)
+        outlet, tell = begin_logs(terms.logs), teller(run_folder, group.name)
         tell("importing vLLM")
-        forks_cores = model.accelerator.kind == "cpu"
+        forks_cores = group.first.accelerator.kind == "cpu"
         if tracing is not None:
             # Where the SDK reads it that vLLM sets up, and only in this process and those that it starts.
             os.environ.update(tracing.engine_environment())
@@ -59,35 +61,92 @@ class VLLMChatReplica(ChatReplica):
             # It imports vLLM while this process does.
             start_forking()
         with importing():
-            from serve.cluster.ray_insides.ray_serve_llm import serve_adapters, unstarted_server
+            import serve.cluster.ray_insides.ray_serve_llm  # noqa: F401
 
+        check_arguments(group.models)
+        if forks_cores:
+            fork_cores()
+        metrics = open_replica_metrics(terms.counts_in, [model.id for model in group.models])
+        self._starts = {
+            model.id: EngineStart(
+                group, model, spec, metrics[0].get(model.id) if counts_engine else None, tracing, outlet, tell
+            )
+            for model, spec in zip(group.models, specs, strict=True)
+        }
+        # An engine on a GPU is started again with its whole replica.
+        start_again = self._starts[group.first.id].again if forks_cores else None
+        turns = group.turns.terms if group.turns else None
+        starts = {model: start.first for model, start in self._starts.items()}
+        await self.open(starts, start_again, turns, terms, metrics)
+
+    async def __del__(self) -> None:
+        try:
+            await ChatReplica.__del__(self)
+        finally:
+            for start in getattr(self, "_starts", {}).values():
+                await start.close()
+
+
+def check_arguments(models: Iterable[ModelSettings]) -> None:
+    """Asks vLLM's class of arguments. Raises `ConfigError`."""
+    for model in models:
         if model.engine.args:
             from models.vllm.arguments import check
 
             check(model.engine.args)
-        metrics = open_replica_metrics(terms.counts_in, model.id)
-        families = metrics.families if metrics is not None and counts_engine else None
-        if families is not None:
-            from models.vllm.insides import count_with
 
-            count_with(families)
-        if forks_cores:
-            fork_cores()
+
+class EngineStart:
+    """Starts the engine of one model of a group through Ray Serve LLM, and on CPUs again where it has died. `metrics`:
+    where vLLM's own statistics are counted."""
+
+    def __init__(
+        self,
+        group: EngineGroup,
+        model: ModelSettings,
+        spec: EngineSpec,
+        metrics: ReplicaMetrics | None,
+        tracing: TracingSettings | None,
+        outlet: Outlet,
+        tell: Tell,
+    ) -> None:
+        from serve.cluster.ray_insides.ray_serve_llm import serve_adapters, unstarted_server
+
         config = llm_config(
-            model, spec.checkpoint, adapters=len(spec.adapters), counts=families is not None, tracing=tracing
+            group,
+            model,
+            spec.checkpoint,
+            adapters=len(spec.adapters),
+            counts=metrics is not None,
+            tracing=tracing,
         )
         if spec.adapters:
             serve_adapters(config, folders_of(spec, max_rank=max_rank_of(model)))
-        self._server, self._coalesce_s = unstarted_server(config), spec.coalesce_s
-        self._grammar_s = model.engine.grammar_s
-        tell("starting the engine")
+        self._server = unstarted_server(config)
+        self._name, self._coalesce_s, self._grammar_s = model.id, spec.coalesce_s, model.engine.grammar_s
+        self._metrics, self._outlet, self._tell = metrics, outlet, tell
+
+    async def first(self) -> VLLMEngine:
+        self._tell(f"starting the engine of {self._name}")
+        if self._metrics is not None:
+            from models.vllm.insides import count_with
+
+            count_with(self._metrics.families)
         await self._server.start()
         # Ray Serve LLM has put its own in place.
-        take_others(outlet)
-        # An engine on a GPU is started again with its whole replica.
-        start_again = self._start_again if forks_cores else None
-        tell("generating a first token")
-        await self.open(await self._warmed_up(), start_again, terms, metrics)
+        take_others(self._outlet)
+        self._tell(f"generating a first token of {self._name}")
+        return await self._warmed_up()
+
+    async def again(self) -> VLLMEngine:
+        from serve.cluster.ray_insides.ray_serve_llm import fetch_nothing_again
+
+        fetch_nothing_again(self._server)
+        await self._server.start()
+        return await self._warmed_up()
+
+    async def close(self) -> None:
+        await self._server.__del__()
 
     async def _warmed_up(self) -> VLLMEngine:
         from models.vllm.engine import VLLMEngine
@@ -107,20 +166,6 @@ class VLLMChatReplica(ChatReplica):
         read_environment_once()
         return engine
 
-    async def _start_again(self) -> VLLMEngine:
-        from serve.cluster.ray_insides.ray_serve_llm import fetch_nothing_again
-
-        fetch_nothing_again(self._server)
-        await self._server.start()
-        return await self._warmed_up()
-
-    async def __del__(self) -> None:
-        try:
-            await ChatReplica.__del__(self)
-        finally:
-            if (server := getattr(self, "_server", None)) is not None:
-                await server.__del__()
-
 
 def folders_of(spec: EngineSpec, *, max_rank: int) -> dict[str, Path]:
     """Folders of the adapters here, by id. Raises `models.adapters.BrokenAdapter` before an engine is started."""
@@ -130,34 +175,33 @@ def folders_of(spec: EngineSpec, *, max_rank: int) -> dict[str, Path]:
     return folders
 
 
-def build_model(
-    model: ModelSettings,
+def build_models(
+    group: EngineGroup,
     settings: Settings,
     logs: LogPlan = LOGS,
     *,
-    checkpoint: str,
+    checkpoints: Mapping[str, str],
     run_folder: Path | None = None,
     per_node: int | None = None,
 ) -> Any:
-    """The Ray Serve application of one catalog model, whatever its engine. `checkpoint` is a hub name or a folder;
-    `run_folder`: the server's, on its machine, where the steps of the start are told; `per_node`: how many of its
-    replicas a node may have."""
-    adapters = tuple(adapter_source(adapter) for adapter in settings.adapters_of(model.id))
-    coalesce_s = settings.server.coalesce_ms / 1000
-    spec = EngineSpec(model.id, checkpoint, model.context_length, coalesce_s, model.engine.options, adapters)
-    options = chat_options(model, longest_s=settings.server.longest_request_s)
+    """The Ray Serve application of one catalog model, or of those that take turns. `checkpoints`: by model, a hub name
+    or a folder; `run_folder`: the server's, on its machine, where the steps of the start are told; `per_node`: how many
+    of its replicas a node may have."""
+    specs = [_spec(model, settings, checkpoints[model.id]) for model in group.models]
+    options = chat_options(group, longest_s=settings.server.longest_request_s)
     terms = ReplicaTerms(not settings.ray.address, settings.ray.replica_ports, metrics_folder(settings), logs)
-    if ENGINE_KINDS[model.engine.kind].module is not None:
-        resources = _resources(model)
+    kind, turns = group.first.engine.kind, group.turns.terms if group.turns else None
+    if ENGINE_KINDS[kind].module is not None:
+        resources = _resources(group)
         shell = serve.deployment(ChatReplica, **options, **at_most(per_node), ray_actor_options=resources)
-        return shell.bind(model.engine.kind, spec, terms)
-    environment = {"runtime_env": {"env_vars": model.engine_environment()}}
+        return shell.bind(kind, specs, turns, terms)
+    environment = {"runtime_env": {"env_vars": group.environment()}}
     shell = serve.deployment(
-        VLLMChatReplica, **options, **placement_group(model), ray_actor_options=environment
+        VLLMChatReplica, **options, **placement_group(group.first), ray_actor_options=environment
     )
     return shell.bind(
-        model,
-        spec,
+        group,
+        specs,
         terms,
         counts_engine=settings.metrics.engines,
         tracing=settings.tracing.of_engines,
@@ -165,19 +209,27 @@ def build_model(
     )
 
 
-def _resources(model: ModelSettings) -> dict[str, Any]:
+def _spec(model: ModelSettings, settings: Settings, checkpoint: str) -> EngineSpec:
+    adapters = tuple(adapter_source(adapter) for adapter in settings.adapters_of(model.id))
+    coalesce_s = settings.server.coalesce_ms / 1000
+    return EngineSpec(model.id, checkpoint, model.context_length, coalesce_s, model.engine.options, adapters)
+
+
+def _resources(group: EngineGroup) -> dict[str, Any]:
     """The engine runs in the replica's process, or in processes that this one starts: all that it needs is asked for
     with the replica."""
+    model = group.first
     worker = worker_bundle(model)
     return {
         "num_cpus": 1 + worker.get("CPU", 0),
         "num_gpus": worker.get("GPU", 0),
         **({"accelerator_type": model.accelerator.type} if model.accelerator.type else {}),
-        "runtime_env": {"env_vars": model.engine_environment()},
+        "runtime_env": {"env_vars": group.environment()},
     }
 
 
 def llm_config(
+    group: EngineGroup,
     model: ModelSettings,
     checkpoint: str,
     *,
@@ -185,8 +237,8 @@ def llm_config(
     adapters: int = 0,
     tracing: TracingSettings | None = None,
 ) -> LLMConfig:
-    """A model's settings in the terms of `ray.serve.llm`; `counts`: the engine has statistics, and so it has where it
-    traces."""
+    """Settings of a model of the group in the terms of `ray.serve.llm`; `counts`: the engine has statistics, and so it
+    has where it traces."""
     from ray.serve.llm import LLMConfig
 
     engine = model.engine.vllm_arguments()
@@ -203,6 +255,7 @@ def llm_config(
             "trust_remote_code": False,
             # What is paused waits behind all others (`models.vllm.lending`).
             "scheduling_policy": "priority",
+            **({"enable_sleep_mode": True} if group.turns else {}),
             # They cost time for each token.
             "disable_log_stats": not counts and tracing is None,
             **({"otlp_traces_endpoint": tracing.traces_url} if tracing is not None else {}),
@@ -210,7 +263,7 @@ def llm_config(
         accelerator_type=model.accelerator.type,
         accelerator_config={"kind": model.accelerator.kind} if model.accelerator.kind == "cpu" else None,
         **({"callback_config": {"callback_class": NOTHING_TO_FETCH}} if Path(checkpoint).is_dir() else {}),
-        runtime_env={"env_vars": model.engine_environment()},
+        runtime_env={"env_vars": group.environment()},
         log_engine_metrics=False,
         placement_group_config={
             "strategy": replicas.placement_strategy or "PACK",

@@ -20,9 +20,15 @@ _GENERATION = "@"
 Places = Mapping[str, str]
 
 
-def model_app(model_id: str) -> str:
-    """The application of a model: one each, so that a model that cannot start takes no other with it."""
-    return f"model:{model_id}"
+def model_app(name: str) -> str:
+    """The application of a model: one each, so that a model that cannot start takes no other with it. Of models that
+    take turns there is one together, by the `name` of their group."""
+    return f"model:{name}"
+
+
+def bound_key(model_id: str) -> str:
+    """The same as `BOUND_KEY`, of one of several models of a replica."""
+    return f"{BOUND_KEY}:{model_id}"
 
 
 def compressor_app(model_id: str) -> str:
@@ -45,15 +51,15 @@ def without_generation(name: str) -> str:
     return name.partition(_GENERATION)[0]
 
 
-def model_of(name: str) -> str | None:
-    """The model that an application serves, whatever its kind and its generation; None: it serves none."""
-    kind, separator, model_id = without_generation(name).partition(":")
-    return model_id if separator and kind in ("model", "compress", "retrieval") else None
+def models_of(name: str) -> list[str]:
+    """The models that an application serves, whatever its kind and its generation."""
+    kind, _, models = without_generation(name).partition(":")
+    return models.split("+") if models and kind in ("model", "compress", "retrieval") else []
 
 
 def is_of_pith(name: str) -> bool:
     """True for an application of pith on a cluster that others use too, of whatever generation."""
-    return model_of(name) is not None or is_ingress(name)
+    return bool(models_of(name)) or is_ingress(name)
 
 
 def is_ingress(name: str) -> bool:

@@ -166,7 +166,9 @@ class RayEngine:
         replicas: ReplicaSettings,
         server: ServerSettings,
         waits: Waits = nullcontext,
+        bound_at: str = BOUND_KEY,
     ) -> None:
+        self._bound_at = bound_at
         self._replicas = Replicas(handle, client, max_queued=replicas.max_queued_requests, waits=waits)
         self._client = client
         self._counting = handle.options(method_name="count_tokens")
@@ -229,7 +231,7 @@ class RayEngine:
     def prompt_bound(self) -> PromptBound | None:
         """The bound that the first replica to run has said; all of a model's have its tokenizer and its template."""
         if self._bound is None:
-            said = next(iter(self._replicas.said(BOUND_KEY)), None)
+            said = next(iter(self._replicas.said(self._bound_at)), None)
             self._bound = PromptBound(**said) if said is not None else None
         return self._bound
 

@@ -316,6 +316,13 @@ class _Line:
         self._writer.close()
 
 
+def bound_of(engine: ReplicaEngine) -> dict[str, int] | None:
+    """The fields of the `PromptBound` that is proven of its prompts, if one is."""
+    making = engine.prompt_making
+    bound = proven_bound(making) if making is not None else None
+    return asdict(bound) if bound is not None else None
+
+
 class Replica:
     """To be made and used in one event loop. `start_again` makes an engine in the place of one that died; `give_up` is
     called where it cannot, or is None. `metrics`, where it has any, are counted in the same loop."""
@@ -328,10 +335,8 @@ class Replica:
         give_up: Callable[[], None],
         metrics: ReplicaMetrics | None = None,
     ) -> None:
-        making = engine.prompt_making
-        bound = proven_bound(making) if making is not None else None
         # Of every engine that follows too: template and tokenizer stay.
-        self._bound = asdict(bound) if bound is not None else None
+        self._bound = bound_of(engine)
         self._contents, self._metrics = CacheContents(engine.cache_tokens), metrics
         self._engine = RestartingEngine(engine, start_again, give_up=give_up, restarted=self._restarted)
         fair = FairGeneration(

@@ -71,7 +71,7 @@ class _Machines:
         for place in places:
             for gpu in place.gpus:
                 self.gpu_gb[place.node, gpu] += need.gpu_gb
-                self.tenants[place.node, gpu] += 1
+                self.tenants[place.node, gpu] += need.engines
                 taken_gb, has_gb = self.gpu_gb[place.node, gpu], self.nodes[place.node].gpu_gb
                 if self.tenants[place.node, gpu] > 1:
                     has_gb *= MOST_SHARED

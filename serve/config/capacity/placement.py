@@ -9,11 +9,18 @@ from functools import partial
 from typing import Any
 
 from models.engine_kinds import ENGINE_KINDS
-from serve.config.capacity.memory import compressor_gb, engine_on_cpus, engine_on_gpus, retrieval_gb
+from serve.config.capacity.memory import (
+    compressor_gb,
+    engine_on_cpus,
+    engine_on_gpus,
+    retrieval_gb,
+    weights_of,
+)
 from serve.config.chat_models import ModelSettings
 from serve.config.compression_models import CompressionModelSettings
 from serve.config.retrieval_models import RetrievalModelSettings
 from serve.config.settings import Settings
+from serve.config.turns import EngineGroup
 from serve.config.values import Node, ReplicaCounts
 
 
@@ -27,12 +34,14 @@ class Bundle:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Gigabytes of one replica: on each GPU that it has, and in its machine's memory. `trouble`: why it cannot run."""
+    """Gigabytes of one replica: on each GPU that it has, and in its machine's memory. `trouble`: why it cannot run.
+    `engines`: those that it has on each GPU."""
 
     gpu_gb: float = 0.0
     memory_gb: float = 0.0
     note: str = ""
     trouble: str = ""
+    engines: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +71,7 @@ def demands_of(settings: Settings) -> list[Demand]:
         most=settings.server.ingress_replicas,
     )
     return [
-        *(_engine(model, len(settings.adapters_of(model.id))) for model in settings.engine_models),
+        *(_engine(group, len(settings.adapters_of(group.first.id))) for group in settings.engine_groups),
         *(_compressor(model) for model in settings.compression.models),
         *(_retrieval(model) for model in settings.retrieval_models if not model.is_hosted),
         ingress,
@@ -94,7 +103,8 @@ def placement_group(model: ModelSettings) -> dict[str, Any]:
     }
 
 
-def _engine(model: ModelSettings, adapters: int) -> Demand:
+def _engine(group: EngineGroup, adapters: int) -> Demand:
+    model = group.first
     accelerator, replicas = model.accelerator, model.replicas
     asked = worker_bundle(model)
     # The replica's own process goes with its first worker.
@@ -104,10 +114,12 @@ def _engine(model: ModelSettings, adapters: int) -> Demand:
     ]
     strategy = replicas.placement_strategy or "PACK"
     return Demand(
-        f"model:{model.id}",
+        f"model:{group.name}",
         replicas.min,
         tuple(bundles),
-        lambda gpu_gb: _engine_need(model, gpu_gb, adapters),
+        lambda gpu_gb: (
+            _need_in_turns(group, gpu_gb) if group.turns else _engine_need(model, gpu_gb, adapters)
+        ),
         strategy,
         accelerator.type,
         replicas.max,
@@ -133,6 +145,28 @@ def _engine_need(model: ModelSettings, gpu_gb: float, adapters: int) -> Need:
     if on_gpus:
         return Need(gpu_gb=found.reserved_gb, note=note, trouble=trouble)
     return Need(memory_gb=found.reserved_gb, note=note, trouble=trouble)
+
+
+def _need_in_turns(group: EngineGroup, gpu_gb: float) -> Need:
+    """Of each GPU the most that one takes while it is awake, beside what the others keep there; of the machine's memory
+    the weights of all, since one falls asleep before the next one wakes."""
+    needs = [_engine_need(model, gpu_gb, 0) for model in group.models]
+    kept_gb = sum(model.size.asleep_gb for model in group.models)
+    most_gb = kept_gb + max(
+        need.gpu_gb - model.size.asleep_gb for model, need in zip(group.models, needs, strict=True)
+    )
+    weights_gb = sum(map(weights_of, group.models))
+    troubles = [
+        f"{model.id}: {need.trouble}" for model, need in zip(group.models, needs, strict=True) if need.trouble
+    ]
+    return Need(
+        gpu_gb=most_gb,
+        memory_gb=weights_gb + max(need.memory_gb for need in needs),
+        note=f"one awake, {most_gb:.1f} GB of each GPU at most, with the others asleep; {weights_gb:.1f} GB of weights "
+        "in the machine's memory",
+        trouble="; ".join(troubles),
+        engines=len(needs),
+    )
 
 
 def _compressor(model: CompressionModelSettings) -> Demand:

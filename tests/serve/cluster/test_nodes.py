@@ -33,6 +33,7 @@ from serve.cluster.ray_insides.cluster_nodes import ClusterNode, PlacedReplica
 from serve.config.capacity.placement import Bundle, Demand, Need, bounds_of, placement_group
 from serve.config.chat_models import ModelSettings
 from serve.config.settings import Settings
+from serve.config.turns import EngineGroup
 from serve.config.values import Node, parse_node
 from tests.serve.cluster.ports import neighbours
 from tests.serve.served import settings_document
@@ -353,7 +354,8 @@ def test_a_replica_goes_where_ray_serve_llm_would_put_it(name: str, monkeypatch:
     # Outside a cluster there is none.
     monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(runtime_env={}))
     settings = model(MODELS[name])
-    theirs = LLMServer.get_deployment_options(llm_config(settings, "org/m", counts=False))
+    config = llm_config(EngineGroup((settings,)), settings, "org/m", counts=False)
+    theirs = LLMServer.get_deployment_options(config)
     ours = placement_group(settings)
     assert ours["placement_group_strategy"] == theirs["placement_group_strategy"]
     assert _asked(ours) == _asked(theirs)

@@ -18,7 +18,7 @@ from billing.books import invariants
 from billing.store.database import open_database
 from serve.cluster import reloader
 from serve.cluster.reload_plan import HIDDEN, Asked, differences, plan_of
-from serve.cluster.replicas.applications import model_of, of_generation, without_generation
+from serve.cluster.replicas.applications import models_of, of_generation, without_generation
 from serve.config.settings import Settings
 from tests.integration.running import free_port, wait_for
 from tests.serve.cluster.reloading import WAIT_S, Reloading, reloading
@@ -187,12 +187,8 @@ def test_the_order_of_models_is_a_difference_without_new_processes(tmp_path: Pat
 def test_names_of_generations() -> None:
     assert (of_generation("model:a/b", 1), of_generation("model:a/b", 3)) == ("model:a/b", "model:a/b@3")
     assert without_generation("model:a/b@3") == "model:a/b"
-    assert [model_of(name) for name in ("model:a@2", "compress:b", "ingress@2", "other:c")] == [
-        "a",
-        "b",
-        None,
-        None,
-    ]
+    names = ("model:a@2", "model:a+b/c@2", "compress:b", "ingress@2", "other:c")
+    assert [models_of(name) for name in names] == [["a"], ["a", "b/c"], ["b"], [], []]
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.parser import text_string_to_metric_families
 
 from serve.metrics import counts
-from serve.metrics.counts import ENGINES, Counts, EngineFamilies, ReplicaMetrics, open_replica_metrics
+from serve.metrics.counts import ENGINES, Counts, EngineFamilies, open_replica_metrics
 from serve.metrics.ops_port import CountedFiles
 from tests.serve.metrics.readings import Readings, of_families
 
@@ -116,8 +116,9 @@ def test_a_line_that_is_being_written_is_left_for_the_next_scrape(tmp_path: Path
 
 
 def test_a_replica_shows_who_waits_for_a_turn_how_long_and_what_was_started_again(tmp_path: Path) -> None:
-    metrics = open_replica_metrics(tmp_path, "alpha")
-    assert isinstance(metrics, ReplicaMetrics)
+    by_model, of_turns = open_replica_metrics(tmp_path, ["alpha"])
+    metrics = by_model["alpha"]
+    assert of_turns is None
     for _ in range(4):
         metrics.wait()
     metrics.begin(0.002)
@@ -133,10 +134,26 @@ def test_a_replica_shows_who_waits_for_a_turn_how_long_and_what_was_started_agai
     assert found[f"pith_engine_restarts_total{labels}"] == 1
 
 
+def test_a_replica_whose_models_take_turns_shows_each_by_its_name_and_which_is_awake(tmp_path: Path) -> None:
+    by_model, of_turns = open_replica_metrics(tmp_path, ["alpha", "beta"])
+    assert of_turns is not None
+    for model, metrics in by_model.items():
+        metrics.families.gauge("own", "", ["kind"]).labels(model).set(len(model))
+    by_model["beta"].wait()
+    of_turns.woke("alpha", 0.0)
+    of_turns.woke("beta", 3.0)
+    found = scraped(tmp_path / ENGINES)
+    alpha, beta = '{model="alpha",replica="0"}', '{model="beta",replica="0"}'
+    assert found[f"pith_replica_requests_waiting{beta}"] == 1
+    assert [found[f"pith_model_awake{labels}"] for labels in (alpha, beta)] == [0, 1]
+    assert [found[f"pith_model_swap_seconds_count{labels}"] for labels in (alpha, beta)] == [0, 1]
+    assert found['own{kind="alpha",model="alpha",replica="0"}'] == 5
+
+
 def test_without_a_folder_or_room_for_files_a_replica_works_uncounted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert open_replica_metrics(None, "alpha") is None
+    assert open_replica_metrics(None, ["alpha"]) == ({}, None)
     (tmp_path / "file").write_text("")
-    assert open_replica_metrics(tmp_path / "file", "alpha") is None
+    assert open_replica_metrics(tmp_path / "file", ["alpha"]) == ({}, None)
     assert "metrics are not shown" in caplog.text
