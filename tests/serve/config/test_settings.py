@@ -39,6 +39,10 @@ def document(tmp_path: Path) -> dict[str, Any]:
     found["tracing"] = {}
     for section in ("capabilities", "engine", "accelerator", "size", "replicas"):
         found["models"][0][section] = {}
+    # Engines on CPUs could not sleep.
+    found["turns"] = [{"models": ["gamma", "delta"]}]
+    for model in found["models"][2:4]:
+        model["engine"] = {"kind": "fake"}
     compressor = {"id": "m", "name": "M", "blurb": "b", "kind": "encoder", "checkpoint": "some/model"}
     for section in ("ratio", "flags", "selection", "replicas"):
         compressor[section] = {}  # type: ignore[assignment]
@@ -200,7 +204,7 @@ def test_a_value_out_of_bounds_is_refused_with_the_bound(
 
 @pytest.mark.parametrize("count", [1, 3, 4, 5])
 def test_a_catalog_holds_as_many_models_as_one_likes(document: dict[str, Any], count: int) -> None:
-    document["models"] = [model_document(f"m{n}") for n in range(count)]
+    document |= {"models": [model_document(f"m{n}") for n in range(count)], "turns": []}
     assert len(Settings.model_validate(document).models) == count
 
 
