@@ -70,6 +70,8 @@ def model_load(now: Readings, before: Readings, seconds: float, model: str) -> d
         "model": model,
         "replicas_running": _whole(now.of("pith_replicas_running", model)),
         "replicas_wanted": _whole(now.of("pith_replicas_wanted", model)),
+        # None of one that takes no turns.
+        "is_awake": None if (awake := now.of("pith_model_awake", model)) is None else bool(awake),
         "in_flight": _whole(now.of(_IN_FLIGHT, model)),
         "waiting": _whole(now.total(_WAITING, model)),
         "tokens_per_s": _rate(now, before, seconds, _TOKENS, model),
@@ -218,4 +220,5 @@ def _head(found: Mapping[str, Any], url: str) -> str:
 
 def _replicas(row: Mapping[str, Any]) -> str | None:
     running, wanted = row["replicas_running"], row["replicas_wanted"]
-    return None if running is None else f"{running}/{wanted}"
+    asleep = " asleep" if row["is_awake"] is False else ""
+    return None if running is None else f"{running}/{wanted}{asleep}"

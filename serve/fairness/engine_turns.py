@@ -22,7 +22,10 @@ SleepableStart = Callable[[], Awaitable[SleepableEngine]]
 
 
 class TurnsObserver(Protocol):
-    """Told which model is awake from now on, and what the swap took; 0 for the first."""
+    """Told of requests that wait for their model's turn, one more or one less, and of each model that is awake from
+    now on, with what the swap took; 0 for the first."""
+
+    def wait(self, model: str, change: int) -> None: ...
 
     def woke(self, model: str, took_s: float) -> None: ...
 
@@ -89,12 +92,21 @@ class EngineTurns:
         self._let_in()
         self._changed.set()
         try:
-            await turn
+            await self._granted(model, turn)
             yield
         finally:
             self._waiting[model].pop(turn, None)
             self._turns.leave(model, has_begun=turn.done() and not turn.cancelled())
             self._changed.set()
+
+    async def _granted(self, model: str, turn: asyncio.Future[None]) -> None:
+        if self._observer is None or turn.done():
+            return await turn
+        self._observer.wait(model, 1)
+        try:
+            await turn
+        finally:
+            self._observer.wait(model, -1)
 
     def _let_in(self) -> None:
         """All that wait for the model whose turn it is. They count as running from now on, before they learn of it."""

@@ -286,9 +286,15 @@ class TurnMetrics:
     def __init__(self, counts: Counts, models: Iterable[str], number: str) -> None:
         families = Families(counts)
         self._awake = {model: families.gauge("pith_model_awake", model, number) for model in models}
+        self._waiting = {
+            model: families.gauge("pith_model_turn_requests_waiting", model, number) for model in models
+        }
         self._swaps = {
             model: families.histogram("pith_model_swap_seconds", model, number) for model in models
         }
+
+    def wait(self, model: str, change: int) -> None:
+        self._waiting[model].inc(change)
 
     def woke(self, model: str, took_s: float) -> None:
         for other, gauge in self._awake.items():

@@ -230,6 +230,11 @@ _ROWS = (
     _gauge(
         "pith_model_awake", "Whether the model has its turn: 1, or 0 while it sleeps.", "model", "replica"
     ),
+    _gauge(
+        "pith_model_turn_requests_waiting",
+        "Requests that wait for their model's turn; the replica counts them as running.",
+        *("model", "replica"),
+    ),
     _histogram(
         "pith_model_swap_seconds",
         "Swaps: from the end of another model's turn until this one is awake.",

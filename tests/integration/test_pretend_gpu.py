@@ -7,6 +7,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -15,7 +16,7 @@ import pytest
 import yaml
 
 from tests.integration.running import Server, start_server, stop_server, wait_for
-from tests.pretend_gpu.configuration import ON_DEMAND, with_gpus, write_gpu_config
+from tests.pretend_gpu.configuration import IN_TURNS, ON_DEMAND, with_gpus, write_gpu_config
 from tests.pretend_gpu.processes import Found, engine_processes, gone, nothing_is_left_of, shared_by
 
 # Some twenty processes that import vLLM, on two cores.
@@ -91,6 +92,48 @@ def test_models_for_texts_and_a_compressor_answer_from_the_gpu_that_they_share(g
             "/v1/compress", json={"model": "llmlingua-2-xlmr", "query": "What was ready?", "input": text}
         )
         assert compressed.raise_for_status().json()["output"]
+
+
+def said(server: Server, model: str) -> str:
+    reply = ask(server, model, temperature=0, max_tokens=16)
+    assert reply.status_code == 200, reply.text
+    return str(reply.json()["choices"][0]["message"]["content"])
+
+
+def awake(server: Server) -> list[str]:
+    """The models that `pith status` shows awake, of those that take turns."""
+    return [row["model"] for row in server.pith("status")["models"] if row["is_awake"]]
+
+
+def test_models_that_take_turns_answer_from_engines_of_one_replica_and_the_same_after_a_sleep(
+    gpus: Server,
+) -> None:
+    there = found(gpus, "+".join(IN_TURNS))
+    assert [len(there.replicas), len(there.cores), len(there.workers)] == [1, 2, 2]
+    first, second = IN_TURNS
+    before = said(gpus, first), said(gpus, second)
+    assert awake(gpus) == [second]
+    assert (said(gpus, first), said(gpus, second)) == before and before[0] != before[1]
+
+
+def test_a_stream_that_is_paused_for_another_models_turn_goes_on_and_is_whole(gpus: Server) -> None:
+    first, second = IN_TURNS
+    events: list[dict[str, Any]] = []
+    with (
+        gpus.client(timeout_s=AGAIN_S) as http,
+        http.stream("POST", "/v1/chat/completions", json={**LONG, "model": first}) as reply,
+        ThreadPoolExecutor(1) as other,
+    ):
+        for line in reply.iter_lines():
+            if not line.startswith("data: {"):
+                continue
+            events.append(json.loads(line.removeprefix("data: ")))
+            if len(events) == 1:
+                answering = other.submit(ask, gpus, second)
+            is_answered = answering.done()
+        assert answering.result(AGAIN_S).status_code == 200
+    # Before the stream's last event.
+    assert is_answered and events[-1]["usage"]["completion_tokens"] == LONG["max_tokens"]
 
 
 def events_until_killed(server: Server, worker: psutil.Process) -> list[dict[str, Any]]:

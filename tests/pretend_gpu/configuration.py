@@ -26,6 +26,9 @@ CHECKPOINTS = {
 }
 # A GPU of its own, and no other model waits for it.
 ON_DEMAND, IDLE_S = "glm-4.7-flash", 8
+# They take turns on one of the GPUs of the model that is left out. With checkpoints that answer otherwise.
+IN_TURNS = {"first-in-turn": "embedded:pith-mini", "second-in-turn": "embedded:pith-base"}
+TURNS = {"models": [*IN_TURNS], "min_stay_s": 1, "longest_wait_s": 1, "finish_s": 0}
 # Its four workers would show what two do.
 TOO_LARGE = "qwen3-235b-a22b"
 CONTEXT = 2048
@@ -61,6 +64,9 @@ def write_gpu_config(state_dir: Path, **also: Any) -> Path:
     given = yaml.safe_load((ROOT / "configs/gpu.yaml").read_text())
     folders = make_checkpoints(state_dir / "made")
     given["models"] = [_stand_in(model, folders) for model in given["models"] if model["id"] != TOO_LARGE]
+    like = next(model for model in given["models"] if model["id"] == ON_DEMAND)
+    given["models"] += [_in_turns(like, model, checkpoint) for model, checkpoint in IN_TURNS.items()]
+    given["turns"] = [TURNS]
     for compressor in given["compression"]["models"]:
         _stand_in_compressor(compressor, folders)
     given |= {
@@ -124,6 +130,13 @@ def _stand_in(model: dict[str, Any], folders: Mapping[str, Path]) -> dict[str, A
     if model["id"] == ON_DEMAND:
         model["replicas"] = {**model["replicas"], "min": 0, "idle_s": IDLE_S}
     return model
+
+
+def _in_turns(like: dict[str, Any], model: str, checkpoint: str) -> dict[str, Any]:
+    """The environment is that of all that share a GPU, and so tells the processes of both from others'."""
+    environment = {VARIABLE: "+".join(IN_TURNS), **ENVIRONMENT}
+    replicas = {**like["replicas"], "min": 1}
+    return {**like, "id": model, "checkpoint": checkpoint, "environment": environment, "replicas": replicas}
 
 
 def _stand_in_compressor(compressor: dict[str, Any], folders: Mapping[str, Path]) -> None:

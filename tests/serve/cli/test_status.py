@@ -89,6 +89,7 @@ pith_chat_completion_tokens_total{model="alpha"} %d
 pith_compress_jobs_waiting{model="lexical"} 2.0
 pith_replicas_running{model="alpha"} 1.0
 pith_replicas_wanted{model="alpha"} 2.0
+pith_model_awake{model="alpha",replica="0"} 0.0
 pith_ingress_replicas 2.0
 pith_http_requests_in_flight 4.0
 pith_spool_waiting_events 5.0
@@ -160,6 +161,7 @@ def test_a_models_load_is_of_the_seconds_between_two_scrapes() -> None:
         "model": "alpha",
         "replicas_running": 1,
         "replicas_wanted": 2,
+        "is_awake": False,
         "in_flight": 3,
         "waiting": 1,
         "tokens_per_s": 25.0,
@@ -169,6 +171,7 @@ def test_a_models_load_is_of_the_seconds_between_two_scrapes() -> None:
     assert model_load(before, after, 4.0, "alpha")["generated_per_s"] == 0
     assert model_load(after, before, 4.0, "lexical")["waiting"] == 2
     assert model_load(after, before, 4.0, "lexical")["replicas_running"] is None
+    assert model_load(after, before, 4.0, "lexical")["is_awake"] is None
 
 
 @pytest.mark.usefixtures("one_day")
@@ -184,7 +187,7 @@ def test_a_server_with_its_models_and_what_was_spent_today(ops: str, config: Pat
     assert (lexical["model"], lexical["waiting"], lexical["requests_today"]) == ("lexical", 2, 0)
     shown = CliRunner().invoke(app, given).stdout
     assert "2 HTTP processes, 4 HTTP requests in flight" in shown and "spool: 5 events wait" in shown
-    assert "spent today (UTC): 0.026 USD" in shown and "1/2" in shown
+    assert "spent today (UTC): 0.026 USD" in shown and "1/2 asleep" in shown
 
 
 def test_a_server_whose_ledger_is_elsewhere_is_shown_without_money(

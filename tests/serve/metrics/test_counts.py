@@ -141,12 +141,15 @@ def test_a_replica_whose_models_take_turns_shows_each_by_its_name_and_which_is_a
         metrics.families.gauge("own", "", ["kind"]).labels(model).set(len(model))
     by_model["beta"].wait()
     of_turns.woke("alpha", 0.0)
+    for change in (1, 1, -1):
+        of_turns.wait("beta", change)
     of_turns.woke("beta", 3.0)
     found = scraped(tmp_path / ENGINES)
     alpha, beta = '{model="alpha",replica="0"}', '{model="beta",replica="0"}'
     assert found[f"pith_replica_requests_waiting{beta}"] == 1
     assert [found[f"pith_model_awake{labels}"] for labels in (alpha, beta)] == [0, 1]
     assert [found[f"pith_model_swap_seconds_count{labels}"] for labels in (alpha, beta)] == [0, 1]
+    assert [found[f"pith_model_turn_requests_waiting{labels}"] for labels in (alpha, beta)] == [0, 1]
     assert found['own{kind="alpha",model="alpha",replica="0"}'] == 5
 
 
