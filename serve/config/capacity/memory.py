@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -141,6 +141,14 @@ def engine_on_gpus(model: ModelSettings, gpu_gb: float, *, adapters: int = 0) ->
         cache_gb = gpus * stated_gb
     held = _held(model, cache_gb)
     return EngineMemory(weights_gb, gpus * activations_gb, cache_gb, reserved_gb, *held, adapters_gb)
+
+
+def engines_in_turns(models: Sequence[ModelSettings], gpu_gb: float) -> tuple[float, float]:
+    """Gigabytes of each GPU, at most, for one that is awake beside what the others keep; and of the machine's memory
+    for the weights of all, since one falls asleep before the next one wakes. Raises `UnknownSize`."""
+    kept_gb = sum(model.size.asleep_gb for model in models)
+    more_gb = max(engine_on_gpus(model, gpu_gb).reserved_gb - model.size.asleep_gb for model in models)
+    return kept_gb + more_gb, sum(map(weights_of, models))
 
 
 def engine_on_cpus(model: ModelSettings, *, adapters: int = 0) -> EngineMemory:

@@ -13,8 +13,8 @@ from serve.config.capacity.memory import (
     compressor_gb,
     engine_on_cpus,
     engine_on_gpus,
+    engines_in_turns,
     retrieval_gb,
-    weights_of,
 )
 from serve.config.chat_models import ModelSettings
 from serve.config.compression_models import CompressionModelSettings
@@ -117,9 +117,7 @@ def _engine(group: EngineGroup, adapters: int) -> Demand:
         f"model:{group.name}",
         replicas.min,
         tuple(bundles),
-        lambda gpu_gb: (
-            _need_in_turns(group, gpu_gb) if group.turns else _engine_need(model, gpu_gb, adapters)
-        ),
+        partial(_need_in_turns, group) if group.turns else lambda gb: _engine_need(model, gb, adapters),
         strategy,
         accelerator.type,
         replicas.max,
@@ -148,25 +146,12 @@ def _engine_need(model: ModelSettings, gpu_gb: float, adapters: int) -> Need:
 
 
 def _need_in_turns(group: EngineGroup, gpu_gb: float) -> Need:
-    """Of each GPU the most that one takes while it is awake, beside what the others keep there; of the machine's memory
-    the weights of all, since one falls asleep before the next one wakes."""
-    needs = [_engine_need(model, gpu_gb, 0) for model in group.models]
-    kept_gb = sum(model.size.asleep_gb for model in group.models)
-    most_gb = kept_gb + max(
-        need.gpu_gb - model.size.asleep_gb for model, need in zip(group.models, needs, strict=True)
-    )
-    weights_gb = sum(map(weights_of, group.models))
-    troubles = [
-        f"{model.id}: {need.trouble}" for model, need in zip(group.models, needs, strict=True) if need.trouble
-    ]
-    return Need(
-        gpu_gb=most_gb,
-        memory_gb=weights_gb + max(need.memory_gb for need in needs),
-        note=f"one awake, {most_gb:.1f} GB of each GPU at most, with the others asleep; {weights_gb:.1f} GB of weights "
-        "in the machine's memory",
-        trouble="; ".join(troubles),
-        engines=len(needs),
-    )
+    needs = {model.id: _engine_need(model, gpu_gb, 0) for model in group.models}
+    most_gb, weights_gb = engines_in_turns(group.models, gpu_gb)
+    trouble = "; ".join(f"{model}: {need.trouble}" for model, need in needs.items() if need.trouble)
+    asleep = f"one awake, {most_gb:.1f} GB of each GPU at most, with the others asleep"
+    note = f"{asleep}; {weights_gb:.1f} GB of weights in the machine's memory"
+    return Need(most_gb, weights_gb, note, trouble, engines=len(needs))
 
 
 def _compressor(model: CompressionModelSettings) -> Demand:
