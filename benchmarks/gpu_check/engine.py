@@ -41,13 +41,15 @@ N_GRAMS = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """An engine; `arguments` are vLLM's. `shared` prompts have the same beginning."""
+    """An engine; `arguments` are vLLM's. `shared` prompts have the same beginning. One that `sleeps` does so a few
+    times in the end."""
 
     feature: str
     arguments: dict[str, Any] = field(default_factory=dict)
     clients: tuple[int, ...] = (1, 64)
     adapter: bool = False
     shared: bool = False
+    sleeps: bool = False
 
 
 VARIANTS = (
@@ -56,6 +58,7 @@ VARIANTS = (
     Variant("a LoRA adapter", {"enable_lora": True, "max_loras": 1, "max_lora_rank": 8}, adapter=True),
     Variant("n-grams as guesses", {"speculative_config": N_GRAMS}),
     Variant("no CUDA graphs", {"enforce_eager": True}),
+    Variant("sleep", {"enable_sleep_mode": True}, clients=(1,), sleeps=True),
 )
 
 
@@ -71,6 +74,8 @@ class Load:
 
 
 LOADS = {"cuda": Load(1024, 64, 128, 3, 64), "cpu": Load(160, 16, 8, 1, 2)}
+# The first sleep also takes memory of the machine for the weights.
+SLEEPS = 3
 # Of a trial on a CPU, which is to take seconds.
 TRIED = ("a LoRA adapter",)
 
@@ -105,6 +110,8 @@ async def measure(variant: Variant, checkpoint: Path, options: argparse.Namespac
         await client.ask("warm-up")
         for clients in sorted({min(number, load.clients) for number in variant.clients}):
             found = await client.figures(clients)
+            if variant.sleeps:
+                found |= await slept(client, options)
             tell(
                 options,
                 feature=variant.feature,
@@ -173,6 +180,29 @@ class Client:
         async for _ in self.engine.generate(next(self.prompts), sampling, name, lora_request=self.adapter):
             first = first or time.perf_counter()
         return first - began, time.perf_counter() - first
+
+
+async def slept(client: Client, options: argparse.Namespace) -> dict[str, float]:
+    """Medians of the seconds to fall asleep, of those to wake up, and of the first token after that; the first sleep by
+    itself; and what is left on the GPU of one that sleeps."""
+    asleep, awake, first_tokens, kept = [], [], [], {}
+    for number in range(SLEEPS):
+        began = time.perf_counter()
+        await client.engine.sleep(level=1, mode="keep")
+        asleep.append(time.perf_counter() - began)
+        if options.device == "cuda":
+            kept = {"asleep_mb": used_mb()}
+        began = time.perf_counter()
+        await client.engine.wake_up()
+        awake.append(time.perf_counter() - began)
+        first_tokens.append((await client.ask(f"woken-{number}"))[0])
+    return {
+        "first_sleep_s": asleep[0],
+        "sleep_s": statistics.median(asleep),
+        "wake_s": statistics.median(awake),
+        "woken_ttft_ms": statistics.median(first_tokens) * 1000,
+        **kept,
+    }
 
 
 def memory(engine: Any, options: argparse.Namespace) -> dict[str, float]:

@@ -58,8 +58,8 @@ class EngineTurns:
         self._observer = observer
         awake = [*engines][-1]
         self._turns = ModelTurns(engines, terms, awake=awake, now=_now())
-        # In the order of asking.
-        self._waiting: dict[str, dict[asyncio.Future[None], None]] = {model: {} for model in engines}
+        # In the order of asking, and whether each is in the background.
+        self._waiting: dict[str, dict[asyncio.Future[None], bool]] = {model: {} for model in engines}
         self._changed = asyncio.Event()
         if observer is not None:
             observer.woke(awake, 0.0)
@@ -68,7 +68,10 @@ class EngineTurns:
         self, model: str, request: EngineRequest
     ) -> AsyncGenerator[EngineChunk | EngineFault, None]:
         """Yield what the model's engine does, from its turn on."""
-        async with self._turn(model), aclosing(self._engines[model].generate(request)) as items:
+        async with (
+            self._turn(model, background=request.background),
+            aclosing(self._engines[model].generate(request)) as items,
+        ):
             async for item in items:
                 yield item
 
@@ -85,10 +88,10 @@ class EngineTurns:
                 return
 
     @asynccontextmanager
-    async def _turn(self, model: str) -> AsyncIterator[None]:
+    async def _turn(self, model: str, *, background: bool) -> AsyncIterator[None]:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._turns.come(model, _now())
-        self._waiting[model][turn] = None
+        self._turns.come(model, _now(), background=background)
+        self._waiting[model][turn] = background
         self._let_in()
         self._changed.set()
         try:
@@ -96,7 +99,8 @@ class EngineTurns:
             yield
         finally:
             self._waiting[model].pop(turn, None)
-            self._turns.leave(model, has_begun=turn.done() and not turn.cancelled())
+            has_begun = turn.done() and not turn.cancelled()
+            self._turns.leave(model, has_begun=has_begun, background=background)
             self._changed.set()
 
     async def _granted(self, model: str, turn: asyncio.Future[None]) -> None:
@@ -113,9 +117,9 @@ class EngineTurns:
         model = self._turns.awake
         if not self._turns.may_run(model):
             return
-        for turn in self._waiting[model]:
+        for turn, background in self._waiting[model].items():
             if not turn.done():
-                self._turns.begin(model)
+                self._turns.begin(model, background=background)
                 turn.set_result(None)
         self._waiting[model].clear()
 

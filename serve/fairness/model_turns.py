@@ -2,13 +2,15 @@
 
 A turn lasts `min_stay_s` at least, so that a GPU does not spend its time on swaps. Then it ends as soon as nobody asks
 the model that is awake; and if somebody does, once the model that is next has waited for `longest_wait_s`. Those that
-wait are woken in the order in which they began to, so none overtakes another again and again.
+wait are woken in the order in which they began to, so none overtakes another again and again. For requests in the
+background alone, such as those of batches, a model is woken where nobody waits for an answer of another; once they have
+begun, they are as good as any.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +39,26 @@ class Swap:
 
 @dataclass(slots=True)
 class _Model:
-    """Its requests: those that wait for its turn, and those that have begun. `since`: when it began to wait."""
+    """Its requests: those that wait for its turn, and those that have begun; each in the foreground, and in the
+    background. `since`: when it began to wait."""
 
-    waiting: int = 0
-    running: int = 0
+    waiting: list[int] = field(default_factory=lambda: [0, 0])
+    running: list[int] = field(default_factory=lambda: [0, 0])
     since: float | None = None
 
     @property
     def is_asked(self) -> bool:
-        return self.waiting + self.running > 0
+        return sum(self.waiting) + sum(self.running) > 0
+
+    @property
+    def is_asked_in_front(self) -> bool:
+        """Whether somebody waits for its answer."""
+        return self.waiting[False] + self.running[False] > 0
+
+    @property
+    def is_owed(self) -> bool:
+        """Whether it is to be woken while others are asked in front: what has begun has been paid for."""
+        return self.is_asked_in_front or self.running[True] > 0
 
 
 class ModelTurns:
@@ -63,21 +76,20 @@ class ModelTurns:
         """Whether its requests may begin."""
         return model == self.awake and self._swap is None and self._finish_by is None
 
-    def come(self, model: str, now: float) -> None:
+    def come(self, model: str, now: float, *, background: bool = False) -> None:
         """A request waits for the model's turn."""
-        self._models[model].waiting += 1
+        self._models[model].waiting[background] += 1
         self._see(model, now)
 
-    def begin(self, model: str) -> None:
+    def begin(self, model: str, *, background: bool = False) -> None:
         """One that waited runs."""
-        self._models[model].waiting -= 1
-        self._models[model].running += 1
+        self._models[model].waiting[background] -= 1
+        self._models[model].running[background] += 1
 
-    def leave(self, model: str, *, has_begun: bool) -> None:
+    def leave(self, model: str, *, has_begun: bool, background: bool = False) -> None:
         """One has ended, or its client has left."""
         one = self._models[model]
-        one.running -= has_begun
-        one.waiting -= not has_begun
+        (one.running if has_begun else one.waiting)[background] -= 1
         if not one.is_asked:
             one.since = None
 
@@ -95,7 +107,7 @@ class ModelTurns:
             if now < (end := self._turn_ends(first)):
                 return end
             self._finish_by = now + self._terms.finish_s
-        if running.running and now < self._finish_by:
+        if sum(running.running) and now < self._finish_by:
             return self._finish_by
         self._swap, self._finish_by = Swap(self.awake, first), None
         self._see(self.awake, now)
@@ -108,16 +120,25 @@ class ModelTurns:
         self._models[self.awake].since = None
 
     def _turn_ends(self, first: str) -> float:
-        stay = self._woke_at + self._terms.min_stay_s
-        waits_since = self._models[first].since
-        if waits_since is None or not self._models[self.awake].is_asked:
+        stay, running, waits = (
+            self._woke_at + self._terms.min_stay_s,
+            self._models[self.awake],
+            self._models[first],
+        )
+        is_busy = running.is_asked_in_front or (running.is_asked and not waits.is_owed)
+        if waits.since is None or not is_busy:
             return stay
-        return max(stay, waits_since + self._terms.longest_wait_s)
+        return max(stay, waits.since + self._terms.longest_wait_s)
 
     def _next_in_line(self) -> str | None:
-        waiting = [(one.since, model) for model, one in self._models.items() if one.since is not None]
+        in_front = self._models[self.awake].is_asked_in_front
+        waiting = [
+            (not one.is_owed, one.since, model)
+            for model, one in self._models.items()
+            if one.since is not None and (one.is_owed or not in_front)
+        ]
         # Of two that began at once, the one that is listed first.
-        return min(waiting, key=lambda one: one[0])[1] if waiting else None
+        return min(waiting, key=lambda one: one[:2])[2] if waiting else None
 
     def _see(self, model: str, now: float) -> None:
         """It waits from now on, if it is asked, and neither awake nor waiting already."""

@@ -3,8 +3,9 @@
 The turns are the real ones, on a loop whose clock is a number and which draws what runs next from the seed. In each
 schedule requests of two to five models come, in crowds or one by one, some for minutes, and some clients leave. No two
 engines may have the GPU at once, no turn may be shorter than the minimum stay, nothing may begin on an engine that
-sleeps, none falls asleep for nobody or before what runs had its time to end, no request may wait for longer than the
-bound says, and each must end.
+sleeps, none falls asleep for nobody, or before what runs had its time to end, or for the background alone while
+somebody waits for its answer; nothing may wait for longer than the bound says, but for the background before it has
+begun, and each must end.
 """
 
 from __future__ import annotations
@@ -34,13 +35,15 @@ LAST = EngineChunk(b"", TokenUsage(1, 1), finished=True)
 
 @dataclass(slots=True)
 class Gpu:
-    """Who has its memory; `asked`: requests by model that have not ended."""
+    """Who has its memory; `asked`: requests by model that have not ended, and those of them in the foreground."""
 
     rng: random.Random
     terms: TurnTerms
     asked: dict[str, int]
+    in_front: dict[str, int]
     owner: str | None = None
     swaps: int = 0
+    engines: dict[str, SimulatedEngine] = field(default_factory=dict)
     # The longest wait, as a part of what it may be.
     nearest: float = 0.0
 
@@ -77,6 +80,9 @@ class SimulatedEngine(FakeReplicaEngine):
             stayed = now() - self.woke_at
             assert stayed >= gpu.terms.min_stay_s - ROUNDING_S, f"{self.model} stayed {stayed:.1f} s"
             assert any(number for model, number in gpu.asked.items() if model != self.model), "for nobody"
+            begun = any(other.runs for model, other in gpu.engines.items() if model != self.model)
+            others = sum(number for model, number in gpu.in_front.items() if model != self.model)
+            assert others or begun or not gpu.in_front[self.model], "for the background alone"
             latest = max(self.runs.values(), default=float("-inf"))
             assert now() - latest >= gpu.terms.finish_s - ROUNDING_S, f"{self.model} had no time to finish"
         self.awake.clear()
@@ -91,7 +97,8 @@ class SimulatedEngine(FakeReplicaEngine):
     async def generate(self, request: EngineRequest) -> AsyncGenerator[EngineChunk | EngineFault, None]:
         assert self.awake.is_set(), f"{self.model} begins a request and sleeps"
         # It may have come when the turn of its model was to end.
-        self.gpu.waited(now() - float(request.request_id), self.gpu.bound_s + self.gpu.terms.finish_s)
+        if not request.background:
+            self.gpu.waited(now() - float(request.request_id), self.gpu.bound_s + self.gpu.terms.finish_s)
         task = asyncio.current_task()
         self.runs[task] = now()
         try:
@@ -105,11 +112,14 @@ class SimulatedEngine(FakeReplicaEngine):
         yield LAST
 
 
-async def client(turns: EngineTurns, gpu: Gpu, model: str, steps: int, patience_s: float | None) -> None:
+async def client(
+    turns: EngineTurns, gpu: Gpu, model: str, steps: int, patience_s: float | None, background: bool
+) -> None:
     """A request from its coming to its end, or until its client leaves."""
     has_ended = False
     gpu.asked[model] += 1
-    request = EngineRequest(str(now()), model, (), steps, True, "salt")
+    gpu.in_front[model] += not background
+    request = EngineRequest(str(now()), model, (), steps, True, "salt", background=background)
     try:
         with suppress(TimeoutError):
             async with asyncio.timeout(patience_s), aclosing(turns.generate(model, request)) as items:
@@ -117,6 +127,7 @@ async def client(turns: EngineTurns, gpu: Gpu, model: str, steps: int, patience_
                     has_ended = item == LAST
     finally:
         gpu.asked[model] -= 1
+        gpu.in_front[model] -= not background
     assert has_ended or patience_s is not None, f"a request of {model} has no end"
 
 
@@ -124,7 +135,7 @@ async def schedule(rng: random.Random) -> Gpu:
     """One schedule. Raises `AssertionError` where a rule is broken."""
     models = [f"model {number}" for number in range(rng.randint(2, 5))]
     terms = TurnTerms(rng.choice([0.5, 5, 30]), rng.choice([1, 30, 120]), rng.choice([0, 5, 20]))
-    gpu = Gpu(rng, terms, dict.fromkeys(models, 0))
+    gpu = Gpu(rng, terms, dict.fromkeys(models, 0), dict.fromkeys(models, 0))
     engines = await start_one_after_another({model: started(model, gpu) for model in models})
     failed: list[str] = []
     turns = EngineTurns(engines, terms, give_up=lambda: failed.append("a swap failed"))
@@ -135,7 +146,8 @@ async def schedule(rng: random.Random) -> Gpu:
         for _ in range(rng.choice([1, 1, 2, 8])):
             (model,) = rng.choices(models, [1, *weights])
             steps, patience_s = rng.choice([1, 2, 10, 60, 240]), rng.choice([None, None, None, 0.1, 20, 90])
-            clients.append(asyncio.create_task(client(turns, gpu, model, steps, patience_s)))
+            background = rng.random() < 0.2
+            clients.append(asyncio.create_task(client(turns, gpu, model, steps, patience_s, background)))
         await asyncio.sleep(rng.choice([0, 0.1, 3, 60]))
     for one in asyncio.as_completed(clients):
         await one
@@ -148,7 +160,7 @@ def started(model: str, gpu: Gpu):  # type: ignore[no-untyped-def]
     """What starts a simulated engine."""
 
     async def start() -> SimulatedEngine:
-        engine = SimulatedEngine(model=model, gpu=gpu)
+        engine = gpu.engines[model] = SimulatedEngine(model=model, gpu=gpu)
         engine.take_gpu()
         return engine
 

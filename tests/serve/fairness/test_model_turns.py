@@ -92,6 +92,25 @@ def test_one_that_somebody_waits_for_anew_after_all_had_left_has_lost_its_place_
     assert here.next(110) == Swap("a", "c")
 
 
+def test_the_background_wakes_a_model_where_nobody_waits_for_an_answer_of_another() -> None:
+    here = turns("a", "b")
+    here.come("a", 100)
+    here.begin("a")
+    here.come("b", 100, background=True)
+    assert here.next(900) is None
+    here.leave("a", has_begun=True)
+    assert here.next(900) == Swap("a", "b")
+    here.woke(905)
+    here.begin("b", background=True)
+    # Somebody's request does not wait for the background to end, and that has its time to finish.
+    here.come("a", 910)
+    assert here.next(910) == 915 and here.next(915) == 920 and here.next(920) == Swap("b", "a")
+    here.woke(925)
+    here.begin("a")
+    # What has begun is owed its next turn like any other.
+    assert here.next(925) == 980
+
+
 def test_in_no_schedule_does_a_model_starve_or_a_turn_end_too_early_and_two_are_never_awake() -> None:
     swaps, nearest = simulate(30, seed=1)
     # Some wait nearly as long as they may, so the bound is no looser than it must be.
