@@ -220,9 +220,14 @@ def serving_pod(found: dict[tuple[str, str], Any]) -> Any:
 
 
 def models_of_every_kind() -> Any:
-    """The models of configs/cpu.yaml, which has one of each kind."""
+    """The models of configs/cpu.yaml, which has one of each kind, and two that take turns."""
     document = yaml.safe_load((ROOT / "configs/cpu.yaml").read_text())
-    return {key: document[key] for key in ("models", "compression")}
+    chat = next(model for model in document["models"] if model.get("kind", "chat") == "chat")
+    fields = {key: chat[key] for key in ("name", "blurb", "checkpoint", "context_length", "price")}
+    for model_id in ("one", "other"):
+        document["models"].append({"id": model_id, **fields, "accelerator": {"kind": "gpu"}})
+    found = {key: document[key] for key in ("models", "compression")}
+    return {**found, "turns": [{"models": ["one", "other"]}]}
 
 
 def test_pods_of_gpu_nodes_may_name_their_runtime() -> None:

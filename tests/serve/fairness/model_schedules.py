@@ -23,7 +23,7 @@ from models.engine import EngineChunk, EngineFault, EngineRequest, TokenUsage
 from models.fake_engine import FakeReplicaEngine
 from serve.fairness.engine_turns import EngineTurns, start_one_after_another
 from serve.fairness.model_turns import TurnTerms
-from tests.simulation.loop import SimulatedLoop
+from tests.simulation.loop import SimulatedLoop, StuckError
 
 COME_FOR_S = 900.0
 # A request works by steps, so that what runs gets on while its engine is awake alone.
@@ -179,7 +179,7 @@ def simulate(count: int, seed: int) -> tuple[int, float]:
         loop = SimulatedLoop(rng)
         try:
             gpu = loop.run_until_complete(schedule(rng))
-        except AssertionError as error:
+        except (AssertionError, StuckError) as error:
             raise AssertionError(f"schedule {number} of seed {seed}: {error}") from error
         finally:
             loop.close()

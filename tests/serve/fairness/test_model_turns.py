@@ -111,6 +111,13 @@ def test_the_background_wakes_a_model_where_nobody_waits_for_an_answer_of_anothe
     assert here.next(925) == 980
 
 
+def test_a_model_that_somebody_waits_for_goes_before_one_for_the_background() -> None:
+    here = turns("a", "b", "c")
+    here.come("c", 101, background=True)
+    here.come("b", 102)
+    assert here.next(110) == Swap("a", "b")
+
+
 def test_in_no_schedule_does_a_model_starve_or_a_turn_end_too_early_and_two_are_never_awake() -> None:
     swaps, nearest = simulate(30, seed=1)
     # Some wait nearly as long as they may, so the bound is no looser than it must be.
