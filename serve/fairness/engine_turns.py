@@ -68,12 +68,17 @@ class EngineTurns:
         self, model: str, request: EngineRequest
     ) -> AsyncGenerator[EngineChunk | EngineFault, None]:
         """Yield what the model's engine does, from its turn on."""
-        async with (
-            self._turn(model, background=request.background),
-            aclosing(self._engines[model].generate(request)) as items,
-        ):
-            async for item in items:
-                yield item
+        engine, has_begun = self._engines[model], False
+        try:
+            async with self._turn(model, background=request.background):
+                has_begun = True
+                async with aclosing(engine.generate(request)) as items:
+                    async for item in items:
+                        yield item
+        finally:
+            if not has_begun:
+                # It may have been paused while it waited, and the engine is to forget it.
+                engine.pause(request, False)
 
     async def run(self) -> None:
         """Swap when it is time. Returns when a swap has failed."""

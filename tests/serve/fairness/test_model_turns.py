@@ -131,6 +131,10 @@ class Engine(FakeReplicaEngine):
     name: str
     log: list[str] = field(default_factory=list)
     broken: bool = False
+    told: list[bool] = field(default_factory=list)
+
+    def pause(self, request: EngineRequest, paused: bool) -> None:
+        self.told.append(paused)
 
     async def sleep(self) -> None:
         self.log.append(f"{self.name} sleeps")
@@ -222,6 +226,19 @@ async def test_whoever_leaves_before_the_turn_wakes_nobody() -> None:
         gate.set()
         assert (await running).finished and (await late).finished
         assert not here.engines["b"].engine.requests and "b wakes" not in here.log
+
+
+async def test_an_engine_forgets_a_pause_of_one_that_left_before_its_turn() -> None:
+    async with sharing("a", "b", finish_s=60) as here:
+        here.engines["a"].engine.sleep = lambda _: asyncio.Event().wait()
+        running, waiting = here.ask("a"), here.ask("b")
+        for _ in range(10):
+            await asyncio.sleep(0)
+        here.engines["b"].pause(REQUEST, True)
+        for task in (waiting, running):
+            task.cancel()
+        await asyncio.gather(waiting, running, return_exceptions=True)
+        assert here.engines["b"].told == [True, False] and not here.engines["a"].told
 
 
 async def test_a_swap_that_fails_is_given_up_and_nothing_goes_on() -> None:
