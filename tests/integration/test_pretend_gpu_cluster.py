@@ -46,7 +46,7 @@ def write_config(folder: Path, nodes: RayNodes, *models: str, port: int) -> Path
     )
     given = yaml.safe_load(path.read_text())
     given["models"] = [model for model in given["models"] if model["id"] in models]
-    path.write_text(yaml.safe_dump({**given, "compression": {}}))
+    path.write_text(yaml.safe_dump({**given, "turns": [], "compression": {}}))
     return path
 
 
