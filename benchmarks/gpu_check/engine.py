@@ -190,8 +190,8 @@ async def slept(client: Client, options: argparse.Namespace) -> dict[str, float]
         began = time.perf_counter()
         await client.engine.sleep(level=1, mode="keep")
         asleep.append(time.perf_counter() - began)
-        if options.device == "cuda":
-            kept = {"asleep_mb": used_mb()}
+        if options.device == "cuda" and (used := used_mb()) is not None:
+            kept = {"asleep_mb": used}
         began = time.perf_counter()
         await client.engine.wake_up()
         awake.append(time.perf_counter() - began)
