@@ -123,11 +123,12 @@ class EngineStart:
         if spec.adapters:
             serve_adapters(config, folders_of(spec, max_rank=max_rank_of(model)))
         self._server = unstarted_server(config)
-        self._name, self._coalesce_s, self._grammar_s = model.id, spec.coalesce_s, model.engine.grammar_s
+        self._coalesce_s, self._grammar_s = spec.coalesce_s, model.engine.grammar_s
+        self._which = f" of {model.id}" if group.turns else ""
         self._metrics, self._outlet, self._tell = metrics, outlet, tell
 
     async def first(self) -> VLLMEngine:
-        self._tell(f"starting the engine of {self._name}")
+        self._tell(f"starting the engine{self._which}")
         if self._metrics is not None:
             from models.vllm.insides import count_with
 
@@ -135,7 +136,7 @@ class EngineStart:
         await self._server.start()
         # Ray Serve LLM has put its own in place.
         take_others(self._outlet)
-        self._tell(f"generating a first token of {self._name}")
+        self._tell(f"generating a first token{self._which}")
         return await self._warmed_up()
 
     async def again(self) -> VLLMEngine:
