@@ -9,7 +9,8 @@ TEMPLATE_ROLES = frozenset({"system", "user", "assistant", "tool"})
 MEDIA_KINDS = frozenset({"image_url", "input_audio", "video_url"})
 
 # What becomes of a request's tools: the model gets them, the request is refused, or they are left out without a word.
-ToolUse = bool | Literal["ignore"]
+# `demanded`: they are left out where the model may choose; a call that is demanded is made, held to its schema.
+ToolUse = bool | Literal["ignore", "demanded"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,11 @@ class Capabilities:
     @property
     def tells_calls_as_text(self) -> bool:
         """True where the template has no form for earlier calls and their results: the model reads them as text."""
-        return self.tools == "ignore" and "tool" not in self.template_roles
+        return self.tools in ("ignore", "demanded") and "tool" not in self.template_roles
+
+    def leaves_out_tools(self, choice: object) -> bool:
+        """True where a request's tools do not reach the model, by its `tool_choice`."""
+        return self.tools == "ignore" or (self.tools == "demanded" and choice in ("none", "auto"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,7 +112,7 @@ def _schemas(options: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], tu
 def _tools(given: Mapping[str, Any], capabilities: Capabilities) -> dict[str, Any]:
     """An empty list counts as no tools, and without tools only a choice that requires one is wrong."""
     tools, choice = given.get("tools", []), given.get("tool_choice", "auto")
-    if tools and capabilities.tools == "ignore":
+    if tools and capabilities.leaves_out_tools(choice):
         return _ignored_tools(choice)
     refuse_custom_tools(tools, choice)
     if not tools:

@@ -56,7 +56,8 @@ class CapabilitySettings(Section):
     tools: ToolUse = Field(
         False,
         description="`true`: function tools may be offered to the model. `false`: a request with tools is refused. "
-        "`ignore`: its tools are left out, unless it demands a call.",
+        "`ignore`: its tools are left out; a call that it demands is refused. `demanded`: they are left out, but a "
+        "call that it demands is made, held to its schema.",
     )
     reasoning_effort: bool = Field(False, description="The template takes `reasoning_effort`.")
     media: list[Literal["image_url", "input_audio", "video_url"]] = Field(
@@ -204,9 +205,10 @@ class ModelSettings(Section):
     def _calls_can_be_read(self) -> ModelSettings:
         engine = self.engine
         readable = engine.enable_auto_tool_choice and engine.tool_call_parser
-        if self.capabilities.tools is True and engine.kind == VLLM and not readable:
+        if self.capabilities.tools in (True, "demanded") and engine.kind == VLLM and not readable:
+            wanted = str(self.capabilities.tools).lower()
             raise ValueError(
-                "capabilities.tools: true needs engine.enable_auto_tool_choice: true and engine.tool_call_parser"
+                f"capabilities.tools: {wanted} needs engine.enable_auto_tool_choice: true and engine.tool_call_parser"
             )
         return self
 

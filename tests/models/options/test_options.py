@@ -211,6 +211,20 @@ def test_tools_that_a_model_ignores_leave_no_trace_unless_a_call_is_demanded() -
         assert unsupported(ignoring, tools=tools, tool_choice=demanded) == "tool_choice"
 
 
+def test_a_model_that_makes_demanded_calls_alone_gets_tools_with_such_a_demand() -> None:
+    demanded = Capabilities(tools="demanded")
+    for choice in ("auto", "none"):
+        assert selected(demanded, tools=[TOOL], tool_choice=choice) == {}
+    assert selected(demanded, tools=[TOOL]) == {}
+    for choice in ("required", NAMED):
+        assert selected(demanded, tools=[TOOL], tool_choice=choice) == {
+            "tools": [TOOL],
+            "tool_choice": choice,
+        }
+    assert demanded.tells_calls_as_text is False
+    assert Capabilities(tools="demanded", template_roles=frozenset({"user"})).tells_calls_as_text
+
+
 @pytest.mark.parametrize("capabilities", [PLAIN, ABLE, Capabilities(tools="ignore")])
 def test_without_tools_a_choice_that_demands_none_has_no_effect(capabilities: Capabilities) -> None:
     assert selected(capabilities, tools=[]) == {}
