@@ -72,7 +72,7 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.fairness", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )  # fmt: skip
-    parser.add_argument("--config", type=Path, default=Path("configs/embedded.yaml"))
+    parser.add_argument("--config", type=Path, default=Path("configs/tiny.yaml"))
     parser.add_argument("--model", default="pith-mini")
     parser.add_argument("--streams", type=count, default=64)
     parser.add_argument("--stream-tokens", type=count, default=1024)

@@ -38,7 +38,7 @@ from serve.metrics.counts import Counts
 from serve.money.ledger_setup import prepare_ledger
 from serve.tracing.request_record import Tracing
 
-CONFIG = Path(__file__).parents[1] / "configs/embedded.yaml"
+CONFIG = Path(__file__).parents[1] / "configs/tiny.yaml"
 COLLECTOR = """
 import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer

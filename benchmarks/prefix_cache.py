@@ -69,7 +69,7 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--config", type=Path, default=Path("configs/embedded.yaml"))
+    parser.add_argument("--config", type=Path, default=Path("configs/tiny.yaml"))
     parser.add_argument("--sides", type=lambda names: names.split(","), default=list(SIDES))
     parser.add_argument("--replicas", type=count, default=4)
     parser.add_argument("--cache-tokens", type=count, default=24_576, help="that each replica's cache holds")

@@ -216,7 +216,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--config", type=Path, default=Path("configs/embedded.yaml"))
+    parser.add_argument("--config", type=Path, default=Path("configs/tiny.yaml"))
     parser.add_argument("--kill", choices=ROLES, action="append", help="default: each of them")
     parser.add_argument("--rounds", type=count, default=3)
     parser.add_argument("--clients", type=count, default=16)

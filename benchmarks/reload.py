@@ -86,8 +86,8 @@ class Load:
 
 
 def own_config(folder: Path) -> Path:
-    """The embedded profile with one chat model, its state in `folder`."""
-    document = yaml.safe_load(Path("configs/embedded.yaml").read_text())
+    """The profile of tiny models with one of them, its state in `folder`."""
+    document = yaml.safe_load(Path("configs/tiny.yaml").read_text())
     document |= {"state_dir": str(folder), "models": document["models"][:1], "compression": {}}
     document["billing"] |= {"database_url": f"sqlite:///{folder}/pith.db", "spool_path": f"{folder}/spool.db"}
     document["demo"] = {"key_path": f"{folder}/demo-key"}

@@ -1,6 +1,6 @@
 """Sends requests at a fixed rate for long enough to see growth: memory and open files of every process, and loop lag.
 
-    python -m benchmarks.soak --requests 100000 --rate 50 [--url … --pid …] [--config configs/embedded.yaml]
+    python -m benchmarks.soak --requests 100000 --rate 50 [--url … --pid …] [--config configs/tiny.yaml]
 
 Without --pid it starts `pith serve` with a ledger of its own. Half of the requests are streams. `/health` is probed all
 the while: it does nothing, so what it takes is how long the server's event loop is held up. The exit status is 1 where
@@ -89,7 +89,7 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
         prog="python -m benchmarks.soak", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )  # fmt: skip
     add_server(parser)
-    parser.add_argument("--config", type=Path, default=Path("configs/embedded.yaml"), help="without --pid")
+    parser.add_argument("--config", type=Path, default=Path("configs/tiny.yaml"), help="without --pid")
     parser.add_argument("--model", default="pith-mini")
     parser.add_argument("--requests", type=count, default=3000)
     parser.add_argument("--rate", type=positive, default=20.0, help="requests a second")

@@ -1,6 +1,6 @@
 """Sends so many requests at once and asks `/health` all the while: `python -m benchmarks.burst --requests 1000`.
 
-    python -m benchmarks.burst [--kinds json,sse,long] [--url … --key … --pid …] [--config configs/embedded.yaml]
+    python -m benchmarks.burst [--kinds json,sse,long] [--url … --key … --pid …] [--config configs/tiny.yaml]
 
 Without --pid it starts `pith serve` with a ledger of its own. Every request has a connection of its own; all are
 opened before the first is sent. The exit status is 1, after the report, where a connection was reset or refused,
@@ -54,7 +54,7 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
         prog="python -m benchmarks.burst", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )  # fmt: skip
     add_server(parser)
-    parser.add_argument("--config", type=Path, default=Path("configs/embedded.yaml"), help="without --pid")
+    parser.add_argument("--config", type=Path, default=Path("configs/tiny.yaml"), help="without --pid")
     parser.add_argument("--model", default="pith-mini")
     parser.add_argument("--requests", type=count, default=1000, help="in each burst")
     parser.add_argument(

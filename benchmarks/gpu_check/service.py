@@ -67,7 +67,7 @@ def main() -> None:
 
 def configuration(checkpoint: Path, device: str) -> dict[str, Any]:
     """The shipped one for a machine without a GPU, with one model and no compression."""
-    whole = yaml.safe_load((ROOT / "configs/embedded.yaml").read_text(encoding="utf-8"))
+    whole = yaml.safe_load((ROOT / "configs/tiny.yaml").read_text(encoding="utf-8"))
     embedded = whole["models"][0]
     model = {
         "id": "random",

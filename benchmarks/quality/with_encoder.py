@@ -34,7 +34,7 @@ def with_encoder(config: str, checkpoint: Path) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.quality.with_encoder")
-    parser.add_argument("config", type=Path, nargs="?", default=Path("configs/embedded.yaml"))
+    parser.add_argument("config", type=Path, nargs="?", default=Path("configs/tiny.yaml"))
     options = parser.parse_args()
     try:
         sys.stdout.write(with_encoder(options.config.read_text(encoding="utf-8"), encoder_checkpoint()))

@@ -27,7 +27,7 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.savings", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )  # fmt: skip
-    parser.add_argument("--config", type=Path, default=Path("configs/embedded.yaml"))
+    parser.add_argument("--config", type=Path, default=Path("configs/tiny.yaml"))
     parser.add_argument("--data", type=Path, default=Path("../shared/eval"), help="folder of .jsonl.gz files")
     parser.add_argument("--parts", type=_some_of(PARTS), default=PARTS, help=f"default: {','.join(PARTS)}")
     parser.add_argument(

@@ -27,6 +27,7 @@ COLUMNS = ("application", "started", "where", "memory", "verdict")
 
 class Profile(StrEnum):
     embedded = "embedded"
+    tiny = "tiny"
     cpu = "cpu"
     gpu = "gpu"
     cluster = "cluster"

@@ -63,7 +63,7 @@ def test_all_turns_of_all_sessions_are_given_out_and_no_session_twice_at_once() 
 
 @pytest.mark.parametrize("routing", ["prefix_cache", "round_robin"])
 def test_the_servers_are_configured_alike_but_for_replicas_and_caches(tmp_path: Path, routing: str) -> None:
-    base = Path("configs/embedded.yaml")
+    base = Path("configs/tiny.yaml")
     path, model = prefix_cache.config_with(base, tmp_path, routing=routing, replicas=2, cache_tokens=32_000)
     made, given = load_settings(path), load_settings(base)
     first, before = made.models[0], given.models[0]

@@ -63,7 +63,7 @@ def pytest_runtest_makereport(
 @pytest.fixture(scope="session")
 def models() -> dict[str, str]:
     """The first model of each kind that the server's configuration has."""
-    listed = yaml.safe_load((ROOT / "configs/embedded.yaml").read_text())["models"]
+    listed = yaml.safe_load((ROOT / "configs/tiny.yaml").read_text())["models"]
     return {model.get("kind", "chat"): model["id"] for model in reversed(listed)}
 
 

@@ -170,9 +170,9 @@ def adapter_entry(folder: Path) -> dict[str, Any]:
 def write_config(
     state_dir: Path, also: Mapping[str, Any] | None = None, *, adapter: Path | None = None, **server: Any
 ) -> Path:
-    """The embedded profile with its state in `state_dir`, and one model on demand that goes idle within seconds.
+    """The profile of tiny models with its state in `state_dir`, and one model on demand that goes idle within seconds.
     `adapter` is the folder of one that the default model's engine serves."""
-    config = yaml.safe_load((ROOT / "configs/embedded.yaml").read_text())
+    config = yaml.safe_load((ROOT / "configs/tiny.yaml").read_text())
     config["state_dir"] = str(state_dir)
     config["billing"]["database_url"] = f"sqlite:///{state_dir}/pith.db"
     config["billing"]["spool_path"] = str(state_dir / "spool.db")

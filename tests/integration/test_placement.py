@@ -1,5 +1,5 @@
 """Ray, told of the machine that a configuration names, finds a place for every application of it. The applications of
-`embedded.yaml` are placed by the session's server."""
+`tiny.yaml` are placed by the session's server."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def test_all_four_tabs_on_the_real_server(page: Watched, server: Server) -> None
     assert "on record" in page.text(".bill") and page.text(".message.assistant .said")
 
     page.tab("Catalog")
-    # Those of the embedded profile, and the adapter that the tests add.
+    # Those of the tiny profile, and the adapter that the tests add.
     expect(page.page.locator("#catalog tbody tr")).to_have_count(9)
 
     page.tab("Usage")

@@ -98,7 +98,7 @@ def test_an_installed_pith_serves_a_chat_and_a_compression_and_its_books_add_up(
 ) -> None:
     pith, own = bin_folders[0] / "pith", tmp_path / "own"
     assert "not installed" not in run(pith, "--version", folder=elsewhere)
-    run(pith, "init", own, folder=elsewhere)
+    run(pith, "init", own, "--profile", "tiny", folder=elsewhere)
     config = own / "pith.yaml"
     server = start_server(config, own / "var", "--ops-port", str(free_port()), installed=(pith, elsewhere))
     try:

@@ -28,7 +28,7 @@ from serve.config.settings import Settings, load_settings
 from serve.money.ledger_setup import prepare_ledger
 from serve.processes.listener import Listener, own_listener
 
-CONFIG = Path(__file__).resolve().parents[2] / "configs/embedded.yaml"
+CONFIG = Path(__file__).resolve().parents[2] / "configs/tiny.yaml"
 START_S = 120
 SECRET = "the password is hunter2"
 

@@ -129,7 +129,7 @@ def test_too_little_memory_is_a_reason_not_to_run() -> None:
 
 
 def test_the_bare_engine_gets_the_engine_arguments_of_the_configuration(tmp_path: Path) -> None:
-    engine = read_engine(ROOT / "configs/embedded.yaml", tmp_path)
+    engine = read_engine(ROOT / "configs/tiny.yaml", tmp_path)
     words = engine.words()
     assert engine.model == "pith-mini"
     assert words[words.index("--model") + 1] == str(tmp_path / "pith-mini")

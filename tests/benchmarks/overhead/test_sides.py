@@ -20,7 +20,7 @@ ENGINE = Engine("tiny", "a/checkpoint", {"max_model_len": 64}, {"HF_HUB_OFFLINE"
 
 @pytest.fixture
 def workshop(tmp_path: Path) -> Workshop:
-    return Workshop(ENGINE, ROOT / "configs/embedded.yaml", tmp_path)
+    return Workshop(ENGINE, ROOT / "configs/tiny.yaml", tmp_path)
 
 
 def test_the_bare_engine_has_the_one_thread_that_ray_gives(workshop: Workshop) -> None:

@@ -10,7 +10,7 @@ from benchmarks.quality.with_encoder import MODEL, with_encoder
 
 
 def test_the_encoder_stands_behind_the_models_that_were_there() -> None:
-    given = Path("configs/embedded.yaml").read_text(encoding="utf-8")
+    given = Path("configs/tiny.yaml").read_text(encoding="utf-8")
     made = yaml.safe_load(with_encoder(given, Path("/some/checkpoint")))
     before = yaml.safe_load(given)
     *models, encoder = made["compression"]["models"]

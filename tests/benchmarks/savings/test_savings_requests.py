@@ -66,7 +66,7 @@ def test_the_parts_before_the_question_are_the_context_and_only_marked_where_ask
 def test_the_server_is_the_configured_one_at_these_prices_with_a_longer_context(
     tmp_path: Path, name: str
 ) -> None:
-    base, prices = Path("configs/embedded.yaml"), SCENARIOS[name]
+    base, prices = Path("configs/tiny.yaml"), SCENARIOS[name]
     path, model = config_with(base, tmp_path, name, block_size=32)
     [made], given = load_settings(path).models, load_settings(base).models[0]
     assert (made.id, made.context_length, made.engine.block_size) == (model, CONTEXT_LENGTH, 32)

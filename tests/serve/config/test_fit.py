@@ -362,7 +362,7 @@ def test_adapters_take_places_of_the_largest_rank() -> None:
 
 def test_the_check_says_how_many_requests_of_full_context_fit(tmp_path: Path) -> None:
     make_adapter(tmp_path / "loud")
-    document = yaml.safe_load((ROOT / "configs/embedded.yaml").read_text())
+    document = yaml.safe_load((ROOT / "configs/tiny.yaml").read_text())
     document["models"][0]["engine"]["max_num_seqs"] = 8
     adapter = {"id": "loud", "name": "Loud", "blurb": "b", "adapter": {"of": "pith-mini", "source": "./loud"}}
     document["models"].insert(1, {**adapter, "price": document["models"][0]["price"]})

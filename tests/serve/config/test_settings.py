@@ -355,7 +355,13 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 
 def test_the_configurations_of_the_repository_are_all_here() -> None:
-    assert {path.name for path in CONFIGS} >= {"cluster.yaml", "cpu.yaml", "embedded.yaml", "gpu.yaml"}
+    assert {path.name for path in CONFIGS} >= {
+        "cluster.yaml",
+        "cpu.yaml",
+        "embedded.yaml",
+        "gpu.yaml",
+        "tiny.yaml",
+    }
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)

@@ -20,7 +20,7 @@ from serve.config.settings import load_settings
 from tests.serve.loopback_service import CONFIG, Running, service
 from tests.serve.served import PROMPT_TOKENS, model_document, serving, usage_of
 
-# The embedded profile's first model: 100 nano-dollars a prompt token, 400 a completion token, at least 10,000.
+# The tiny profile's first model: 100 nano-dollars a prompt token, 400 a completion token, at least 10,000.
 MODEL = load_settings(CONFIG).models[0]
 INPUT = Fraction(MODEL.price.input_usd_per_mtok) / 10**6
 OUTPUT = Fraction(MODEL.price.output_usd_per_mtok) / 10**6
