@@ -87,6 +87,7 @@ THOROUGH = (
     "deploy",
     "docs",
     "faults",
+    "models/embedded/test_fetching.py",
     "models/template",
     # It imports vLLM, which takes several times what its tests do.
     "models/vllm",

@@ -31,7 +31,7 @@ def ensure_checkpoints(out_dir: Path, *, artefacts: Path = ARTEFACTS) -> dict[st
     """
     plans = read_manifest(artefacts)
     out_dir.mkdir(parents=True, exist_ok=True)
-    with _file_lock(out_dir):
+    with file_lock(out_dir):
         for model_id, files in plans.items():
             if not is_intact(out_dir / model_id, files):
                 _replace_folder(out_dir / model_id, files, artefacts)
@@ -88,9 +88,9 @@ def _copy_checked(source: Path, target: Path, digest: str) -> None:
 
 
 @contextmanager
-def _file_lock(out_dir: Path) -> Iterator[None]:
+def file_lock(out_dir: Path, name: str = ".lock") -> Iterator[None]:
     """Holds a file lock, which the system gives back even when the process is killed."""
-    lock = os.open(out_dir / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    lock = os.open(out_dir / name, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

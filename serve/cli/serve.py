@@ -37,6 +37,7 @@ def serve(
 ) -> None:
     """Start the server and serve until Ctrl-C."""
     from serve.catalog.offered import catalog_of
+    from serve.cluster.fetched_models import without_missing
     from serve.cluster.launch import run_server
     from serve.cluster.progress import StartError
     from serve.config.added_adapters import with_added
@@ -49,6 +50,9 @@ def serve(
     def read(file: Path | None = None) -> Settings:
         return with_added(with_ops_port(with_address(load_anchored(file or config), host, port), ops_port))
 
+    def read_again(file: Path | None) -> Settings:
+        return without_missing(read(file), progress)
+
     settings = read()
     require_cluster(settings, attach=attach)
     require_free_ports(settings)
@@ -59,11 +63,12 @@ def serve(
     progress.say(f"pith starts from {config}; what it keeps is in {settings.state_dir}")
     for line in unpinned_revisions(settings):
         progress.say(f"warning: {line}")
+    settings = without_missing(settings, progress)
     progress.begin("opening the ledger")
     key = asyncio.run(prepare_ledger(settings, catalog_of(settings), now=now()))
     ready = partial(announce, settings, key, progress, ending_of(settings, attach=attach))
     try:
-        run_server(settings, read=read, announce=ready, progress=progress, attach=attach)
+        run_server(settings, read=read_again, announce=ready, progress=progress, attach=attach)
     except StartError as error:
         outlet.drain(DRAIN_S)
         typer.echo(f"pith: {error}", err=True)
@@ -172,7 +177,7 @@ Try it:
 
   curl {base}/v1/chat/completions \\
     -H "Authorization: Bearer {bearer}" -H "Content-Type: application/json" \\
-    -d '{{"messages": [{{"role": "user", "content": "Tell me about the river."}}], "max_tokens": 60}}'
+    -d '{{"messages": [{{"role": "user", "content": "What is the capital of France?"}}], "max_tokens": 60}}'
 
 {ending}
 """,

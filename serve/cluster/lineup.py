@@ -13,6 +13,7 @@ from typing import Any
 
 from models.engine_kinds import ENGINE_KINDS
 from serve.cluster.drain import Retiring, retiring
+from serve.cluster.fetched_models import fetched_checkpoint, is_fetched
 from serve.cluster.nodes import check_nodes, spread_over_nodes
 from serve.cluster.progress import Says, StartError
 from serve.cluster.ray_insides.ray_serve import deploy, undeploy
@@ -238,8 +239,10 @@ def checkpoint_of(model: ModelSettings, state_dir: Path, progress: Says) -> str:
     if model.checkpoint.startswith(FIRST_START_CHECKPOINTS):
         from models.embedded.install import ensure_checkpoints
 
-        progress.begin("laying out the embedded checkpoints")
         name = model.checkpoint.removeprefix(FIRST_START_CHECKPOINTS)
+        if is_fetched(model):
+            return fetched_checkpoint(model, state_dir, progress)
+        progress.begin("laying out the embedded checkpoints")
         folders = ensure_checkpoints(state_dir / "checkpoints")
         if name not in folders:
             raise StartError(

@@ -138,7 +138,7 @@ class ModelSettings(Section):
     name: str = Field(min_length=1, description="Display name.")
     blurb: str = Field(min_length=1, description="One or two sentences for the public catalog.")
     checkpoint: str = Field(
-        description="Hub name, a folder, or `embedded:NAME` for a model that comes with pith."
+        description="Hub name, a folder, or `embedded:NAME`: what comes with pith, and `smollm2-135m`, fetched once."
     )
     revision: str | None = Field(None, description="Commit of the hub repository.")
     context_length: int = Field(ge=16, le=10_000_000, description="Tokens of prompt and completion together.")

@@ -10,7 +10,9 @@ SHIPPED = ROOT / "configs"
 CONFIG_NAME = "pith.yaml"
 DEFAULT_CONFIG = Path(CONFIG_NAME) if IS_INSTALLED else SHIPPED / "embedded.yaml"
 EMBEDDED = "embedded:"
-EMBEDDED_CHAT = Path(__file__).parents[2] / "models/embedded/checkpoints"
+EMBEDDED_CHAT = ROOT / "models/embedded/checkpoints"
+# All but the weights of those that are fetched.
+FETCHED_CHAT = ROOT / "models/embedded/fetched"
 
 
 class ConfigError(ValueError):
@@ -45,7 +47,8 @@ def text_of(path: Path) -> str:
 def folder_of(checkpoint: str) -> Path | None:
     """None for one that is on the hub."""
     if checkpoint.startswith(EMBEDDED):
-        return EMBEDDED_CHAT / checkpoint.removeprefix(EMBEDDED)
+        name = checkpoint.removeprefix(EMBEDDED)
+        return FETCHED_CHAT / name if (FETCHED_CHAT / name).is_dir() else EMBEDDED_CHAT / name
     if checkpoint.startswith((".", "/", "~")):
         return Path(checkpoint).expanduser()
     return None

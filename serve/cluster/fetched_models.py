@@ -1,0 +1,46 @@
+"""Chat models whose weights pith fetches at the first start, and what is served where they cannot be had."""
+
+from pathlib import Path
+
+from models.embedded.fetching import FETCHED_MODELS, CannotBeHad, ensure_fetched
+from serve.cluster.progress import Says, StartError
+from serve.config.chat_models import ModelSettings
+from serve.config.paths import EMBEDDED
+from serve.config.settings import Settings
+
+
+def is_fetched(model: ModelSettings) -> bool:
+    return model.checkpoint.removeprefix(EMBEDDED) in FETCHED_MODELS and model.checkpoint.startswith(EMBEDDED)
+
+
+def fetched_checkpoint(model: ModelSettings, state_dir: Path, progress: Says) -> str:
+    """The folder that the engine loads. Raises `StartError`."""
+    try:
+        return str(ensure_fetched(state_dir / "checkpoints", progress.begin).resolve())
+    except CannotBeHad as error:
+        raise StartError(f"{model.id}: {error}") from error
+
+
+def without_missing(settings: Settings, progress: Says) -> Settings:
+    """The same without models that cannot be had, and their adapters. The first of those that are left is the default
+    then, with the replicas of the one that was. Where none is left nothing is left out, and the start says why."""
+    missing: dict[str, str] = {}
+    for model in settings.engine_models:
+        if is_fetched(model):
+            try:
+                fetched_checkpoint(model, settings.state_dir, progress)
+            except StartError as error:
+                missing[model.id] = str(error)
+    left = [
+        model
+        for model in settings.models
+        if model.id not in missing and (model.adapter is None or model.adapter.of not in missing)
+    ]
+    if not missing or not left:
+        return settings
+    if settings.models[0].id in missing:
+        left[0] = left[0].model_copy(update={"replicas": settings.models[0].replicas})
+    for reason in missing.values():
+        progress.say(f"warning: not served, since its weights are not here: {reason}")
+    progress.say(f"the default model is {left[0].id}")
+    return settings.model_copy(update={"models": left})
