@@ -152,8 +152,8 @@ def engines_in_turns(models: Sequence[ModelSettings], gpu_gb: float) -> tuple[fl
 
 
 def engine_on_cpus(model: ModelSettings, *, adapters: int = 0) -> EngineMemory:
-    """The cache has what the environment of the engine says. Raises `UnknownSize`."""
-    cache_gb = _cpu_cache_gib(model.environment) * GIB_IN_GB
+    """The cache has what the environment of the engine says, or the engine itself. Raises `UnknownSize`."""
+    cache_gb = _cpu_cache_gb(model.environment, model.engine.kv_cache_memory_bytes)
     weights_gb, activations_gb = weights_of(model), _activations_gb(model)
     adapters_gb = _adapters_gb(model, adapters)
     total_gb = ENGINE_PROCESSES_GB + weights_gb + activations_gb + cache_gb + adapters_gb
@@ -161,8 +161,11 @@ def engine_on_cpus(model: ModelSettings, *, adapters: int = 0) -> EngineMemory:
     return EngineMemory(weights_gb, activations_gb, cache_gb, total_gb, *held, adapters_gb)
 
 
-def _cpu_cache_gib(environment: Mapping[str, str]) -> float:
-    return float(environment.get(CPU_CACHE_VARIABLE, CPU_CACHE_GIB))
+def _cpu_cache_gb(environment: Mapping[str, str], stated_bytes: int | None) -> float:
+    """vLLM obeys the variable where both are there."""
+    if stated_bytes is not None and CPU_CACHE_VARIABLE not in environment:
+        return stated_bytes / GB
+    return float(environment.get(CPU_CACHE_VARIABLE, CPU_CACHE_GIB)) * GIB_IN_GB
 
 
 def compressor_gb(model: CompressionModelSettings) -> float:
@@ -191,7 +194,7 @@ def retrieval_gb(model: RetrievalModelSettings, gpu_gb: float) -> float:
     if model.accelerator.kind == "gpu":
         return CUDA_CONTEXT_GB + weights_gb + NETWORK_ACTIVATIONS_GB + (cache_bytes or 0) / GB
     if engine.kind == "vllm":
-        cache_gb = _cpu_cache_gib(model.environment) * GIB_IN_GB
+        cache_gb = _cpu_cache_gb(model.environment, cache_bytes)
         return ENGINE_PROCESSES_GB + weights_gb + NETWORK_ACTIVATIONS_GB + cache_gb
     return COMPRESSOR_PROCESSES_GB + weights_gb + NETWORK_ACTIVATIONS_GB
 

@@ -352,6 +352,16 @@ def test_a_cache_of_a_stated_size_is_counted_as_stated() -> None:
     assert (shared.cache_gb, shared.reserved_gb) == (28.0, 40.0)
 
 
+@pytest.mark.parametrize(
+    ("environment", "cache_gb"), [({}, 0.5), ({"VLLM_CPU_KVCACHE_SPACE": "2"}, 2 * 1.073741824)]
+)
+def test_on_cpus_a_stated_cache_counts_unless_the_variable_says_otherwise(
+    environment: dict[str, str], cache_gb: float
+) -> None:
+    stated = {"engine": {"kv_cache_memory_bytes": 5 * 10**8}, "size": SIZE, "environment": environment}
+    assert engine_on_cpus(model(**stated)).cache_gb == pytest.approx(cache_gb)
+
+
 def test_adapters_take_places_of_the_largest_rank() -> None:
     base = {"checkpoint": "embedded:pith-mini", "engine": {"dtype": "float32", "max_lora_rank": 8}}
     found = engine_on_cpus(model(**base), adapters=2)
