@@ -42,5 +42,5 @@ def without_missing(settings: Settings, progress: Says) -> Settings:
         left[0] = left[0].model_copy(update={"replicas": settings.models[0].replicas})
     for reason in missing.values():
         progress.say(f"warning: not served, since its weights are not here: {reason}")
-    progress.say(f"the default model is {left[0].id}")
+    progress.say(f"the default model is {left[0].id}; the next start or reload tries again")
     return settings.model_copy(update={"models": left})

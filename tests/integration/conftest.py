@@ -8,6 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.integration.installed import build_wheel, install_by_pip
 from tests.integration.running import Server
 
 
@@ -16,6 +17,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.integration)
+
+
+@pytest.fixture(scope="session")
+def by_pip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The programs of an environment into which pip installed pith's wheel."""
+    return install_by_pip(build_wheel(tmp_path_factory.mktemp("dist")), tmp_path_factory.mktemp("here"))
 
 
 @pytest.fixture

@@ -1,11 +1,11 @@
 """Every command block of the pages in PAGES, run against the real server, prints what the page says.
 
 A block is run by its language: each `$` line of `console` and each `bash` or `sh` block by bash, `python` by Python.
-They run in a folder that is to the session's server what a reader's clone is to theirs. The address, the name of the
-workspace and the id of the key that was made last are changed, alike in all blocks of a page. `make serve` alone is not
-run again: the session's server is what it starts, and what that server printed is its output. So a new block is run as
-it is written, and one that nothing could run is
-refused (`tests/test_command_blocks.py`).
+They run in a folder that is to the server of this module what a reader's clone is to theirs. The address, the name of
+the workspace and the id of the key that was made last are changed, alike in all blocks of a page. `make serve` alone is
+not run: the server has the default configuration, as an installed pith writes and serves it, and what it printed is the
+output. So a new block is run as it is written, and one that nothing could run is refused
+(`tests/test_command_blocks.py`).
 """
 
 from __future__ import annotations
@@ -17,14 +17,18 @@ import secrets
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from models.embedded.fetching import CannotBeHad, ensure_fetched
 from tests.command_blocks import Block, Step, blocks_of, differences, missing_lines
-from tests.integration.running import PITH, ROOT, Server
+from tests.integration.installed import SITE, folder_with_names_of_ours, run
+from tests.integration.missing import cannot_run
+from tests.integration.running import PITH, ROOT, Server, free_port, start_server, stop_server
 
 README = "README.md"
 PAGES = (README, "docs/operating.md", "docs/operations/first-day.md")
@@ -46,7 +50,7 @@ VARYING = frozenset(
 
 @dataclass
 class Clone:
-    """Where commands are run, and how their text is fitted to the session's server."""
+    """Where commands are run, and how their text is fitted to the server."""
 
     folder: Path
     server: Server
@@ -86,32 +90,54 @@ class Clone:
         return done.stdout
 
     def start(self) -> str:
-        """What the session's server printed, once it is certain that `make serve` starts the same."""
+        """What the server printed, once it is certain that `make serve` starts one with the same configuration."""
         made = subprocess.run(["make", "-n", "serve"], cwd=ROOT, capture_output=True, text=True, check=True)
         assert "exec .venv/bin/pith serve --config configs/embedded.yaml" in made.stdout
-        if self.server.process is None:
-            pytest.skip("only a server that the tests started shows what it printed")
         return "".join(self.server.lines)
 
 
 @pytest.fixture(scope="module")
-def clones(server: Server, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Clone]:
+def checkpoint() -> Path:
+    """The default model's, which is fetched once for all runs of the tests."""
+    try:
+        return ensure_fetched(ROOT / "var/checkpoints", print)
+    except CannotBeHad as error:
+        cannot_run(f"the weights of the default model: {error}")
+
+
+@pytest.fixture(scope="module")
+def shipped(by_pip: Path, checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Of an installed pith, with the configuration that `pith init` writes, but for the port of its metrics."""
+    folder = tmp_path_factory.mktemp("own")
+    elsewhere = folder_with_names_of_ours(tmp_path_factory.mktemp("elsewhere") / "here")
+    run(by_pip / "pith", "init", folder, folder=elsewhere)
+    config = folder / "pith.yaml"
+    config.write_text(config.read_text().replace(f"port: {OPS.partition(':')[2]}", f"port: {free_port()}"))
+    (folder / "var/checkpoints").mkdir(parents=True)
+    (folder / "var/checkpoints" / checkpoint.name).symlink_to(checkpoint)
+    started = start_server(config, folder / "var", installed=(by_pip / "pith", elsewhere))
+    yield started
+    stop_server(started)
+
+
+@pytest.fixture(scope="module")
+def clones(shipped: Server, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Clone]:
     """By page: each has a workspace of its own."""
     folder = tmp_path_factory.mktemp("clone")
     (folder / "configs").symlink_to(ROOT / "configs")
-    (folder / "var").symlink_to(server.state_dir)
+    (folder / "tests").symlink_to(ROOT / "tests")
+    (folder / "var").symlink_to(shipped.state_dir)
     (folder / ".curlrc").write_text("fail-with-body\n")
     pith = shlex.join(PITH)
     program(folder / ".venv/bin/python", f'exec {shlex.quote(sys.executable)} "$@"')
-    # The session's server has a configuration of its own in place of the default one, but for its port.
-    config, key = shlex.quote(str(server.config)), shlex.quote(str(server.state_dir / "demo-key"))
+    config, key = shlex.quote(str(shipped.config)), shlex.quote(str(shipped.state_dir / "demo-key"))
     cases = [
         f'config | -*) exec {pith} "$@" ;;',
-        f'chat) exec {pith} "$@" --url {server.url} --key-file {key} ;;',
+        f'chat) exec {pith} "$@" --url {shipped.url} --key-file {key} ;;',
         f'*) exec {pith} "$@" --config {config} ;;',
     ]
     program(folder / ".venv/bin/pith", "\n".join(['case "$1" in', *cases, "esac"]))
-    return {page: Clone(folder, server, f"{WORKSPACE}-{secrets.token_hex(4)}") for page in BLOCKS}
+    return {page: Clone(folder, shipped, f"{WORKSPACE}-{secrets.token_hex(4)}") for page in BLOCKS}
 
 
 def program(path: Path, script: str) -> None:
@@ -133,19 +159,11 @@ def test_a_command_block_prints_what_the_page_shows(
 ) -> None:
     clone = clones[page]
     for step in block.steps:
-        printed = without_savings(clone.run(step))
+        printed = clone.run(step)
         shown = [clone.fit(line) for line in step.output]
         assert not missing_lines(shown, printed.splitlines()), printed
         if step.json is not None:
             assert not differences(json.loads(step.json), json.loads(printed), VARYING), printed
-
-
-def without_savings(printed: str) -> str:
-    """`pith usage` has columns of what compression saved where anything was. Other tests of the session have saved
-    something, and a reader's first request has not."""
-    head, *rows = printed.splitlines() or [""]
-    last = re.search(r"(?<= )written_off_usd(?= +tokens_saved)", head)
-    return printed if last is None else "\n".join(line[: last.end()] for line in (head, *rows))
 
 
 def test_the_usage_row_is_what_the_first_curl_used(clones: dict[str, Clone]) -> None:
@@ -165,7 +183,7 @@ def test_the_usage_row_is_what_the_first_curl_used(clones: dict[str, Clone]) -> 
 def sums(server: Server) -> dict[str, float]:
     """The row of the default model."""
     rows = server.pith("usage", "--by", "model")
-    (row,) = [row for row in rows if row["model"] == "pith-mini"]
+    (row,) = [row for row in rows if row["model"] == "smollm2-135m"]
     return {name: float(row[name]) for name in ("requests", "prompt_tokens", "completion_tokens", "cost_usd")}
 
 
@@ -178,3 +196,29 @@ def row_of(reply: dict[str, Any]) -> dict[str, float]:
         "completion_tokens": used["completion_tokens"],
         "cost_usd": reply["service"]["billing"]["request_cost_usd"],
     }
+
+
+# Greedily, by the engine that serves it: what every machine's conversion and kernels must come to.
+ANSWERS = {
+    "What is the capital of France?": "The capital of France is Paris.",
+}
+
+
+@pytest.mark.parametrize("question", ANSWERS)
+def test_the_default_model_answers(shipped: Server, question: str) -> None:
+    asked = {"messages": [{"role": "user", "content": question}], "temperature": 0, "max_tokens": 60}
+    with shipped.client() as http:
+        reply = http.post("/v1/chat/completions", json=asked).raise_for_status().json()
+    assert reply["model"] == "smollm2-135m"
+    assert reply["choices"][0]["message"]["content"] == ANSWERS[question]
+
+
+def test_an_installed_pith_has_its_pages_adds_up_its_books_and_keeps_nothing_beside_its_code(
+    shipped: Server, by_pip: Path, tmp_path: Path
+) -> None:
+    with shipped.client() as http:
+        for path in ("/", "/playground/main.js", "/docs", "/redoc", "/v1/catalog", "/openapi.json"):
+            assert http.get(path).status_code == 200, path
+    assert "not installed" not in run(by_pip / "pith", "--version", folder=tmp_path)
+    run(by_pip / "pith", "reconcile", "--config", shipped.config, folder=tmp_path)
+    assert not (by_pip.parent / SITE / "var").exists()
