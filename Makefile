@@ -13,7 +13,7 @@ MODEL ?=
 
 LITELLM := benchmarks/overhead/litellm-venv
 
-.PHONY: help serve test test-fast test-python test-faults test-simulation test-mutants check lint bench bench-quality bench-ledger bench-overhead bench-prefix-cache bench-soak bench-burst bench-compress bench-savings docs wheel sbom format install clean
+.PHONY: help serve test test-fast test-python test-faults test-simulation test-mutants check lint bench bench-quality bench-ledger bench-overhead bench-prefix-cache bench-soak bench-burst bench-compress bench-savings bench-answers docs wheel sbom format install clean
 .DEFAULT_GOAL := help
 # No "Entering directory", no echo of recipes: what is printed is what pith says.
 MAKEFLAGS += --no-print-directory
@@ -92,6 +92,10 @@ bench-compress: install ## latency of a running server's compression by size, ra
 
 bench-savings: install ## what compression inside chat saves: bills, tokens, cache hits, waiting times (DATA=, ARGS="--prices free --sessions 20")
 	exec $(BIN)/python -m benchmarks.savings --data $(DATA) $(ARGS)
+
+bench-answers: install ## what compression does to a running server's answers (PORT=, MODEL=chat model, DATA=, ARGS="--limit 40")
+	PITH_API_KEY=$${PITH_API_KEY:-$$(cat var/demo-key)} exec $(BIN)/python -m benchmarks.answers --data $(DATA) \
+		--url http://127.0.0.1:$(or $(PORT),8000) $(if $(MODEL),--model $(MODEL)) $(ARGS)
 
 docs: ## build the pages into a site that works offline, var/site
 	exec scripts/docs

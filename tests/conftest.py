@@ -43,6 +43,7 @@ TEST_OF_TODAY = timedelta(seconds=30)
 # Sweeps of many inputs, and tests that start many processes or sockets: too long, together, for the fast lane.
 THOROUGH = (
     "benchmarks/gpu_check/test_bare_machine.py",
+    "benchmarks/answers",
     "benchmarks/gpu_check/test_gpu_check.py",
     "benchmarks/ledger",
     "benchmarks/limits",
