@@ -117,9 +117,7 @@ def report_of(found: Sequence[Answer], facts: Mapping[str, str]) -> Report:
     for suite, own in by_suite.items():
         lines += [f"## {suite}: {len({each.case for each in own})} cases", "", *suite_table(own), ""]
     body = {"answers": [asdict(each) for each in found]}
-    return Report(
-        "answers", "Answers under compression", facts, lines, body, {"answers.png": picture(by_suite)}
-    )
+    return Report("answers", "Answers under compression", facts, lines, body, {"answers": picture(by_suite)})
 
 
 def main() -> None:

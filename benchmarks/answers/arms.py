@@ -53,5 +53,9 @@ def _context(case: Case, arm: Arm) -> dict[str, Any]:
 
 
 def gold_of(case: Case) -> Sequence[Span]:
-    """The document that answers; where several do, the evidence out of each."""
-    return (case.gold,) if case.gold is not None else case.evidence
+    """The document that answers, or those that have evidence."""
+    if case.gold is not None:
+        return (case.gold,)
+    return [
+        (start, end) for start, end in case.documents if any(start <= at < end for at, _ in case.evidence)
+    ]

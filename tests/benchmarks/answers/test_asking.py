@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from benchmarks.answers.__main__ import cells, judged, report_of
-from benchmarks.answers.arms import ARMS, ASKED, WHOLE, Arm, body
+from benchmarks.answers.arms import ARMS, ASKED, WHOLE, Arm, body, gold_of
 from benchmarks.answers.asking import Answer, Refused, answers, ask
 from benchmarks.evaluation.case import Case
 
@@ -46,8 +46,10 @@ def test_an_arm_has_the_whole_context_what_answers_or_none() -> None:
 def test_only_cases_are_asked_whose_answer_is_a_string_and_has_a_known_place() -> None:
     unjudged = Case("s", "s/2", "q", CONTEXT, (), gold=(0, 3))
     placeless = Case("s", "s/3", "q", CONTEXT, (), answers=("x",))
-    by_evidence = Case("s", "s/4", "q", CONTEXT, (), answers=("x",), evidence=((0, 3),))
+    several = ((0, 20), (21, 51), (52, 75))
+    by_evidence = Case("s", "s/4", "q", CONTEXT, several, answers=("x",), evidence=((4, 11), (52, 58)))
     assert judged([CASE, unjudged, placeless, by_evidence]) == [CASE, by_evidence]
+    assert gold_of(by_evidence) == [(0, 20), (52, 75)]
 
 
 def streamed(text: str) -> httpx.Response:
